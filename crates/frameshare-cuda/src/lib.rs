@@ -1,0 +1,1 @@
+//! CUDA as frameshare uses it: memory that other processes can import, and fences between processes.

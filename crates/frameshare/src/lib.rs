@@ -1,0 +1,1 @@
+//! Share video frames between processes without copying them.

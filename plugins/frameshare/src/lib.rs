@@ -1,0 +1,1 @@
+//! GStreamer elements that share video frames between processes without copying them.
