@@ -1,0 +1,226 @@
+//! What a reader is told of a frame: the words of one queue entry.
+
+use crate::limits::{MAX_PLANES, METADATA_AREA};
+
+/// 64-bit words of an encoded descriptor: three cache lines.
+pub const WORDS: usize = 24;
+/// Stands for "none" in the words of optional values.
+const NONE: u64 = u64::MAX;
+
+/// Where a plane of a frame lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plane {
+    /// Bytes from the start of the frame to the start of the plane.
+    pub offset: u64,
+    /// Bytes from one row to the next; negative for images stored bottom up.
+    pub stride: i32,
+}
+
+/// One publication, as its reader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The publication's number in the stream, counted from 1.
+    pub sequence: u64,
+    /// How many ordered control messages were sent to this reader before it.
+    pub messages: u64,
+    /// The generation that its slot belongs to.
+    pub generation: u32,
+    /// The slot that holds it.
+    pub slot: u32,
+    /// The metadata area that belongs to the publication.
+    pub area: u32,
+    /// Bytes of metadata in that area.
+    pub metadata: u32,
+    /// Bytes from the start of the slot to the start of the frame.
+    pub offset: u64,
+    /// Bytes of the frame.
+    pub size: u64,
+    /// When the frame is to be shown, in ns of `CLOCK_MONOTONIC`.
+    pub pts: Option<u64>,
+    /// When the frame is to be decoded, likewise.
+    pub dts: Option<u64>,
+    /// How long it is to be shown, in ns.
+    pub duration: Option<u64>,
+    /// The source's own counter at the frame's start (of frames, samples or bytes).
+    pub media_offset: Option<u64>,
+    /// The same counter at its end.
+    pub media_offset_end: Option<u64>,
+    /// Flags of the frame, in the words of whoever publishes it.
+    pub flags: u64,
+    /// When it was published, in ns of `CLOCK_MONOTONIC`.
+    pub published: u64,
+    /// How many of `planes` are used; none where the frame is plain bytes or in its format's default layout.
+    pub plane_count: u32,
+    /// The planes' places.
+    pub planes: [Plane; MAX_PLANES],
+}
+
+/// A descriptor that cannot be right, with what is wrong in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the descriptor of frame {sequence} has an impossible {field}")]
+pub struct InvalidDescriptor {
+    /// The sequence number that it names.
+    pub sequence: u64,
+    /// The field that cannot be right.
+    pub field: &'static str,
+}
+
+impl Descriptor {
+    /// The descriptor as words.
+    pub fn encode(&self) -> [u64; WORDS] {
+        let some = |value: Option<u64>| value.unwrap_or(NONE);
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [a, b, c, d] = self.planes;
+        [
+            self.sequence,
+            self.messages,
+            pair(self.generation, self.slot),
+            pair(self.area, self.metadata),
+            self.offset,
+            self.size,
+            some(self.pts),
+            some(self.dts),
+            some(self.duration),
+            some(self.media_offset),
+            some(self.media_offset_end),
+            self.flags,
+            self.published,
+            self.plane_count.into(),
+            a.offset,
+            b.offset,
+            c.offset,
+            d.offset,
+            pair(a.stride as u32, b.stride as u32),
+            pair(c.stride as u32, d.stride as u32),
+            0,
+            0,
+            0,
+            0,
+        ]
+    }
+
+    /// The descriptor that a peer's words stand for.
+    ///
+    /// Checks what can be checked of the words alone; that slot and area exist and that the frame lies inside
+    /// its slot is for the caller, who knows their sizes ([`Descriptor::check_frame`]).
+    pub fn decode(words: &[u64; WORDS]) -> Result<Self, InvalidDescriptor> {
+        let some = |word: u64| (word != NONE).then_some(word);
+        let high = |word: u64| (word >> 32) as u32;
+        let low = |word: u64| word as u32;
+        let invalid = |field| InvalidDescriptor { sequence: words[0], field };
+        let plane = |index: usize, stride: u32| Plane { offset: words[14 + index], stride: stride as i32 };
+        let descriptor = Self {
+            sequence: words[0],
+            messages: words[1],
+            generation: high(words[2]),
+            slot: low(words[2]),
+            area: high(words[3]),
+            metadata: low(words[3]),
+            offset: words[4],
+            size: words[5],
+            pts: some(words[6]),
+            dts: some(words[7]),
+            duration: some(words[8]),
+            media_offset: some(words[9]),
+            media_offset_end: some(words[10]),
+            flags: words[11],
+            published: words[12],
+            plane_count: u32::try_from(words[13]).map_err(|_| invalid("plane count"))?,
+            planes: [
+                plane(0, high(words[18])),
+                plane(1, low(words[18])),
+                plane(2, high(words[19])),
+                plane(3, low(words[19])),
+            ],
+        };
+        if descriptor.plane_count as usize > MAX_PLANES {
+            return Err(invalid("plane count"));
+        }
+        if descriptor.metadata as usize > METADATA_AREA {
+            return Err(invalid("metadata length"));
+        }
+        if words[20..].iter().any(|word| *word != 0) {
+            return Err(invalid("reserved word"));
+        }
+        Ok(descriptor)
+    }
+
+    /// Checks that the frame lies inside a slot of `slot_size` bytes and every plane starts inside the frame.
+    pub fn check_frame(&self, slot_size: u64) -> Result<(), InvalidDescriptor> {
+        let invalid = |field| InvalidDescriptor { sequence: self.sequence, field };
+        if self.offset.checked_add(self.size).is_none_or(|end| end > slot_size) {
+            return Err(invalid("size"));
+        }
+        if self.used_planes().iter().any(|plane| plane.offset > self.size) {
+            return Err(invalid("plane offset"));
+        }
+        Ok(())
+    }
+
+    /// The planes that are used.
+    pub fn used_planes(&self) -> &[Plane] {
+        &self.planes[..(self.plane_count as usize).min(MAX_PLANES)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Descriptor {
+        Descriptor {
+            sequence: 42,
+            messages: 3,
+            generation: 2,
+            slot: 5,
+            area: 6,
+            metadata: 77,
+            offset: 4096,
+            size: 1000,
+            pts: Some(1),
+            dts: None,
+            duration: Some(40_000_000),
+            media_offset: Some(9),
+            media_offset_end: Some(10),
+            flags: 1 << 40 | 1,
+            published: 123,
+            plane_count: 3,
+            planes: [
+                Plane { offset: 0, stride: 10 },
+                Plane { offset: 100, stride: -5 },
+                Plane { offset: 150, stride: 5 },
+                Plane::default(),
+            ],
+        }
+    }
+
+    #[test]
+    fn descriptors_survive_the_round_trip() {
+        assert_eq!(Descriptor::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn a_frame_must_lie_inside_its_slot() {
+        assert!(sample().check_frame(5096).is_ok());
+        assert_eq!(sample().check_frame(5095).unwrap_err().field, "size");
+        let overflowing = Descriptor { offset: u64::MAX, ..sample() };
+        assert_eq!(overflowing.check_frame(u64::MAX).unwrap_err().field, "size");
+        let mut outside = sample();
+        outside.planes[1].offset = 1001;
+        assert_eq!(outside.check_frame(5096).unwrap_err().field, "plane offset");
+    }
+
+    #[test]
+    fn words_that_cannot_be_right_are_refused() {
+        for (word, value, field) in [
+            (13, 5, "plane count"),
+            (13, 1 << 33, "plane count"),
+            (3, METADATA_AREA as u64 + 1, "metadata length"),
+            (23, 1, "reserved word"),
+        ] {
+            let mut words = sample().encode();
+            words[word] = value;
+            assert_eq!(Descriptor::decode(&words).unwrap_err().field, field);
+        }
+    }
+}
