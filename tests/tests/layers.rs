@@ -1,0 +1,190 @@
+//! The layers of the house, checked over `cargo metadata`: imports run downward only.
+//!
+//! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the workspace's own
+//! manifests, dev-dependencies too, and says which rule an edge breaks.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use serde_json::{Value, json};
+
+/// One crate of the product: which of ours it may use, and which families of outside crates it may not see.
+struct Layer {
+    name: &'static str,
+    uses: &'static [&'static str],
+    never: &'static [&'static str],
+}
+
+/// Crates that reach GStreamer; a name stands for its whole family (`gstreamer` for `gstreamer-video` too).
+const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
+/// Crates that talk to the operating system.
+const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2", "tokio"];
+
+const LAYERS: [Layer; 8] = [
+    // What crosses between processes: no I/O, no CUDA.
+    Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
+    // The only crate that knows CUDA, and it knows nothing else.
+    Layer { name: "frameshare-cuda", uses: &[], never: &[] },
+    // The engine: sees no GStreamer and no raw CUDA call.
+    Layer { name: "frameshare", uses: &["frameshare-protocol", "frameshare-cuda"], never: &[] },
+    Layer { name: "gst-cuda", uses: &[], never: &[] },
+    Layer { name: "gst-plugin-frameshare", uses: &["frameshare", "gst-cuda"], never: &[] },
+    Layer { name: "frameshare-capi", uses: &["frameshare"], never: &[] },
+    Layer { name: "frameshare-python", uses: &["frameshare"], never: &[] },
+    Layer { name: "frameshare-cli", uses: &["frameshare"], never: &[] },
+];
+
+/// Who alone may use a family of crates. Tests may use all of them.
+const RESERVED: [(&[&str], &[&str]); 3] = [
+    (&GSTREAMER, &["gst-plugin-frameshare", "gst-cuda"]),
+    (&["cudarc"], &["frameshare-cuda"]),
+    (&["libloading"], &["frameshare-cuda", "gst-cuda"]),
+];
+
+/// Everything in `metadata` that breaks a rule, one sentence each.
+fn violations(metadata: &Value) -> Vec<String> {
+    let root = metadata["workspace_root"].as_str().expect("metadata names the workspace");
+    let packages = metadata["packages"].as_array().expect("metadata lists packages");
+    let place = |package: &Value| {
+        let manifest = package["manifest_path"].as_str().expect("a package has a manifest");
+        manifest.strip_prefix(root).unwrap_or(manifest).trim_start_matches('/').to_owned()
+    };
+    let is_test = |package: &Value| ["tests/", "examples/"].iter().any(|top| place(package).starts_with(top));
+    let find = |name: &str| packages.iter().find(|package| package["name"] == name);
+
+    let mut found = Vec::new();
+    for package in packages.iter().filter(|package| !is_test(package)) {
+        let name = package["name"].as_str().expect("a package has a name");
+        let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
+            found.push(format!("{name} has no place in the layers: give it one in {}", file!()));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().expect("a package lists its dependencies") {
+            let used = dependency["name"].as_str().expect("a dependency has a name");
+            let dev = dependency["kind"] == "dev";
+            if let Some(ours) = find(used) {
+                // A crate's own tests may lean on test crates; those in turn may use every layer.
+                let allowed = layer.uses.contains(&used) || used == name || (dev && is_test(ours));
+                if !allowed {
+                    found.push(format!("{name} must not use {used}"));
+                }
+                continue;
+            }
+            if layer.never.iter().any(|never| in_family(used, never)) {
+                found.push(format!("{name} must not use {used}"));
+            }
+            for (family, users) in RESERVED {
+                if family.iter().any(|head| in_family(used, head)) && !users.contains(&name) {
+                    found.push(format!("{name} must not use {used}: only {} may", users.join(" and ")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// `gstreamer-video` and `gstreamer-video-sys` belong to `gstreamer`; `gstreamerx` does not.
+fn in_family(name: &str, head: &str) -> bool {
+    name.strip_prefix(head).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--offline", "--no-deps"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata speaks JSON")
+}
+
+#[test]
+fn imports_run_downward() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("metadata lists packages");
+    // An empty list would pass every rule.
+    for name in ["frameshare-protocol", "frameshare-cuda", "frameshare", "gst-plugin-frameshare"] {
+        assert!(
+            packages.iter().any(|package| package["name"] == name),
+            "{name} is missing from the workspace"
+        );
+    }
+    assert_eq!(violations(&metadata), Vec::<String>::new());
+}
+
+/// Negative control: each rule, broken once in a forged workspace, is reported, and nothing else is.
+#[test]
+fn broken_layers_are_reported() {
+    fn package(name: &str, folder: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
+        let dependencies: Vec<_> =
+            dependencies.iter().map(|(name, kind)| json!({ "name": name, "kind": kind })).collect();
+        let manifest = format!("/ws/{folder}/{name}/Cargo.toml");
+        json!({ "name": name, "manifest_path": manifest, "dependencies": dependencies })
+    }
+    let dev = Some("dev");
+    let packages = [
+        package("frameshare-protocol", "crates", &[("serde", None), ("rustix", None), ("frameshare", dev)]),
+        package("frameshare-cuda", "crates", &[("cudarc", None), ("libloading", None), ("frameshare", None)]),
+        package(
+            "frameshare",
+            "crates",
+            &[
+                ("frameshare-protocol", None),
+                ("rustix", None),
+                ("simcuda", dev),
+                ("gstreamer-video", dev),
+                ("cudarc", None),
+                ("simcuda", None),
+            ],
+        ),
+        package("gst-cuda", "crates", &[("gstreamer", None), ("libloading", None)]),
+        package(
+            "gst-plugin-frameshare",
+            "plugins",
+            &[("frameshare", None), ("gst-cuda", None), ("gstreamer", None), ("frameshare-cuda", None)],
+        ),
+        package(
+            "frameshare-cli",
+            "crates",
+            &[("frameshare", None), ("gst-cuda", None), ("libloading", Some("build"))],
+        ),
+        package("frameshare-new", "crates", &[]),
+        package("simcuda", "tests", &[("libloading", None), ("gstreamer", None), ("frameshare-cuda", None)]),
+    ];
+    let expected = [
+        "frameshare-protocol must not use rustix",
+        "frameshare-protocol must not use frameshare",
+        "frameshare-cuda must not use frameshare",
+        "frameshare must not use gstreamer-video: only gst-plugin-frameshare and gst-cuda may",
+        "frameshare must not use cudarc: only frameshare-cuda may",
+        "frameshare must not use simcuda",
+        "gst-plugin-frameshare must not use frameshare-cuda",
+        "frameshare-cli must not use gst-cuda",
+        "frameshare-cli must not use libloading: only frameshare-cuda and gst-cuda may",
+        "frameshare-new has no place in the layers: give it one in tests/tests/layers.rs",
+    ];
+    assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);
+}
+
+/// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the protocol, which
+/// reads what other processes wrote, forbids it so that no file can lift the rule.
+#[test]
+fn unsafe_code_is_fenced() {
+    for package in metadata()["packages"].as_array().expect("metadata lists packages") {
+        let manifest = PathBuf::from(package["manifest_path"].as_str().expect("a package has a manifest"));
+        let text = fs::read_to_string(&manifest).expect("a manifest can be read");
+        assert!(
+            text.contains("[lints]\nworkspace = true"),
+            "{} leaves the workspace's lints",
+            manifest.display()
+        );
+        if package["name"] == "frameshare-protocol" {
+            let root = manifest.with_file_name("src").join("lib.rs");
+            let text = fs::read_to_string(&root).expect("the crate's root can be read");
+            assert!(
+                text.contains("#![forbid(unsafe_code)]"),
+                "{} does not forbid unsafe code",
+                root.display()
+            );
+        }
+    }
+}
