@@ -1,0 +1,123 @@
+#!/bin/bash
+# Install what a part of the project needs and this machine lacks.
+#
+#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit
+#
+# It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
+# it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
+# it says what is missing and why, and installs the Debian or Ubuntu packages as root or through sudo.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+# What is missing: one line "package<TAB>thing<TAB>reason" each.
+missing() { # GROUP...
+  for group in "$@"; do
+    case $group in
+      build)
+        need cmd cc build-essential "compiles and links"
+        need cmd pkg-config pkg-config "finds GStreamer for the build"
+        need lib "gstreamer-1.0 >= 1.22" libgstreamer1.0-dev "the plugin is built against it"
+        need lib "gstreamer-video-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "the plugin is built against it"
+        ;;
+      play)
+        need cmd gst-launch-1.0 gstreamer1.0-tools "runs pipelines"
+        need elem videoconvert gstreamer1.0-plugins-base "converts and paints video"
+        need elem qtdemux gstreamer1.0-plugins-good "reads mp4 files"
+        need elem h264parse gstreamer1.0-plugins-bad "reads H.264"
+        need elem avdec_h264 gstreamer1.0-libav "decodes H.264"
+        need elem x264enc gstreamer1.0-plugins-ugly "encodes H.264"
+        need cmd python3 python3 "runs the scripts"
+        need py pip python3-pip "fetches the demo clip"
+        ;;
+      install)
+        need cmd meson meson "lays out the installation"
+        need cmd ninja ninja-build "meson's back end"
+        ;;
+      test)
+        missing build play install
+        need lib "gstreamer-check-1.0 >= 1.22" libgstreamer1.0-dev "element tests"
+        need lib "gstreamer-app-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "element tests"
+        need cmd shellcheck shellcheck "checks the scripts"
+        need cmd make make "runs the steps"
+        ;;
+      rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
+      audit) ;; # cargo-deny comes from crates.io, see cargo_deny below
+      *) echo "setup: no group '$group'; there are: build play install test rootfs audit" >&2 && exit 2 ;;
+    esac
+  done
+}
+
+need() { # KIND THING PACKAGE REASON
+  case $1 in
+    cmd) PATH=$PATH:/usr/sbin:/sbin command -v "$2" >/dev/null ;;
+    lib) pkg-config --exists "$2" 2>/dev/null ;;
+    elem) gst-inspect-1.0 --exists "$2" >/dev/null 2>&1 ;;
+    py) python3 -c "import $2" >/dev/null 2>&1 ;;
+  esac || printf '%s\t%s\t%s\n' "$3" "$2" "$4"
+}
+
+# Rust comes first: Debian's and Ubuntu's own is too old, so there is no package to install.
+rust() {
+  local want have
+  want=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$here/Cargo.toml")
+  have=$(cargo --version 2>/dev/null | cut -d' ' -f2) || true
+  if [ -z "$have" ] || [ "$(printf '%s\n' "$want" "$have" | sort -V | head -n1)" != "$want" ]; then
+    echo "setup: frameshare needs Rust $want or newer, and cargo ${have:+is }${have:-was not found}." >&2
+    echo "       Distributions' packages are too old: get it from https://rustup.rs, or run 'rustup update stable'." >&2
+    exit 1
+  fi
+}
+
+rust_parts() { # what `make lint` needs of rustup
+  local part
+  for part in clippy fmt; do
+    cargo $part --version >/dev/null 2>&1 && continue
+    command -v rustup >/dev/null || { echo "setup: cargo $part is missing, and rustup, which brings it, too" >&2 && exit 1; }
+    rustup component add "${part/#fmt/rustfmt}"
+  done
+}
+
+install() { # PACKAGE...
+  local as=()
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: there is no apt-get here; install the above with this system's own package manager" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: as root run: apt-get install $*" >&2 && exit 1; }
+    as=(sudo)
+    [ -t 0 ] || as+=(-n) # nobody is there to type a password
+    "${as[@]}" true || { echo "setup: sudo refused; as root run: apt-get install $*" >&2 && exit 1; }
+  fi
+  "${as[@]}" apt-get update -q
+  "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+}
+
+[ $# -gt 0 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2; }
+groups=" $* "
+case $groups in *" build "* | *" test "* | *" audit "*) rust ;; esac
+case $groups in *" test "*) rust_parts ;; esac
+case $groups in
+  *" audit "*)
+    if ! cargo deny --version >/dev/null 2>&1; then
+      echo "setup: missing cargo-deny, which checks licences, sources and who depends on whom; building it takes minutes"
+      cargo install --locked cargo-deny
+    fi
+    ;;
+esac
+
+list=$(missing "$@" | sort -u)
+[ -n "$list" ] || exit 0
+echo "setup: missing on this machine:"
+while IFS=$'\t' read -r package thing reason; do
+  printf '  %-32s %s: %s\n' "$package" "$thing" "$reason"
+done <<<"$list"
+mapfile -t packages < <(cut -f1 <<<"$list" | sort -u)
+install "${packages[@]}"
+
+list=$(missing "$@" | sort -u)
+if [ -n "$list" ]; then
+  echo "setup: still missing after the installation:" >&2
+  cut -f1,2 <<<"$list" >&2
+  exit 1
+fi
