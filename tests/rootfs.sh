@@ -1,0 +1,103 @@
+#!/bin/bash
+# GStreamer 1.26 on a machine whose own is older: a root file system of Debian trixie, made once and kept.
+#
+#   tests/rootfs.sh why-not              says why this machine cannot make or use one, or nothing
+#   tests/rootfs.sh make                 makes it where it is missing
+#   tests/rootfs.sh path                 prints where it is
+#   tests/rootfs.sh run COMMAND...       runs COMMAND in it; the checkout lies there under the same path as here
+#   tests/rootfs.sh tests PACKAGE...     runs the packages' test binaries, built here, in it
+#
+# ROOTFS (default /var/tmp/frameshare-trixie) says where it lies, about 1.3 GB. Needs root and a Debian machine, whose
+# own mirror serves the packages.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/.." && pwd)
+rootfs=${ROOTFS:-/var/tmp/frameshare-trixie}
+target=${CARGO_TARGET_DIR:-$repo/target}
+
+os() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" /etc/os-release; } # KEY
+
+why_not() {
+  if [ "$(id -u)" != 0 ]; then
+    echo "making a root file system and entering it needs root"
+  elif [ "$(os ID)" != debian ]; then
+    echo "a root file system is made from Debian's packages, and this machine is not Debian"
+  elif ! unshare --mount true 2>/dev/null; then
+    echo "this machine lets even root mount nothing"
+  fi
+}
+
+mirror() { # the one that apt takes this Debian's own packages from
+  # shellcheck disable=SC2016  # apt's variable, not the shell's
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Release: $(os VERSION_CODENAME)" | head -n1
+}
+
+make_rootfs() {
+  exec 9>"$rootfs.lock"
+  flock 9 # two checkouts may want it at once
+  [ ! -e "$rootfs/.ready" ] || return 0
+  "$repo/tools/setup.sh" rootfs
+  local from
+  from=$(mirror)
+  if [ -z "$from" ]; then apt-get update -q && from=$(mirror); fi # an image's lists are often thrown away
+  echo "rootfs: making $rootfs, some minutes; its log is $rootfs.log"
+  rm -rf --one-file-system "$rootfs" # one that was broken off
+  {
+    debootstrap --variant=minbase trixie "$rootfs" "$from"
+    chroot "$rootfs" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+      gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
+      gstreamer1.0-plugins-ugly gstreamer1.0-libav gstreamer1.0-rtsp
+  } >"$rootfs.log" 2>&1 9>&- || { tail -n 30 "$rootfs.log" >&2 && exit 1; }
+  touch "$rootfs/.ready"
+}
+
+# The mounts live in a namespace of their own, so that however the command ends nothing stays mounted. Paths are the
+# same inside as outside, because test binaries carry the paths of their helpers in them.
+enter() { # COMMAND...
+  mkdir -p "$target"
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  exec unshare --mount bash -euc '
+    rootfs=$1 here=$2; shift 2
+    mounts=("$1" "$2"); shift 2
+    mount -t tmpfs none "$rootfs/tmp"
+    mount -t tmpfs none "$rootfs/run"
+    for place in /proc /sys /dev; do mount --rbind "$place" "$rootfs$place"; done
+    for place in "${mounts[@]}"; do
+      mkdir -p "$rootfs$place"
+      mount --bind "$place" "$rootfs$place"
+    done
+    exec chroot "$rootfs" env -C "$here" HOME=/tmp XDG_RUNTIME_DIR=/run GST_REGISTRY=/tmp/registry.bin "$@"
+  ' enter "$rootfs" "$PWD" "$repo" "$target" "$@"
+}
+
+# `layers` is about the sources and asks cargo, which the rootfs lacks; every other test binary runs.
+run_tests() { # PACKAGE...
+  local failed=0 list
+  list=$(cd "$repo" && cargo test --locked --no-run --message-format=json "${@/#/--package=}" | python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("executable") and built["profile"]["test"] and built["target"]["name"] != "layers":
+        print(os.path.dirname(built["manifest_path"]), built["executable"], sep="\t")')
+  while IFS=$'\t' read -r folder program; do
+    echo "     Running ${program#"$target"/} with GStreamer 1.26"
+    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" "$program" </dev/null) || failed=1
+  done <<<"$list"
+  return $failed
+}
+
+command=${1:-}
+[ $# = 0 ] || shift
+case $command in
+  why-not) why_not ;;
+  path) echo "$rootfs" ;;
+  make | run | tests)
+    reason=$(why_not)
+    [ -z "$reason" ] || { echo "rootfs: $reason" >&2 && exit 1; }
+    make_rootfs
+    case $command in
+      run) enter "$@" ;;
+      tests) run_tests "$@" ;;
+    esac
+    ;;
+  *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;;
+esac
