@@ -1,1 +1,14 @@
 //! GStreamer elements that share video frames between processes without copying them.
+//!
+//! `framesharesink` makes the frames of a pipeline readable by any number of other processes; `framesharesrc` reads
+//! them, in place. What happens between the two is the engine's business, the crate `frameshare`.
+
+mod flags;
+mod meta;
+mod plugin;
+mod pool;
+mod sink;
+mod src;
+mod time;
+
+pub use plugin::plugin_register_static;

@@ -1,0 +1,60 @@
+//! Buffer flags, and the word of a descriptor that stands for them.
+//!
+//! The word has bits of its own, so that a reader need not run the GStreamer that the exporter runs. What is left
+//! out says something about the pipeline that a buffer is in, not about the frame: the memory tag and sync-after.
+
+const PAIRS: &[(gst::BufferFlags, u64)] = &[
+    (gst::BufferFlags::LIVE, 1 << 0),
+    (gst::BufferFlags::DECODE_ONLY, 1 << 1),
+    (gst::BufferFlags::DISCONT, 1 << 2),
+    (gst::BufferFlags::RESYNC, 1 << 3),
+    (gst::BufferFlags::CORRUPTED, 1 << 4),
+    (gst::BufferFlags::MARKER, 1 << 5),
+    (gst::BufferFlags::HEADER, 1 << 6),
+    (gst::BufferFlags::GAP, 1 << 7),
+    (gst::BufferFlags::DROPPABLE, 1 << 8),
+    (gst::BufferFlags::DELTA_UNIT, 1 << 9),
+    (gst::BufferFlags::NON_DROPPABLE, 1 << 10),
+];
+/// The flags that media libraries define (interlacing, multiview) keep their order from this bit on.
+const MEDIA_SHIFT: u32 = 32;
+/// `GST_BUFFER_FLAG_LAST` and the nine bits above it: what is left of the 32 for media libraries.
+const MEDIA_FIRST: u32 = gst::ffi::GST_BUFFER_FLAG_LAST.trailing_zeros();
+
+/// The word for a buffer's flags.
+pub(crate) fn to_word(flags: gst::BufferFlags) -> u64 {
+    let common = PAIRS.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum::<u64>();
+    common | u64::from(flags.bits() >> MEDIA_FIRST) << MEDIA_SHIFT
+}
+
+/// The flags that a word stands for. Bits that stand for nothing are ignored.
+pub(crate) fn from_word(word: u64) -> gst::BufferFlags {
+    let common = PAIRS
+        .iter()
+        .filter(|(_, bit)| word & bit != 0)
+        .fold(gst::BufferFlags::empty(), |flags, (flag, _)| flags | *flag);
+    let media = ((word >> MEDIA_SHIFT) as u32) << MEDIA_FIRST;
+    common | gst::BufferFlags::from_bits_retain(media)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_a_frame_survives() {
+        for (flag, _) in PAIRS {
+            assert_eq!(from_word(to_word(*flag)), *flag);
+        }
+        let all = PAIRS.iter().fold(gst::BufferFlags::empty(), |all, (flag, _)| all | *flag);
+        let interlaced = gst::BufferFlags::from_bits_retain(
+            gst_video::ffi::GST_VIDEO_BUFFER_FLAG_INTERLACED | gst_video::ffi::GST_VIDEO_BUFFER_FLAG_TFF,
+        );
+        assert_eq!(from_word(to_word(all | interlaced)), all | interlaced);
+    }
+
+    #[test]
+    fn what_belongs_to_the_pipeline_stays_there() {
+        assert_eq!(to_word(gst::BufferFlags::TAG_MEMORY | gst::BufferFlags::SYNC_AFTER), 0);
+    }
+}

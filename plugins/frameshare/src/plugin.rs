@@ -1,0 +1,24 @@
+//! The plugin's entry point.
+
+// The macro makes items without documentation, for GStreamer's eyes alone.
+#![allow(missing_docs)]
+
+use crate::{meta, sink, src};
+
+fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    meta::register();
+    sink::register(plugin)?;
+    src::register(plugin)
+}
+
+gst::plugin_define!(
+    frameshare,
+    env!("CARGO_PKG_DESCRIPTION"),
+    plugin_init,
+    env!("CARGO_PKG_VERSION"),
+    "MIT/X11",
+    env!("CARGO_PKG_NAME"),
+    "frameshare",
+    env!("CARGO_PKG_NAME"),
+    "2025-11-01"
+);

@@ -1,0 +1,1 @@
+//! The pool that lets upstream write straight into the exporter's slots.
