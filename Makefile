@@ -1,0 +1,62 @@
+# Everything a user or a contributor types. Each target installs what it needs and lacks, then builds, then runs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# sudo and cron leave out where rustup puts cargo
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+PREFIX ?= /usr/local
+LIBDIR ?=
+DESTDIR ?=
+CLIP ?=
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the plugin and the tools, optimised
+	@tools/setup.sh build
+	cargo build --release --locked --workspace --exclude frameshare-tests
+
+.PHONY: test
+test: ## run every check and test that this machine can run
+	@tools/setup.sh test
+	@tests/all.sh
+
+.PHONY: lint
+lint: ## check formatting, clippy, documentation and scripts
+	@tools/setup.sh test
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	shellcheck $$(git ls-files | xargs grep -lE '^#!/bin/(ba)?sh')
+
+# Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
+.PHONY: loom
+loom: ## search the queue's memory orderings for races
+	@tools/setup.sh build
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
+		cargo test --release --locked --package frameshare --lib loom
+
+.PHONY: audit
+audit: ## check licences, sources and who depends on whom
+	@tools/setup.sh audit
+	cargo deny --all-features check --hide-inclusion-graph --allow unused-wrapper bans licenses sources
+
+.PHONY: install
+install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
+	@tools/setup.sh build install
+	@if [ -d build/meson-info ]; then act=configure; else act=setup; fi; \
+		meson $$act build --prefix="$(PREFIX)" $(if $(LIBDIR),--libdir="$(LIBDIR)")
+	DESTDIR="$(DESTDIR)" meson install -C build
+
+.PHONY: gpu-bundle
+gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
+	@tools/setup.sh build
+	tests/gpu/bundle.sh
+
+.PHONY: clean
+clean: ## remove what was built and fetched
+	rm -rf target build .demo .gpu

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Everything that `make test` checks, part by part. A part that fails does not stop the others; the last line counts.
+#
+# Counted are the summaries of cargo's test binaries, and from anything else lines that begin with "PASS name",
+# "FAIL name" or "SKIP name: reason". Rust tests print the latter past the harness's capture, so that a skip is seen.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+failed_parts=()
+
+part() { # NAME COMMAND...
+  local name=$1 begin=$SECONDS
+  shift
+  echo "=== $name"
+  "$@" 2>&1 </dev/null | tee "$logs/$name" || failed_parts+=("$name")
+  echo "=== $name: $((SECONDS - begin)) s"
+}
+
+skip() { echo "SKIP $1: $2"; }
+
+# The second GStreamer, where it is wanted and can be had. It is made beside the first parts, since that is mostly
+# waiting for a mirror; `rootfs.sh tests` waits for it.
+old_gstreamer=$(pkg-config --exists 'gstreamer-1.0 < 1.24' && echo yes)
+why_not=$(tests/rootfs.sh why-not)
+if [ -n "$old_gstreamer" ] && [ -z "$why_not" ]; then
+  tests/rootfs.sh make >/dev/null 2>&1 </dev/null &
+fi
+gstreamer_1_26() {
+  if [ -z "$old_gstreamer" ]; then
+    skip gstreamer-1.26 "this machine's own GStreamer is 1.24 or newer, and the tests above ran with it"
+  elif [ -n "$why_not" ]; then
+    skip gstreamer-1.26 "$why_not"
+  else
+    tests/rootfs.sh tests gst-plugin-frameshare frameshare-tests
+  fi
+}
+
+part lint make --no-print-directory lint
+part workspace cargo test --workspace --locked --no-fail-fast
+part loom make --no-print-directory loom
+part install tests/install.sh
+part gstreamer-1.26 gstreamer_1_26
+
+# The counts of a part that failed without a failing test (it did not compile, say) get one failure of their own.
+cat "$logs"/* | awk -v parts="${#failed_parts[@]}" '
+  /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }
+  /^PASS / { passed++ }
+  /^FAIL / { failed++ }
+  /(^|\.\.\. )SKIP [^ ]+: / { skipped++ }
+  END {
+    if (failed < parts) failed = parts
+    printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+  }'
+[ ${#failed_parts[@]} = 0 ] || { echo "failed: ${failed_parts[*]}" >&2 && exit 1; }

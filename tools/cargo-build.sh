@@ -1,0 +1,11 @@
+#!/bin/bash
+# For meson.build: build PACKAGE optimised with CARGO in TARGET_DIR, and copy those of its files that OUTPUTS name.
+#
+#   tools/cargo-build.sh CARGO SOURCE_DIR TARGET_DIR PACKAGE OUTPUT...
+set -euo pipefail
+cargo=$1 source=$2 target=$3 package=$4
+shift 4
+"$cargo" build --release --locked --manifest-path "$source/Cargo.toml" --target-dir "$target" --package "$package"
+for output in "$@"; do
+  cp --update "$target/release/$(basename "$output")" "$output"
+done
