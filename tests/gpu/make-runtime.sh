@@ -1,0 +1,67 @@
+#!/bin/bash
+# Pack GStreamer 1.26 for a GPU host that has an NVIDIA driver but no GStreamer and no packages.
+#
+#   tests/gpu/make-runtime.sh OUT       writes OUT/gst-runtime.tar.gz (about 14 MB) and OUT/clips/{hd,uhd,switch}.h264
+#
+# It is cut from the root file system of tests/rootfs.sh, and so needs what that needs: root on a Debian machine.
+# enter-runtime.sh unpacks it on the GPU host.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+"$repo/tests/rootfs.sh" make
+rootfs=$("$repo/tests/rootfs.sh" path)
+lib=usr/lib/x86_64-linux-gnu
+
+# nvcodec brings nvh264dec, cudaupload, cudadownload, cudaipcsink and cudaipcsrc.
+plugins=(
+  coreelements videotestsrc videoconvertscale videorate videofilter audioconvert audioresample volume app autodetect
+  typefindfunctions playback isomp4 multifile rawparse rtp rtpmanager udp rtsp
+  nvcodec unixfd shm videoparsersbad openh264 debugutilsbad coretracers
+)
+tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep date)
+# What nothing above is linked to, but libcuda.so.1 and Rust binaries load.
+libraries=(libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libstdc++.so.6 libgcc_s.so.1)
+
+# Every region of the clips changes in every frame, so that a stale or torn frame shows: 1080p, 2160p, and one that
+# goes from 1080p to 720p and back every 30 frames.
+encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S START_NS
+  chroot "$rootfs" gst-launch-1.0 -q \
+    videotestsrc num-buffers="$4" pattern=zone-plate kx2=20 ky2=20 kt=2 timestamp-offset="$6" \
+    ! "video/x-raw,format=I420,width=$2,height=$3,framerate=60/1" \
+    ! x264enc speed-preset=ultrafast tune=zerolatency bitrate="$5" key-int-max=30 \
+    ! h264parse ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="/tmp/clips/$1.h264"
+}
+make_clips() {
+  local made=$rootfs/tmp/clips i
+  rm -rf "$made" && mkdir -p "$made" "$out/clips"
+  encode hd 1920 1080 300 4500 0
+  encode uhd 3840 2160 120 10000 0
+  for i in 0 2 4; do encode part$i 1920 1080 30 3500 $((i * 500000000)); done
+  for i in 1 3 5; do encode part$i 1280 720 30 3500 $((i * 500000000)); done
+  cat "$made"/part[0-5].h264 >"$made/switch.h264"
+  cp "$made"/{hd,uhd,switch}.h264 "$out/clips/" # switch last: it says that all are there
+  rm -rf "$made"
+}
+[ -e "$out/clips/switch.h264" ] || make_clips
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+want=("/$lib/gstreamer1.0/gstreamer-1.0/gst-plugin-scanner" /lib64/ld-linux-x86-64.so.2)
+want+=("${tools[@]/#//usr/bin/}" "${libraries[@]/#//$lib/}")
+for plugin in "${plugins[@]}"; do want+=("/$lib/gstreamer-1.0/libgst$plugin.so"); done
+mapfile -t linked < <(
+  for file in "${want[@]}"; do chroot "$rootfs" ldd "$file" 2>/dev/null || true; done | grep -oE '/[^ ]+\.so[^ ]*' | sort -u
+)
+for file in "${want[@]}" "${linked[@]}"; do
+  [ -e "$rootfs$file" ] || { echo "make-runtime: $file is not in $rootfs" >&2 && exit 1; }
+  folder=$(chroot "$rootfs" readlink -f "$(dirname "$file")")
+  mkdir -p "$stage$folder"
+  cp -L "$rootfs$file" "$stage$folder/"
+done
+for link in bin lib lib64 sbin; do
+  if [ -L "$rootfs/$link" ]; then ln -s "$(readlink "$rootfs/$link")" "$stage/$link"; fi
+done
+mkdir -p "$stage"/{proc,sys,dev,tmp,etc,run,work,cuda,usr/local/nvidia}
+cc -O2 -shared -fPIC -o "$stage/usr/lib/libnvrtc-shim.so" "$repo/tests/gpu/nvrtc-shim.c" -ldl
+find "$stage" -type f -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true # some are scripts of the linker's
+tar -C "$stage" -czf "$out/gst-runtime.tar.gz" .
