@@ -1,0 +1,196 @@
+//! The types and constants of cuda.h that this crate uses, by the names it uses them under.
+//!
+//! Everything that crosses into the driver comes from here, so that the layout test has one list to check against
+//! cuda.h. cudarc's enums become plain integers at this border: a driver may return or be asked values that the version
+//! of the header behind them did not know.
+
+use std::ffi::c_uint;
+
+use cudarc::driver::sys;
+pub(crate) use cudarc::driver::sys::{
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUevent, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
+    CUstream, CUstreamBatchMemOpParams, CUuuid,
+};
+
+/// Error codes that decide something here. Others pass through as integers.
+pub(crate) mod code {
+    use super::sys::CUresult;
+
+    pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
+    pub(crate) const INVALID_VALUE: i32 = CUresult::CUDA_ERROR_INVALID_VALUE as i32;
+    pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
+    pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
+    pub(crate) const INVALID_DEVICE: i32 = CUresult::CUDA_ERROR_INVALID_DEVICE as i32;
+    pub(crate) const INVALID_CONTEXT: i32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as i32;
+    pub(crate) const MAP_FAILED: i32 = CUresult::CUDA_ERROR_MAP_FAILED as i32;
+    pub(crate) const ECC_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as i32;
+    pub(crate) const NVLINK_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as i32;
+    /// CUDA_ERROR_CONTAINED, newer than the header that the types come from.
+    pub(crate) const CONTAINED: i32 = 226;
+    pub(crate) const INVALID_HANDLE: i32 = CUresult::CUDA_ERROR_INVALID_HANDLE as i32;
+    pub(crate) const NOT_FOUND: i32 = CUresult::CUDA_ERROR_NOT_FOUND as i32;
+    pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
+    pub(crate) const ILLEGAL_ADDRESS: i32 = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as i32;
+    pub(crate) const LAUNCH_TIMEOUT: i32 = CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32;
+    pub(crate) const CONTEXT_IS_DESTROYED: i32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32;
+    pub(crate) const ASSERT: i32 = CUresult::CUDA_ERROR_ASSERT as i32;
+    pub(crate) const HARDWARE_STACK_ERROR: i32 = CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR as i32;
+    pub(crate) const LAUNCH_FAILED: i32 = CUresult::CUDA_ERROR_LAUNCH_FAILED as i32;
+    /// CUDA_ERROR_TENSOR_MEMORY_LEAK, newer than the header that the types come from.
+    pub(crate) const TENSOR_MEMORY_LEAK: i32 = 721;
+    pub(crate) const NOT_PERMITTED: i32 = CUresult::CUDA_ERROR_NOT_PERMITTED as i32;
+    pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;
+    pub(crate) const MPS_CLIENT_TERMINATED: i32 = CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED as i32;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
+    pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 =
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32;
+}
+
+/// Flags and enumerators that are passed as integers.
+pub(crate) mod flag {
+    use super::{c_uint, sys};
+
+    pub(crate) const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+    pub(crate) const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+    pub(crate) const EVENT_INTERPROCESS: c_uint = sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
+    pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint =
+        sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+    pub(crate) const HANDLE_POSIX_FD: c_uint =
+        sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
+    pub(crate) const GRANULARITY_MINIMUM: c_uint =
+        sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_uint;
+    pub(crate) const HOST_REGISTER_DEVICE_MAP: c_uint = sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+    pub(crate) const HOST_REGISTER_READ_ONLY: c_uint = sys::CU_MEMHOSTREGISTER_READ_ONLY;
+    pub(crate) const WAIT_VALUE_GEQ: c_uint =
+        sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
+    pub(crate) const WRITE_VALUE_DEFAULT: c_uint =
+        sys::CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint;
+
+    pub(crate) const POINTER_BUFFER_ID: c_uint =
+        sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
+    pub(crate) const POINTER_LEGACY_IPC_CAPABLE: c_uint =
+        sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as c_uint;
+}
+
+/// Device attributes, as numbers (see [`crate::device::Attribute`]).
+pub(crate) mod attribute {
+    use super::sys::CUdevice_attribute as A;
+
+    pub(crate) const TEXTURE_ALIGNMENT: i32 = A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT as i32;
+    pub(crate) const UNIFIED_ADDRESSING: i32 = A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as i32;
+    pub(crate) const HOST_REGISTER_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED as i32;
+    pub(crate) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 =
+        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED as i32;
+    pub(crate) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: i32 =
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED as i32;
+    pub(crate) const READ_ONLY_HOST_REGISTER_SUPPORTED: i32 =
+        A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as i32;
+    pub(crate) const MEMORY_POOLS_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as i32;
+    pub(crate) const MEMPOOL_SUPPORTED_HANDLE_TYPES: i32 =
+        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES as i32;
+    pub(crate) const CAN_USE_64_BIT_STREAM_MEM_OPS: i32 =
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS as i32;
+    pub(crate) const IPC_EVENT_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED as i32;
+}
+
+/// Device memory of `device`: a location for allocations and for access rights.
+fn on_device(device: CUdevice) -> sys::CUmemLocation {
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+/// Properties of pinned memory on `device` that can be exported as a file descriptor.
+pub(crate) fn exportable_memory(device: CUdevice) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location: on_device(device),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+/// Properties of a memory pool on `device` that can be exported as a file descriptor.
+pub(crate) fn exportable_pool(device: CUdevice) -> CUmemPoolProps {
+    CUmemPoolProps {
+        allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location: on_device(device),
+        win32SecurityAttributes: std::ptr::null_mut(),
+        // Newer headers carve further members (maxSize and others) out of these bytes; zero is their default.
+        reserved: [0; 64],
+    }
+}
+
+/// The right of `device` to read, or to read and write.
+pub(crate) fn access(device: CUdevice, write: bool) -> CUmemAccessDesc {
+    let flags = if write {
+        sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    } else {
+        sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ
+    };
+    CUmemAccessDesc { location: on_device(device), flags }
+}
+
+/// One write of a 64-bit word, for a batch.
+pub(crate) fn write_word(address: u64, value: u64) -> CUstreamBatchMemOpParams {
+    let mut operation = CUstreamBatchMemOpParams { pad: [0; 6] };
+    operation.writeValue = sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
+        operation: sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64,
+        address,
+        __bindgen_anon_1:
+            sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 {
+                value64: value,
+            },
+        flags: flag::WRITE_VALUE_DEFAULT,
+        alias: 0,
+    };
+    operation
+}
+
+/// A rectangle of bytes in host or device memory.
+pub(crate) enum Side {
+    Host(*mut u8),
+    Device(u64),
+}
+
+/// Parameters of a two-dimensional copy; `width` in bytes, `height` in rows.
+pub(crate) fn copy_2d(
+    (to, to_pitch): (Side, usize),
+    (from, from_pitch): (Side, usize),
+    width: usize,
+    height: usize,
+) -> CUDA_MEMCPY2D {
+    let split = |side| match side {
+        Side::Host(at) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, at, 0),
+        Side::Device(at) => (sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), at),
+    };
+    let (src_type, src_host, src_device) = split(from);
+    let (dst_type, dst_host, dst_device) = split(to);
+    CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: src_type,
+        srcHost: src_host.cast_const().cast(),
+        srcDevice: src_device,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: from_pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: dst_type,
+        dstHost: dst_host.cast(),
+        dstDevice: dst_device,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: to_pitch,
+        WidthInBytes: width,
+        Height: height,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! Compares what crosses into the driver with NVIDIA's cuda.h, by compiling a C++ program against it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cudarc::driver::sys;
+
+use super::*;
+use crate::driver::{NAMES, SIGNATURES};
+
+/// Runs a command and returns what it printed; a failure shows all of it.
+fn output(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}\n{}", done.status, String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// Where cuda.h is; fetched on the first use.
+fn headers() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tools/cuda-headers.sh");
+    PathBuf::from(output(&mut Command::new(script)).trim())
+}
+
+/// Evaluates C++ expressions against cuda.h. `definitions` precede them.
+fn evaluate<'a>(definitions: &str, expressions: impl Iterator<Item = &'a str>) -> BTreeMap<String, u64> {
+    let mut source =
+        format!("#include <cuda.h>\n#include <cstddef>\n#include <cstdio>\n{definitions}\nint main() {{\n");
+    for expression in expressions {
+        writeln!(
+            source,
+            "  std::printf(\"%s\\t%llu\\n\", \"{expression}\", (unsigned long long)({expression}));"
+        )
+        .unwrap();
+    }
+    source.push_str("}\n");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (file, program) = (folder.path().join("layout.cpp"), folder.path().join("layout"));
+    std::fs::write(&file, source).unwrap();
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    // Nested offsetof through anonymous unions is conditionally supported, and is by every compiler that we use.
+    output(
+        Command::new(compiler)
+            .args(["-std=c++17", "-w", "-I"])
+            .arg(headers())
+            .arg("-o")
+            .args([&program, &file]),
+    );
+    output(&mut Command::new(program))
+        .lines()
+        .map(|line| line.rsplit_once('\t').unwrap())
+        .map(|(expression, value)| (expression.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+macro_rules! layout {
+    ($($c:literal = $ty:ty { $($member:literal = $($field:ident).+),* $(,)? })*) => {
+        vec![$(
+            (concat!("sizeof(", $c, ")"), size_of::<$ty>() as u64),
+            (concat!("alignof(", $c, ")"), align_of::<$ty>() as u64),
+            $((concat!("offsetof(", $c, ", ", $member, ")"), offset_of!($ty, $($field).+) as u64),)*
+        )*]
+    };
+}
+
+macro_rules! constants {
+    ($($c:ident = $value:expr;)*) => {
+        vec![$((stringify!($c), $value as u64),)*]
+    };
+}
+
+fn compare(ours: &[(&str, u64)]) {
+    let theirs = evaluate("", ours.iter().map(|(expression, _)| *expression));
+    let wrong: Vec<_> =
+        ours.iter().filter(|(expression, value)| theirs.get(*expression) != Some(value)).collect();
+    assert!(wrong.is_empty(), "ours differ from cuda.h: {wrong:?}\ncuda.h says {theirs:?}");
+}
+
+#[test]
+fn structs_are_laid_out_as_in_cuda_h() {
+    type Write = sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st;
+
+    compare(&layout! {
+        "CUdevice" = CUdevice {}
+        "CUcontext" = CUcontext {}
+        "CUdeviceptr" = crate::DevicePtr {}
+        "CUmemGenericAllocationHandle" = CUmemGenericAllocationHandle {}
+        "CUuuid" = CUuuid { "bytes" = bytes }
+        "CUipcEventHandle" = CUipcEventHandle { "reserved" = reserved }
+        "CUipcMemHandle" = CUipcMemHandle { "reserved" = reserved }
+        "CUmemPoolPtrExportData" = CUmemPoolPtrExportData { "reserved" = reserved }
+        "CUmemAllocationProp" = CUmemAllocationProp {
+            "type" = type_,
+            "requestedHandleTypes" = requestedHandleTypes,
+            "location.type" = location.type_,
+            "location.id" = location.id,
+            "win32HandleMetaData" = win32HandleMetaData,
+            "allocFlags.compressionType" = allocFlags.compressionType,
+            "allocFlags.gpuDirectRDMACapable" = allocFlags.gpuDirectRDMACapable,
+            "allocFlags.usage" = allocFlags.usage,
+            "allocFlags.reserved" = allocFlags.reserved,
+        }
+        "CUmemAccessDesc" = CUmemAccessDesc {
+            "location.type" = location.type_,
+            "location.id" = location.id,
+            "flags" = flags,
+        }
+        // The members that newer headers have begin where our zeroed reserved bytes do.
+        "CUmemPoolProps" = CUmemPoolProps {
+            "allocType" = allocType,
+            "handleTypes" = handleTypes,
+            "location.type" = location.type_,
+            "location.id" = location.id,
+            "win32SecurityAttributes" = win32SecurityAttributes,
+            "maxSize" = reserved,
+        }
+        "CUDA_MEMCPY2D" = CUDA_MEMCPY2D {
+            "srcXInBytes" = srcXInBytes,
+            "srcY" = srcY,
+            "srcMemoryType" = srcMemoryType,
+            "srcHost" = srcHost,
+            "srcDevice" = srcDevice,
+            "srcArray" = srcArray,
+            "srcPitch" = srcPitch,
+            "dstXInBytes" = dstXInBytes,
+            "dstY" = dstY,
+            "dstMemoryType" = dstMemoryType,
+            "dstHost" = dstHost,
+            "dstDevice" = dstDevice,
+            "dstArray" = dstArray,
+            "dstPitch" = dstPitch,
+            "WidthInBytes" = WidthInBytes,
+            "Height" = Height,
+        }
+        "CUstreamBatchMemOpParams" = CUstreamBatchMemOpParams { "writeValue" = writeValue }
+        "CUstreamBatchMemOpParams::CUstreamMemOpWriteValueParams_st" = Write {
+            "operation" = operation,
+            "address" = address,
+            "value64" = __bindgen_anon_1.value64,
+            "flags" = flags,
+            "alias" = alias,
+        }
+    });
+}
+
+#[test]
+fn constants_are_those_of_cuda_h() {
+    let access = |write| access(0, write).flags as u32;
+    let memory = exportable_memory(0);
+    let rectangle = copy_2d((Side::Host(std::ptr::null_mut()), 0), (Side::Device(0), 0), 0, 0);
+
+    compare(&constants! {
+        CUDA_SUCCESS = code::SUCCESS;
+        CUDA_ERROR_INVALID_VALUE = code::INVALID_VALUE;
+        CUDA_ERROR_OUT_OF_MEMORY = code::OUT_OF_MEMORY;
+        CUDA_ERROR_DEINITIALIZED = code::DEINITIALIZED;
+        CUDA_ERROR_INVALID_DEVICE = code::INVALID_DEVICE;
+        CUDA_ERROR_INVALID_CONTEXT = code::INVALID_CONTEXT;
+        CUDA_ERROR_MAP_FAILED = code::MAP_FAILED;
+        CUDA_ERROR_ECC_UNCORRECTABLE = code::ECC_UNCORRECTABLE;
+        CUDA_ERROR_NVLINK_UNCORRECTABLE = code::NVLINK_UNCORRECTABLE;
+        CUDA_ERROR_CONTAINED = code::CONTAINED;
+        CUDA_ERROR_INVALID_HANDLE = code::INVALID_HANDLE;
+        CUDA_ERROR_NOT_FOUND = code::NOT_FOUND;
+        CUDA_ERROR_NOT_READY = code::NOT_READY;
+        CUDA_ERROR_ILLEGAL_ADDRESS = code::ILLEGAL_ADDRESS;
+        CUDA_ERROR_LAUNCH_TIMEOUT = code::LAUNCH_TIMEOUT;
+        CUDA_ERROR_CONTEXT_IS_DESTROYED = code::CONTEXT_IS_DESTROYED;
+        CUDA_ERROR_ASSERT = code::ASSERT;
+        CUDA_ERROR_HARDWARE_STACK_ERROR = code::HARDWARE_STACK_ERROR;
+        CUDA_ERROR_LAUNCH_FAILED = code::LAUNCH_FAILED;
+        CUDA_ERROR_TENSOR_MEMORY_LEAK = code::TENSOR_MEMORY_LEAK;
+        CUDA_ERROR_NOT_PERMITTED = code::NOT_PERMITTED;
+        CUDA_ERROR_NOT_SUPPORTED = code::NOT_SUPPORTED;
+        CUDA_ERROR_MPS_CLIENT_TERMINATED = code::MPS_CLIENT_TERMINATED;
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = code::STREAM_CAPTURE_UNSUPPORTED;
+        CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = code::STREAM_CAPTURE_WRONG_THREAD;
+
+        CU_STREAM_NON_BLOCKING = flag::STREAM_NON_BLOCKING;
+        CU_EVENT_DISABLE_TIMING = flag::EVENT_DISABLE_TIMING;
+        CU_EVENT_INTERPROCESS = flag::EVENT_INTERPROCESS;
+        CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = flag::IPC_LAZY_PEER_ACCESS;
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = flag::HANDLE_POSIX_FD;
+        CU_MEM_ALLOC_GRANULARITY_MINIMUM = flag::GRANULARITY_MINIMUM;
+        CU_MEMHOSTREGISTER_DEVICEMAP = flag::HOST_REGISTER_DEVICE_MAP;
+        CU_MEMHOSTREGISTER_READ_ONLY = flag::HOST_REGISTER_READ_ONLY;
+        CU_STREAM_WAIT_VALUE_GEQ = flag::WAIT_VALUE_GEQ;
+        CU_STREAM_WRITE_VALUE_DEFAULT = flag::WRITE_VALUE_DEFAULT;
+        CU_STREAM_MEM_OP_WRITE_VALUE_64 = sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        CU_POINTER_ATTRIBUTE_BUFFER_ID = flag::POINTER_BUFFER_ID;
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = flag::POINTER_LEGACY_IPC_CAPABLE;
+
+        CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT = attribute::TEXTURE_ALIGNMENT;
+        CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = attribute::UNIFIED_ADDRESSING;
+        CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED = attribute::HOST_REGISTER_SUPPORTED;
+        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED =
+            attribute::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+        CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED = attribute::READ_ONLY_HOST_REGISTER_SUPPORTED;
+        CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = attribute::MEMORY_POOLS_SUPPORTED;
+        CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES = attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
+        CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS = attribute::CAN_USE_64_BIT_STREAM_MEM_OPS;
+        CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = attribute::IPC_EVENT_SUPPORTED;
+
+        CU_MEM_ACCESS_FLAGS_PROT_READ = access(false);
+        CU_MEM_ACCESS_FLAGS_PROT_READWRITE = access(true);
+        CU_MEM_ALLOCATION_TYPE_PINNED = memory.type_;
+        CU_MEM_LOCATION_TYPE_DEVICE = memory.location.type_;
+        CU_MEMORYTYPE_HOST = rectangle.dstMemoryType;
+        CU_MEMORYTYPE_DEVICE = rectangle.srcMemoryType;
+    });
+}
+
+/// The numbers that the design names, spelled out: cuda.h and cudarc could be wrong together only if NVIDIA renumbered.
+#[test]
+fn deciding_attributes_have_their_known_numbers() {
+    use attribute as a;
+    assert_eq!(
+        [a::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, a::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED],
+        [102, 103]
+    );
+    assert_eq!([a::MEMORY_POOLS_SUPPORTED, a::MEMPOOL_SUPPORTED_HANDLE_TYPES], [115, 119]);
+    assert_eq!([a::CAN_USE_64_BIT_STREAM_MEM_OPS, a::IPC_EVENT_SUPPORTED], [122, 125]);
+}
+
+/// Sizes of the arguments, since those decide how a call is passed.
+#[test]
+fn calls_take_the_arguments_that_cuda_h_declares() {
+    // Exported by every driver, but no longer declared.
+    let undeclared = ["cuCtxCreate_v2", "cuDeviceGetUuid"];
+    const DEFINITIONS: &str = "
+        template <class... A> constexpr unsigned long long digest(CUresult (*)(A...)) {
+            unsigned long long value = sizeof...(A);
+            ((value = value * 31 + sizeof(A)), ...);
+            return value;
+        }";
+    let ours: Vec<(String, u64)> = NAMES
+        .iter()
+        .zip(SIGNATURES)
+        .filter(|(name, _)| !undeclared.contains(name))
+        .map(|(name, sizes)| {
+            let digest = sizes
+                .iter()
+                .fold(sizes.len() as u64, |value, size| value.wrapping_mul(31).wrapping_add(*size as u64));
+            (format!("digest((decltype(&{name}))nullptr)"), digest)
+        })
+        .collect();
+    let theirs = evaluate(DEFINITIONS, ours.iter().map(|(expression, _)| expression.as_str()));
+    let wrong: Vec<_> = ours.iter().filter(|(name, digest)| theirs.get(name) != Some(digest)).collect();
+    assert!(wrong.is_empty(), "arguments differ from cuda.h: {wrong:?}");
+}
