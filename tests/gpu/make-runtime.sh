@@ -22,22 +22,25 @@ tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep
 # What nothing above is linked to, but libcuda.so.1 and Rust binaries load.
 libraries=(libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libstdc++.so.6 libgcc_s.so.1)
 
-# Every region of the clips changes in every frame, so that a stale or torn frame shows: 1080p, 2160p, and one that
-# goes from 1080p to 720p and back every 30 frames.
-encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S START_NS
-  chroot "$rootfs" gst-launch-1.0 -q \
-    videotestsrc num-buffers="$4" pattern=zone-plate kx2=20 ky2=20 kt=2 timestamp-offset="$6" \
-    ! "video/x-raw,format=I420,width=$2,height=$3,framerate=60/1" \
-    ! x264enc speed-preset=ultrafast tune=zerolatency bitrate="$5" key-int-max=30 \
-    ! h264parse ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="/tmp/clips/$1.h264"
+# Every region of the clips, brightness and colour, changes in every frame, and no picture comes again within 256
+# frames (kt is odd), so that a stale or torn frame shows: 1080p, 2160p, and one that goes from 1080p to 720p and back
+# every 30 frames.
+encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S PHASE
+  local caps="video/x-raw,format=I420,width=$2,height=$3,framerate=60/1"
+  local plate=(kx2=3 ky2=3 kt=23 k0="$6" num-buffers="$4")
+  chroot "$rootfs" gst-launch-1.0 -q compositor name=both sink_1::alpha=0.5 \
+    ! "$caps" ! x264enc speed-preset=superfast tune=zerolatency bitrate="$5" key-int-max=30 \
+    ! h264parse ! video/x-h264,stream-format=byte-stream,alignment=au ! filesink location="/tmp/clips/$1.h264" \
+    videotestsrc pattern=zone-plate "${plate[@]}" ! "$caps" ! both. \
+    videotestsrc pattern=chroma-zone-plate "${plate[@]}" ! "$caps" ! both.
 }
 make_clips() {
   local made=$rootfs/tmp/clips i
   rm -rf "$made" && mkdir -p "$made" "$out/clips"
   encode hd 1920 1080 300 4500 0
   encode uhd 3840 2160 120 10000 0
-  for i in 0 2 4; do encode part$i 1920 1080 30 3500 $((i * 500000000)); done
-  for i in 1 3 5; do encode part$i 1280 720 30 3500 $((i * 500000000)); done
+  for i in 0 2 4; do encode part$i 1920 1080 30 3500 $((i * 40)); done
+  for i in 1 3 5; do encode part$i 1280 720 30 3500 $((i * 40)); done
   cat "$made"/part[0-5].h264 >"$made/switch.h264"
   cp "$made"/{hd,uhd,switch}.h264 "$out/clips/" # switch last: it says that all are there
   rm -rf "$made"

@@ -1,0 +1,50 @@
+#!/bin/bash
+# Pack what a GPU host without packages needs into .gpu/ of the checkout, for tests/gpu/run there.
+#
+#   .gpu/gst-runtime.tar.gz    GStreamer 1.26 (make-runtime.sh)
+#   .gpu/clips/                films for the decoder
+#   .gpu/lib/                  the plugin
+#   .gpu/bin/                  the test programs
+#
+# Everything is optimised and stripped, and the whole stays under 28 MB, since it may have to travel with each call.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$repo"
+bundle=$repo/.gpu
+limit=$((28 * 1000 * 1000))
+
+fresh() { # neither the script nor the shim changed since
+  [ "$bundle/gst-runtime.tar.gz" -nt tests/gpu/make-runtime.sh ] &&
+    [ "$bundle/gst-runtime.tar.gz" -nt tests/gpu/nvrtc-shim.c ] && [ -e "$bundle/clips/switch.h264" ]
+}
+if ! fresh; then
+  rm -rf "$bundle/clips"
+  tests/gpu/make-runtime.sh "$bundle"
+fi
+
+# The plugin, and every program of the packages under tests/gpu.
+mapfile -t packages < <(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    if package["name"] == "gst-plugin-frameshare" or "/tests/gpu/" in package["manifest_path"]:
+        print(package["name"])')
+rm -rf "${bundle:?}"/{lib,bin}
+mkdir -p "$bundle"/{lib,bin}
+cargo build --release --locked "${packages[@]/#/--package=}" --message-format=json-render-diagnostics | python3 -c '
+import json, sys
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("reason") == "compiler-artifact":
+        for name in built["filenames"]:
+            if built.get("executable") == name:
+                print("bin", name, sep="\t")
+            elif name.endswith("/libgstframeshare.so"):
+                print("lib", name, sep="\t")' |
+  while IFS=$'\t' read -r folder file; do
+    if [[ $file != *build-script* ]]; then strip -o "$bundle/$folder/$(basename "$file")" "$file"; fi
+  done
+
+size=$(du -sb --apparent-size "$bundle" | cut -f1)
+(cd "$bundle" && find . -type f -printf '%10s  %P\n' | sort -k2)
+echo "bundle: $size bytes in $bundle"
+[ "$size" -lt "$limit" ] || { echo "bundle: larger than $limit bytes" >&2 && exit 1; }
