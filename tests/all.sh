@@ -13,7 +13,10 @@ part() { # NAME COMMAND...
   local name=$1 begin=$SECONDS
   shift
   echo "=== $name"
-  "$@" 2>&1 </dev/null | tee "$logs/$name" || failed_parts+=("$name")
+  if ! "$@" 2>&1 </dev/null | tee "$logs/$name"; then
+    failed_parts+=("$name")
+    grep -qE '^FAIL |[1-9][0-9]* failed;' "$logs/$name" || echo "FAIL $name: it did not get as far as a test" | tee -a "$logs/$name"
+  fi
   echo "=== $name: $((SECONDS - begin)) s"
 }
 
@@ -32,7 +35,7 @@ gstreamer_1_26() {
   elif [ -n "$why_not" ]; then
     skip gstreamer-1.26 "$why_not"
   else
-    tests/rootfs.sh tests gst-plugin-frameshare frameshare-tests
+    tests/rootfs.sh tests plugins/frameshare tests
   fi
 }
 
@@ -42,14 +45,10 @@ part loom make --no-print-directory loom
 part install tests/install.sh
 part gstreamer-1.26 gstreamer_1_26
 
-# The counts of a part that failed without a failing test (it did not compile, say) get one failure of their own.
-cat "$logs"/* | awk -v parts="${#failed_parts[@]}" '
+cat "$logs"/* | awk '
   /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }
   /^PASS / { passed++ }
   /^FAIL / { failed++ }
   /(^|\.\.\. )SKIP [^ ]+: / { skipped++ }
-  END {
-    if (failed < parts) failed = parts
-    printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
-  }'
+  END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }'
 [ ${#failed_parts[@]} = 0 ] || { echo "failed: ${failed_parts[*]}" >&2 && exit 1; }

@@ -24,8 +24,8 @@ inspect() { # FOLDER WHAT
   env GST_REGISTRY="$1/registry.bin" GST_PLUGIN_SYSTEM_PATH= GST_PLUGIN_PATH="$1" gst-inspect-1.0 "$2"
 }
 
-# Meson's build folder lies beside cargo's own, so that a second run of the tests has little to build.
-build=${CARGO_TARGET_DIR:-$repo/target}/install
+# Kept, so that a second run of the tests has little to build.
+build=$repo/target/install
 staged=$work/staged
 installed=$staged/opt/frameshare/lib/gstreamer-1.0
 setup() {

@@ -5,7 +5,7 @@
 #   tests/rootfs.sh make                 makes it where it is missing
 #   tests/rootfs.sh path                 prints where it is
 #   tests/rootfs.sh run COMMAND...       runs COMMAND in it; the checkout lies there under the same path as here
-#   tests/rootfs.sh tests PACKAGE...     runs the packages' test binaries, built here, in it
+#   tests/rootfs.sh tests FOLDER...      runs in it the test binaries, built here, of the packages in these folders
 #
 # ROOTFS (default /var/tmp/frameshare-trixie) says where it lies, about 1.3 GB. Needs root and a Debian machine, whose
 # own mirror serves the packages.
@@ -70,14 +70,18 @@ enter() { # COMMAND...
 }
 
 # `layers` is about the sources and asks cargo, which the rootfs lacks; every other test binary runs.
-run_tests() { # PACKAGE...
+# The whole workspace is asked for, so that nothing is built again that `cargo test --workspace` has built.
+run_tests() { # FOLDER...
   local failed=0 list
-  list=$(cd "$repo" && cargo test --locked --no-run --message-format=json "${@/#/--package=}" | python3 -c '
+  list=$(cd "$repo" && cargo test --workspace --locked --no-run --message-format=json | python3 -c '
 import json, os, sys
+wanted = {os.path.realpath(folder) for folder in sys.argv[1:]}
 for line in sys.stdin:
     built = json.loads(line)
     if built.get("executable") and built["profile"]["test"] and built["target"]["name"] != "layers":
-        print(os.path.dirname(built["manifest_path"]), built["executable"], sep="\t")')
+        folder = os.path.dirname(built["manifest_path"])
+        if os.path.realpath(folder) in wanted:
+            print(folder, built["executable"], sep="\t")' "$@")
   while IFS=$'\t' read -r folder program; do
     echo "     Running ${program#"$target"/} with GStreamer 1.26"
     (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" "$program" </dev/null) || failed=1
