@@ -1,0 +1,183 @@
+//! What every exported function shares: result codes, checked access to the caller's arguments, the way in and out.
+//!
+//! The way in counts the call, lets `SIMCUDA_FAIL` answer in its place, and turns a panic into an error code, so that
+//! none crosses into the caller.
+
+use crate::{config, faults};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A result code other than success, by CUDA's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(pub i32);
+
+/// What the inside of an exported function returns.
+pub type Answer = Result<(), Code>;
+
+pub const INVALID_VALUE: Code = Code(1);
+pub const OUT_OF_MEMORY: Code = Code(2);
+pub const NOT_INITIALIZED: Code = Code(3);
+pub const NO_DEVICE: Code = Code(100);
+pub const INVALID_DEVICE: Code = Code(101);
+pub const INVALID_CONTEXT: Code = Code(201);
+pub const MAP_FAILED: Code = Code(205);
+pub const ALREADY_MAPPED: Code = Code(208);
+pub const PEER_ACCESS_UNSUPPORTED: Code = Code(217);
+pub const INVALID_HANDLE: Code = Code(400);
+pub const NOT_FOUND: Code = Code(500);
+pub const NOT_READY: Code = Code(600);
+pub const ILLEGAL_ADDRESS: Code = Code(700);
+pub const PEER_ACCESS_ALREADY_ENABLED: Code = Code(704);
+pub const PEER_ACCESS_NOT_ENABLED: Code = Code(705);
+pub const CONTEXT_IS_DESTROYED: Code = Code(709);
+pub const HOST_MEMORY_ALREADY_REGISTERED: Code = Code(712);
+pub const HOST_MEMORY_NOT_REGISTERED: Code = Code(713);
+pub const NOT_PERMITTED: Code = Code(800);
+pub const NOT_SUPPORTED: Code = Code(801);
+pub const STREAM_CAPTURE_UNSUPPORTED: Code = Code(900);
+pub const UNKNOWN: Code = Code(999);
+
+/// A pointer to something that the caller wants filled in.
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// One of several places that the caller passes a list of.
+    pub fn at(place: *mut T) -> Out<T> {
+        Out(place)
+    }
+
+    /// Stores the result; a null pointer is an invalid value.
+    pub fn set(&self, value: T) -> Answer {
+        self.check()?;
+        self.set_if_wanted(value);
+        Ok(())
+    }
+
+    /// Says no to a null pointer before anything has been done.
+    pub fn check(&self) -> Answer {
+        if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Stores a result that may be left out by passing null.
+    pub fn set_if_wanted(&self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, and the caller of a CUDA function passes a place that holds a T.
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+
+    /// Stores the `index`-th of several results.
+    pub fn set_at(&self, index: usize, value: T) -> Answer {
+        self.check()?;
+        // SAFETY: not null, and the caller said how many there are, of which `index` is one.
+        unsafe { self.0.add(index).write_unaligned(value) }
+        Ok(())
+    }
+}
+
+/// A pointer to an argument of the caller's.
+#[repr(transparent)]
+pub struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// A copy of the argument; a null pointer is an invalid value.
+    pub fn get(&self) -> Result<T, Code> {
+        self.at(0)
+    }
+
+    /// A copy of the `index`-th of several arguments.
+    pub fn at(&self, index: usize) -> Result<T, Code> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null, and the caller passes at least index + 1 of them.
+        Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+}
+
+/// A C string of the caller's.
+#[repr(transparent)]
+pub struct Name(*const c_char);
+
+impl Name {
+    pub fn get(&self) -> Result<&CStr, Code> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null, and the caller passes a string that ends in a zero.
+        Ok(unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+/// CUDA's 64-byte handles for other processes, passed by value and by pointer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Blob(pub [u8; 64]);
+
+impl Blob {
+    /// A blob that starts with these numbers.
+    pub fn pack(numbers: &[u64]) -> Blob {
+        let mut bytes = [0; 64];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        Blob(bytes)
+    }
+
+    /// The eight numbers in a blob.
+    pub fn unpack(&self) -> [u64; 8] {
+        let mut numbers = [0; 8];
+        for (number, place) in numbers.iter_mut().zip(self.0.chunks_exact(8)) {
+            *number = u64::from_le_bytes(place.try_into().unwrap_or_default());
+        }
+        numbers
+    }
+}
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a host function of the caller's; while it runs, its calls into CUDA are refused.
+pub fn in_host_function(run: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    run();
+    IN_HOST_FUNCTION.set(false);
+}
+
+/// The way into an exported function and out of it.
+pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
+    let answer = catch_unwind(AssertUnwindSafe(|| {
+        if IN_HOST_FUNCTION.get() && !name.starts_with("cuGetError") {
+            return Err(NOT_PERMITTED);
+        }
+        faults::check(name)?;
+        inside()
+    }));
+    let code = match answer {
+        Ok(Ok(())) => 0,
+        Ok(Err(Code(code))) => code,
+        Err(_) => UNKNOWN.0,
+    };
+    if config::get().trace {
+        eprintln!("simcuda[{}]: {name} = {code}", std::process::id());
+    }
+    code
+}
+
+/// Exports functions with CUDA's names and calling convention; each body returns an [`Answer`].
+#[macro_export]
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            // SAFETY: the name is CUDA's, and this library stands in for the one that defines it.
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($arg: $ty),*) -> i32 {
+                $crate::api::enter(stringify!($name), || -> $crate::api::Answer { $body })
+            }
+        )*
+    };
+}

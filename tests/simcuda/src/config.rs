@@ -1,0 +1,144 @@
+//! What the environment asks for, read once.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What to do about a use of CUDA that the real driver leaves undefined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strict {
+    Off,
+    Log,
+    Abort,
+}
+
+/// One entry of `SIMCUDA_FAIL`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub call: String,
+    /// The first use that fails, counted from 1.
+    pub nth: u64,
+    /// Later uses fail too.
+    pub onwards: bool,
+    pub code: i32,
+}
+
+/// One entry of `SIMCUDA_WITHHOLD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    pub attribute: i32,
+    /// Asking for it is an error, as with a driver that does not know it yet.
+    pub unknown: bool,
+}
+
+/// All settings.
+#[derive(Debug)]
+pub struct Config {
+    pub seed: u64,
+    pub delay_us: u64,
+    pub afterlife_us: u64,
+    /// The devices that `CUDA_VISIBLE_DEVICES` leaves, by their place on the machine, in its order.
+    pub visible: Vec<u32>,
+    pub memory: u64,
+    pub version: i32,
+    pub withheld: Vec<Withheld>,
+    pub faults: Vec<Fault>,
+    pub strict: Strict,
+    pub errors: Option<PathBuf>,
+    pub trace: bool,
+    pub no_peers: bool,
+}
+
+/// The settings of this process.
+pub fn get() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(read)
+}
+
+/// Whether an attribute, and what depends on it, is withheld.
+pub fn withheld(attribute: i32) -> bool {
+    get().withheld.iter().any(|entry| entry.attribute == attribute)
+}
+
+fn read() -> Config {
+    let devices = number("SIMCUDA_DEVICES", 1).min(crate::device::MAX as u64) as u32;
+    Config {
+        seed: number("SIMCUDA_SEED", 1),
+        delay_us: number("SIMCUDA_DELAY_US", 100),
+        afterlife_us: number("SIMCUDA_AFTERLIFE_US", 8_000),
+        visible: visible(devices, text("CUDA_VISIBLE_DEVICES")),
+        memory: number("SIMCUDA_MEM", 16 << 30),
+        version: number("SIMCUDA_VERSION", 13_000) as i32,
+        withheld: text("SIMCUDA_WITHHOLD").map(|list| withhold_list(&list)).unwrap_or_default(),
+        faults: text("SIMCUDA_FAIL").map(|list| fault_list(&list)).unwrap_or_default(),
+        strict: match text("SIMCUDA_STRICT").as_deref() {
+            Some("abort") => Strict::Abort,
+            Some("off") => Strict::Off,
+            _ => Strict::Log,
+        },
+        errors: text("SIMCUDA_ERRORS").map(PathBuf::from),
+        trace: text("SIMCUDA_TRACE").is_some_and(|value| value != "0"),
+        no_peers: text("SIMCUDA_NO_PEERS").is_some_and(|value| value != "0"),
+    }
+}
+
+fn text(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty() || name == "CUDA_VISIBLE_DEVICES")
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let Some(value) = text(name) else { return otherwise };
+    value.trim().parse().unwrap_or_else(|_| {
+        eprintln!("simcuda: {name}={value} is not a number, {otherwise} is used");
+        otherwise
+    })
+}
+
+/// As CUDA does: entries up to the first that names no device.
+fn visible(devices: u32, list: Option<String>) -> Vec<u32> {
+    let Some(list) = list else { return (0..devices).collect() };
+    let mut visible = Vec::new();
+    for entry in list.split(',').map(str::trim) {
+        let by_uuid = (0..devices).find(|&device| entry == crate::device::uuid_text(device));
+        match by_uuid.or_else(|| entry.parse().ok().filter(|&device| device < devices)) {
+            Some(device) if !visible.contains(&device) => visible.push(device),
+            _ => break,
+        }
+    }
+    visible
+}
+
+fn withhold_list(list: &str) -> Vec<Withheld> {
+    let mut entries = Vec::new();
+    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (name, unknown) = match entry.strip_suffix(":unknown") {
+            Some(name) => (name, true),
+            None => (entry, false),
+        };
+        match name.parse() {
+            Ok(attribute) => entries.push(Withheld { attribute, unknown }),
+            Err(_) => eprintln!("simcuda: SIMCUDA_WITHHOLD: {entry} is no attribute number"),
+        }
+    }
+    entries
+}
+
+fn fault_list(list: &str) -> Vec<Fault> {
+    let mut entries = Vec::new();
+    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let mut parts = entry.split(':');
+        let parsed = (|| {
+            let call = parts.next()?.to_owned();
+            let nth = parts.next()?;
+            let (nth, onwards) = match nth.strip_suffix('+') {
+                Some(nth) => (nth, true),
+                None => (nth, false),
+            };
+            Some(Fault { call, nth: nth.parse().ok()?, onwards, code: parts.next()?.parse().ok()? })
+        })();
+        match parsed {
+            Some(fault) => entries.push(fault),
+            None => eprintln!("simcuda: SIMCUDA_FAIL: {entry} is not CALL:N:CODE"),
+        }
+    }
+    entries
+}

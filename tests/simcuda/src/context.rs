@@ -1,0 +1,360 @@
+//! Contexts, each thread's stack of them, and the order in which a context's streams queue.
+
+use crate::api::{
+    Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Out,
+    PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
+    STREAM_CAPTURE_UNSUPPORTED,
+};
+use crate::queue::{Fate, Kind, Op, Point, Stream};
+use crate::{config, device, memory};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+/// How long destroying a context waits for its streams: a stuck one must not stick the program.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A context.
+pub struct Context {
+    pub handle: usize,
+    pub fate: Arc<Fate>,
+    flags: u32,
+    streams: Mutex<Streams>,
+    peers: Mutex<HashSet<usize>>,
+}
+
+/// The streams of a context. The lock on them is what orders what they queue.
+pub struct Streams {
+    pub null: Arc<Stream>,
+    pub per_thread: Arc<Stream>,
+    /// For what the driver itself does in order, such as a context-wide record of an interprocess event.
+    pub internal: Arc<Stream>,
+    pub own: Vec<Arc<Stream>>,
+}
+
+impl Streams {
+    fn all(&self) -> impl Iterator<Item = &Arc<Stream>> {
+        [&self.null, &self.per_thread].into_iter().chain(&self.own)
+    }
+}
+
+static CONTEXTS: RwLock<Option<HashMap<usize, Arc<Context>>>> = RwLock::new(None);
+/// Primary contexts by device, with their use counts.
+static PRIMARY: Mutex<Option<HashMap<u32, (usize, usize)>>> = Mutex::new(None);
+
+thread_local! {
+    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A handle that no object had before: one of a destroyed object is recognised for ever.
+pub fn new_handle() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x51c0_0000_0010);
+    NEXT.fetch_add(0x10, Ordering::Relaxed)
+}
+
+fn find(handle: usize) -> Result<Arc<Context>, Code> {
+    let contexts = CONTEXTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    contexts.as_ref().and_then(|contexts| contexts.get(&handle)).cloned().ok_or(INVALID_CONTEXT)
+}
+
+/// The current context, alive or not.
+fn top() -> Result<Arc<Context>, Code> {
+    device::ready()?;
+    match STACK.with_borrow(|stack| stack.last().copied()) {
+        None | Some(0) => Err(INVALID_CONTEXT),
+        Some(handle) => find(handle).map_err(|_| CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// The current context; an error if there is none, or with the error it died of.
+pub fn current() -> Result<Arc<Context>, Code> {
+    let context = top()?;
+    context.fate.check()?;
+    Ok(context)
+}
+
+/// A context by its handle; an error if it has died.
+pub fn alive(handle: usize) -> Result<Arc<Context>, Code> {
+    let context = find(handle)?;
+    context.fate.check()?;
+    Ok(context)
+}
+
+impl Context {
+    fn create(device: u32, flags: u32) -> Arc<Context> {
+        let fate = Arc::new(Fate::new(device));
+        let context = Arc::new_cyclic(|weak| {
+            let stream = |kind| Stream::new(0, kind, 0, 0, weak.clone(), fate.clone());
+            Context {
+                handle: new_handle(),
+                flags,
+                streams: Mutex::new(Streams {
+                    null: stream(Kind::Null),
+                    per_thread: stream(Kind::Blocking),
+                    internal: stream(Kind::NonBlocking),
+                    own: Vec::new(),
+                }),
+                peers: Mutex::new(HashSet::new()),
+                fate,
+            }
+        });
+        let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        contexts.get_or_insert_default().insert(context.handle, context.clone());
+        context
+    }
+
+    pub fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Where all streams of the context end now.
+    pub fn ends(&self) -> Vec<Point> {
+        self.streams().all().map(Stream::end).collect()
+    }
+
+    /// Whether an item is being captured into a graph.
+    pub fn check_no_capture(&self) -> Answer {
+        let capturing = self.streams().all().any(|stream| stream.capturing.load(Ordering::Acquire));
+        if capturing { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    fn destroy(&self) {
+        let deadline = Instant::now() + DRAIN;
+        for point in self.ends() {
+            point.wait(|| Instant::now() > deadline || self.fate.check().is_err());
+        }
+        self.fate.destroy();
+        {
+            let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+            contexts.get_or_insert_default().remove(&self.handle);
+        }
+        let mut streams = self.streams();
+        for stream in streams.own.drain(..) {
+            crate::stream::forget(&stream);
+            stream.close();
+        }
+        for stream in [&streams.null, &streams.per_thread, &streams.internal] {
+            stream.close();
+        }
+        drop(streams);
+        memory::release_context(self.handle);
+    }
+}
+
+/// Queues an item, after `dependencies` and after what the kind of the stream asks for.
+pub fn submit(
+    stream: &Arc<Stream>,
+    op: Op,
+    mut dependencies: Vec<Point>,
+    ranges: Vec<(usize, usize)>,
+) -> Result<Point, Code> {
+    stream.fate.check()?;
+    let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
+    let streams = context.streams();
+    if stream.capturing.load(Ordering::Acquire) {
+        // It would go into the graph; there are no graphs here that run.
+        return Ok(Point { stream: stream.clone(), seq: 0 });
+    }
+    match stream.kind {
+        Kind::Null => {
+            let blocking = streams.all().filter(|other| other.kind == Kind::Blocking);
+            dependencies.extend(blocking.map(Stream::end));
+        }
+        Kind::Blocking => dependencies.push(streams.null.end()),
+        Kind::NonBlocking => {}
+    }
+    dependencies.retain(|point| !point.reached());
+    Ok(stream.push(op, dependencies, ranges))
+}
+
+fn push(handle: usize) {
+    STACK.with_borrow_mut(|stack| stack.push(handle));
+}
+
+fn create(place: Out<usize>, flags: u32, ordinal: i32) -> Answer {
+    place.check()?;
+    let context = Context::create(device::physical(ordinal)?, flags);
+    push(context.handle);
+    place.set(context.handle)
+}
+
+fn set_primary<T>(
+    ordinal: i32,
+    change: impl FnOnce(&mut HashMap<u32, (usize, usize)>, u32) -> Result<T, Code>,
+) -> Result<T, Code> {
+    let device = device::physical(ordinal)?;
+    let mut primary = PRIMARY.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    change(primary.get_or_insert_default(), device)
+}
+
+crate::export! {
+    fn cuCtxCreate_v2(context: Out<usize>, flags: u32, device: i32) {
+        create(context, flags, device)
+    }
+
+    fn cuCtxCreate_v3(context: Out<usize>, _affinity: *const c_void, _count: i32, flags: u32, device: i32) {
+        create(context, flags, device)
+    }
+
+    fn cuCtxCreate_v4(context: Out<usize>, _parameters: *const c_void, flags: u32, device: i32) {
+        create(context, flags, device)
+    }
+
+    fn cuCtxDestroy_v2(handle: usize) {
+        device::ready()?;
+        find(handle)?.destroy();
+        STACK.with_borrow_mut(|stack| if stack.last() == Some(&handle) { stack.pop(); });
+        Ok(())
+    }
+
+    fn cuCtxPushCurrent_v2(handle: usize) {
+        device::ready()?;
+        find(handle)?;
+        push(handle);
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent_v2(place: Out<usize>) {
+        device::ready()?;
+        let handle = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
+        place.set_if_wanted(handle);
+        Ok(())
+    }
+
+    fn cuCtxSetCurrent(handle: usize) {
+        device::ready()?;
+        if handle != 0 {
+            find(handle)?;
+        }
+        STACK.with_borrow_mut(|stack| {
+            stack.pop();
+            if handle != 0 {
+                stack.push(handle);
+            }
+        });
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(place: Out<usize>) {
+        device::ready()?;
+        place.set(STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0)))
+    }
+
+    fn cuCtxGetDevice(place: Out<i32>) {
+        place.set(device::ordinal(top()?.fate.device).ok_or(INVALID_DEVICE)?)
+    }
+
+    fn cuCtxGetDevice_v2(place: Out<i32>, handle: usize) {
+        let context = if handle == 0 { top()? } else { find(handle)? };
+        place.set(device::ordinal(context.fate.device).ok_or(INVALID_DEVICE)?)
+    }
+
+    fn cuCtxGetFlags(place: Out<u32>) {
+        place.set(current()?.flags)
+    }
+
+    fn cuCtxGetId(handle: usize, place: Out<u64>) {
+        let context = if handle == 0 { current()? } else { find(handle)? };
+        place.set(context.handle as u64)
+    }
+
+    fn cuCtxGetApiVersion(handle: usize, place: Out<u32>) {
+        if handle == 0 { current()? } else { find(handle)? };
+        place.set(3020)
+    }
+
+    fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
+        current()?;
+        least.set_if_wanted(0);
+        greatest.set_if_wanted(-5);
+        Ok(())
+    }
+
+    fn cuCtxGetLimit(value: Out<usize>, limit: i32) {
+        current()?;
+        value.set(if limit == 0 { 1024 } else { 0 })
+    }
+
+    fn cuCtxSetLimit(_limit: i32, _value: usize) {
+        current()?;
+        Ok(())
+    }
+
+    fn cuCtxSynchronize() {
+        let context = current()?;
+        for point in context.ends() {
+            point.wait(|| false);
+        }
+        context.fate.check()
+    }
+
+    fn cuCtxEnablePeerAccess(peer: usize, flags: u32) {
+        let (context, peer) = (current()?, find(peer)?);
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let (from, to) = (context.fate.device, peer.fate.device);
+        if from == to || !device::reaches(from, to) {
+            return Err(PEER_ACCESS_UNSUPPORTED);
+        }
+        let mut peers = context.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if peers.insert(peer.handle) { Ok(()) } else { Err(PEER_ACCESS_ALREADY_ENABLED) }
+    }
+
+    fn cuCtxDisablePeerAccess(peer: usize) {
+        let context = current()?;
+        let mut peers = context.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if peers.remove(&peer) { Ok(()) } else { Err(PEER_ACCESS_NOT_ENABLED) }
+    }
+
+    fn cuDevicePrimaryCtxRetain(place: Out<usize>, device: i32) {
+        place.check()?;
+        let handle = set_primary(device, |primary, device| {
+            let entry = primary.entry(device).or_insert_with(|| (Context::create(device, 0).handle, 0));
+            entry.1 += 1;
+            Ok(entry.0)
+        })?;
+        place.set(handle)
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) {
+        let last = set_primary(device, |primary, device| {
+            let entry = primary.get_mut(&device).ok_or(INVALID_CONTEXT)?;
+            entry.1 -= 1;
+            Ok(if entry.1 == 0 { primary.remove(&device) } else { None })
+        })?;
+        if let Some((handle, _)) = last {
+            find(handle)?.destroy();
+        }
+        Ok(())
+    }
+
+    fn cuDevicePrimaryCtxReset_v2(device: i32) {
+        let entry = set_primary(device, |primary, device| Ok(primary.remove(&device)))?;
+        if let Some((handle, _)) = entry {
+            find(handle)?.destroy();
+        }
+        Ok(())
+    }
+
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) {
+        let is_active = set_primary(device, |primary, device| Ok(primary.contains_key(&device)))?;
+        flags.set(0)?;
+        active.set(is_active.into())
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(device: i32, _flags: u32) {
+        device::physical(device)?;
+        Ok(())
+    }
+
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let context = current()?;
+        let memory = config::get().memory;
+        free.set(memory.saturating_sub(memory::used(context.fate.device)) as usize)?;
+        total.set(memory as usize)
+    }
+}

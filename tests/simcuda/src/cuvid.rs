@@ -1,0 +1,22 @@
+//! What GStreamer's decoders look up in libnvcuvid: the same library stands in for that too, and decodes nothing.
+
+use crate::api::NOT_SUPPORTED;
+
+macro_rules! absent {
+    ($($name:ident)*) => {
+        crate::export! {
+            $(
+                fn $name() {
+                    Err(NOT_SUPPORTED)
+                }
+            )*
+        }
+    };
+}
+
+absent! {
+    cuvidCreateDecoder cuvidDestroyDecoder cuvidDecodePicture cuvidReconfigureDecoder cuvidGetDecodeStatus
+    cuvidGetDecoderCaps cuvidMapVideoFrame64 cuvidUnmapVideoFrame64 cuvidMapVideoFrame cuvidUnmapVideoFrame
+    cuvidCreateVideoParser cuvidParseVideoData cuvidDestroyVideoParser
+    cuvidCtxLockCreate cuvidCtxLockDestroy cuvidCtxLock cuvidCtxUnlock
+}

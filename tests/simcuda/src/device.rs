@@ -1,0 +1,193 @@
+//! Devices: how many, their names, UUIDs and attributes.
+
+use crate::api::{
+    Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NO_DEVICE, NOT_INITIALIZED, Name, Out,
+};
+use crate::{afterlife, config, memory};
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The most devices that a machine can be told to have.
+pub const MAX: usize = 8;
+
+/// The process that called cuInit: a child forked from it has no driver.
+static INITIALISED_IN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether cuInit was called in this very process.
+pub fn ready() -> Answer {
+    if INITIALISED_IN.load(Ordering::Acquire) == std::process::id() { Ok(()) } else { Err(NOT_INITIALIZED) }
+}
+
+/// The device's place on the machine: what processes tell each other.
+pub fn physical(ordinal: i32) -> Result<u32, Code> {
+    ready()?;
+    let index = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
+    config::get().visible.get(index).copied().ok_or(INVALID_DEVICE)
+}
+
+/// The number that this process has for a device, if it sees it.
+pub fn ordinal(physical: u32) -> Option<i32> {
+    config::get().visible.iter().position(|&device| device == physical).map(|index| index as i32)
+}
+
+/// Whether one device reaches another's memory.
+pub fn reaches(from: u32, to: u32) -> bool {
+    from == to || !config::get().no_peers
+}
+
+fn uuid(physical: u32) -> [u8; 16] {
+    let mut uuid = *b"\x5f\x51\xc0\xda\x7e\x57\x4a\x11\x80\x00frames";
+    uuid[9] = physical as u8;
+    uuid
+}
+
+/// The UUID as CUDA_VISIBLE_DEVICES spells it.
+pub fn uuid_text(physical: u32) -> String {
+    let hex: Vec<String> = uuid(physical).iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |from: usize, to: usize| hex[from..to].concat();
+    format!("GPU-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
+}
+
+/// The value of an attribute, by CUDA's numbers. What has no meaning here is 0.
+pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
+    if let Some(entry) = config::get().withheld.iter().find(|entry| entry.attribute == attribute) {
+        return if entry.unknown { Err(INVALID_VALUE) } else { Ok(0) };
+    }
+    Ok(match attribute {
+        1..=3 => 1024,                    // threads a block
+        4 => 64,                          // block depth
+        5 => i32::MAX,                    // grid
+        6 | 7 => 65_535,                  // grid
+        8 => 49_152,                      // shared memory a block
+        9 => 65_536,                      // constant memory
+        10 => 32,                         // warp
+        11 => i32::MAX,                   // pitch
+        12 | 82 => 65_536,                // registers
+        13 => 1_980_000,                  // clock, kHz
+        14 | 30 => 512,                   // texture and surface alignment
+        51 => 32,                         // texture pitch alignment
+        15 | 19 | 31 | 41 | 78 | 90 => 1, // overlap, host memory, concurrency, unified addresses, priorities
+        16 => 132,                        // multiprocessors
+        21..=23 => 131_072,               // texture sizes
+        24..=26 => 16_384,
+        33 => physical as i32 + 1, // PCI bus
+        34 | 50 => 0,              // PCI device and domain
+        36 => 3_201_000,           // memory clock, kHz
+        37 => 6144,                // memory bus
+        38 => 62_914_560,          // L2 cache
+        39 => 2048,                // threads a multiprocessor
+        40 => 3,                   // copy engines
+        75 => 9,                   // compute capability
+        76 => 0,
+        91 | 99 | 113 => 1, // host pointers of registered memory, registration, read-only registration
+        92..=94 => 0,       // the first version of stream memory operations, which drivers leave off
+        102 | 103 => 1,     // VMM, POSIX fds
+        115 | 119 => 1,     // pools, their POSIX fds
+        122 | 123 | 125 => 1, // 64-bit stream memory operations, NOR waits, IPC events
+        attribute if (1..=162).contains(&attribute) => 0,
+        _ => return Err(INVALID_VALUE),
+    })
+}
+
+crate::export! {
+    fn cuInit(flags: u32) {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        if config::get().visible.is_empty() {
+            return Err(NO_DEVICE);
+        }
+        let process = std::process::id();
+        if INITIALISED_IN.load(Ordering::Acquire) == 0 {
+            afterlife::start();
+            // A forked child of a process with a driver stays without one, as with CUDA.
+            let _ = INITIALISED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+        }
+        ready()
+    }
+
+    fn cuDriverGetVersion(version: Out<i32>) {
+        version.set(config::get().version)
+    }
+
+    fn cuDeviceGetCount(count: Out<i32>) {
+        ready()?;
+        count.set(config::get().visible.len() as i32)
+    }
+
+    fn cuDeviceGet(device: Out<i32>, ordinal: i32) {
+        physical(ordinal)?;
+        device.set(ordinal)
+    }
+
+    fn cuDeviceGetName(name: Out<c_char>, len: i32, device: i32) {
+        let physical = physical(device)?;
+        let text = format!("Simulated GPU {physical}");
+        let len = usize::try_from(len).ok().filter(|&len| len > 0).ok_or(INVALID_VALUE)?;
+        let shown = text.bytes().take(len - 1).chain(std::iter::once(0));
+        shown.enumerate().try_for_each(|(index, byte)| name.set_at(index, byte as c_char))
+    }
+
+    fn cuDeviceGetUuid(place: Out<[u8; 16]>, device: i32) {
+        place.set(uuid(physical(device)?))
+    }
+
+    fn cuDeviceGetUuid_v2(place: Out<[u8; 16]>, device: i32) {
+        place.set(uuid(physical(device)?))
+    }
+
+    fn cuDeviceGetAttribute(value: Out<i32>, name: i32, device: i32) {
+        value.set(attribute(name, physical(device)?)?)
+    }
+
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) {
+        physical(device)?;
+        bytes.set(config::get().memory as usize)
+    }
+
+    fn cuDeviceGetPCIBusId(name: Out<c_char>, len: i32, device: i32) {
+        let text = format!("0000:{:02X}:00.0\0", physical(device)? + 1);
+        if usize::try_from(len).is_ok_and(|len| len >= text.len()) {
+            text.bytes().enumerate().try_for_each(|(index, byte)| name.set_at(index, byte as c_char))
+        } else {
+            Err(INVALID_VALUE)
+        }
+    }
+
+    fn cuDeviceGetByPCIBusId(device: Out<i32>, name: Name) {
+        ready()?;
+        let name = name.get()?.to_str().map_err(|_| INVALID_VALUE)?;
+        let visible = &config::get().visible;
+        let found = visible.iter().position(|physical| name == format!("0000:{:02X}:00.0", physical + 1));
+        device.set(found.ok_or(INVALID_DEVICE)? as i32)
+    }
+
+    fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) {
+        let (device, peer) = (physical(device)?, physical(peer)?);
+        can.set((device != peer && reaches(device, peer)).into())
+    }
+
+    fn cuDeviceGetP2PAttribute(value: Out<i32>, attribute: i32, device: i32, peer: i32) {
+        let (device, peer) = (physical(device)?, physical(peer)?);
+        // Access and native atomics; the performance rank of the one link there is, is 0.
+        value.set((device != peer && reaches(device, peer) && matches!(attribute, 2 | 3)).into())
+    }
+
+    fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) {
+        physical(device)?;
+        major.set(9)?;
+        minor.set(0)
+    }
+
+    fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) {
+        pool.set(memory::pool::default_of(physical(device)?)?)
+    }
+
+    fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) {
+        pool.set(memory::pool::default_of(physical(device)?)?)
+    }
+
+    fn cuGetExportTable(_table: Out<*const c_void>, _id: In<Blob>) {
+        Err(crate::api::NOT_SUPPORTED)
+    }
+}

@@ -1,0 +1,262 @@
+//! Events, local and between processes.
+
+use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
+use crate::context::{self, Context, new_handle, submit};
+use crate::event_page::{self, Slot};
+use crate::queue::{Fate, Op, Point, Stream, poll};
+use crate::{config, stream, strict};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::Instant;
+
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+/// Attribute IPC_EVENT_SUPPORTED.
+pub const IPC: i32 = 125;
+
+struct Event {
+    /// The context that it was created or opened in: streams that record it must be of this context.
+    context: usize,
+    fate: Arc<Fate>,
+    flags: u32,
+    /// The event of another process, or our own that others may open.
+    shared: Option<(Slot, Whose)>,
+    last: Mutex<Record>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Own,
+    Opened,
+}
+
+/// What a local event stands for: nothing, before the first record.
+#[derive(Clone, Default)]
+struct Record {
+    points: Vec<Point>,
+    time: Option<Arc<OnceLock<Instant>>>,
+}
+
+static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
+
+fn find(handle: usize) -> Result<Arc<Event>, Code> {
+    context::current()?;
+    let events = EVENTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let event = events.as_ref().and_then(|events| events.get(&handle)).cloned().ok_or(INVALID_HANDLE)?;
+    event.fate.check()?;
+    Ok(event)
+}
+
+fn insert(place: Out<usize>, flags: u32, shared: Option<(Slot, Whose)>) -> Answer {
+    let context = context::current()?;
+    let fate = context.fate.clone();
+    let event = Event { context: context.handle, fate, flags, shared, last: Mutex::default() };
+    let handle = new_handle();
+    let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    events.get_or_insert_default().insert(handle, Arc::new(event));
+    place.set(handle)
+}
+
+impl Event {
+    fn last(&self) -> MutexGuard<'_, Record> {
+        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        let (slot, whose) = self.shared.as_ref()?;
+        if *whose == Whose::Opened && slot.is_stale() {
+            strict::violation("an interprocess event is used after its creator destroyed it");
+        }
+        Some(slot)
+    }
+
+    fn record(&self, stream: &Arc<Stream>, dependencies: Vec<Point>) -> Answer {
+        // Held, so that records of one event are numbered in the order in which they are queued.
+        let mut last = self.last();
+        if let Some(slot) = self.slot() {
+            let op = Op::Record { slot: slot.clone(), value: slot.next() };
+            submit(stream, op, dependencies, Vec::new())?;
+            return Ok(());
+        }
+        let time = Arc::new(OnceLock::new());
+        let point = submit(stream, Op::Stamp(time.clone()), dependencies, Vec::new())?;
+        *last = Record { points: vec![point], time: Some(time) };
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        match self.slot() {
+            Some(slot) => slot.reached(slot.last()),
+            None => self.last().points.iter().all(Point::reached),
+        }
+    }
+}
+
+fn record(event: usize, stream: usize) -> Answer {
+    let (event, stream) = (find(event)?, stream::find(stream)?);
+    if stream.context.upgrade().is_none_or(|context| context.handle != event.context) {
+        return Err(INVALID_HANDLE);
+    }
+    event.record(&stream, Vec::new())
+}
+
+/// The wait stands for what the event stands for now: a later record does not change it.
+fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
+    match event.slot() {
+        Some(slot) => {
+            let value = slot.last();
+            if !slot.reached(value) {
+                submit(stream, Op::Wait { slot: slot.clone(), value }, Vec::new(), Vec::new())?;
+            }
+        }
+        None => {
+            let points = event.last().points.clone();
+            if !points.iter().all(Point::reached) {
+                submit(stream, Op::Marker, points, Vec::new())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn of_context(handle: usize) -> Result<Arc<Context>, Code> {
+    let current = context::current()?;
+    if handle == 0 || handle == current.handle { Ok(current) } else { context::alive(handle) }
+}
+
+fn elapsed(place: Out<f32>, start: usize, end: usize) -> Answer {
+    let time = |handle| {
+        let event = find(handle)?;
+        if event.flags & DISABLE_TIMING != 0 {
+            return Err(INVALID_HANDLE);
+        }
+        let record = event.last().clone();
+        record.time.ok_or(INVALID_HANDLE)?.get().copied().ok_or(NOT_READY)
+    };
+    let (start, end): (Instant, Instant) = (time(start)?, time(end)?);
+    place.set(end.saturating_duration_since(start).as_secs_f32() * 1000.0)
+}
+
+crate::export! {
+    fn cuEventCreate(place: Out<usize>, flags: u32) {
+        place.check()?;
+        context::current()?;
+        if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
+            return Err(INVALID_VALUE);
+        }
+        if flags & INTERPROCESS == 0 {
+            return insert(place, flags, None);
+        }
+        if flags & DISABLE_TIMING == 0 {
+            return Err(INVALID_VALUE);
+        }
+        if config::withheld(IPC) {
+            return Err(NOT_SUPPORTED);
+        }
+        insert(place, flags, Some((event_page::create()?, Whose::Own)))
+    }
+
+    // Does not wait, also not for a pending record.
+    fn cuEventDestroy_v2(handle: usize) {
+        context::current()?;
+        let event = {
+            let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+            events.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
+        };
+        if let Some((slot, Whose::Own)) = &event.shared {
+            event_page::destroy(slot);
+        }
+        Ok(())
+    }
+
+    fn cuEventRecord(event: usize, stream: usize) {
+        record(event, stream)
+    }
+
+    fn cuEventRecordWithFlags(event: usize, stream: usize, flags: u32) {
+        if flags > 1 { Err(INVALID_VALUE) } else { record(event, stream) }
+    }
+
+    fn cuEventQuery(handle: usize) {
+        let event = find(handle)?;
+        let done = event.is_done();
+        event.fate.check()?;
+        if done { Ok(()) } else { Err(NOT_READY) }
+    }
+
+    fn cuEventSynchronize(handle: usize) {
+        let event = find(handle)?;
+        match event.slot() {
+            Some(slot) => {
+                let value = slot.last();
+                poll(|| slot.reached(value), || event.fate.check().is_err());
+            }
+            None => {
+                let points = event.last().points.clone();
+                points.iter().for_each(|point| point.wait(|| false));
+            }
+        }
+        event.fate.check()
+    }
+
+    fn cuEventElapsedTime(place: Out<f32>, start: usize, end: usize) {
+        elapsed(place, start, end)
+    }
+
+    fn cuEventElapsedTime_v2(place: Out<f32>, start: usize, end: usize) {
+        elapsed(place, start, end)
+    }
+
+    fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) {
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        wait(&stream::find(stream)?, &*find(event)?)
+    }
+
+    // All activity of the context up to now, also of non-blocking streams; no barrier for what comes.
+    fn cuCtxRecordEvent(context: usize, event: usize) {
+        let (context, event) = (of_context(context)?, find(event)?);
+        if event.context != context.handle {
+            return Err(INVALID_HANDLE);
+        }
+        context.check_no_capture()?;
+        let ends = context.ends();
+        let internal = context.streams().internal.clone();
+        if event.shared.is_some() {
+            return event.record(&internal, ends);
+        }
+        *event.last() = Record { points: ends, time: None };
+        Ok(())
+    }
+
+    fn cuCtxWaitEvent(context: usize, event: usize) {
+        let (context, event) = (of_context(context)?, find(event)?);
+        context.check_no_capture()?;
+        let streams: Vec<_> = context.ends().into_iter().map(|point| point.stream).collect();
+        streams.iter().try_for_each(|stream| wait(stream, &event))
+    }
+
+    fn cuIpcGetEventHandle(place: Out<Blob>, handle: usize) {
+        if config::withheld(IPC) {
+            return Err(NOT_SUPPORTED);
+        }
+        match &find(handle)?.shared {
+            Some((slot, Whose::Own)) => place.set(Blob::pack(&event_page::export(slot)?)),
+            _ => Err(INVALID_HANDLE),
+        }
+    }
+
+    fn cuIpcOpenEventHandle(place: Out<usize>, blob: Blob) {
+        place.check()?;
+        context::current()?;
+        if config::withheld(IPC) {
+            return Err(NOT_SUPPORTED);
+        }
+        let [nonce, slot, owner, ..] = blob.unpack();
+        let slot = event_page::open([nonce, slot, owner])?;
+        insert(place, DISABLE_TIMING | INTERPROCESS, Some((slot, Whose::Opened)))
+    }
+}

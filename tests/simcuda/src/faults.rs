@@ -1,0 +1,35 @@
+//! Calls that fail because the environment says so.
+
+use crate::api::{Answer, Code};
+use crate::{config, context};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Codes after which CUDA's contexts are dead.
+const STICKY: [i32; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
+
+static USES: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
+
+/// Counts a use of `call` and fails it if `SIMCUDA_FAIL` says so; a sticky code takes the current context with it.
+pub fn check(call: &'static str) -> Answer {
+    let faults = &config::get().faults;
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let uses = {
+        let mut uses = USES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let uses = uses.get_or_insert_default().entry(call).or_insert(0);
+        *uses += 1;
+        *uses
+    };
+    let hit = faults
+        .iter()
+        .find(|fault| fault.call == call && (uses == fault.nth || fault.onwards && uses > fault.nth));
+    let Some(fault) = hit else { return Ok(()) };
+    if STICKY.contains(&fault.code)
+        && let Ok(context) = context::current()
+    {
+        context.fate.poison(fault.code);
+    }
+    if fault.code == 0 { Ok(()) } else { Err(Code(fault.code)) }
+}

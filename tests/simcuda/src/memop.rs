@@ -1,0 +1,212 @@
+//! Stream memory operations: words that a stream writes and waits for.
+//!
+//! # Safety
+//!
+//! The addresses are those of memory that was registered or allocated when the operation was queued; unregistering and
+//! freeing wait for it.
+
+use crate::api::{Answer, Code, INVALID_VALUE, In, NOT_SUPPORTED};
+use crate::context::submit;
+use crate::queue::{Fate, Op, poll};
+use crate::{config, memory, stream};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How a waiting stream compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    AtLeast,
+    Equal,
+    AnyOf,
+    NotAll,
+}
+
+/// One operation of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    address: usize,
+    value: u64,
+    wide: bool,
+    /// A wait, or else a write.
+    until: Option<Until>,
+    /// A barrier or a flush: nothing to do, since words are written in order.
+    nothing: bool,
+}
+
+impl Word {
+    fn load(&self) -> u64 {
+        if self.wide {
+            // SAFETY: see the file's header; the address was checked to be a multiple of 8.
+            unsafe { &*(self.address as *const AtomicU64) }.load(Ordering::Acquire)
+        } else {
+            // SAFETY: as above, of 4.
+            unsafe { &*(self.address as *const AtomicU32) }.load(Ordering::Acquire).into()
+        }
+    }
+
+    fn store(&self) {
+        // Release: what the stream wrote before is visible to who sees the word.
+        if self.wide {
+            // SAFETY: see the file's header; the address was checked to be a multiple of 8.
+            unsafe { &*(self.address as *const AtomicU64) }.store(self.value, Ordering::Release);
+        } else {
+            // SAFETY: as above, of 4.
+            unsafe { &*(self.address as *const AtomicU32) }.store(self.value as u32, Ordering::Release);
+        }
+    }
+
+    fn satisfied(&self, until: Until) -> bool {
+        let (now, value) = (self.load(), self.value);
+        match until {
+            // Cyclic, as documented: the difference, as a signed number, is not negative.
+            Until::AtLeast if self.wide => (now.wrapping_sub(value) as i64) >= 0,
+            Until::AtLeast => ((now as u32).wrapping_sub(value as u32) as i32) >= 0,
+            Until::Equal if self.wide => now == value,
+            Until::Equal => now as u32 == value as u32,
+            Until::AnyOf => now & value != 0,
+            Until::NotAll if self.wide => !(now | value) != 0,
+            Until::NotAll => !(now as u32 | value as u32) != 0,
+        }
+    }
+
+    /// Runs the operation to its end. False: the device may not touch the word, or the context is over.
+    pub fn run(&self, fate: &Fate, over: impl Fn() -> bool) -> bool {
+        if self.nothing {
+            return true;
+        }
+        let size = if self.wide { 8 } else { 4 };
+        if !memory::allowed(fate.device, self.address, size, self.until.is_none()) {
+            return false;
+        }
+        match self.until {
+            None => {
+                self.store();
+                true
+            }
+            Some(until) => poll(|| self.satisfied(until), over),
+        }
+    }
+
+    /// For the keeper: a write, or a wait that is over.
+    pub fn run_once(&self) -> bool {
+        match self.until {
+            _ if self.nothing => true,
+            Some(until) => self.satisfied(until),
+            None => {
+                self.store();
+                true
+            }
+        }
+    }
+}
+
+/// CUstreamBatchMemOpParams.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BatchEntry {
+    operation: u32,
+    _padding: u32,
+    address: u64,
+    value: u64,
+    flags: u32,
+    _padding_2: u32,
+    _alias: u64,
+    _reserved: u64,
+}
+
+/// Attribute CAN_USE_64_BIT_STREAM_MEM_OPS; its first version, 93, is off.
+const WIDE_WORDS: i32 = 122;
+/// Attribute CAN_USE_STREAM_WAIT_VALUE_NOR.
+const NOR: i32 = 123;
+const FLUSH: u32 = 1 << 30;
+
+fn word(address: u64, value: u64, wide: bool, until: Option<Until>) -> Result<Word, Code> {
+    if wide && config::withheld(WIDE_WORDS) {
+        return Err(NOT_SUPPORTED);
+    }
+    let (address, size) = (address as usize, if wide { 8 } else { 4 });
+    if !address.is_multiple_of(size) || !memory::known(address, size) {
+        return Err(INVALID_VALUE);
+    }
+    Ok(Word { address, value, wide, until, nothing: false })
+}
+
+fn write(address: u64, value: u64, flags: u32, wide: bool) -> Result<Word, Code> {
+    if flags > 1 { Err(INVALID_VALUE) } else { word(address, value, wide, None) }
+}
+
+fn wait(address: u64, value: u64, flags: u32, wide: bool) -> Result<Word, Code> {
+    let until = match flags & !FLUSH {
+        0 => Until::AtLeast,
+        1 => Until::Equal,
+        2 => Until::AnyOf,
+        3 if config::withheld(NOR) => return Err(NOT_SUPPORTED),
+        3 => Until::NotAll,
+        _ => return Err(INVALID_VALUE),
+    };
+    word(address, value, wide, Some(until))
+}
+
+fn queue(stream: usize, words: Vec<Word>) -> Answer {
+    let stream = stream::find(stream)?;
+    let ranges = words.iter().filter(|word| !word.nothing).map(|word| (word.address, 8)).collect();
+    submit(&stream, Op::Words(words), Vec::new(), ranges)?;
+    Ok(())
+}
+
+crate::export! {
+    fn cuStreamWriteValue64_v2(stream: usize, address: u64, value: u64, flags: u32) {
+        queue(stream, vec![write(address, value, flags, true)?])
+    }
+
+    fn cuStreamWriteValue32_v2(stream: usize, address: u64, value: u32, flags: u32) {
+        queue(stream, vec![write(address, value.into(), flags, false)?])
+    }
+
+    fn cuStreamWaitValue64_v2(stream: usize, address: u64, value: u64, flags: u32) {
+        queue(stream, vec![wait(address, value, flags, true)?])
+    }
+
+    fn cuStreamWaitValue32_v2(stream: usize, address: u64, value: u32, flags: u32) {
+        queue(stream, vec![wait(address, value.into(), flags, false)?])
+    }
+
+    fn cuStreamBatchMemOp_v2(stream: usize, count: u32, entries: In<BatchEntry>, flags: u32) {
+        // Fewer than 256, as documented.
+        if count >= 256 || flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let words = (0..count as usize).map(|index| {
+            let entry = entries.at(index)?;
+            match entry.operation {
+                1 => wait(entry.address, entry.value & u64::from(u32::MAX), entry.flags, false),
+                2 => write(entry.address, entry.value & u64::from(u32::MAX), entry.flags, false),
+                4 => wait(entry.address, entry.value, entry.flags, true),
+                5 => write(entry.address, entry.value, entry.flags, true),
+                3 | 6 => Ok(Word { address: 0, value: 0, wide: true, until: None, nothing: true }),
+                _ => Err(INVALID_VALUE),
+            }
+        });
+        queue(stream, words.collect::<Result<_, _>>()?)
+    }
+
+    // The first version of the interface, which drivers leave switched off: no program may depend on it.
+    fn cuStreamWriteValue64(_stream: usize, _address: u64, _value: u64, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn cuStreamWriteValue32(_stream: usize, _address: u64, _value: u32, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn cuStreamWaitValue64(_stream: usize, _address: u64, _value: u64, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn cuStreamWaitValue32(_stream: usize, _address: u64, _value: u32, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+
+    fn cuStreamBatchMemOp(_stream: usize, _count: u32, _entries: In<BatchEntry>, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+}

@@ -1,0 +1,142 @@
+//! cuIpcGetMemHandle and its like: whole allocations opened by 64 bytes.
+//!
+//! The bytes name the exporter's process and the allocation's file in it, which is opened through /proc. A number in the
+//! file tells whether it is still the same allocation.
+
+use super::plain::Notice;
+use super::{Kind, READ_WRITE, Region};
+use crate::api::{
+    ALREADY_MAPPED, Answer, Blob, Code, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out,
+};
+use crate::queue::wait_until_unused;
+use crate::sys::{self, Mapping, PAGE};
+use crate::{config, context, event};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// An open handle.
+pub struct Import {
+    nonce: u64,
+    notice: Notice,
+    /// How often it is open.
+    count: AtomicU64,
+    /// Holds the mark that tells the exporter that the memory is in use.
+    _file: OwnedFd,
+}
+
+impl Import {
+    pub fn is_freed(&self) -> bool {
+        self.notice.is_freed()
+    }
+}
+
+/// Opening and closing, one at a time.
+static OPENING: Mutex<()> = Mutex::new(());
+
+fn process() -> u64 {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    *PROCESS.get_or_init(sys::random)
+}
+
+fn export(address: usize) -> Result<Blob, Code> {
+    let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
+    // Mapped, pooled and imported memory has no handle of this kind.
+    let Kind::Plain(block) = &region.kind else { return Err(INVALID_VALUE) };
+    let owner = u64::from(std::process::id()) | (block.file.as_raw_fd() as u64) << 32;
+    Ok(Blob::pack(&[
+        process(),
+        owner,
+        block.nonce,
+        region.len as u64,
+        region.size as u64,
+        region.device.into(),
+    ]))
+}
+
+fn open(blob: &Blob) -> Result<usize, Code> {
+    let [exporter, owner, nonce, len, size, device, ..] = blob.unpack();
+    let context = context::current()?;
+    if exporter == process() {
+        return Err(INVALID_CONTEXT);
+    }
+    let (len, size) = (len as usize, size as usize);
+    if len == 0 || !len.is_multiple_of(sys::GRANULE) || size > len || device >= crate::device::MAX as u64 {
+        return Err(INVALID_HANDLE);
+    }
+    let device = device as u32;
+    let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    for region in super::regions().values() {
+        let Kind::Imported(import) = &region.kind else { continue };
+        if region.device == device && region.context != context.handle {
+            // One context in a process may open a device's handles.
+            return Err(ALREADY_MAPPED);
+        }
+        if import.nonce == nonce {
+            import.count.fetch_add(1, Ordering::Relaxed);
+            return Ok(region.start);
+        }
+    }
+    let path = format!("/proc/{}/fd/{}", owner as u32, owner >> 32);
+    let file: OwnedFd = File::options().read(true).write(true).open(path).map_err(|_| INVALID_HANDLE)?.into();
+    if sys::size_of(file.as_raw_fd()).ok() != Some((len + PAGE) as u64) {
+        return Err(INVALID_HANDLE);
+    }
+    let notice = Notice::of(&file, len)?;
+    if notice.nonce() != nonce || notice.is_freed() {
+        return Err(INVALID_HANDLE);
+    }
+    let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
+    let file = File::from(file);
+    sys::mark_in_use(&file, 0, true);
+    let import = Import { nonce, notice, count: AtomicU64::new(1), _file: file.into() };
+    let region = Region::new(mapping, size, device, context.handle, Kind::Imported(import), READ_WRITE);
+    Ok(super::insert(region).start)
+}
+
+fn close(address: usize) -> Answer {
+    let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
+    let Kind::Imported(import) = &region.kind else { return Err(INVALID_VALUE) };
+    wait_until_unused(region.start, region.len);
+    let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if import.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+        super::remove(address);
+    }
+    Ok(())
+}
+
+fn supported() -> Answer {
+    if config::withheld(event::IPC) { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+crate::export! {
+    fn cuIpcGetMemHandle(place: Out<Blob>, address: u64) {
+        context::current()?;
+        supported()?;
+        place.set(export(address as usize)?)
+    }
+
+    fn cuIpcOpenMemHandle_v2(place: Out<u64>, blob: Blob, flags: u32) {
+        place.check()?;
+        supported()?;
+        if flags != 1 {
+            return Err(INVALID_VALUE);
+        }
+        place.set(open(&blob)? as u64)
+    }
+
+    fn cuIpcOpenMemHandle(place: Out<u64>, blob: Blob, flags: u32) {
+        place.check()?;
+        supported()?;
+        if flags != 1 {
+            return Err(INVALID_VALUE);
+        }
+        place.set(open(&blob)? as u64)
+    }
+
+    fn cuIpcCloseMemHandle(address: u64) {
+        context::current()?;
+        close(address as usize)
+    }
+}

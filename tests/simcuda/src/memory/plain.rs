@@ -1,0 +1,123 @@
+//! cuMemAlloc: blocks of memory that other processes may open by handle.
+//!
+//! Each allocation is a memory file of whole granules and one more page, which tells importers that it was freed.
+
+use super::{Charge, Kind, READ_WRITE, Region};
+use crate::api::{Answer, Code, INVALID_VALUE, Out};
+use crate::context::{self, Context};
+use crate::queue::wait_until_unused;
+use crate::strict;
+use crate::sys::{self, GRANULE, Mapping, PAGE};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The file behind an allocation.
+pub struct Block {
+    pub file: OwnedFd,
+    /// In the handles of this very allocation.
+    pub nonce: u64,
+    notice: Notice,
+    _charge: Charge,
+}
+
+/// The page that an allocation's exporter and importers share: which allocation it is, and that it was freed.
+pub struct Notice(Mapping);
+
+impl Notice {
+    /// The page that follows `len` bytes of memory.
+    pub fn of(file: &OwnedFd, len: usize) -> Result<Notice, Code> {
+        Ok(Notice(Mapping::of_file(file.as_raw_fd(), len, PAGE)?))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < 2);
+        // SAFETY: within the page, which lives as long as the notice; all access to it is atomic.
+        unsafe { &*((self.0.start() + index * 8) as *const AtomicU64) }
+    }
+
+    pub fn nonce(&self) -> u64 {
+        self.word(0).load(Ordering::Acquire)
+    }
+
+    pub fn is_freed(&self) -> bool {
+        self.word(1).load(Ordering::Acquire) != 0
+    }
+}
+
+impl Block {
+    /// The allocation is freed: it must not be open anywhere else.
+    pub fn free(&self) {
+        if sys::is_in_use(&self.file, 0, 0) {
+            strict::violation("memory is freed while another process has it open (close, then free)");
+        }
+        self.notice.word(1).store(1, Ordering::Release);
+    }
+}
+
+fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
+    if size == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let device = context.fate.device;
+    let len = sys::round_up(size, GRANULE);
+    let charge = Charge::take(device, len)?;
+    let file = sys::memory_file("simcuda.plain", len + PAGE)?;
+    let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
+    let notice = Notice::of(&file, len)?;
+    let nonce = sys::random();
+    notice.word(0).store(nonce, Ordering::Release);
+    let block = Block { file, nonce, notice, _charge: charge };
+    let region = Region::new(mapping, size, device, context.handle, Kind::Plain(block), READ_WRITE);
+    Ok(super::insert(region).start)
+}
+
+/// Frees device memory at once, after the work that touches it.
+fn free(address: usize) -> Answer {
+    if address == 0 {
+        return Ok(());
+    }
+    let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
+    match &region.kind {
+        Kind::Plain(block) => {
+            wait_until_unused(region.start, region.len);
+            block.free();
+            super::remove(address);
+            Ok(())
+        }
+        Kind::Pooled(_) | Kind::PoolImported(_) => super::pool::free_now(&region),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+crate::export! {
+    fn cuMemAlloc_v2(place: Out<u64>, size: usize) {
+        place.check()?;
+        place.set(allocate(&*context::current()?, size)? as u64)
+    }
+
+    fn cuMemAllocPitch_v2(place: Out<u64>, pitch: Out<usize>, width: usize, height: usize, _element: u32) {
+        place.check()?;
+        pitch.check()?;
+        let row = sys::round_up(width, 512);
+        let size = row.checked_mul(height).ok_or(INVALID_VALUE)?;
+        place.set(allocate(&*context::current()?, size)? as u64)?;
+        pitch.set(row)
+    }
+
+    fn cuMemFree_v2(address: u64) {
+        context::current()?;
+        free(address as usize)
+    }
+
+    fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, address: u64) {
+        context::current()?;
+        let region = super::find(address as usize).ok_or(INVALID_VALUE)?;
+        // Not for mapped memory, which is no allocation.
+        if matches!(region.kind, Kind::Vmm(_)) {
+            return Err(crate::api::NOT_FOUND);
+        }
+        base.set_if_wanted(region.start as u64);
+        size.set_if_wanted(region.size);
+        Ok(())
+    }
+}

@@ -1,0 +1,494 @@
+//! Memory pools and stream-ordered allocation.
+//!
+//! A pool that can be exported is one big memory file: a head that lists what is allocated, then the allocations, each in
+//! granules of its own. The exporter's fd for the pool is the file's, so that an importer needs nothing but that fd and
+//! an allocation's 64 bytes.
+//!
+//! What CUDA leaves undefined is reported: an exporter's free that comes before an importer's, and a use afterwards.
+
+use super::vmm::{AccessEntry, Location};
+use super::{Charge, Kind, READ_WRITE, Region};
+use crate::api::{
+    ALREADY_MAPPED, Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NOT_SUPPORTED, OUT_OF_MEMORY, Out,
+};
+use crate::context::{self, new_handle, submit};
+use crate::queue::{Op, wait_until_unused};
+use crate::sys::{self, GRANULE, Mapping};
+use crate::{config, device, stream, strict};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Attributes MEMORY_POOLS_SUPPORTED and MEMPOOL_SUPPORTED_HANDLE_TYPES.
+const POOLS: i32 = 115;
+const HANDLE_TYPES: i32 = 119;
+
+const FILE: &str = "simcuda.pool.";
+/// Address space of a pool's file: only what is touched takes memory.
+const SPACE: usize = 64 << 30;
+
+/// CUmemPoolProps.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Properties {
+    kind: u32,
+    handle_types: u32,
+    location: Location,
+    _win32: usize,
+    _max_size: usize,
+    _reserved: [u8; 56],
+}
+
+/// The head of a pool's file: its number, then for each granule that of the allocation that starts there.
+struct Head(Mapping);
+
+impl Head {
+    fn of(file: &OwnedFd) -> Result<Head, Code> {
+        Ok(Head(Mapping::of_file(file.as_raw_fd(), 0, GRANULE)?))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < GRANULE / 8);
+        // SAFETY: within the mapping, which lives as long as the head; all access to it is atomic.
+        unsafe { &*((self.0.start() + index * 8) as *const AtomicU64) }
+    }
+
+    /// The pool's number.
+    fn pool(&self) -> &AtomicU64 {
+        self.word(0)
+    }
+
+    /// The number of the allocation at an offset, 0 if there is none.
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        self.word(512 + offset / GRANULE)
+    }
+}
+
+/// A pool.
+pub struct Pool {
+    handle: usize,
+    device: u32,
+    exportable: bool,
+    /// Exporting a pointer comes after exporting the pool.
+    exported: AtomicBool,
+    imported: bool,
+    file: OwnedFd,
+    head: Head,
+    nonce: u64,
+    /// What each device may do, beside the pool's own.
+    access: [AtomicU8; device::MAX],
+    threshold: AtomicU64,
+    free: Mutex<Space>,
+}
+
+struct Space {
+    next: usize,
+    /// Offsets and lengths.
+    holes: Vec<(usize, usize)>,
+}
+
+/// An allocation in a pool of our own.
+pub struct Piece {
+    pub pool: Arc<Pool>,
+    offset: usize,
+    nonce: u64,
+    _charge: Charge,
+}
+
+/// An allocation in another process's pool.
+pub struct Import {
+    pool: Arc<Pool>,
+    offset: usize,
+    nonce: u64,
+}
+
+impl Import {
+    pub fn is_freed(&self) -> bool {
+        self.pool.head.at(self.offset).load(Ordering::Acquire) != self.nonce
+    }
+}
+
+impl Pool {
+    /// The handle, as a pointer's attribute shows it.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+
+    pub fn is_exportable(&self) -> bool {
+        self.exportable && !self.imported
+    }
+
+    fn create(device: u32, exportable: bool) -> Result<Arc<Pool>, Code> {
+        let file = sys::memory_file(&format!("{FILE}{device}"), SPACE)?;
+        let head = Head::of(&file)?;
+        let nonce = sys::random();
+        head.pool().store(nonce, Ordering::Release);
+        Ok(Pool::register(device, exportable, false, file, head, nonce))
+    }
+
+    fn register(
+        device: u32,
+        exportable: bool,
+        imported: bool,
+        file: OwnedFd,
+        head: Head,
+        nonce: u64,
+    ) -> Arc<Pool> {
+        let pool = Arc::new(Pool {
+            handle: new_handle(),
+            device,
+            exportable,
+            exported: AtomicBool::new(false),
+            imported,
+            file,
+            head,
+            nonce,
+            access: std::array::from_fn(|index| {
+                AtomicU8::new(if index == device as usize { READ_WRITE } else { 0 })
+            }),
+            threshold: AtomicU64::new(0),
+            free: Mutex::new(Space { next: GRANULE, holes: Vec::new() }),
+        });
+        let mut pools = POOLS_BY_HANDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        pools.get_or_insert_default().insert(pool.handle, pool.clone());
+        pool
+    }
+
+    fn apply_access(&self, region: &Region) {
+        for (index, access) in self.access.iter().enumerate() {
+            region.set_access(index as u32, access.load(Ordering::Acquire));
+        }
+    }
+
+    fn take_space(&self, len: usize) -> Result<usize, Code> {
+        let mut space = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(index) = space.holes.iter().position(|&(_, hole)| hole == len) {
+            return Ok(space.holes.swap_remove(index).0);
+        }
+        let offset = space.next;
+        space.next = offset.checked_add(len).filter(|&end| end <= SPACE).ok_or(OUT_OF_MEMORY)?;
+        Ok(offset)
+    }
+}
+
+static POOLS_BY_HANDLE: Mutex<Option<HashMap<usize, Arc<Pool>>>> = Mutex::new(None);
+
+fn find(handle: usize) -> Result<Arc<Pool>, Code> {
+    let pools = POOLS_BY_HANDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    pools.as_ref().and_then(|pools| pools.get(&handle)).cloned().ok_or(INVALID_VALUE)
+}
+
+fn supported() -> Answer {
+    device::ready()?;
+    if config::withheld(POOLS) { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+fn fds_supported() -> Answer {
+    supported()?;
+    if config::withheld(HANDLE_TYPES) { Err(NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// The pool that cuMemAllocAsync takes from.
+pub fn default_of(device: u32) -> Result<usize, Code> {
+    static DEFAULT: Mutex<Option<HashMap<u32, usize>>> = Mutex::new(None);
+    supported()?;
+    let mut default = DEFAULT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let default = default.get_or_insert_default();
+    if let Some(&handle) = default.get(&device) {
+        return Ok(handle);
+    }
+    let handle = Pool::create(device, false)?.handle;
+    default.insert(device, handle);
+    Ok(handle)
+}
+
+fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> {
+    let stream = stream::find(stream)?;
+    if size == 0 || pool.imported {
+        return Err(INVALID_VALUE);
+    }
+    let len = sys::round_up(size, GRANULE);
+    let charge = Charge::take(pool.device, len)?;
+    let offset = pool.take_space(len)?;
+    let mapping = Mapping::of_file(pool.file.as_raw_fd(), offset, len)?;
+    let nonce = sys::random() | 1;
+    pool.head.at(offset).store(nonce, Ordering::Release);
+    let piece = Piece { pool: pool.clone(), offset, nonce, _charge: charge };
+    let region = Region::new(mapping, size, pool.device, 0, Kind::Pooled(piece), 0);
+    pool.apply_access(&region);
+    let start = super::insert(region).start;
+    submit(&stream, Op::Marker, Vec::new(), vec![(start, len)])?;
+    Ok(start)
+}
+
+/// Gives an allocation or an import back, now that the stream has got there.
+fn give_back(region: &Region) {
+    match &region.kind {
+        Kind::Pooled(piece) => {
+            let pool = &piece.pool;
+            if sys::is_in_use(&pool.file, piece.offset as u64, region.len as u64) {
+                strict::violation(
+                    "pool memory is freed before another process's free of it (importers first)",
+                );
+            }
+            pool.head.at(piece.offset).store(0, Ordering::Release);
+            super::remove(region.start);
+            // The next allocation there starts empty, and an importer that reads on sees that it is gone.
+            // SAFETY: a valid descriptor and a range of the file.
+            unsafe {
+                libc::fallocate(
+                    pool.file.as_raw_fd(),
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    piece.offset as libc::off_t,
+                    region.len as libc::off_t,
+                )
+            };
+            let mut space = pool.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            space.holes.push((piece.offset, region.len));
+        }
+        Kind::PoolImported(import) => {
+            if import.is_freed() {
+                strict::violation(
+                    "imported pool memory is freed after its exporter freed it (importers first)",
+                );
+            }
+            super::remove(region.start);
+            if let Ok(file) = import.pool.file.try_clone() {
+                // The same open file: the mark is the pool's.
+                sys::mark_in_use(&File::from(file), import.offset as u64, false);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn start_freeing(region: &Region) -> Answer {
+    if region.freeing.swap(true, Ordering::AcqRel) { Err(INVALID_VALUE) } else { Ok(()) }
+}
+
+/// cuMemFree of pool memory.
+pub fn free_now(region: &Arc<Region>) -> Answer {
+    start_freeing(region)?;
+    wait_until_unused(region.start, region.len);
+    give_back(region);
+    Ok(())
+}
+
+fn free_in_order(address: usize, stream: usize) -> Answer {
+    let stream = stream::find(stream)?;
+    let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
+    if !matches!(region.kind, Kind::Pooled(_) | Kind::PoolImported(_)) {
+        return Err(INVALID_VALUE);
+    }
+    start_freeing(&region)?;
+    let (start, len) = (region.start, region.len);
+    submit(&stream, Op::Driver(Box::new(move || give_back(&region))), Vec::new(), vec![(start, len)])?;
+    Ok(())
+}
+
+fn export_pointer(address: usize) -> Result<Blob, Code> {
+    let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
+    let Kind::Pooled(piece) = &region.kind else { return Err(INVALID_VALUE) };
+    if !piece.pool.is_exportable() || !piece.pool.exported.load(Ordering::Acquire) {
+        return Err(INVALID_VALUE);
+    }
+    let numbers = [piece.pool.nonce, piece.offset as u64, region.len as u64, region.size as u64, piece.nonce];
+    Ok(Blob::pack(&numbers))
+}
+
+fn import_pool(fd: RawFd) -> Result<usize, Code> {
+    let name = sys::memory_file_name(fd).ok_or(INVALID_VALUE)?;
+    let device = name.strip_prefix(FILE).and_then(|device| device.parse().ok()).ok_or(INVALID_VALUE)?;
+    device::ordinal(device).ok_or(INVALID_DEVICE)?;
+    let file: OwnedFd = sys::reopen(fd).map_err(|_| OUT_OF_MEMORY)?.into();
+    let head = Head::of(&file)?;
+    let nonce = head.pool().load(Ordering::Acquire);
+    Ok(Pool::register(device, false, true, file, head, nonce).handle)
+}
+
+fn import_pointer(pool: &Arc<Pool>, blob: &Blob) -> Result<usize, Code> {
+    static IMPORTING: Mutex<()> = Mutex::new(());
+    let [of, offset, len, size, nonce, ..] = blob.unpack();
+    let (offset, len, size) = (offset as usize, len as usize, size as usize);
+    let plausible = offset >= GRANULE
+        && offset.is_multiple_of(GRANULE)
+        && len.is_multiple_of(GRANULE)
+        && size <= len
+        && offset.checked_add(len).is_some_and(|end| end <= SPACE);
+    if !pool.imported || of != pool.nonce || !plausible || len == 0 {
+        return Err(INVALID_VALUE);
+    }
+    if pool.head.at(offset).load(Ordering::Acquire) != nonce {
+        return Err(INVALID_VALUE);
+    }
+    let _importing = IMPORTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let twice = super::regions()
+        .values()
+        .any(|region| matches!(&region.kind, Kind::PoolImported(import) if import.nonce == nonce));
+    if twice {
+        return Err(ALREADY_MAPPED);
+    }
+    let mapping = Mapping::of_file(pool.file.as_raw_fd(), offset, len)?;
+    let file = File::from(pool.file.try_clone().map_err(|_| OUT_OF_MEMORY)?);
+    sys::mark_in_use(&file, offset as u64, true);
+    let kind = Kind::PoolImported(Import { pool: pool.clone(), offset, nonce });
+    let region = Region::new(mapping, size, pool.device, 0, kind, 0);
+    pool.apply_access(&region);
+    Ok(super::insert(region).start)
+}
+
+crate::export! {
+    fn cuMemPoolCreate(place: Out<usize>, properties: In<Properties>) {
+        supported()?;
+        place.check()?;
+        let properties = properties.get()?;
+        if properties.kind != 1 {
+            return Err(INVALID_VALUE);
+        }
+        let exportable = match properties.handle_types {
+            0 => false,
+            1 => {
+                fds_supported()?;
+                true
+            }
+            _ => return Err(NOT_SUPPORTED),
+        };
+        place.set(Pool::create(properties.location.device()?, exportable)?.handle)
+    }
+
+    // The pool lives on until its last allocation is gone.
+    fn cuMemPoolDestroy(handle: usize) {
+        supported()?;
+        let gone = {
+            let mut pools = POOLS_BY_HANDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            pools.get_or_insert_default().remove(&handle)
+        };
+        gone.map(drop).ok_or(INVALID_VALUE)
+    }
+
+    fn cuMemAllocFromPoolAsync(place: Out<u64>, size: usize, pool: usize, stream: usize) {
+        supported()?;
+        place.check()?;
+        place.set(allocate(size, find(pool)?, stream)? as u64)
+    }
+
+    fn cuMemAllocAsync(place: Out<u64>, size: usize, stream: usize) {
+        supported()?;
+        place.check()?;
+        let pool = default_of(stream::find(stream)?.fate.device)?;
+        place.set(allocate(size, find(pool)?, stream)? as u64)
+    }
+
+    fn cuMemFreeAsync(address: u64, stream: usize) {
+        supported()?;
+        free_in_order(address as usize, stream)
+    }
+
+    fn cuMemPoolTrimTo(handle: usize, _keep: usize) {
+        supported()?;
+        find(handle)?;
+        Ok(())
+    }
+
+    fn cuMemPoolSetAttribute(handle: usize, attribute: u32, value: In<u64>) {
+        supported()?;
+        let pool = find(handle)?;
+        if attribute == 4 {
+            pool.threshold.store(value.get()?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolGetAttribute(handle: usize, attribute: u32, value: Out<u64>) {
+        supported()?;
+        let pool = find(handle)?;
+        let live = || {
+            let table = super::regions();
+            let own = table.values().filter(|region| match &region.kind {
+                Kind::Pooled(piece) => Arc::ptr_eq(&piece.pool, &pool),
+                Kind::PoolImported(import) => Arc::ptr_eq(&import.pool, &pool),
+                _ => false,
+            });
+            own.map(|region| region.len as u64).sum()
+        };
+        match attribute {
+            4 => value.set(pool.threshold.load(Ordering::Relaxed)),
+            5..=8 => value.set(live()),
+            _ => value.set(0),
+        }
+    }
+
+    fn cuMemPoolSetAccess(handle: usize, entries: In<AccessEntry>, count: usize) {
+        supported()?;
+        let pool = find(handle)?;
+        for index in 0..count {
+            let entry = entries.at(index)?;
+            let device = entry.location.device()?;
+            let access = match entry.flags {
+                0 if device == pool.device => return Err(INVALID_VALUE),
+                0 => 0,
+                // Measured: pools know no read-only access.
+                1 => return Err(NOT_SUPPORTED),
+                3 => READ_WRITE,
+                _ => return Err(INVALID_VALUE),
+            };
+            if !device::reaches(device, pool.device) {
+                return Err(INVALID_DEVICE);
+            }
+            pool.access[device as usize].store(access, Ordering::Release);
+        }
+        for region in super::regions().values() {
+            match &region.kind {
+                Kind::Pooled(Piece { pool: other, .. }) | Kind::PoolImported(Import { pool: other, .. })
+                    if Arc::ptr_eq(other, &pool) =>
+                {
+                    pool.apply_access(region);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn cuMemPoolGetAccess(flags: Out<u32>, handle: usize, location: In<Location>) {
+        supported()?;
+        let device = location.get()?.device()?;
+        flags.set(find(handle)?.access[device as usize].load(Ordering::Acquire).into())
+    }
+
+    fn cuMemPoolExportToShareableHandle(place: Out<RawFd>, handle: usize, kind: u32, flags: u64) {
+        fds_supported()?;
+        place.check()?;
+        let pool = find(handle)?;
+        if kind != 1 || flags != 0 || !pool.is_exportable() {
+            return Err(INVALID_VALUE);
+        }
+        let fd = pool.file.as_fd().try_clone_to_owned().map_err(|_| OUT_OF_MEMORY)?;
+        pool.exported.store(true, Ordering::Release);
+        place.set(fd.into_raw_fd())
+    }
+
+    fn cuMemPoolImportFromShareableHandle(place: Out<usize>, fd: *const c_void, kind: u32, flags: u64) {
+        fds_supported()?;
+        place.check()?;
+        if kind != 1 || flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        place.set(import_pool(fd as usize as RawFd)?)
+    }
+
+    fn cuMemPoolExportPointer(place: Out<Blob>, address: u64) {
+        fds_supported()?;
+        place.set(export_pointer(address as usize)?)
+    }
+
+    fn cuMemPoolImportPointer(place: Out<u64>, handle: usize, blob: In<Blob>) {
+        fds_supported()?;
+        place.check()?;
+        context::current()?;
+        place.set(import_pointer(&find(handle)?, &blob.get()?)? as u64)
+    }
+}

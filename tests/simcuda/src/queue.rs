@@ -1,0 +1,401 @@
+//! Streams as queues, each worked off by a thread of its own at a pace that the seed decides.
+//!
+//! 1. An item runs after all earlier items of its stream and after its dependencies, which were fixed when it was queued.
+//! 2. `Log::completed` only grows, and reaches an item's number when the item's effects are in memory.
+//! 3. After the context's death items are passed over, so that nobody waits for them for ever.
+
+use crate::afterlife::{self, Log};
+use crate::api::{self, Answer, CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS};
+use crate::context::Context;
+use crate::event_page::Slot;
+use crate::memop::Word;
+use crate::work::Work;
+use crate::{config, memory};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Whether a context still lives, and with which error it died.
+#[derive(Debug)]
+pub struct Fate {
+    /// The device of the context, by its place on the machine.
+    pub device: u32,
+    sticky: AtomicI32,
+    destroyed: AtomicBool,
+}
+
+impl Fate {
+    pub fn new(device: u32) -> Fate {
+        Fate { device, sticky: AtomicI32::new(0), destroyed: AtomicBool::new(false) }
+    }
+
+    /// The first fatal error stays.
+    pub fn poison(&self, code: i32) {
+        let _ = self.sticky.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub fn destroy(&self) {
+        self.destroyed.store(true, Ordering::Release);
+    }
+
+    /// The answer of every call into a context.
+    pub fn check(&self) -> Answer {
+        match self.sticky.load(Ordering::Acquire) {
+            0 if self.destroyed.load(Ordering::Acquire) => Err(CONTEXT_IS_DESTROYED),
+            0 => Ok(()),
+            code => Err(Code(code)),
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.check().is_err()
+    }
+}
+
+/// How a stream is ordered with the context's NULL stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The NULL stream: after and before everything in blocking streams.
+    Null,
+    Blocking,
+    NonBlocking,
+}
+
+/// A function of the caller's, run by a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum HostFunction {
+    Plain { call: extern "C" fn(*mut c_void), data: usize },
+    Callback { call: extern "C" fn(usize, i32, *mut c_void), stream: usize, data: usize },
+}
+
+/// What an item does.
+pub enum Op {
+    /// Nothing: its dependencies are the point.
+    Marker,
+    Work(Work),
+    Words(Vec<Word>),
+    Host(HostFunction),
+    /// A local event takes the time.
+    Stamp(Arc<OnceLock<Instant>>),
+    /// An interprocess event is signalled: after the record before it.
+    Record {
+        slot: Slot,
+        value: u64,
+    },
+    /// An interprocess event is waited for.
+    Wait {
+        slot: Slot,
+        value: u64,
+    },
+    /// Something of the driver's own, such as freeing memory in stream order.
+    Driver(Box<dyn Fn() + Send + Sync>),
+}
+
+/// A place in a stream: reached when all items up to it are done.
+#[derive(Clone)]
+pub struct Point {
+    pub stream: Arc<Stream>,
+    pub seq: u64,
+}
+
+impl Point {
+    pub fn reached(&self) -> bool {
+        self.stream.log.completed.load(Ordering::Acquire) >= self.seq
+    }
+
+    /// Blocks until reached, or until `give_up` says so.
+    pub fn wait(&self, give_up: impl Fn() -> bool) {
+        let mut queue = self.stream.lock();
+        while !self.reached() && !give_up() {
+            // A time limit only so that `give_up` is asked now and then.
+            queue = match self.stream.done.wait_timeout(queue, Duration::from_millis(20)) {
+                Ok((queue, _)) => queue,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+/// One thing in a queue.
+pub struct Item {
+    pub seq: u64,
+    pub dependencies: Vec<Point>,
+    pub op: Op,
+    /// Memory that the item touches: it is not given back before.
+    ranges: Vec<(usize, usize)>,
+}
+
+struct Queue {
+    items: VecDeque<Arc<Item>>,
+    running: bool,
+    closed: bool,
+}
+
+/// A stream.
+pub struct Stream {
+    pub handle: usize,
+    pub kind: Kind,
+    pub flags: u32,
+    pub priority: i32,
+    pub context: Weak<Context>,
+    pub fate: Arc<Fate>,
+    pub log: &'static Log,
+    pub capturing: AtomicBool,
+    index: u64,
+    queue: Mutex<Queue>,
+    /// Something was queued, or the stream was closed.
+    work: Condvar,
+    /// Something was completed.
+    done: Condvar,
+}
+
+static ALL: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
+
+fn all() -> Vec<Arc<Stream>> {
+    let mut all = ALL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    all.retain(|stream| stream.strong_count() > 0);
+    all.iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Waits until no queued item touches the range any more.
+pub fn wait_until_unused(start: usize, len: usize) {
+    for stream in all() {
+        let last = {
+            let queue = stream.lock();
+            let touches =
+                |item: &&Arc<Item>| item.ranges.iter().any(|&(at, n)| at < start + len && start < at + n);
+            queue.items.iter().rev().find(touches).map(|item| item.seq)
+        };
+        if let Some(seq) = last {
+            Point { stream, seq }.wait(|| false);
+        }
+    }
+}
+
+/// Asks again and again, ever more slowly, until it is so or there is no more point in asking.
+pub fn poll(is_so: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool {
+    let mut pause = Duration::from_micros(10);
+    loop {
+        if is_so() {
+            return true;
+        }
+        if give_up() {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 3 / 2).min(Duration::from_micros(500));
+    }
+}
+
+impl Stream {
+    pub fn new(
+        handle: usize,
+        kind: Kind,
+        flags: u32,
+        priority: i32,
+        context: Weak<Context>,
+        fate: Arc<Fate>,
+    ) -> Arc<Stream> {
+        static INDEX: AtomicU64 = AtomicU64::new(0);
+        let stream = Arc::new(Stream {
+            handle,
+            kind,
+            flags,
+            priority,
+            context,
+            fate,
+            log: afterlife::log(),
+            capturing: AtomicBool::new(false),
+            index: INDEX.fetch_add(1, Ordering::Relaxed),
+            queue: Mutex::new(Queue { items: VecDeque::new(), running: false, closed: false }),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        });
+        ALL.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::downgrade(&stream));
+        stream
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Where the stream's queue ends now.
+    pub fn end(self: &Arc<Self>) -> Point {
+        Point { stream: self.clone(), seq: self.log.enqueued.load(Ordering::Acquire) }
+    }
+
+    pub fn is_idle(self: &Arc<Self>) -> bool {
+        self.end().reached()
+    }
+
+    /// Queues an item; the caller holds the context's order.
+    pub fn push(self: &Arc<Self>, op: Op, dependencies: Vec<Point>, ranges: Vec<(usize, usize)>) -> Point {
+        let mut queue = self.lock();
+        let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
+        let item = Arc::new(Item { seq, dependencies, op, ranges });
+        self.log.note(&item);
+        queue.items.push_back(item);
+        self.log.enqueued.store(seq, Ordering::Release);
+        if !queue.running {
+            queue.running = true;
+            let stream = self.clone();
+            let spawned = std::thread::Builder::new()
+                .name(format!("simcuda-s{}", self.index))
+                .spawn(move || stream.work_off());
+            if let Err(error) = spawned {
+                // As a GPU that has fallen off the bus: the context is lost, nobody waits for it.
+                eprintln!("simcuda: no thread for a stream: {error}");
+                self.fate.poison(api::UNKNOWN.0);
+                self.log.completed.store(seq, Ordering::Release);
+                queue.items.clear();
+                queue.running = false;
+            }
+        }
+        drop(queue);
+        self.work.notify_one();
+        Point { stream: self.clone(), seq }
+    }
+
+    /// Lets the thread end once the queue is empty. Nothing is queued afterwards.
+    pub fn close(&self) {
+        let mut queue = self.lock();
+        if !std::mem::replace(&mut queue.closed, true) && !queue.running {
+            afterlife::give_back(self.log);
+        }
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    fn work_off(self: Arc<Self>) {
+        block_signals();
+        let mut pace = Pace::new(self.index);
+        loop {
+            let item = {
+                let mut queue = self.lock();
+                loop {
+                    if let Some(item) = queue.items.front() {
+                        break item.clone();
+                    }
+                    if queue.closed {
+                        queue.running = false;
+                        drop(queue);
+                        afterlife::give_back(self.log);
+                        return;
+                    }
+                    queue = self.work.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+            };
+            for point in &item.dependencies {
+                point.wait(|| self.fate.over());
+            }
+            if !self.fate.over() {
+                pace.pause();
+                self.run(&item, &mut pace);
+            }
+            let mut queue = self.lock();
+            self.log.completed.store(item.seq, Ordering::Release);
+            queue.items.pop_front();
+            drop(queue);
+            self.done.notify_all();
+        }
+    }
+
+    fn run(&self, item: &Item, pace: &mut Pace) {
+        match &item.op {
+            Op::Marker => {}
+            Op::Work(work) => self.run_work(work, pace),
+            Op::Words(words) => {
+                if words.iter().any(|word| !word.run(&self.fate, || self.fate.over())) && !self.fate.over() {
+                    self.fate.poison(ILLEGAL_ADDRESS.0);
+                }
+            }
+            Op::Host(function) => api::in_host_function(|| match *function {
+                HostFunction::Plain { call, data } => call(data as *mut c_void),
+                HostFunction::Callback { call, stream, data } => call(stream, 0, data as *mut c_void),
+            }),
+            Op::Stamp(time) => {
+                let _ = time.set(Instant::now());
+            }
+            Op::Record { slot, value } => {
+                // Never done if a record before it is not: this is how a dead process's record sticks the next one.
+                if poll(|| slot.reached(value - 1), || self.fate.over()) {
+                    slot.signal(*value);
+                }
+            }
+            Op::Wait { slot, value } => {
+                poll(|| slot.reached(*value), || self.fate.over());
+            }
+            Op::Driver(act) => act(),
+        }
+    }
+
+    /// Now and then in two parts, so that who looks too early sees half a picture.
+    fn run_work(&self, work: &Work, pace: &mut Pace) {
+        let middle = if pace.split() { work.height / 2 } else { 0 };
+        for rows in [0..middle, middle..work.height] {
+            if rows.is_empty() {
+                continue;
+            }
+            if rows.start > 0 {
+                pace.pause();
+            }
+            if !memory::with_access(self.fate.device, work, || work.run(rows)) {
+                self.fate.poison(ILLEGAL_ADDRESS.0);
+                return;
+            }
+        }
+    }
+}
+
+/// Signals belong to the program's own threads.
+fn block_signals() {
+    // SAFETY: a valid set, filled before it is used; only this thread's mask changes.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+    }
+}
+
+/// The pace of one stream: decided by the seed and the stream's number, so that a seed gives the same delays again.
+struct Pace {
+    state: u64,
+    limit_us: u64,
+}
+
+impl Pace {
+    fn new(index: u64) -> Pace {
+        let config = config::get();
+        let mut pace = Pace { state: config.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15), limit_us: 0 };
+        // Some streams are quick, some slow: what goes well only among equals shows.
+        pace.limit_us = match pace.next() % 4 {
+            0 => 0,
+            1 => config.delay_us / 4,
+            2 => config.delay_us,
+            _ => config.delay_us * 3,
+        };
+        pace
+    }
+
+    fn next(&mut self) -> u64 {
+        // splitmix64
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.state;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn pause(&mut self) {
+        let draw = self.next();
+        if self.limit_us > 0 && draw.is_multiple_of(2) {
+            std::thread::sleep(Duration::from_micros((draw >> 1) % (self.limit_us + 1)));
+        }
+    }
+
+    fn split(&mut self) -> bool {
+        self.limit_us > 0 && self.next().is_multiple_of(4)
+    }
+}

@@ -1,0 +1,191 @@
+//! The calls that make, ask and end streams.
+
+use crate::api::{Answer, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
+use crate::context::{self, new_handle, submit};
+use crate::queue::{HostFunction, Kind, Op, Stream};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLock};
+
+/// The handles that mean the NULL stream and each thread's own.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
+
+/// The stream with this handle; the current context's NULL stream for 0. A context must be current, as for the real
+/// driver, and the stream's own alive.
+pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
+    let context = context::current()?;
+    let stream = match handle {
+        0 | LEGACY => context.streams().null.clone(),
+        PER_THREAD => context.streams().per_thread.clone(),
+        _ => {
+            let streams = STREAMS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let found = streams.as_ref().and_then(|streams| streams.get(&handle));
+            found.cloned().ok_or(INVALID_HANDLE)?
+        }
+    };
+    stream.fate.check()?;
+    Ok(stream)
+}
+
+/// Makes a handle unknown.
+pub fn forget(stream: &Stream) {
+    let mut streams = STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    streams.get_or_insert_default().remove(&stream.handle);
+}
+
+fn create(place: Out<usize>, flags: u32, priority: i32) -> Answer {
+    place.check()?;
+    let context = context::current()?;
+    if flags > 1 {
+        return Err(INVALID_VALUE);
+    }
+    let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
+    let (weak, fate) = (Arc::downgrade(&context), context.fate.clone());
+    let stream = Stream::new(new_handle(), kind, flags, priority.clamp(-5, 0), weak, fate);
+    context.streams().own.push(stream.clone());
+    let handle = stream.handle;
+    STREAMS
+        .write()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .get_or_insert_default()
+        .insert(handle, stream);
+    place.set(handle)
+}
+
+/// Waits for everything in the stream, and for the NULL stream for what it orders itself after.
+fn synchronize(stream: &Arc<Stream>) -> Answer {
+    let end = match stream.kind {
+        Kind::Null => submit(stream, Op::Marker, Vec::new(), Vec::new())?,
+        _ => stream.end(),
+    };
+    end.wait(|| false);
+    stream.fate.check()
+}
+
+crate::export! {
+    fn cuStreamCreate(place: Out<usize>, flags: u32) {
+        create(place, flags, 0)
+    }
+
+    fn cuStreamCreateWithPriority(place: Out<usize>, flags: u32, priority: i32) {
+        create(place, flags, priority)
+    }
+
+    // Does not wait: what is queued goes on, and a stuck stream can be destroyed.
+    fn cuStreamDestroy_v2(handle: usize) {
+        context::current()?;
+        let stream = {
+            let mut streams = STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+            streams.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
+        };
+        if let Some(context) = stream.context.upgrade() {
+            context.streams().own.retain(|other| other.handle != handle);
+        }
+        stream.close();
+        Ok(())
+    }
+
+    fn cuStreamSynchronize(handle: usize) {
+        synchronize(&find(handle)?)
+    }
+
+    fn cuStreamQuery(handle: usize) {
+        let stream = find(handle)?;
+        let idle = match stream.kind {
+            Kind::Null => {
+                let context = context::current()?;
+                let streams = context.streams();
+                let blocking = streams.own.iter().filter(|other| other.kind == Kind::Blocking);
+                streams.null.is_idle() && blocking.into_iter().all(Stream::is_idle)
+            }
+            _ => stream.is_idle(),
+        };
+        // Asked again after the queue: a stream is also idle because its context has just died.
+        stream.fate.check()?;
+        if idle { Ok(()) } else { Err(NOT_READY) }
+    }
+
+    fn cuStreamGetCtx(handle: usize, place: Out<usize>) {
+        let stream = find(handle)?;
+        place.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+    }
+
+    fn cuStreamGetCtx_v2(handle: usize, place: Out<usize>, green: Out<usize>) {
+        let stream = find(handle)?;
+        green.set_if_wanted(0);
+        place.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+    }
+
+    fn cuStreamGetFlags(handle: usize, place: Out<u32>) {
+        place.set(find(handle)?.flags)
+    }
+
+    fn cuStreamGetPriority(handle: usize, place: Out<i32>) {
+        place.set(find(handle)?.priority)
+    }
+
+    fn cuStreamGetId(handle: usize, place: Out<u64>) {
+        place.set(find(handle)?.handle as u64)
+    }
+
+    fn cuStreamGetDevice(handle: usize, place: Out<i32>) {
+        let device = find(handle)?.fate.device;
+        place.set(crate::device::ordinal(device).ok_or(INVALID_HANDLE)?)
+    }
+
+    fn cuLaunchHostFunc(handle: usize, call: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) {
+        let (stream, call) = (find(handle)?, call.ok_or(INVALID_VALUE)?);
+        let function = HostFunction::Plain { call, data: data as usize };
+        submit(&stream, Op::Host(function), Vec::new(), Vec::new())?;
+        Ok(())
+    }
+
+    fn cuStreamAddCallback(
+        handle: usize,
+        call: Option<extern "C" fn(usize, i32, *mut c_void)>,
+        data: *mut c_void,
+        _flags: u32,
+    ) {
+        let (stream, call) = (find(handle)?, call.ok_or(INVALID_VALUE)?);
+        let function = HostFunction::Callback { call, stream: handle, data: data as usize };
+        submit(&stream, Op::Host(function), Vec::new(), Vec::new())?;
+        Ok(())
+    }
+
+    fn cuStreamBeginCapture_v2(handle: usize, _mode: i32) {
+        let stream = find(handle)?;
+        if stream.kind == Kind::Null {
+            return Err(crate::api::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        stream.capturing.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) {
+        let stream = find(handle)?;
+        if !stream.capturing.swap(false, Ordering::AcqRel) {
+            return Err(crate::api::Code(401));
+        }
+        graph.set(new_handle())
+    }
+
+    fn cuGraphDestroy(_graph: usize) {
+        Ok(())
+    }
+
+    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) {
+        status.set(find(handle)?.capturing.load(Ordering::Acquire).into())
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
+        Ok(())
+    }
+
+    fn cuStreamAttachMemAsync(_stream: usize, _address: u64, _len: usize, _flags: u32) {
+        Err(NOT_SUPPORTED)
+    }
+}

@@ -1,0 +1,208 @@
+//! Mappings, memory files and locks of the operating system.
+//!
+//! # Safety
+//!
+//! A [`Mapping`] owns its address range; whoever uses addresses in it holds the mapping or the table that does.
+
+use crate::api::{Code, MAP_FAILED, OUT_OF_MEMORY};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// The size of a page of host memory.
+pub const PAGE: usize = 4096;
+
+/// The granularity of device memory, and the size of the blocks that it comes in.
+pub const GRANULE: usize = 2 << 20;
+
+/// Rounds up to a power of two.
+pub fn round_up(n: usize, to: usize) -> usize {
+    n.saturating_add(to - 1) & !(to - 1)
+}
+
+/// A new memory file.
+pub fn memory_file(name: &str, size: usize) -> Result<OwnedFd, Code> {
+    let name = CString::new(name).map_err(|_| OUT_OF_MEMORY)?;
+    // SAFETY: the name is a C string; the result is checked before it is owned.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(OUT_OF_MEMORY);
+    }
+    // SAFETY: just created, and owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let file = File::from(fd);
+    file.set_len(size as u64).map_err(|_| OUT_OF_MEMORY)?;
+    Ok(file.into())
+}
+
+/// The name that a memory file was created with, if it is one.
+pub fn memory_file_name(fd: RawFd) -> Option<String> {
+    let target = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    let target = target.to_str()?.strip_prefix("/memfd:")?;
+    Some(target.strip_suffix(" (deleted)").unwrap_or(target).to_owned())
+}
+
+/// A descriptor of its own for the same open file.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl with a number; a bad descriptor is an error.
+    let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just created, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An open file of its own for the same memory: locks taken through it are told apart from the exporter's.
+pub fn reopen(fd: RawFd) -> io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"))
+}
+
+/// The size of a file.
+pub fn size_of(fd: RawFd) -> io::Result<u64> {
+    // SAFETY: zero is a valid stat.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: stat is a place for the result; a bad descriptor is an error.
+    if unsafe { libc::fstat(fd, &mut stat) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(stat.st_size as u64)
+}
+
+/// Marks one byte of a memory file as in use by this open file, until unlocked or the last copy of it is closed: also
+/// when its process dies, and across PID namespaces.
+pub fn mark_in_use(file: &File, byte: u64, in_use: bool) {
+    let kind = if in_use { libc::F_RDLCK } else { libc::F_UNLCK };
+    let mut lock = lock(kind as _, byte, 1);
+    // SAFETY: a valid descriptor and flock.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) };
+}
+
+/// Whether another open file has marked a byte of the range.
+pub fn is_in_use(fd: impl AsFd, start: u64, len: u64) -> bool {
+    let mut lock = lock(libc::F_WRLCK as _, start, len);
+    // SAFETY: a valid descriptor and flock.
+    let asked = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+fn lock(kind: libc::c_short, start: u64, len: u64) -> libc::flock {
+    // SAFETY: zero is a valid flock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind;
+    lock.l_whence = libc::SEEK_SET as _;
+    lock.l_start = start as _;
+    lock.l_len = len as _;
+    lock
+}
+
+/// An address range of this process, given back on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    start: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// Addresses without memory, aligned to the granule.
+    pub fn reserve(len: usize) -> Result<Mapping, Code> {
+        let span = len.checked_add(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let whole = Mapping::map(std::ptr::null_mut(), span, libc::PROT_NONE, flags, -1, 0)?;
+        let start = round_up(whole.start, GRANULE);
+        let (head, tail) = (start - whole.start, whole.start + span - (start + len));
+        let (first, last) = (whole.start, start + len);
+        std::mem::forget(whole);
+        for (at, len) in [(first, head), (last, tail)] {
+            if len > 0 {
+                drop(Mapping { start: at, len });
+            }
+        }
+        Ok(Mapping { start, len })
+    }
+
+    /// Shared memory of a file, aligned to the granule.
+    pub fn of_file(fd: RawFd, offset: usize, len: usize) -> Result<Mapping, Code> {
+        let place = Mapping::reserve(len)?;
+        place.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(place)
+    }
+
+    /// Memory of this process alone.
+    pub fn anonymous(len: usize) -> Result<Mapping, Code> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        Mapping::map(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    }
+
+    fn map(
+        at: *mut libc::c_void,
+        len: usize,
+        protection: i32,
+        flags: i32,
+        fd: RawFd,
+        offset: usize,
+    ) -> Result<Mapping, Code> {
+        // SAFETY: without MAP_FIXED this takes only free addresses; with it, `back_with` passes a range it owns.
+        let start = unsafe { libc::mmap(at, len, protection, flags, fd, offset as libc::off_t) };
+        if start == libc::MAP_FAILED {
+            return Err(MAP_FAILED);
+        }
+        Ok(Mapping { start: start as usize, len })
+    }
+
+    fn back_with(&self, fd: RawFd, offset: usize, len: usize, protection: i32) -> Result<(), Code> {
+        debug_assert!(len <= self.len);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        Mapping::map(self.start as *mut _, len, protection, flags, fd, offset).map(std::mem::forget)
+    }
+
+    /// Puts a file's memory at `at`, a part of this range, not accessible yet.
+    pub fn put(&self, at: usize, len: usize, fd: RawFd) -> Result<(), Code> {
+        Mapping { start: at, len }.borrowed(self).back_with(fd, 0, len, libc::PROT_NONE)
+    }
+
+    /// Takes the memory at `at` away again; the addresses stay reserved.
+    pub fn take(&self, at: usize, len: usize) -> Result<(), Code> {
+        let part = Mapping { start: at, len }.borrowed(self);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        Mapping::map(part.start as *mut _, len, libc::PROT_NONE, flags, -1, 0).map(std::mem::forget)
+    }
+
+    /// A part of a range, which must not be given back on its own.
+    fn borrowed(self, of: &Mapping) -> std::mem::ManuallyDrop<Mapping> {
+        assert!(self.start >= of.start && self.start + self.len <= of.start + of.len);
+        std::mem::ManuallyDrop::new(self)
+    }
+
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping's own.
+        unsafe { libc::munmap(self.start as *mut _, self.len) };
+    }
+}
+
+/// Lets the host touch mapped device memory in the way that the device may.
+pub fn protect(start: usize, len: usize, read: bool, write: bool) {
+    let protection =
+        if read { libc::PROT_READ } else { libc::PROT_NONE } | if write { libc::PROT_WRITE } else { 0 };
+    // SAFETY: callers pass ranges that they have mapped.
+    unsafe { libc::mprotect(start as *mut _, len, protection) };
+}
+
+/// A number that no other process has.
+pub fn random() -> u64 {
+    let mut number = [0u8; 8];
+    // SAFETY: a place for eight bytes. Too few of them, before the pool is ready, would only make it less random.
+    unsafe { libc::getrandom(number.as_mut_ptr().cast(), 8, 0) };
+    u64::from_ne_bytes(number)
+}
