@@ -3,6 +3,7 @@
 //! `framesharesink` makes the frames of a pipeline readable by any number of other processes; `framesharesrc` reads
 //! them, in place. What happens between the two is the engine's business, the crate `frameshare`.
 
+mod errors;
 mod flags;
 mod meta;
 mod plugin;

@@ -1,1 +1,47 @@
 //! The pool that lets upstream write straight into the exporter's slots.
+//!
+//! It grows as upstream asks and never makes it wait: where there is no slot to be had, it hands out private memory,
+//! which the sink copies. Slots belong to the exporter. A buffer only borrows one, and gives it back when its memory
+//! is freed; that happens at once where the memory was shared (`GstBufferPool` does not take such buffers back), and
+//! when the pool is stopped or trimmed for the others.
+
+mod home;
+mod imp;
+pub(crate) mod memory;
+
+pub(crate) use home::Home;
+
+use glib::subclass::prelude::*;
+use gst::prelude::*;
+use std::sync::{Arc, LazyLock};
+
+static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
+    gst::DebugCategory::new("frameshare-pool", gst::DebugColorFlags::empty(), Some("Pools of shared frames"))
+});
+
+glib::wrapper! {
+    /// A `GstBufferPool` whose buffers lie in slots.
+    pub(crate) struct HostPool(ObjectSubclass<imp::HostPool>) @extends gst::BufferPool, gst::Object;
+}
+
+impl HostPool {
+    /// A pool for buffers of these caps and at least this size, with a video meta on each where the caps are of
+    /// raw video; upstream may configure it otherwise. None where GStreamer refuses the configuration.
+    pub(crate) fn new(home: &Arc<Home>, caps: &gst::Caps, size: u32, video: bool) -> Option<Self> {
+        let pool: Self = glib::Object::new();
+        pool.imp().settle(home.clone());
+        home.add(&pool);
+        let mut config = pool.config();
+        config.set_params(Some(caps), size, 0, 0);
+        if video {
+            config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META);
+        }
+        pool.set_config(config).ok()?;
+        Some(pool)
+    }
+
+    /// Frees the buffers that nobody uses.
+    fn trim(&self) {
+        self.imp().trim();
+    }
+}

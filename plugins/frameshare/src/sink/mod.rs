@@ -1,6 +1,47 @@
 //! `framesharesink`.
 
+mod caps;
+mod copies;
+mod imp;
+mod settings;
+mod stats;
+mod stream;
+mod vfuncs;
+
+use gst::prelude::*;
+
+/**
+ * SECTION:element-framesharesink
+ *
+ * Makes the frames that arrive readable by any number of other processes, which read them in place.
+ *
+ * - The stream has a name ({stream}), under which `framesharesrc` and the other readers find it, or a path of its own
+ *   ({socket-path}). It exists from READY to PAUSED on; frames go out in PLAYING.
+ * - Upstream is offered memory that readers can map, and usually writes its frames there: then nothing is copied. What
+ *   comes in other memory is copied once. {stats} counts the copies, with their reasons.
+ * - A reader that cannot keep up loses frames and hurts nobody, unless it asked for every frame and {lossless-readers}
+ *   lets it: the sink then waits for it, no longer than {reader-timeout} at a time.
+ * - Frames are published when they are due (`sync=true`), with the time at which they are to be shown.
+ *
+ * ## Example
+ *
+ * |[
+ * gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! framesharesink stream=cam0
+ * gst-launch-1.0 framesharesrc stream=cam0 ! videoconvert ! autovideosink
+ * ]| The first line decodes a film; the second, in as many terminals as wanted, shows it.
+ *
+ * Since: 0.1
+ */
+pub(crate) const ELEMENT: &str = "framesharesink";
+
+glib::wrapper! {
+    /// The element `framesharesink`.
+    pub struct FrameshareSink(ObjectSubclass<imp::FrameshareSink>)
+        @extends gst_base::BaseSink, gst::Element, gst::Object;
+}
+
 /// Makes the element known to the plugin.
-pub(crate) fn register(_plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    Ok(())
+pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    settings::LosslessReaders::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    gst::Element::register(Some(plugin), ELEMENT, gst::Rank::NONE, FrameshareSink::static_type())
 }

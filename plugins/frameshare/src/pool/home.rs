@@ -1,0 +1,82 @@
+//! What all pools of one run of the sink share: the way to the exporter's slots.
+
+use super::HostPool;
+use frameshare::exporter::{Exporter, Purpose, Slot};
+use glib::prelude::*;
+use std::sync::{
+    Mutex, PoisonError, RwLock,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+/// Ends when the sink stops: pools may live longer, and hand out private memory from then on.
+#[derive(Default)]
+pub(crate) struct Home {
+    /// Read for the length of an allocation, so that no exporter is left behind in a pool once the sink took it
+    /// away. The exporter may drop buffers meanwhile, and those come back to their pools: nothing on that way may
+    /// ask for this lock again.
+    exporter: RwLock<Option<Exporter>>,
+    /// Never held while a pool is called.
+    pools: Mutex<Vec<glib::WeakRef<HostPool>>>,
+    closed: AtomicBool,
+    private: AtomicU64,
+}
+
+impl Home {
+    pub(crate) fn new(exporter: Exporter) -> Self {
+        Self { exporter: RwLock::new(Some(exporter)), ..Self::default() }
+    }
+
+    /// From now on no pool has slots to hand out, and none keeps the exporter alive.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+        let exporter = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.trim();
+        drop(exporter);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.closed.load(Relaxed)
+    }
+
+    /// A slot for upstream to write; none where the exporter has none to spare or is gone.
+    pub(super) fn slot(&self, size: u64) -> Option<Slot> {
+        let exporter = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
+        match exporter.as_ref()?.acquire(size, Purpose::Pool) {
+            Ok(slot) => Some(slot),
+            Err(error) => {
+                gst::debug!(super::CAT, "no slot of {size} bytes for upstream: {error}");
+                None
+            }
+        }
+    }
+
+    /// Lets buffers whose leases have ended come back to their pools.
+    pub(super) fn reclaim(&self) {
+        if let Some(exporter) = self.exporter.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            exporter.reclaim();
+        }
+    }
+
+    pub(super) fn add(&self, pool: &HostPool) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.upgrade().is_some());
+        pools.push(pool.downgrade());
+    }
+
+    /// Gives the slots of buffers that lie unused in pools back to the exporter.
+    pub(crate) fn trim(&self) {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for pool in pools.iter().filter_map(glib::WeakRef::upgrade) {
+            pool.trim();
+        }
+    }
+
+    pub(super) fn count_private(&self) {
+        self.private.fetch_add(1, Relaxed);
+    }
+
+    /// How many buffers were handed out without a slot.
+    pub(crate) fn private(&self) -> u64 {
+        self.private.load(Relaxed)
+    }
+}

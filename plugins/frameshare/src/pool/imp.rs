@@ -1,0 +1,190 @@
+//! The pool's inside.
+//!
+//! Unused buffers wait in a list of our own and not in `GstBufferPool`'s queue: that one wakes up waiters with a
+//! system call, of which there are none here, and cannot be trimmed while the pool is active.
+//!
+//! Nothing here may panic: these functions are called from C without a guard. The one lock, `state`, is not held
+//! while buffers are dropped, since a buffer's end can lead anywhere.
+
+use super::{
+    CAT, Home,
+    memory::{self, Origin},
+};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_video::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What each buffer is like.
+#[derive(Clone, Default)]
+struct Shape {
+    params: gst::AllocationParams,
+    /// Bytes of the buffer.
+    size: usize,
+    /// The planes' places, where a video meta is wanted.
+    layout: Option<(gst_video::VideoInfo, gst_video::VideoAlignment)>,
+}
+
+impl Shape {
+    /// Where the buffer starts in its memory, and how long the memory is. Slots start on a page, so that any
+    /// alignment up to that of a page is kept by aligning the start.
+    fn extent(&self) -> Option<(usize, usize)> {
+        let start = self.params.prefix().checked_add(self.params.align())? & !self.params.align();
+        Some((start, start.checked_add(self.size)?.checked_add(self.params.padding())?))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    shape: Shape,
+    unused: Vec<gst::Buffer>,
+}
+
+#[derive(Default)]
+pub(crate) struct HostPool {
+    home: OnceLock<Arc<Home>>,
+    state: Mutex<State>,
+}
+
+impl HostPool {
+    pub(super) fn settle(&self, home: Arc<Home>) {
+        let _ = self.home.set(home);
+    }
+
+    pub(super) fn trim(&self) {
+        let unused = std::mem::take(&mut self.state().unused);
+        drop(unused);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unused(&self) -> Option<gst::Buffer> {
+        self.state().unused.pop()
+    }
+
+    /// The memory of a new buffer.
+    fn memory(&self, shape: &Shape) -> Option<gst::Memory> {
+        let (start, end) = shape.extent()?;
+        let home = self.home.get()?;
+        // What a page does not align, the heap does.
+        let slot = if shape.params.align() < 4096 { home.slot(end as u64) } else { None };
+        if let Some(memory) = slot.and_then(|slot| memory::wrap(slot, end, start, shape.size)) {
+            return Some(memory);
+        }
+        home.count_private();
+        memory::private(shape.size, &shape.params)
+    }
+
+    /// How `config` wants the buffers, which it is told in turn.
+    fn shape(&self, config: &mut gst::BufferPoolConfigRef) -> Option<Shape> {
+        let (caps, size, min, max) = config.params()?;
+        let params = config.allocator().map(|(_, params)| params).unwrap_or_default();
+        let mut shape = Shape { params, size: size as usize, layout: None };
+        let info = caps.as_ref().and_then(|caps| gst_video::VideoInfo::from_caps(caps).ok());
+        let encoded = |info: &gst_video::VideoInfo| info.format() == gst_video::VideoFormat::Encoded;
+        if let Some(mut info) = info.filter(|info| !encoded(info)) {
+            if shape.size < info.size() {
+                gst::warning!(CAT, imp = self, "{size} bytes are too few for a frame of {}", info.size());
+                return None;
+            }
+            if config.has_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META) {
+                let mut alignment = gst_video::VideoAlignment::default();
+                if config.has_option(gst_video::BUFFER_POOL_OPTION_VIDEO_ALIGNMENT) {
+                    alignment = config.video_alignment().unwrap_or_default();
+                    info.align(&mut alignment).ok()?;
+                    config.set_video_alignment(&alignment);
+                }
+                shape.size = shape.size.max(info.size());
+                shape.layout = Some((info, alignment));
+            }
+        }
+        config.set_params(caps.as_ref(), u32::try_from(shape.size).ok()?, min, max);
+        shape.extent().map(|_| shape)
+    }
+}
+
+#[glib::object_subclass]
+impl ObjectSubclass for HostPool {
+    const NAME: &'static str = "GstFrameshareHostPool";
+    type Type = super::HostPool;
+    type ParentType = gst::BufferPool;
+}
+
+impl ObjectImpl for HostPool {}
+impl GstObjectImpl for HostPool {}
+
+impl BufferPoolImpl for HostPool {
+    fn options() -> &'static [&'static str] {
+        &["GstBufferPoolOptionVideoMeta", "GstBufferPoolOptionVideoAlignment"]
+    }
+
+    fn set_config(&self, config: &mut gst::BufferPoolConfigRef) -> bool {
+        let Some(shape) = self.shape(config) else { return false };
+        gst::debug!(CAT, imp = self, "buffers of {} bytes, {:?}", shape.size, shape.layout);
+        let unused = {
+            let mut state = self.state();
+            state.shape = shape;
+            std::mem::take(&mut state.unused)
+        };
+        drop(unused);
+        self.parent_set_config(config)
+    }
+
+    fn start(&self) -> bool {
+        // The parent would allocate the minimum now; slots are made when they are first needed.
+        true
+    }
+
+    fn stop(&self) -> bool {
+        self.trim();
+        self.parent_stop()
+    }
+
+    fn acquire_buffer(
+        &self,
+        params: Option<&gst::BufferPoolAcquireParams>,
+    ) -> Result<gst::Buffer, gst::FlowError> {
+        if self.obj().is_flushing() {
+            return Err(gst::FlowError::Flushing);
+        }
+        if let Some(buffer) = self.unused() {
+            return Ok(buffer);
+        }
+        if let Some(home) = self.home.get() {
+            home.reclaim();
+        }
+        self.unused().map_or_else(|| self.alloc_buffer(params), Ok)
+    }
+
+    fn alloc_buffer(&self, _: Option<&gst::BufferPoolAcquireParams>) -> Result<gst::Buffer, gst::FlowError> {
+        let shape = self.state().shape.clone();
+        let memory = self.memory(&shape).ok_or_else(|| {
+            gst::error!(CAT, imp = self, "no memory for a buffer of {} bytes", shape.size);
+            gst::FlowError::Error
+        })?;
+        let mut buffer = gst::Buffer::new();
+        let content = buffer.get_mut().ok_or(gst::FlowError::Error)?;
+        content.append_memory(memory);
+        if let Some((info, alignment)) = &shape.layout {
+            let flags = gst_video::VideoFrameFlags::empty();
+            let meta = gst_video::VideoMeta::add_from_info(content, flags, info);
+            let mut meta = meta.map_err(|_| gst::FlowError::Error)?;
+            meta.set_alignment(alignment).map_err(|_| gst::FlowError::Error)?;
+            memory::pool_meta(meta);
+        }
+        // The tag says that someone changed the buffer's memories since they left the pool.
+        content.unset_flags(gst::BufferFlags::TAG_MEMORY);
+        Ok(buffer)
+    }
+
+    fn release_buffer(&self, buffer: gst::Buffer) {
+        let whole = !buffer.flags().contains(gst::BufferFlags::TAG_MEMORY) && buffer.is_all_memory_writable();
+        let in_slot =
+            buffer.n_memory() == 1 && matches!(memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
+        let open = self.home.get().is_some_and(|home| home.is_open());
+        if whole && in_slot && open && !self.obj().is_flushing() {
+            self.state().unused.push(buffer);
+        }
+    }
+}

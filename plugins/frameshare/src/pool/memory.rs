@@ -1,0 +1,101 @@
+//! A slot as a `GstMemory`, and the slot behind a `GstMemory`.
+//!
+//! The memory owns its slot: whatever shares the memory (a copied buffer, a sub-buffer, a tee) keeps the slot from
+//! being used again, and it goes back to the exporter when the last of them is gone, be that before or after the
+//! pool that it came from.
+//!
+//! # Safety
+//!
+//! Raw pointers into GStreamer's C structures: a wrapped region that must outlive its memory, and a mark on the
+//! memory that points to what the memory owns. Both hold by ownership inside this file; nothing is asked of callers.
+#![allow(unsafe_code)]
+
+use frameshare::exporter::Slot;
+use glib::translate::*;
+use std::{ptr, sync::LazyLock};
+
+/// Where the bytes of a memory that our pool handed out lie.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// In a slot of an exporter.
+    Slot(Slot),
+    /// In the heap, since there was no slot to be had.
+    Private,
+}
+
+/// Not owned by any memory, so that marking one as private allocates nothing.
+static PRIVATE: Origin = Origin::Private;
+
+/// Under this name a memory carries a pointer to its [`Origin`], which lives as long as the memory.
+static MARK: LazyLock<glib::Quark> = LazyLock::new(|| glib::Quark::from_str("frameshare-origin"));
+
+/// The `size` bytes from `offset` of a slot, as memory that may grow up to `maxsize`. None where it would not fit.
+pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Option<gst::Memory> {
+    let end = offset.checked_add(size)?;
+    if end > maxsize || maxsize as u64 > slot.size() {
+        return None;
+    }
+    let data = slot.as_ptr().as_ptr();
+    let origin = Box::into_raw(Box::new(Origin::Slot(slot)));
+    // SAFETY: `data` is valid for `maxsize` bytes while the slot lives (checked against its size above). The slot
+    // is in `origin`, which the memory frees with `release` when it is freed itself, and nothing else does.
+    unsafe {
+        let memory = gst::ffi::gst_memory_new_wrapped(
+            0,
+            data.cast(),
+            maxsize,
+            offset,
+            size,
+            origin.cast(),
+            Some(release),
+        );
+        gst::ffi::gst_mini_object_set_qdata(memory.cast(), MARK.into_glib(), origin.cast(), None);
+        Some(from_glib_full(memory))
+    }
+}
+
+/// Frees what [`wrap`] gave a memory to own.
+unsafe extern "C" fn release(origin: glib::ffi::gpointer) {
+    // A panic in the exporter's destructors must not unwind into C.
+    let _ = std::panic::catch_unwind(|| {
+        // SAFETY: `wrap` made the pointer from a box and gave it to one memory, which calls this once.
+        drop(unsafe { Box::from_raw(origin.cast::<Origin>()) });
+    });
+}
+
+/// Memory of the heap, marked as given out for want of a slot.
+pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst::Memory> {
+    // SAFETY: the default allocator and valid parameters; it returns NULL where memory is short. The mark points
+    // to a static, so it outlives the memory.
+    unsafe {
+        let memory = gst::ffi::gst_allocator_alloc(ptr::null_mut(), size, params.as_ptr().cast_mut());
+        if memory.is_null() {
+            return None;
+        }
+        let mark = ptr::from_ref(&PRIVATE).cast_mut();
+        gst::ffi::gst_mini_object_set_qdata(memory.cast(), MARK.into_glib(), mark.cast(), None);
+        Some(from_glib_full(memory))
+    }
+}
+
+/// What is behind a memory, or behind the one that it is a part of; none where that is not ours.
+pub(crate) fn origin(memory: &gst::MemoryRef) -> Option<&Origin> {
+    let mut root = memory;
+    while let Some(parent) = root.parent() {
+        root = parent;
+    }
+    // SAFETY: only this file sets the mark, always to an `Origin` that lives as long as the root memory, and that
+    // is kept alive by `memory`, from which the result borrows.
+    unsafe {
+        let mark = gst::ffi::gst_mini_object_get_qdata(root.as_mut_ptr().cast(), MARK.into_glib());
+        mark.cast::<Origin>().as_ref()
+    }
+}
+
+/// Marks a buffer's video meta as the pool's own, so that it stays on the buffer when that comes back.
+pub(crate) fn pool_meta(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::meta::Standalone>) {
+    // SAFETY: the meta is borrowed mutably, and its flags are a plain integer that GstBufferPool sets likewise.
+    unsafe {
+        (*meta.as_mut_ptr()).meta.flags |= gst::ffi::GST_META_FLAG_POOLED | gst::ffi::GST_META_FLAG_LOCKED;
+    }
+}

@@ -1,0 +1,109 @@
+//! What the sink accepts.
+
+use std::sync::LazyLock;
+
+/// Encoded and contained media, by the names of their families.
+const FAMILIES: &[&str] = &[
+    "video/x-h263",
+    "video/x-h264",
+    "video/x-h265",
+    "video/x-h266",
+    "video/x-av1",
+    "video/x-vp8",
+    "video/x-vp9",
+    "video/x-theora",
+    "video/x-dirac",
+    "video/x-prores",
+    "video/x-dnxhd",
+    "video/x-ffv",
+    "video/x-dv",
+    "video/x-wmv",
+    "video/x-msmpeg",
+    "video/x-flash-video",
+    "video/x-cavs",
+    "video/x-bayer",
+    "video/mpeg",
+    "video/mpegts",
+
+    "image/jpeg",
+    "image/png",
+    "image/webp",
+    "image/x-jpc",
+    "image/x-j2c",
+    "image/x-jxsc",
+    "audio/mpeg",
+    "audio/x-opus",
+    "audio/x-vorbis",
+    "audio/x-flac",
+    "audio/x-speex",
+    "audio/x-ac3",
+    "audio/x-eac3",
+    "audio/x-dts",
+    "audio/x-alac",
+    "audio/x-alaw",
+    "audio/x-mulaw",
+    "audio/x-adpcm",
+    "audio/x-wma",
+    "audio/x-sbc",
+    "audio/AMR",
+    "audio/AMR-WB",
+    "audio/G722",
+    "audio/G723",
+    "audio/G726",
+    "audio/G729",
+    "meta/x-klv",
+];
+
+/// What the sink accepts without `any-caps`.
+pub(super) fn template() -> gst::Caps {
+    static CAPS: LazyLock<gst::Caps> = LazyLock::new(|| {
+        let mut caps = gst::Caps::new_empty();
+        {
+            let caps = caps.make_mut();
+            let video = gst_video::VideoCapsBuilder::new().build();
+            caps.append(video);
+            // Fields of interlaced video in buffers of their own.
+            caps.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
+            caps.append(gst::Caps::new_empty_simple("audio/x-raw"));
+            for family in FAMILIES {
+                caps.append(gst::Caps::new_empty_simple(*family));
+            }
+        }
+        caps
+    });
+    CAPS.clone()
+}
+
+/// The layout of raw video in system memory.
+pub(super) fn video_info(caps: &gst::Caps) -> Option<gst_video::VideoInfo> {
+    let info = gst_video::VideoInfo::from_caps(caps).ok()?;
+    (info.format() != gst_video::VideoFormat::Encoded).then_some(info)
+}
+
+/// What brings frames out of a kind of memory that cannot be shared.
+fn converter(feature: &str) -> &'static str {
+    match feature {
+        "memory:GLMemory" => "gldownload",
+        "memory:CUDAMemory" | "memory:NVMM" => "cudadownload",
+        "memory:VAMemory" | "memory:VASurface" => "vapostproc",
+        "memory:DMABuf" => "vapostproc or glupload ! gldownload",
+        "memory:VulkanImage" | "memory:VulkanBuffer" => "vulkandownload",
+        "meta:GstVideoOverlayComposition" => "overlaycomposition or videoconvert",
+        _ => "the converter of that kind of memory",
+    }
+}
+
+/// Refuses frames that do not lie in system memory, with what to do about it.
+pub(super) fn check(caps: &gst::Caps) -> Result<(), gst::ErrorMessage> {
+    let features = caps.features(0);
+    let mut features = features.iter().flat_map(|features| features.iter());
+    let foreign = features
+        .find(|name| name.as_str() != gst::CAPS_FEATURE_MEMORY_SYSTEM_MEMORY && !name.starts_with("format:"));
+    match foreign {
+        None => Ok(()),
+        Some(name) => Err(gst::error_msg!(
+            gst::CoreError::Negotiation,
+            ["Frames with {} cannot be shared: put {} before framesharesink", name, converter(name)]
+        )),
+    }
+}

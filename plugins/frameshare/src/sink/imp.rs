@@ -1,0 +1,405 @@
+//! The element's inside.
+//!
+//! # Locks
+//!
+//! `settings`, `stream` and `input` are taken one at a time, to look something up or put it down, and never while
+//! anything is posted, pushed, queried, emitted or waited for. `render`, `prepare` and `wait_event` run under
+//! `GstBaseSink`'s preroll lock, which `wait_preroll` gives up; `unlock` is called without it, and from anywhere.
+
+use super::{
+    settings::Settings,
+    stats,
+    stream::{PlaceError, Placed, Stream, Times},
+    vfuncs,
+};
+use crate::{pool::HostPool, time::Difference};
+use frameshare::{
+    Format, Interrupt, Video,
+    exporter::{Exporter, Notice, PublishError},
+};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::{prelude::*, subclass::prelude::*};
+use std::{
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
+    gst::DebugCategory::new(
+        super::ELEMENT,
+        gst::DebugColorFlags::empty(),
+        Some("Shares frames with other processes"),
+    )
+});
+
+/// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
+#[derive(Default)]
+struct Input {
+    /// The layout of raw video.
+    info: Option<gst_video::VideoInfo>,
+    /// A frame that was placed ahead of its time, and the buffer that it came in.
+    prepared: Option<(gst::Buffer, Placed)>,
+    /// Stands in for a pipeline's clock where there is none: the first frame is due when it comes.
+    clockless: Option<Difference>,
+}
+
+#[derive(Default)]
+pub struct FrameshareSink {
+    settings: Mutex<Settings>,
+    stream: Mutex<Option<Arc<Stream>>>,
+    input: Mutex<Input>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FrameshareSink {
+    fn stream(&self) -> Option<Arc<Stream>> {
+        lock(&self.stream).clone()
+    }
+
+    /// What the exporter has to say; called on its threads.
+    fn notice(&self, notice: Notice) {
+        let sink = self.obj();
+        match notice {
+            Notice::ReaderAdded(reader) => {
+                gst::info!(CAT, imp = self, "reader added: {reader:?}");
+                sink.emit_by_name::<()>("reader-added", &[&stats::reader(&reader)]);
+                sink.notify("num-clients");
+            }
+            Notice::ReaderRemoved { reader, why } => {
+                gst::info!(CAT, imp = self, "reader removed: {why}: {reader:?}");
+                sink.emit_by_name::<()>("reader-removed", &[&stats::reader(&reader), &why]);
+                sink.notify("num-clients");
+            }
+            Notice::ReaderRefused { pid, uid, why } => {
+                gst::warning!(CAT, imp = self, "a reader (process {pid:?}, user {uid}) was refused: {why}");
+            }
+            Notice::ReaderBlocking { reader, for_ } => {
+                gst::warning!(CAT, imp = self, "waiting for {for_:?} for reader {reader:?}");
+            }
+        }
+    }
+
+    /// A buffer's times on the clock that all processes share.
+    fn times(&self, buffer: &gst::BufferRef) -> Times {
+        let sink = self.obj();
+        let segment = sink.segment();
+        let Some(segment) = segment.downcast_ref::<gst::ClockTime>() else { return Times::default() };
+        let running = |time: gst::ClockTime| match segment.to_running_time_full(time)? {
+            gst::Signed::Positive(time) => Some(i128::from(time.nseconds())),
+            gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
+        };
+        // Played backwards, a frame is shown from its end on.
+        let shown = match buffer.duration() {
+            Some(duration) if segment.rate() < 0.0 => buffer.pts().map(|pts| pts + duration),
+            _ => buffer.pts(),
+        };
+        let (pts, dts) = (shown.and_then(running), buffer.dts().and_then(running));
+        let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
+        let (difference, base) = match (sink.clock(), sink.base_time()) {
+            (Some(clock), Some(base)) => (Difference::sample(&clock), i128::from(base.nseconds()) + late),
+            _ => {
+                let now = crate::time::monotonic_now();
+                let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
+                let first = gst::ClockTime::from_nseconds(first);
+                let difference =
+                    *lock(&self.input).clockless.get_or_insert_with(|| Difference::between(first, now));
+                (difference, 0)
+            }
+        };
+        let rate = segment.rate().abs();
+        Times {
+            pts: pts.map(|time| difference.to_monotonic(time + base)),
+            dts: dts.map(|time| difference.to_monotonic(time + base)),
+            duration: buffer.duration().map(|duration| (duration.nseconds() as f64 / rate) as u64),
+        }
+    }
+
+    fn place(&self, stream: &Stream, buffer: &gst::Buffer) -> Result<Placed, PlaceError> {
+        let info = lock(&self.input).info.clone();
+        stream.place(buffer, info.as_ref())
+    }
+
+    /// The frame that `prepare` placed for this buffer.
+    fn prepared(&self, buffer: &gst::Buffer) -> Option<Placed> {
+        let (of, placed) = lock(&self.input).prepared.take()?;
+        (of.as_ptr() == buffer.as_ptr()).then_some(placed)
+    }
+
+    fn forget_prepared(&self) {
+        let prepared = lock(&self.input).prepared.take();
+        drop(prepared);
+    }
+
+    fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
+        match error {
+            PlaceError::NoSlot(error) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::NoSpaceLeft,
+                ["There is no slot for the next frame: {}", error]
+            ),
+            PlaceError::BadBuffer(what) => {
+                gst::element_imp_error!(self, gst::StreamError::Format, ["Upstream sent {}", what])
+            }
+        }
+        gst::FlowError::Error
+    }
+
+    /// The end of the stream has come, and is answered when this returns.
+    pub(super) fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
+        let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
+        stream.exporter.end_of_stream();
+        let timeout = lock(&self.settings).drain_timeout;
+        let begin = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begin.elapsed());
+            match stream.exporter.drain(left, &stream.interrupt) {
+                Ok(true) => break,
+                Ok(false) => {
+                    gst::warning!(CAT, imp = self, "lossless readers did not finish within {timeout:?}");
+                    break;
+                }
+                Err(_) => self.obj().wait_preroll()?,
+            };
+        }
+        Ok(())
+    }
+}
+
+#[glib::object_subclass]
+impl ObjectSubclass for FrameshareSink {
+    const NAME: &'static str = "GstFrameshareSink";
+    type Type = super::FrameshareSink;
+    type ParentType = gst_base::BaseSink;
+
+    fn class_init(class: &mut Self::Class) {
+        vfuncs::install(class);
+    }
+}
+
+impl ObjectImpl for FrameshareSink {
+    fn properties() -> &'static [glib::ParamSpec] {
+        Settings::specs()
+    }
+
+    fn signals() -> &'static [glib::subclass::Signal] {
+        static SIGNALS: LazyLock<Vec<glib::subclass::Signal>> = LazyLock::new(|| {
+            let reader = gst::Structure::static_type();
+            vec![
+                glib::subclass::Signal::builder("reader-added").param_types([reader]).build(),
+                glib::subclass::Signal::builder("reader-removed")
+                    .param_types([reader, String::static_type()])
+                    .build(),
+            ]
+        });
+        &SIGNALS
+    }
+
+    fn constructed(&self) {
+        self.parent_constructed();
+        // It would hold a lease's worth of memory for a property that hardly anyone reads.
+        self.obj().set_enable_last_sample(false);
+    }
+
+    fn set_property(&self, _id: usize, value: &glib::Value, spec: &glib::ParamSpec) {
+        if !lock(&self.settings).set(spec.name(), value) {
+            gst::error!(CAT, imp = self, "{} cannot be set to {value:?}", spec.name());
+        }
+    }
+
+    fn property(&self, _id: usize, spec: &glib::ParamSpec) -> glib::Value {
+        match spec.name() {
+            "num-clients" => {
+                let count = self.stream().map_or(0, |stream| stream.exporter.reader_count());
+                u32::try_from(count).unwrap_or(u32::MAX).to_value()
+            }
+            "stats" => stats::stats(self.stream().as_deref()).to_value(),
+            name => lock(&self.settings).get(name).unwrap_or_else(|| spec.default_value().clone()),
+        }
+    }
+}
+
+impl GstObjectImpl for FrameshareSink {}
+
+impl ElementImpl for FrameshareSink {
+    fn metadata() -> Option<&'static gst::subclass::ElementMetadata> {
+        static METADATA: LazyLock<gst::subclass::ElementMetadata> = LazyLock::new(|| {
+            gst::subclass::ElementMetadata::new(
+                "Frame sharing sink",
+                "Sink/Generic",
+                "Shares frames with any number of other processes, which read them in place",
+                env!("CARGO_PKG_AUTHORS"),
+            )
+        });
+        Some(&METADATA)
+    }
+
+    fn pad_templates() -> &'static [gst::PadTemplate] {
+        static TEMPLATES: LazyLock<Vec<gst::PadTemplate>> = LazyLock::new(|| {
+            gst::PadTemplate::new(
+                "sink",
+                gst::PadDirection::Sink,
+                gst::PadPresence::Always,
+                &super::caps::template(),
+            )
+            .into_iter()
+            .collect()
+        });
+        &TEMPLATES
+    }
+}
+
+impl BaseSinkImpl for FrameshareSink {
+    fn start(&self) -> Result<(), gst::ErrorMessage> {
+        let settings = lock(&self.settings).clone();
+        let endpoint = settings.endpoint()?;
+        let interrupt = Interrupt::new().map_err(|error| {
+            gst::error_msg!(gst::ResourceError::Failed, ["Cannot make an eventfd: {}", error])
+        })?;
+        let sink = self.obj().downgrade();
+        let observer = move |notice| {
+            if let Some(sink) = sink.upgrade() {
+                sink.imp().notice(notice);
+            }
+        };
+        let exporter = Exporter::bind(&endpoint, settings.config(), observer)
+            .map_err(|error| crate::errors::bind(&endpoint, &error))?;
+        gst::info!(CAT, imp = self, "sharing at {endpoint}");
+        *lock(&self.input) = Input::default();
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt)));
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<(), gst::ErrorMessage> {
+        let input = std::mem::take(&mut *lock(&self.input));
+        let stream = lock(&self.stream).take();
+        drop(input);
+        if let Some(stream) = stream {
+            stream.home.close();
+            drop(stream);
+            self.obj().notify("num-clients");
+        }
+        Ok(())
+    }
+
+    fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
+        let caps = match lock(&self.settings).any_caps {
+            true => gst::Caps::new_any(),
+            false => super::caps::template(),
+        };
+        Some(match filter {
+            Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
+            None => caps,
+        })
+    }
+
+    fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
+        if let Err(message) = super::caps::check(caps) {
+            self.post_error_message(message);
+            return Err(gst::loggable_error!(CAT, "refused {}", caps));
+        }
+        let info = super::caps::video_info(caps);
+        let video = info.as_ref().map(|info| Video {
+            format: info.format().to_string(),
+            width: info.width(),
+            height: info.height(),
+        });
+        self.forget_prepared();
+        lock(&self.input).info = info;
+        if let Some(stream) = self.stream() {
+            stream.exporter.set_format(Format { caps: caps.to_string(), video });
+        }
+        Ok(())
+    }
+
+    fn propose_allocation(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
+        let (caps, need_pool) = query.get_owned();
+        let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
+        let Some(info) = super::caps::video_info(&caps) else { return Ok(()) };
+        query.add_allocation_meta::<gst_video::VideoMeta>(None);
+        let Some(stream) = self.stream().filter(|_| need_pool) else { return Ok(()) };
+        let size = u32::try_from(info.size()).map_err(|_| {
+            gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
+        })?;
+        // No maximum: libav's decoders refuse small ones, and ours lies in the exporter.
+        match HostPool::new(&stream.home, &caps, size, true) {
+            Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
+            None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
+        }
+        Ok(())
+    }
+
+    fn query(&self, query: &mut gst::QueryRef) -> bool {
+        if let gst::QueryView::Drain(_) = query.view() {
+            self.forget_prepared();
+            if let Some(stream) = self.stream() {
+                stream.exporter.reclaim();
+            }
+        }
+        BaseSinkImplExt::parent_query(self, query)
+    }
+
+    fn event(&self, event: gst::Event) -> bool {
+        if let gst::EventView::FlushStop(_) = event.view() {
+            self.forget_prepared();
+        }
+        self.parent_event(event)
+    }
+
+    /// A frame that must be copied is copied now, while it waits for its time.
+    fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
+        // What fails now is tried again, and fails loudly, when the frame is due.
+        let prepared = self.place(&stream, buffer).ok().map(|placed| (buffer.clone(), placed));
+        let last = std::mem::replace(&mut lock(&self.input).prepared, prepared);
+        drop(last);
+        Ok(gst::FlowSuccess::Ok)
+    }
+
+    fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
+        if lock(&self.settings).wait_for_connection {
+            while stream.exporter.wait_for_reader(&stream.interrupt).is_err() {
+                self.obj().wait_preroll()?;
+            }
+        }
+        let placed = match self.prepared(buffer) {
+            Some(placed) => placed,
+            None => self.place(&stream, buffer).map_err(|error| self.post_place_error(error))?,
+        };
+        loop {
+            // Taken anew after a pause, which moved the base time.
+            match stream.publish(&placed, buffer, self.times(buffer)) {
+                Ok(sequence) => {
+                    gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
+                    return Ok(gst::FlowSuccess::Ok);
+                }
+                Err(PublishError::Interrupted) => self.obj().wait_preroll()?,
+                Err(error) => {
+                    gst::element_imp_error!(
+                        self,
+                        gst::ResourceError::Write,
+                        ["The frame could not be published: {}", error]
+                    );
+                    return Err(gst::FlowError::Error);
+                }
+            };
+        }
+    }
+
+    fn unlock(&self) -> Result<(), gst::ErrorMessage> {
+        if let Some(stream) = self.stream() {
+            stream.interrupt.set();
+        }
+        Ok(())
+    }
+
+    fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
+        if let Some(stream) = self.stream() {
+            stream.interrupt.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! The sink's properties.
+
+use frameshare::{
+    Endpoint, StreamName,
+    exporter::{self, Config},
+};
+use gst::prelude::*;
+use std::{sync::LazyLock, time::Duration};
+
+/// As in the protocol: no stream has more slots, and no reader more leases.
+const MAX_SLOTS: u32 = 1024;
+const MAX_CREDIT: u32 = 64;
+
+/// The readers that may ask for every frame, at the price of the stream's pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareLosslessReaders")]
+pub enum LosslessReaders {
+    /// No reader may.
+    #[enum_value(name = "No reader may hold the stream back", nick = "none")]
+    None,
+    /// Those of the user who runs the exporter may.
+    #[default]
+    #[enum_value(
+        name = "Readers of the user who runs this process may hold the stream back",
+        nick = "own-uid"
+    )]
+    OwnUid,
+    /// All may.
+    #[enum_value(name = "All readers may hold the stream back", nick = "all")]
+    All,
+}
+
+#[derive(Clone)]
+pub(super) struct Settings {
+    stream: Option<String>,
+    socket_path: Option<String>,
+    max_slots: u32,
+    max_held_limit: u32,
+    lossless_readers: LosslessReaders,
+    reader_timeout: Duration,
+    pub(super) wait_for_connection: bool,
+    pub(super) drain_timeout: Duration,
+    pub(super) any_caps: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stream: None,
+            socket_path: None,
+            max_slots: 64,
+            max_held_limit: 16,
+            lossless_readers: LosslessReaders::default(),
+            reader_timeout: Duration::from_secs(5),
+            wait_for_connection: false,
+            drain_timeout: Duration::from_secs(5),
+            any_caps: false,
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+impl Settings {
+    /// The properties and their meaning; `num-clients` and `stats` are no settings and answered by the element.
+    pub(super) fn specs() -> &'static [glib::ParamSpec] {
+        static SPECS: LazyLock<Vec<glib::ParamSpec>> = LazyLock::new(|| {
+            let default = Settings::default();
+            vec![
+                glib::ParamSpecString::builder("stream")
+                    .nick("Stream")
+                    .blurb("Name of the stream: up to 64 of A-Z a-z 0-9 . _ - (its socket is $XDG_RUNTIME_DIR/frameshare/NAME.sock)")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecString::builder("socket-path")
+                    .nick("Socket path")
+                    .blurb("Path of the stream's socket, instead of a name")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt::builder("max-slots")
+                    .nick("Maximum slots")
+                    .blurb("Most frames that exist in shared memory at once; they are allocated when first needed")
+                    .minimum(4)
+                    .maximum(MAX_SLOTS)
+                    .default_value(default.max_slots)
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt::builder("max-held-limit")
+                    .nick("Limit of max-held")
+                    .blurb("Most frames that one reader may hold at once, however many it asks for")
+                    .minimum(1)
+                    .maximum(MAX_CREDIT)
+                    .default_value(default.max_held_limit)
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecBoolean::builder("wait-for-connection")
+                    .nick("Wait for a connection")
+                    .blurb("Publish nothing while there is no reader, and let upstream wait for one")
+                    .default_value(default.wait_for_connection)
+                    .mutable_playing()
+                    .build(),
+                glib::ParamSpecEnum::builder_with_default("lossless-readers", default.lossless_readers)
+                    .nick("Lossless readers")
+                    .blurb("Which readers may ask for every frame, so that the stream waits for them")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt64::builder("reader-timeout")
+                    .nick("Reader timeout")
+                    .blurb("How long the stream waits for a lossless reader before that is disconnected (ns)")
+                    .default_value(nanoseconds(default.reader_timeout))
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt64::builder("drain-timeout")
+                    .nick("Drain timeout")
+                    .blurb("How long the end of the stream waits for lossless readers to finish (ns)")
+                    .default_value(nanoseconds(default.drain_timeout))
+                    .mutable_playing()
+                    .build(),
+                glib::ParamSpecBoolean::builder("any-caps")
+                    .nick("Any caps")
+                    .blurb("Accept any media type in system memory, not only those that the pad template lists")
+                    .default_value(default.any_caps)
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt::builder("num-clients")
+                    .nick("Number of clients")
+                    .blurb("How many readers are connected")
+                    .read_only()
+                    .build(),
+                glib::ParamSpecBoxed::builder::<gst::Structure>("stats")
+                    .nick("Statistics")
+                    .blurb("Frames published and copied (and why), the slots, and for each reader what it holds, got and lost")
+                    .read_only()
+                    .build(),
+            ]
+        });
+        &SPECS
+    }
+
+    /// Takes over a property's new value. False where it is none of the settings.
+    pub(super) fn set(&mut self, name: &str, value: &glib::Value) -> bool {
+        // GObject checks types and ranges against the specs before it calls us.
+        macro_rules! take {
+            ($field:ident) => {
+                value.get().map(|value| self.$field = value).is_ok()
+            };
+            (ns $field:ident) => {
+                value.get().map(|value| self.$field = Duration::from_nanos(value)).is_ok()
+            };
+        }
+        match name {
+            "stream" => take!(stream),
+            "socket-path" => take!(socket_path),
+            "max-slots" => take!(max_slots),
+            "max-held-limit" => take!(max_held_limit),
+            "wait-for-connection" => take!(wait_for_connection),
+            "lossless-readers" => take!(lossless_readers),
+            "reader-timeout" => take!(ns reader_timeout),
+            "drain-timeout" => take!(ns drain_timeout),
+            "any-caps" => take!(any_caps),
+            _ => false,
+        }
+    }
+
+    /// A property's value; none where it is none of the settings.
+    pub(super) fn get(&self, name: &str) -> Option<glib::Value> {
+        Some(match name {
+            "stream" => self.stream.to_value(),
+            "socket-path" => self.socket_path.to_value(),
+            "max-slots" => self.max_slots.to_value(),
+            "max-held-limit" => self.max_held_limit.to_value(),
+            "wait-for-connection" => self.wait_for_connection.to_value(),
+            "lossless-readers" => self.lossless_readers.to_value(),
+            "reader-timeout" => nanoseconds(self.reader_timeout).to_value(),
+            "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
+            "any-caps" => self.any_caps.to_value(),
+            _ => return None,
+        })
+    }
+
+    /// Where the stream's socket is to be.
+    pub(super) fn endpoint(&self) -> Result<Endpoint, gst::ErrorMessage> {
+        let settings = |text: String| gst::error_msg!(gst::ResourceError::Settings, ["{}", text]);
+        match (&self.socket_path, &self.stream) {
+            (Some(path), _) => Endpoint::at(path).map_err(|error| settings(error.to_string())),
+            (None, Some(stream)) => {
+                let name: StreamName = stream.parse().map_err(|error| settings(format!("{error}")))?;
+                Endpoint::of_stream(&name).map_err(|error| settings(error.to_string()))
+            }
+            (None, None) => Err(settings(
+                "The stream has no name: set the property stream (a name) or socket-path (a path).".into(),
+            )),
+        }
+    }
+
+    /// What the exporter is told.
+    pub(super) fn config(&self) -> Config {
+        Config {
+            max_slots: self.max_slots,
+            max_held_limit: self.max_held_limit,
+            lossless_readers: match self.lossless_readers {
+                LosslessReaders::None => exporter::LosslessReaders::None,
+                LosslessReaders::OwnUid => exporter::LosslessReaders::OwnUid,
+                LosslessReaders::All => exporter::LosslessReaders::All,
+            },
+            reader_timeout: self.reader_timeout,
+        }
+    }
+}

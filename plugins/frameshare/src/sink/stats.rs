@@ -1,0 +1,60 @@
+//! The property `stats`, and what the signals carry.
+
+use super::stream::Stream;
+use frameshare::exporter::{ReaderInfo, ReaderStats};
+
+/// Who a reader is.
+pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
+    gst::Structure::builder("framesharesink-reader")
+        .field("id", info.id)
+        .field("pid", info.pid)
+        .field("uid", info.uid)
+        .field("name", &info.name)
+        .field("policy", info.policy.to_string())
+        .field("max-held", info.credit)
+        .build()
+}
+
+fn reader_stats(stats: &ReaderStats) -> gst::Structure {
+    let mut structure = reader(&stats.info);
+    structure.set("held", stats.held);
+    structure.set("queued", stats.queued);
+    structure.set("sent", stats.sent);
+    structure.set("lost", stats.lost);
+    structure.set("lag", stats.lag);
+    structure
+}
+
+/// Everything about a stream that can be counted; without one, all is zero.
+pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
+    let name = "framesharesink-stats";
+    let Some(stream) = stream else {
+        return gst::Structure::builder(name)
+            .field("published", 0u64)
+            .field("copies", 0u64)
+            .field("readers", gst::Array::default())
+            .build();
+    };
+    let stats = stream.exporter.stats();
+    let reasons = stream
+        .copies
+        .reasons()
+        .fold(gst::Structure::builder("copies"), |builder, (reason, count)| builder.field(reason, count));
+    let pool = gst::Structure::builder("pool")
+        .field("memory", stats.memory.to_string())
+        .field("slots", stats.slots)
+        .field("free-slots", stats.free_slots)
+        .field("max-slots", stats.max_slots)
+        .field("slot-size", stats.slot_size)
+        .field("private-buffers", stream.home.private())
+        .build();
+    gst::Structure::builder(name)
+        .field("published", stats.published)
+        .field("copies", stream.copies.total())
+        .field("copied-bytes", stream.copies.bytes())
+        .field("copy-reasons", reasons.build())
+        .field("pool", pool)
+        .field("readers-total", stats.readers_total)
+        .field("readers", gst::Array::new(stats.readers.iter().map(reader_stats)))
+        .build()
+}

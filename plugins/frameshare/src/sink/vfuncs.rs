@@ -1,0 +1,52 @@
+//! The one virtual function of `GstBaseSink` that its Rust binding leaves out: `wait_event`.
+//!
+//! It is where an end of stream has arrived in PLAYING and at its time, and has not been answered yet.
+//!
+//! # Safety
+//!
+//! A function pointer in a class of ours, called by `GstBaseSink` with valid arguments, and the parent's one of the
+//! same name, called with the same.
+#![allow(unsafe_code)]
+
+use super::imp;
+use glib::{prelude::*, translate::*};
+use gst::subclass::prelude::*;
+
+/// Has `wait_event` come to [`imp::FrameshareSink::wait_event`], and buffer lists come apart into buffers, each of
+/// which waits for its own time.
+pub(super) fn install(class: &mut glib::Class<gst_base::BaseSink>) {
+    let class = class.as_mut();
+    class.wait_event = Some(wait_event);
+    class.render_list = None;
+}
+
+unsafe extern "C" fn wait_event(
+    sink: *mut gst_base::ffi::GstBaseSink,
+    event: *mut gst::ffi::GstEvent,
+) -> gst::ffi::GstFlowReturn {
+    type Instance = <imp::FrameshareSink as ObjectSubclass>::Instance;
+    // SAFETY: this function is only in the class of our type, so `sink` is an instance of it, alive during the
+    // call, as `event` is.
+    let (imp, event) =
+        unsafe { ((*sink.cast::<Instance>()).imp(), from_glib_borrow::<_, gst::Event>(event)) };
+    gst::panic_to_error!(imp, gst::FlowError::Error.into_glib(), {
+        let waited = parent_wait_event(imp, &event);
+        let answered = waited.and_then(|done| imp.wait_event(&event).map(|()| done));
+        gst::FlowReturn::from(answered).into_glib()
+    })
+}
+
+fn parent_wait_event(
+    imp: &imp::FrameshareSink,
+    event: &gst::Event,
+) -> Result<gst::FlowSuccess, gst::FlowError> {
+    // SAFETY: the type's data is there once an instance is. The parent class of our type is GstBaseSink's, which lives as long as the type; its function gets an
+    // instance and an event that outlive the call.
+    unsafe {
+        let parent = imp::FrameshareSink::type_data().as_ref().parent_class();
+        let class = &*parent.cast::<gst_base::ffi::GstBaseSinkClass>();
+        let Some(wait_event) = class.wait_event else { return Ok(gst::FlowSuccess::Ok) };
+        let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();
+        gst::FlowSuccess::try_from_glib(wait_event(sink, event.as_ptr().cast_mut()))
+    }
+}
