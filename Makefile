@@ -20,6 +20,12 @@ build: ## build the plugin and the tools, optimised
 	@tools/setup.sh build
 	cargo build --release --locked --workspace --exclude frameshare-tests
 
+.PHONY: demo
+demo: ## one process decodes a film, three others read its frames (CLIP=)
+	@tools/setup.sh build play
+	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
+	@clip="$(CLIP)"; "$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" "$${clip:-$$(tools/clip.sh)}"
+
 .PHONY: test
 test: ## run every check and test that this machine can run
 	@tools/setup.sh test
@@ -31,7 +37,7 @@ lint: ## check formatting, clippy, documentation and scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	shellcheck $$(git ls-files | xargs grep -lE '^#!/bin/(ba)?sh')
+	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/gpu/enter-runtime.sh
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
 .PHONY: loom
