@@ -56,7 +56,8 @@ install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 	@tools/setup.sh build install
 	@if [ -d build/meson-info ]; then act=configure; else act=setup; fi; \
 		meson $$act build --prefix="$(PREFIX)" $(if $(LIBDIR),--libdir="$(LIBDIR)")
-	DESTDIR="$(DESTDIR)" meson install -C build
+	meson compile -C build
+	DESTDIR="$(DESTDIR)" meson install --no-rebuild -C build
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

@@ -89,8 +89,8 @@ install() { # PACKAGE...
     [ -t 0 ] || as+=(-n) # nobody is there to type a password
     "${as[@]}" true || { echo "setup: sudo refused; as root run: apt-get install $*" >&2 && exit 1; }
   fi
-  "${as[@]}" apt-get update -q
-  "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+  "${as[@]}" apt-get update -qq
+  "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
 [ $# -gt 0 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2; }
