@@ -12,4 +12,5 @@ mod sink;
 mod src;
 mod time;
 
+pub use meta::{FrameState, FrameshareMeta};
 pub use plugin::plugin_register_static;

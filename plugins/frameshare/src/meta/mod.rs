@@ -1,4 +1,18 @@
 //! What a buffer carries besides its bytes.
+//!
+//! [`FrameshareMeta`] says which frame of which stream a buffer holds. [`wire`] carries the metas of GStreamer
+//! from the exporter's buffers to its readers'.
+
+mod frame;
+mod raw;
+mod text;
+pub(crate) mod wire;
+
+pub(crate) use frame::Frame;
+pub use frame::{FrameState, FrameshareMeta};
+pub(crate) use text::{is_harmless, parse_caps};
 
 /// Makes the metas' types known to GStreamer.
-pub(crate) fn register() {}
+pub(crate) fn register() {
+    frame::register();
+}

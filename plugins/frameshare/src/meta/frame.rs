@@ -1,0 +1,245 @@
+//! `FrameshareMeta`: which frame of which stream a buffer holds.
+//!
+//! Applications in any language find it under the API type `FrameshareMetaAPI`; its C layout is
+//! [`GstFrameshareMeta`]. It goes along when a buffer is copied or converted.
+//!
+//! # Safety
+//!
+//! Registers a type with GStreamer and turns its pointers to such metas into references. What a meta of our
+//! type points to is a [`GstFrameshareMeta`]: `registered` only hands out a type of exactly that size.
+#![allow(unsafe_code)]
+
+use glib::translate::{IntoGlib, from_glib};
+use gst::prelude::*;
+use std::{ffi::c_char, fmt, mem, ptr, sync::OnceLock};
+
+const API: &glib::GStr = glib::gstr!("FrameshareMetaAPI");
+const NAME: &glib::GStr = glib::gstr!("FrameshareMeta");
+
+/// What is known of a frame's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameState {
+    /// It is as the exporter wrote it.
+    Complete,
+    /// The exporter died while it was being written: do not trust it.
+    Torn,
+}
+
+/// The meta as C sees it.
+#[repr(C)]
+pub struct GstFrameshareMeta {
+    meta: gst::ffi::GstMeta,
+    session: u64,
+    sequence: u64,
+    lost_before: u64,
+    published: u64,
+    state: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 2 * mem::size_of::<usize>() + 40);
+
+/// Which frame of which stream a buffer holds.
+#[repr(transparent)]
+pub struct FrameshareMeta(GstFrameshareMeta);
+
+// SAFETY: the fields are plain numbers, and GStreamer lets nobody write a meta of a buffer that is shared.
+unsafe impl Send for FrameshareMeta {}
+// SAFETY: as above.
+unsafe impl Sync for FrameshareMeta {}
+
+/// What a [`FrameshareMeta`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub session: u64,
+    pub sequence: u64,
+    pub lost_before: u64,
+    pub published: u64,
+    pub state: FrameState,
+}
+
+impl FrameshareMeta {
+    /// Puts the meta on a buffer.
+    pub(crate) fn add(buffer: &mut gst::BufferRef, frame: Frame) {
+        let Some(info) = registered() else { return };
+        // SAFETY: `info` is a registered meta's, `init` takes no parameters, and the buffer is writable: it is
+        // borrowed mutably.
+        let meta = unsafe { gst::ffi::gst_buffer_add_meta(buffer.as_mut_ptr(), info, ptr::null_mut()) };
+        // SAFETY: what was added is of our type (`registered`) and lives as long as the buffer.
+        let Some(meta) = (unsafe { meta.cast::<GstFrameshareMeta>().as_mut() }) else { return };
+        meta.session = frame.session;
+        meta.sequence = frame.sequence;
+        meta.lost_before = frame.lost_before;
+        meta.published = frame.published;
+        meta.state = match frame.state {
+            FrameState::Complete => 0,
+            FrameState::Torn => 1,
+        };
+    }
+
+    /// A number that tells this run of the stream from earlier and later ones.
+    pub fn session(&self) -> u64 {
+        self.0.session
+    }
+
+    /// The frame's number in the stream, counted from 1; it goes up by one for each frame published.
+    pub fn sequence(&self) -> u64 {
+        self.0.sequence
+    }
+
+    /// How many frames were lost between the buffer before this one and this one.
+    pub fn lost_before(&self) -> u64 {
+        self.0.lost_before
+    }
+
+    /// When the exporter published the frame, in ns of `CLOCK_MONOTONIC`.
+    pub fn published(&self) -> u64 {
+        self.0.published
+    }
+
+    /// What is known of the frame's content.
+    pub fn state(&self) -> FrameState {
+        match self.0.state {
+            0 => FrameState::Complete,
+            _ => FrameState::Torn,
+        }
+    }
+}
+
+impl fmt::Debug for FrameshareMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameshareMeta")
+            .field("session", &self.session())
+            .field("sequence", &self.sequence())
+            .field("lost_before", &self.lost_before())
+            .field("published", &self.published())
+            .field("state", &self.state())
+            .finish()
+    }
+}
+
+// SAFETY: `FrameshareMeta` is a transparent `GstFrameshareMeta`, which begins with a GstMeta, and metas of this
+// API are of that type.
+unsafe impl MetaAPI for FrameshareMeta {
+    type GstType = GstFrameshareMeta;
+
+    fn meta_api() -> glib::Type {
+        static TYPE: OnceLock<glib::Type> = OnceLock::new();
+        *TYPE.get_or_init(|| {
+            // An application that links the plugin and also loads it has two copies of this code and one type.
+            glib::Type::from_name(API).unwrap_or_else(|| {
+                let no_tags = [ptr::null::<c_char>()];
+                // SAFETY: both strings and the NULL-terminated list of tags outlive the call.
+                unsafe {
+                    from_glib(gst::ffi::gst_meta_api_type_register(API.as_ptr(), no_tags.as_ptr().cast_mut()))
+                }
+            })
+        })
+    }
+}
+
+/// Makes the type known to GStreamer, so that applications find it by name before the first frame.
+pub(super) fn register() {
+    registered();
+}
+
+/// The meta's type; nothing where somebody else took its name for another layout.
+fn registered() -> Option<&'static gst::ffi::GstMetaInfo> {
+    struct Info(&'static gst::ffi::GstMetaInfo);
+    // SAFETY: GStreamer never changes what describes a meta once it is registered.
+    unsafe impl Send for Info {}
+    // SAFETY: as above.
+    unsafe impl Sync for Info {}
+    static INFO: OnceLock<Option<Info>> = OnceLock::new();
+
+    let info = INFO.get_or_init(|| {
+        let api = FrameshareMeta::meta_api();
+        // SAFETY: the name is a C string.
+        let mut info = unsafe { gst::ffi::gst_meta_get_info(NAME.as_ptr()) };
+        if info.is_null() {
+            // SAFETY: the name is a C string, the size that of our struct, and the functions are of the types asked.
+            info = unsafe {
+                gst::ffi::gst_meta_register(
+                    api.into_glib(),
+                    NAME.as_ptr(),
+                    mem::size_of::<GstFrameshareMeta>(),
+                    Some(init),
+                    None,
+                    Some(transform),
+                )
+            };
+        }
+        // SAFETY: GStreamer never frees what describes a meta.
+        let info = unsafe { info.as_ref() }?;
+        (info.size == mem::size_of::<GstFrameshareMeta>()).then_some(Info(info))
+    });
+    info.as_ref().map(|info| info.0)
+}
+
+unsafe extern "C" fn init(
+    meta: *mut gst::ffi::GstMeta,
+    _params: glib::ffi::gpointer,
+    _buffer: *mut gst::ffi::GstBuffer,
+) -> glib::ffi::gboolean {
+    let meta = meta.cast::<GstFrameshareMeta>();
+    // SAFETY: GStreamer allocated the size that we registered, and filled in the GstMeta at its start.
+    unsafe {
+        (*meta).session = 0;
+        (*meta).sequence = 0;
+        (*meta).lost_before = 0;
+        (*meta).published = 0;
+        (*meta).state = 0;
+        (*meta).reserved = 0;
+    }
+    glib::ffi::GTRUE
+}
+
+unsafe extern "C" fn transform(
+    destination: *mut gst::ffi::GstBuffer,
+    meta: *mut gst::ffi::GstMeta,
+    _source: *mut gst::ffi::GstBuffer,
+    _kind: glib::ffi::GQuark,
+    _data: glib::ffi::gpointer,
+) -> glib::ffi::gboolean {
+    // SAFETY: GStreamer calls this with a meta of our type and a buffer that may be written.
+    let (meta, destination) =
+        unsafe { (&*meta.cast::<FrameshareMeta>(), gst::BufferRef::from_mut_ptr(destination)) };
+    let frame = Frame {
+        session: meta.session(),
+        sequence: meta.sequence(),
+        lost_before: meta.lost_before(),
+        published: meta.published(),
+        state: meta.state(),
+    };
+    FrameshareMeta::add(destination, frame);
+    glib::ffi::GTRUE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: Frame =
+        Frame { session: 7, sequence: 42, lost_before: 3, published: 9, state: FrameState::Torn };
+
+    #[test]
+    fn the_meta_says_what_was_put_in_and_goes_along_with_copies() {
+        gst::init().unwrap();
+        let mut buffer = gst::Buffer::new();
+        FrameshareMeta::add(buffer.make_mut(), FRAME);
+        let copy = buffer.copy_deep().unwrap();
+        for buffer in [&buffer, &copy] {
+            let meta = buffer.meta::<FrameshareMeta>().unwrap();
+            assert_eq!((meta.session(), meta.sequence(), meta.lost_before()), (7, 42, 3));
+            assert_eq!((meta.published(), meta.state()), (9, FrameState::Torn));
+        }
+    }
+
+    #[test]
+    fn applications_find_it_by_name() {
+        gst::init().unwrap();
+        register();
+        assert_eq!(glib::Type::from_name("FrameshareMetaAPI"), Some(FrameshareMeta::meta_api()));
+    }
+}

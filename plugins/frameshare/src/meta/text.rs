@@ -1,0 +1,51 @@
+//! Caps and structures that come as text from another process.
+//!
+//! GStreamer's parsers take any text, but they recurse as deep as it nests and a text with a NUL in it is cut
+//! there, so both are looked at before they see it.
+
+/// How deep brackets may nest; GStreamer itself writes a handful of levels.
+const MAX_DEPTH: usize = 32;
+/// Most bytes of one text.
+const MAX_TEXT: usize = 16 * 1024 * 1024;
+
+/// Whether GStreamer's parsers can be given this text.
+pub(crate) fn is_harmless(text: &str) -> bool {
+    let mut depth = 0_usize;
+    text.len() <= MAX_TEXT
+        && text.bytes().all(|byte| {
+            match byte {
+                b'(' | b'[' | b'{' | b'<' => depth += 1,
+                b')' | b']' | b'}' | b'>' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            byte != 0 && depth <= MAX_DEPTH
+        })
+}
+
+/// The fixed caps that a text stands for.
+pub(crate) fn parse_caps(text: &str) -> Option<gst::Caps> {
+    let caps = is_harmless(text).then(|| text.parse::<gst::Caps>().ok()).flatten()?;
+    caps.is_fixed().then_some(caps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caps_of_a_stream_are_fixed() {
+        gst::init().unwrap();
+        assert!(parse_caps("video/x-raw, format=NV12, width=2, height=2, framerate=30/1").is_some());
+        assert!(parse_caps("video/x-raw, width=[ 1, 2 ]").is_none());
+        assert!(parse_caps("ANY").is_none());
+        assert!(parse_caps("no caps at all, really").is_none());
+        assert!(parse_caps("").is_none());
+    }
+
+    #[test]
+    fn a_text_that_would_exhaust_the_stack_is_not_parsed() {
+        assert!(!is_harmless(&"{".repeat(100_000)));
+        assert!(!is_harmless("nul\0"));
+        assert!(is_harmless(&"{}".repeat(100)));
+    }
+}
