@@ -6,7 +6,7 @@
 // One exporter copies a 1080p frame on the device into one of eight slots, records an IPC event and stores the frame's
 // number in shared memory; each reader wakes (futex, or spinning), has its stream wait on that event, copies a few
 // bytes and records an event back. Slots and events are imported once. No reader can be slow, die or come late:
-// whatever a real hand-off costs more than this, it costs for those.
+// whatever a real hand-off costs more than this, it costs for those. Prints JSON lines for tests/gpu/table.
 #include <cuda.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -86,7 +86,7 @@ static CUstream open_device()
   return stream;
 }
 
-static void read_frames(Shared *shared, int reader, unsigned frames, bool spin)
+static void read_frames(Shared *shared, int reader, const char *name, unsigned frames, bool spin)
 {
   while (!shared->arrived.load())
     usleep(1000);
@@ -120,13 +120,13 @@ static void read_frames(Shared *shared, int reader, unsigned frames, bool spin)
   cpu = cpu_us() - cpu;
   std::sort(latency.begin(), latency.end());
   if (reader == 0)
-    printf("  reader 0: hand-off p50 %.1f us, p99 %.1f us, cpu %.1f us/frame\n", latency[latency.size() / 2],
-           latency[latency.size() * 99 / 100], cpu / frames);
+    printf("{\"suite\": \"floor\", \"case\": \"%s\", \"p50_us\": %.1f, \"p99_us\": %.1f, \"reader_cpu_us\": %.1f}\n", name,
+           latency[latency.size() / 2], latency[latency.size() * 99 / 100], cpu / frames);
   fflush(stdout);
   shared->arrived.fetch_add(1);
 }
 
-static void export_frames(Shared *shared, int readers, double pace, unsigned frames, bool spin)
+static void export_frames(Shared *shared, int readers, const char *name, double pace, unsigned frames, bool spin)
 {
   CUstream stream = open_device();
   CUdeviceptr slot[SLOTS], source;
@@ -173,8 +173,8 @@ static void export_frames(Shared *shared, int readers, double pace, unsigned fra
     usleep(100);
   double elapsed = now_us() - begin;
   cpu = cpu_us() - cpu;
-  printf("readers=%d pace=%.0fus %s: %.0f frames/s, exporter cpu %.1f us/frame\n", readers, pace,
-         spin ? "spin" : "futex", frames / elapsed * 1e6, cpu / frames);
+  printf("{\"suite\": \"floor\", \"case\": \"%s\", \"frames_per_s\": %.0f, \"exporter_cpu_us\": %.1f}\n", name,
+         frames / elapsed * 1e6, cpu / frames);
 }
 
 int main(int argc, char **argv)
@@ -187,17 +187,19 @@ int main(int argc, char **argv)
   double pace = atof(argv[2]);
   unsigned frames = atoi(argv[3]);
   bool spin = argc > 4 && !strcmp(argv[4], "spin");
+  char name[80];
+  snprintf(name, sizeof name, "%d reader(s), %.0f us a frame, %s", readers, pace, spin ? "spin" : "futex");
 
   void *page = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared *shared = static_cast<Shared *>(page);
   // Forked before CUDA is touched: a context does not survive a fork.
   for (int k = 0; k < readers; k++) {
     if (!fork()) {
-      read_frames(shared, k, frames, spin);
+      read_frames(shared, k, name, frames, spin);
       _exit(0);
     }
   }
-  export_frames(shared, readers, pace, frames, spin);
+  export_frames(shared, readers, name, pace, frames, spin);
   int failed = 0, status;
   while (wait(&status) > 0)
     failed |= status != 0;
