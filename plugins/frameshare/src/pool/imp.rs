@@ -9,6 +9,7 @@
 use super::{
     CAT, Home,
     memory::{self, Origin},
+    planes,
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_video::prelude::*;
@@ -171,7 +172,7 @@ impl BufferPoolImpl for HostPool {
             let meta = gst_video::VideoMeta::add_from_info(content, flags, info);
             let mut meta = meta.map_err(|_| gst::FlowError::Error)?;
             meta.set_alignment(alignment).map_err(|_| gst::FlowError::Error)?;
-            memory::pool_meta(meta);
+            planes::adopt(meta);
         }
         // The tag says that someone changed the buffer's memories since they left the pool.
         content.unset_flags(gst::BufferFlags::TAG_MEMORY);

@@ -91,11 +91,3 @@ pub(crate) fn origin(memory: &gst::MemoryRef) -> Option<&Origin> {
         mark.cast::<Origin>().as_ref()
     }
 }
-
-/// Marks a buffer's video meta as the pool's own, so that it stays on the buffer when that comes back.
-pub(crate) fn pool_meta(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::meta::Standalone>) {
-    // SAFETY: the meta is borrowed mutably, and its flags are a plain integer that GstBufferPool sets likewise.
-    unsafe {
-        (*meta.as_mut_ptr()).meta.flags |= gst::ffi::GST_META_FLAG_POOLED | gst::ffi::GST_META_FLAG_LOCKED;
-    }
-}

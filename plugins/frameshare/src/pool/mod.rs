@@ -8,6 +8,7 @@
 mod home;
 mod imp;
 pub(crate) mod memory;
+mod planes;
 
 pub(crate) use home::Home;
 

@@ -24,7 +24,6 @@ const FAMILIES: &[&str] = &[
     "video/x-bayer",
     "video/mpeg",
     "video/mpegts",
-
     "image/jpeg",
     "image/png",
     "image/webp",

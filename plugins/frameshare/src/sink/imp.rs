@@ -277,6 +277,7 @@ impl BaseSinkImpl for FrameshareSink {
         let stream = lock(&self.stream).take();
         drop(input);
         if let Some(stream) = stream {
+            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
             stream.home.close();
             drop(stream);
             self.obj().notify("num-clients");

@@ -2,7 +2,7 @@
 
 use super::copies::{Copies, Reason};
 use crate::{
-    flags,
+    flags, meta,
     pool::{Home, memory},
 };
 use frameshare::{
@@ -173,7 +173,7 @@ impl Stream {
             media_offset_end: counter(buffer.offset_end()),
             flags: flags::to_word(buffer.flags()),
             planes: &placed.planes[..placed.plane_count],
-            metadata: &[],
+            metadata: &meta::wire::serialize(buffer),
             keep: placed.in_place.then(|| Box::new(buffer.clone()) as _),
         };
         self.exporter.publish(frame, &self.interrupt)
