@@ -1,1 +1,68 @@
 //! Share video frames between processes without copying them.
+//!
+//! One process, the **exporter**, has the frames of a video stream in memory that others can import. Any number of
+//! **readers** in other processes take each frame's address once and read it in place. No frame is copied, and
+//! while everyone is awake no system call is made for one.
+//!
+//! ```no_run
+//! use frameshare::{Endpoint, Interrupt, exporter, reader};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cam0 = Endpoint::of_stream(&"cam0".parse()?)?;
+//! let interrupt = Interrupt::new()?;
+//!
+//! // In one process:
+//! let exporter = exporter::Exporter::bind(&cam0, exporter::Config::default(), |notice| println!("{notice:?}"))?;
+//! let slot = exporter.acquire(1920 * 1080 * 3 / 2, exporter::Purpose::Copy)?;
+//! // ... write the frame to slot.as_ptr(), then exporter.publish(...) ...
+//!
+//! // In others:
+//! let mut reader = reader::Reader::connect(&cam0, reader::Config::default(), &interrupt)?;
+//! while let Some(item) = reader.next(None, &interrupt)? {
+//!     if let reader::Item::Frame(frame) = item {
+//!         println!("frame {} has {} bytes", frame.descriptor().sequence, frame.len());
+//!     } // the frame's slot goes back to the exporter here
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # How it is built
+//!
+//! - `sys`: what is asked of Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
+//! - [`memory`]: one trait, and an implementation for each kind of memory
+//! - [`fence`]: one trait, and an implementation for each kind of fence
+//! - [`queue`]: descriptor queues, claims and releases in shared pages
+//! - [`exporter`]: admits readers, publishes, takes slots back, retires generations
+//! - [`reader`]: connects, takes frames, releases them, reconnects
+
+mod atomic;
+pub mod queue;
+
+// Under loom the queue alone is built: the rest talks to the kernel.
+#[cfg(not(loom))]
+mod endpoint;
+#[cfg(not(loom))]
+mod event;
+#[cfg(not(loom))]
+pub mod exporter;
+#[cfg(not(loom))]
+pub mod fence;
+#[cfg(not(loom))]
+pub mod memory;
+#[cfg(not(loom))]
+pub mod reader;
+#[cfg(not(loom))]
+mod spin;
+#[cfg(not(loom))]
+mod sys;
+
+#[cfg(not(loom))]
+pub use {
+    endpoint::{Endpoint, EndpointError},
+    event::Event,
+    sys::{Interrupt, monotonic_ns},
+};
+
+pub use frameshare_protocol::{
+    Descriptor, FenceKind, MemoryKind, Plane, Policy, StreamName,
+    message::{Format, Reason, Video},
+};

@@ -1,0 +1,194 @@
+//! The exporter of a stream: admits readers, publishes frames to them, takes slots back.
+//!
+//! An [`Exporter`] is used from any thread, but frames are published from one at a time. A thread of its own
+//! ([`service`]) admits readers and notices that they leave; it never holds the publishing thread up.
+//!
+//! # Invariants
+//!
+//! 1. Everything is decided from the private [`State`]; what readers write is compared with it and never
+//!    believed (see [`queue`](crate::queue)).
+//! 2. A slot is free if nobody but the state refers to it: not upstream, not a publication with a lease left.
+//! 3. The credits of all readers + 2 ≤ `max_slots`, besides what upstream holds, so a copy always finds a slot.
+//! 4. Nobody waits with the state locked, and no user code (observer, `keep`) runs with it locked.
+//!
+//! # Failure
+//!
+//! A reader that is gone, breaks the rules or holds a lossless stream back for too long loses its connection and
+//! all its leases at once; the others notice nothing. Readers go on reading what they hold when the exporter ends.
+
+mod admission;
+mod config;
+mod generation;
+mod link;
+mod notice;
+mod publish;
+mod service;
+mod slot;
+mod state;
+mod stats;
+
+pub use config::{Config, LosslessReaders};
+pub use notice::{Notice, ReaderInfo};
+pub use publish::{Frame, PublishError};
+pub use slot::{AcquireError, Purpose, Slot};
+pub use stats::{ReaderStats, Stats};
+
+use crate::{
+    Interrupt,
+    endpoint::Endpoint,
+    event::Event,
+    memory::{Allocator, host::Host},
+    sys::{Listener, NameLock, NameTaken, Timeout},
+};
+use frameshare_protocol::message::{Format, Reason};
+use service::Service;
+use state::{Shared, State};
+use std::{
+    io,
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
+
+/// The exporter of one stream. Clones are one and the same; the last one to go ends the stream in good order.
+#[derive(Clone, Debug)]
+pub struct Exporter(Arc<Running>);
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    service: Service,
+}
+
+/// Why a stream could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The name is in use.
+    #[error("the stream {endpoint} is in use, {holder}: choose another name, or stop that process")]
+    InUse {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// Who uses it.
+        holder: NameTaken,
+    },
+    /// The socket could not be made.
+    #[error(
+        "cannot open {endpoint}: {source} (check that the folder exists and is writable, and XDG_RUNTIME_DIR is set)"
+    )]
+    Io {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration makes no sense.
+    #[error("{0}")]
+    Config(String),
+}
+
+/// A wait that an [`Interrupt`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// An event whose payload is longer than the protocol allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of {0} bytes is longer than the {max} that one may have", max = frameshare_protocol::limits::MAX_PAYLOAD)]
+pub struct EventTooLong(pub usize);
+
+impl Exporter {
+    /// Opens the stream: from now on readers can connect. The observer is told what happens to readers, from
+    /// any thread, and should not block.
+    pub fn bind(
+        endpoint: &Endpoint,
+        config: Config,
+        observer: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Result<Self, BindError> {
+        config.check().map_err(BindError::Config)?;
+        let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
+        endpoint.prepare_folder().map_err(failed)?;
+        let lock = NameLock::take(&endpoint.lock_path()).map_err(|error| match error {
+            NameTaken::Io { source, .. } => failed(source),
+            holder => BindError::InUse { endpoint: endpoint.clone(), holder },
+        })?;
+        let listener = Listener::bind(endpoint.path()).map_err(failed)?;
+        let allocator: Arc<dyn Allocator> = Arc::new(Host);
+        let shared = Arc::new(Shared::new(config, allocator, Box::new(observer)).map_err(failed)?);
+        let service = Service::start(shared.clone(), lock, listener).map_err(failed)?;
+        Ok(Self(Arc::new(Running { shared, service })))
+    }
+
+    /// Sets the format of the frames to come. Readers that join later get it too.
+    pub fn set_format(&self, format: Format) {
+        self.locked(|state| state.set_format(format));
+    }
+
+    /// Sends something that has its place before the next frame.
+    pub fn send_event(&self, event: Event) -> Result<(), EventTooLong> {
+        if event.payload.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD {
+            return Err(EventTooLong(event.payload.len()));
+        }
+        self.locked(|state| state.send_event(event));
+        Ok(())
+    }
+
+    /// Says that the stream has ended here. It goes on with the next frame, if one comes.
+    pub fn end_of_stream(&self) {
+        self.locked(State::end_of_stream);
+    }
+
+    /// A free slot of at least `size` bytes, which the caller alone may write until it is published.
+    pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
+        self.locked(|state| state.acquire(size, purpose, self.0.shared.id))
+    }
+
+    /// Publishes a frame to every reader, and returns its sequence number.
+    ///
+    /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or nothing: when it
+    /// was interrupted, nobody has the frame, and it can be published again.
+    pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
+        publish::publish(&self.0.shared, frame, interrupt)
+    }
+
+    /// Waits until lossless readers have taken and released everything; false if time was over before.
+    pub fn drain(&self, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
+        publish::drain(&self.0.shared, timeout, interrupt)
+    }
+
+    /// Waits until there is a reader.
+    pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
+        let there = |state: &mut State| (!state.links.is_empty()).then_some(());
+        publish::wait_until(&self.0.shared, interrupt, Timeout::Never, there).map(|_| ())
+    }
+
+    /// Takes back now what readers have released, and drops its `keep`.
+    pub fn reclaim(&self) {
+        self.locked(State::reclaim);
+    }
+
+    /// How many readers there are.
+    pub fn reader_count(&self) -> usize {
+        self.0.shared.lock().links.len()
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> Stats {
+        self.locked(|state| {
+            state.reclaim();
+            state.stats()
+        })
+    }
+
+    /// Runs `f` on the locked state; what it leaves to be told or dropped is told or dropped afterwards.
+    fn locked<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        self.0.shared.with(f)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.with(|state| state.close(Reason::Stopped, "the exporter has stopped"));
+        self.service.stop(&self.shared);
+    }
+}
+
+type Guard<'a> = MutexGuard<'a, State>;

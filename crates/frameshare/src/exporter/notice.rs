@@ -1,0 +1,51 @@
+//! What an exporter tells its owner of its readers.
+
+use frameshare_protocol::Policy;
+use std::time::Duration;
+
+/// A reader, as its exporter knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderInfo {
+    /// A number that no other reader of this exporter had or will have.
+    pub id: u64,
+    /// Its process, as the kernel says.
+    pub pid: u32,
+    /// Its user, as the kernel says.
+    pub uid: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// What happens to frames that it has no credit for.
+    pub policy: Policy,
+    /// How many leases it may hold.
+    pub credit: u32,
+}
+
+/// Something that happened to a reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It was admitted.
+    ReaderAdded(ReaderInfo),
+    /// It left or was cut off.
+    ReaderRemoved {
+        /// The reader.
+        reader: ReaderInfo,
+        /// Why.
+        why: String,
+    },
+    /// It was not admitted.
+    ReaderRefused {
+        /// Its process, if the kernel knows.
+        pid: Option<u32>,
+        /// Its user.
+        uid: u32,
+        /// Why.
+        why: String,
+    },
+    /// It is lossless and has held the stream back for a while.
+    ReaderBlocking {
+        /// The reader.
+        reader: ReaderInfo,
+        /// For how long.
+        for_: Duration,
+    },
+}

@@ -1,0 +1,307 @@
+//! Publishing, and waiting for readers.
+
+use super::{
+    Interrupted,
+    notice::Notice,
+    slot::Slot,
+    state::{Ending, Shared, State},
+};
+use crate::{
+    Interrupt,
+    spin::Spin,
+    sys::{Timeout, Wake, is_ready, monotonic_ns, store_bytes, wait},
+};
+use frameshare_protocol::{
+    Descriptor, Plane,
+    limits::{MAX_PLANES, METADATA_AREA},
+    message::{Payload, Reason, ToReader},
+};
+use rustix::event::{PollFd, PollFlags};
+use std::{
+    any::Any,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A lossless reader that holds the stream back for so long is named to the owner.
+const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
+
+/// A frame to be published.
+pub struct Frame<'a> {
+    /// The slot that holds it.
+    pub slot: &'a Slot,
+    /// Bytes from the start of the slot to the start of the frame.
+    pub offset: u64,
+    /// Bytes of the frame.
+    pub size: u64,
+    /// When it is to be shown, in ns of `CLOCK_MONOTONIC`.
+    pub pts: Option<u64>,
+    /// When it is to be decoded, likewise.
+    pub dts: Option<u64>,
+    /// How long it is to be shown, in ns.
+    pub duration: Option<u64>,
+    /// The source's own counter at its start.
+    pub media_offset: Option<u64>,
+    /// The same counter at its end.
+    pub media_offset_end: Option<u64>,
+    /// Flags, in the words of whoever publishes.
+    pub flags: u64,
+    /// Where its planes lie, at most four; none for plain bytes.
+    pub planes: &'a [Plane],
+    /// Metadata, in the words of whoever publishes.
+    pub metadata: &'a [u8],
+    /// Dropped when every lease on the publication has ended: keeps others from writing the frame meanwhile.
+    pub keep: Option<Box<dyn Any + Send>>,
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame").field("slot", self.slot).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// Why a frame was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The wait for a reader was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The exporter is closed.
+    #[error("the exporter is closed")]
+    Closed,
+    /// The frame makes no sense.
+    #[error("the frame cannot be published: {0}")]
+    Invalid(&'static str),
+}
+
+impl From<Interrupted> for PublishError {
+    fn from(Interrupted: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
+pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
+    let inner = &frame.slot.0;
+    if inner.exporter != shared.id {
+        return Err(PublishError::Invalid("its slot is another exporter's"));
+    }
+    if frame.planes.len() > MAX_PLANES
+        || frame.metadata.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD
+    {
+        return Err(PublishError::Invalid("too many planes or too much metadata"));
+    }
+    let mut descriptor = Descriptor {
+        generation: inner.generation,
+        slot: inner.index,
+        offset: frame.offset,
+        size: frame.size,
+        pts: frame.pts,
+        dts: frame.dts,
+        duration: frame.duration,
+        media_offset: frame.media_offset,
+        media_offset_end: frame.media_offset_end,
+        flags: frame.flags,
+        plane_count: frame.planes.len() as u32,
+        ..Descriptor::default()
+    };
+    descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
+    descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
+
+    let mut frame = Some(frame);
+    let publish = |state: &mut State| {
+        if state.closed {
+            return Some(Err(PublishError::Closed));
+        }
+        if state.links.iter().any(|link| link.is_lossless() && link.is_full()) {
+            return None;
+        }
+        // Nobody has to be waited for: from here on nothing fails but links.
+        frame.take().map(|frame| Ok(state.hand_out(frame, descriptor.clone())))
+    };
+    let outcome = wait_until(shared, interrupt, Timeout::Never, publish)?;
+    let (sequence, sleepers) = outcome.unwrap_or(Err(PublishError::Closed))?;
+    for wake in sleepers {
+        wake.ring();
+    }
+    Ok(sequence)
+}
+
+impl State {
+    /// Gives a frame to every reader that has room or can make some. Returns who must be woken.
+    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> (u64, Vec<Arc<Wake>>) {
+        let sequence = self.next;
+        self.next += 1;
+        self.goes_on();
+        let mut sleepers = Vec::new();
+        if self.links.is_empty() {
+            return (sequence, sleepers);
+        }
+        // There are as many areas as slots, and fewer leases than slots.
+        let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
+            self.each_link(|link| {
+                link.lose(sequence);
+                Ok(())
+            });
+            return (sequence, sleepers);
+        };
+        descriptor.sequence = sequence;
+        descriptor.area = area as u32;
+        descriptor.published = monotonic_ns();
+        let fits = frame.metadata.len() <= METADATA_AREA;
+        if fits {
+            descriptor.metadata = frame.metadata.len() as u32;
+            store_bytes(&self.metadata, area * METADATA_AREA / 8, frame.metadata);
+        }
+        let bulky = (!fits)
+            .then(|| ToReader::Metadata { sequence, payload: Payload::Inline(frame.metadata.to_vec()) });
+        let kind = self.allocator.kind();
+        let mut index = 0;
+        while index < self.links.len() {
+            let given = self.make_room(index).and_then(|room| {
+                let link = &mut self.links[index];
+                let Some(entry) = room else {
+                    link.lose(sequence);
+                    return Ok(false);
+                };
+                link.introduce(frame.slot, kind)?;
+                if let Some(message) = &bulky {
+                    link.send(message)?;
+                }
+                if link.publish(entry, area, descriptor.clone())? {
+                    sleepers.push(link.wake.clone());
+                }
+                Ok(true)
+            });
+            match given {
+                Ok(true) => self.add_lease(area),
+                Ok(false) => {}
+                Err(ending) => {
+                    self.end_link(index, &ending);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        self.publication_is_out(area);
+        (sequence, sleepers)
+    }
+}
+
+pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
+    let drained = |state: &mut State| {
+        let done = state.links.iter().filter(|link| link.is_lossless()).all(|link| link.is_idle());
+        done.then_some(())
+    };
+    wait_until(shared, interrupt, Timeout::after(Some(timeout)), drained).map(|drained| drained.is_some())
+}
+
+/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
+/// or go. `None` when time is over. Lossless readers that are full for longer than they may be are cut off.
+pub(super) fn wait_until<T>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    mut condition: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut spin = Spin::default();
+    loop {
+        let mut state = shared.lock();
+        state.reclaim();
+        if let Some(result) = condition(&mut state) {
+            state.links.iter_mut().for_each(|link| link.blocked = None);
+            shared.finish(state);
+            return Ok(Some(result));
+        }
+        if interrupt.is_set() {
+            shared.finish(state);
+            return Err(Interrupted);
+        }
+        if timeout.is_over() {
+            shared.finish(state);
+            return Ok(None);
+        }
+        if spin.again() {
+            shared.finish(state);
+            continue;
+        }
+        let deadline = state.look_at_blockers();
+        // Announce, then look once more: a release in between wakes nobody.
+        let lossless = || state.links.iter().filter(|link| link.is_lossless());
+        lossless().for_each(|link| link.announce_wait());
+        let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();
+        shared.progress.clear();
+        state.reclaim();
+        let result = condition(&mut state);
+        shared.finish(state);
+        let hung_up = if result.is_none() {
+            sleep(shared, interrupt, &wakes, timeout.min(deadline))
+        } else {
+            Vec::new()
+        };
+        let mut state = shared.lock();
+        for reader in hung_up {
+            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"));
+        }
+        state.links.iter().for_each(|link| link.end_wait());
+        if result.is_some() {
+            state.links.iter_mut().for_each(|link| link.blocked = None);
+            shared.finish(state);
+            return Ok(result);
+        }
+        shared.finish(state);
+    }
+}
+
+/// Sleeps until a reader rings, or something else happens. Returns the readers that hung up.
+fn sleep(shared: &Shared, interrupt: &Interrupt, wakes: &[(u64, Arc<Wake>)], timeout: Timeout) -> Vec<u64> {
+    let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&shared.progress, PollFlags::IN)];
+    fds.extend(wakes.iter().map(|(_, wake)| PollFd::new(&**wake, PollFlags::IN)));
+    if wait(&mut fds, timeout).is_err() {
+        // The kernel lacks memory for the wait: pass a moment by other means rather than spin.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let rang = fds[2..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd));
+    let mut hung_up = Vec::new();
+    for (fd, (reader, wake)) in rang {
+        wake.drain();
+        if fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            hung_up.push(*reader);
+        }
+    }
+    hung_up
+}
+
+impl State {
+    /// Cuts off lossless readers that have been full for too long, names those that are about to be, and says
+    /// when to look again.
+    fn look_at_blockers(&mut self) -> Timeout {
+        let limit = self.config.reader_timeout;
+        let notice = BLOCKING_NOTICE.min(limit / 2);
+        let now = Instant::now();
+        let mut next = Timeout::Never;
+        let mut notices = Vec::new();
+        self.each_link(|link| {
+            if !(link.is_lossless() && link.is_full()) {
+                link.blocked = None;
+                return Ok(());
+            }
+            let blocked = link.blocked_for();
+            if blocked >= limit {
+                let text = format!("it held the stream back for longer than reader-timeout ({limit:?})");
+                return Err(Ending::new(Reason::TooSlow, text));
+            }
+            if let Some((_, told)) = &mut link.blocked {
+                if blocked >= notice && !*told {
+                    *told = true;
+                    notices.push(Notice::ReaderBlocking { reader: link.info.clone(), for_: blocked });
+                }
+                let until = if *told { limit } else { notice };
+                next = next.min(Timeout::At(now + until.saturating_sub(blocked)));
+            }
+            Ok(())
+        });
+        self.notices.extend(notices);
+        next
+    }
+}

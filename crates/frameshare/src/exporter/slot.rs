@@ -1,0 +1,72 @@
+//! Slots, as their holders see them.
+
+use crate::memory::{Address, Allocation, MemoryError};
+use std::{ptr::NonNull, sync::Arc};
+
+/// An exported allocation that holds one frame.
+///
+/// Whoever holds one keeps it from being used for another frame. It is free again when the last clone is gone
+/// and every lease on what was published in it has ended. Its memory lives as long as any holder.
+#[derive(Clone, Debug)]
+pub struct Slot(pub(super) Arc<SlotInner>);
+
+#[derive(Debug)]
+pub(super) struct SlotInner {
+    /// The exporter that it belongs to.
+    pub exporter: u64,
+    pub generation: u32,
+    pub index: u32,
+    pub memory: Arc<dyn Allocation>,
+}
+
+/// What a slot is acquired for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Somebody upstream will write it, and hold it for as long as they like. Refused where it would take slots
+    /// that the readers' credit was promised.
+    Pool,
+    /// The caller will copy a frame into it, publish it and let it go.
+    Copy,
+}
+
+/// Why there is no slot.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// All slots that there may be are in use.
+    #[error("all {max_slots} slots are in use: raise max-slots")]
+    Exhausted {
+        /// How many there may be.
+        max_slots: u32,
+    },
+    /// A new slot could not be allocated.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The size is none that a slot can have.
+    #[error("a slot of {0} bytes is impossible")]
+    Size(u64),
+}
+
+impl Slot {
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.0.memory.size()
+    }
+
+    /// Where it lies.
+    pub fn address(&self) -> Address {
+        self.0.memory.address()
+    }
+
+    /// Where it lies, for the CPU to write; `None` for memory of a GPU.
+    pub fn as_ptr(&self) -> Option<NonNull<u8>> {
+        match self.address() {
+            Address::Host(start) => Some(start),
+            Address::Device(_) => None,
+        }
+    }
+
+    /// Whether it is one of this exporter's.
+    pub fn belongs_to(&self, exporter: &super::Exporter) -> bool {
+        self.0.exporter == exporter.0.shared.id
+    }
+}

@@ -1,0 +1,85 @@
+//! Host memory: memfds that are sealed against a change of size and against readers' writes.
+
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError};
+use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
+use frameshare_protocol::MemoryKind;
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+/// Allocates and imports host memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host;
+
+#[derive(Debug)]
+struct HostAllocation {
+    fd: OwnedFd,
+    mapping: Mapping,
+    size: u64,
+}
+
+#[derive(Debug)]
+struct HostImport(Mapping);
+
+fn failed(doing: &'static str, size: u64) -> impl Fn(io::Error) -> MemoryError {
+    move |error| MemoryError { doing, size, kind: MemoryKind::Host, cause: error.into() }
+}
+
+fn length(size: u64) -> io::Result<usize> {
+    usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+impl Allocator for Host {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
+        let allocate = || {
+            let fd = memfd("frameshare-slot", size)?;
+            // The exporter's own mapping is made before the seal, so it alone stays writable.
+            let mapping = Mapping::writable(&fd, length(size)?)?;
+            SealedAgainst::ResizingAndWriting.seal(&fd)?;
+            Ok(HostAllocation { fd, mapping, size })
+        };
+        Ok(Arc::new(allocate().map_err(failed("allocate", size))?))
+    }
+}
+
+impl Importer for Host {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+        let import = || {
+            let fd =
+                fd.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came with it"))?;
+            check_memfd(&fd, size)?;
+            Mapping::read_only(&fd, length(size)?)
+        };
+        Ok(Arc::new(HostImport(import().map_err(failed("import", size))?)))
+    }
+}
+
+impl Allocation for HostAllocation {
+    fn address(&self) -> Address {
+        Address::Host(self.mapping.as_ptr())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn handle(&self) -> Handle<'_> {
+        Handle { bytes: &[], fd: Some(self.fd.as_fd()) }
+    }
+}
+
+impl Import for HostImport {
+    fn address(&self) -> Address {
+        Address::Host(self.0.as_ptr())
+    }
+}

@@ -1,0 +1,116 @@
+//! The exporter's half of a queue.
+
+use super::COPIED;
+use crate::atomic::{AtomicU64, Ordering, fence};
+use frameshare_protocol::{
+    Descriptor,
+    page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
+};
+use std::ops::Deref;
+
+/// Publishes into a queue, and learns what became of what it published. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Producer<P> {
+    queue: P,
+    claims: P,
+    entries: usize,
+}
+
+/// A claim word that no reader that keeps the rules could have written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the claim of entry {entry} reads {found:?} while it carries frame {sequence}")]
+pub struct Violation {
+    /// The entry.
+    pub entry: usize,
+    /// The publication that it carries.
+    pub sequence: u64,
+    /// What its claim word says.
+    pub found: Claim,
+}
+
+/// The outcome of [`Producer::revoke`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    /// The reader had not taken it, and no longer can.
+    Revoked,
+    /// The reader was faster; the state is `Taken` or `Released`.
+    TooLate(ClaimState),
+}
+
+impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
+    /// Makes a queue of `entries` entries in two fresh pages (all zero, long enough for that many entries), whose
+    /// first publication will have the sequence number `next`.
+    pub fn new(queue: P, claims: P, entries: usize, next: u64) -> Self {
+        queue[queue::HEAD].store(next, Ordering::Relaxed);
+        queue[queue::MAGIC].store(MAGIC, Ordering::Release);
+        Self { queue, claims, entries }
+    }
+
+    /// Publishes into an entry that carries no lease. True if the reader sleeps and must be woken.
+    pub fn publish(&self, entry: usize, descriptor: &Descriptor) -> bool {
+        debug_assert!(entry < self.entries);
+        let at = descriptor_at(entry);
+        for (word, value) in self.queue[at..at + COPIED].iter().zip(descriptor.encode()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let claim = Claim { sequence: descriptor.sequence, state: ClaimState::Published };
+        // SYNC(publish): the descriptor before the claim, the claim before the head.
+        self.claims[claim_at(entry)].store(claim.encode(), Ordering::Release);
+        self.queue[queue::HEAD].store(descriptor.sequence + 1, Ordering::Release);
+        self.reader_sleeps()
+    }
+
+    /// Moves the head past a publication that this reader does not get.
+    pub fn skip(&self, sequence: u64) {
+        self.queue[queue::HEAD].store(sequence + 1, Ordering::Release);
+    }
+
+    /// Whether the reader sleeps and must be woken; asked after anything it may wait for.
+    pub fn reader_sleeps(&self) -> bool {
+        // SYNC(sleep): the news is stored before, and the reader's announcement is read after.
+        fence(Ordering::SeqCst);
+        let sleeping = &self.claims[claims::SLEEPING];
+        // One wake-up is enough: the flag is taken down by whoever rings.
+        sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// What has become of publication `sequence` in `entry`: published, taken or released.
+    pub fn state(&self, entry: usize, sequence: u64) -> Result<ClaimState, Violation> {
+        // SYNC(release): all that the reader did with the frame comes before what follows here.
+        let found = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
+        if found.sequence == sequence && found.state != ClaimState::Revoked {
+            Ok(found.state)
+        } else {
+            Err(Violation { entry, sequence, found })
+        }
+    }
+
+    /// Takes publication `sequence` back if the reader has not taken it.
+    pub fn revoke(&self, entry: usize, sequence: u64) -> Result<Revocation, Violation> {
+        let published = Claim { sequence, state: ClaimState::Published };
+        let revoked = Claim { sequence, state: ClaimState::Revoked };
+        // SYNC(claim): against the reader's exchange on the same word; exactly one of the two succeeds.
+        let exchanged = self.claims[claim_at(entry)].compare_exchange(
+            published.encode(),
+            revoked.encode(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match exchanged {
+            Ok(_) => Ok(Revocation::Revoked),
+            Err(_) => self.state(entry, sequence).map(Revocation::TooLate),
+        }
+    }
+
+    /// Announces that the exporter is going to sleep until a lease ends. Look for ended leases once more after it.
+    pub fn announce_wait(&self) {
+        self.queue[queue::WAITING].store(1, Ordering::Relaxed);
+        // SYNC(wait): against the reader's release.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the announcement back.
+    pub fn end_wait(&self) {
+        self.queue[queue::WAITING].store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,278 @@
+//! The queue as an exporter and a reader use it: alone under std, in every interleaving under loom
+//! (`RUSTFLAGS="--cfg loom" cargo test -p frameshare --lib --release`).
+
+use super::*;
+use crate::atomic::AtomicU64;
+use frameshare_protocol::{
+    Descriptor,
+    page::{ClaimState, claims_size, queue_size},
+};
+
+#[cfg(loom)]
+use loom::{sync::Arc, thread};
+#[cfg(not(loom))]
+use std::sync::Arc;
+
+#[cfg(not(loom))]
+fn model(f: impl Fn()) {
+    f();
+}
+
+/// Explores all interleavings with at most three preemptions.
+#[cfg(loom)]
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+/// A page in ordinary memory, shared by reference count.
+#[derive(Clone)]
+struct Page(Arc<Vec<AtomicU64>>);
+
+impl Page {
+    fn new(bytes: usize) -> Self {
+        Self(Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+impl std::ops::Deref for Page {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
+fn queue(entries: usize) -> (Producer<Page>, Consumer<Page>) {
+    let (queue, claims) = (Page::new(queue_size(entries)), Page::new(claims_size(entries)));
+    let producer = Producer::new(queue.clone(), claims.clone(), entries, 1);
+    (producer, Consumer::new(queue, claims, entries).expect("the page is ready"))
+}
+
+/// A descriptor whose first words all derive from its sequence number; the others are zero.
+fn descriptor(sequence: u64) -> Descriptor {
+    Descriptor {
+        sequence,
+        messages: sequence * 3,
+        slot: sequence as u32 * 5,
+        pts: Some(0),
+        dts: Some(0),
+        duration: Some(0),
+        media_offset: Some(0),
+        media_offset_end: Some(0),
+        ..Descriptor::default()
+    }
+}
+
+fn take(consumer: &Consumer<Page>) -> Option<Taken> {
+    loop {
+        let taken = consumer.oldest()?.expect("descriptors of this test are valid");
+        if consumer.claim(taken.entry, taken.descriptor.sequence) {
+            return Some(taken);
+        }
+    }
+}
+
+#[test]
+fn publications_come_out_in_order_whatever_their_entries() {
+    model(|| {
+        let (producer, consumer) = queue(3);
+        for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
+            producer.publish(entry, &descriptor(sequence));
+        }
+        for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
+            assert_eq!(take(&consumer), Some(Taken { entry, descriptor: descriptor(sequence) }));
+        }
+        assert_eq!(take(&consumer), None);
+    });
+}
+
+#[test]
+fn a_revoked_publication_is_gone_and_a_taken_one_is_not_revoked() {
+    model(|| {
+        let (producer, consumer) = queue(1);
+        producer.publish(0, &descriptor(1));
+        assert_eq!(producer.revoke(0, 1), Ok(Revocation::Revoked));
+        assert_eq!(take(&consumer), None);
+        producer.publish(0, &descriptor(2));
+        assert!(take(&consumer).is_some());
+        assert_eq!(producer.revoke(0, 2), Ok(Revocation::TooLate(ClaimState::Taken)));
+        consumer.release(0, 2);
+        assert_eq!(producer.state(0, 2), Ok(ClaimState::Released));
+    });
+}
+
+#[test]
+fn a_claim_names_its_sequence_number() {
+    model(|| {
+        let (producer, consumer) = queue(1);
+        producer.publish(0, &descriptor(1));
+        let stale = consumer.oldest().unwrap().unwrap();
+        producer.revoke(0, 1).unwrap();
+        producer.publish(0, &descriptor(2));
+        // The entry is published again, so a claim that looked at the state alone would succeed here.
+        assert!(!consumer.claim(stale.entry, stale.descriptor.sequence));
+        assert_eq!(take(&consumer).unwrap().descriptor, descriptor(2));
+    });
+}
+
+#[test]
+fn words_that_a_reader_could_not_have_written_are_violations() {
+    model(|| {
+        let (producer, consumer) = queue(1);
+        producer.publish(0, &descriptor(1));
+        consumer.release(0, 9);
+        assert!(producer.state(0, 1).is_err());
+        assert!(producer.revoke(0, 1).is_err());
+    });
+}
+
+#[cfg(loom)]
+mod interleavings {
+    use super::*;
+    use crate::atomic::{Ordering, fence};
+    use frameshare_protocol::page::{self, Claim};
+
+    /// An exporter that overwrites what is not taken against a reader that takes: whatever the reader gets is
+    /// whole, in order, and leased to it alone.
+    fn overwrite_against_take(claim: fn(&Consumer<Page>, &Page, &Taken) -> bool) {
+        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
+        producer.publish(0, &descriptor(1));
+        let reader = thread::spawn(move || {
+            let mut seen = 0;
+            for _ in 0..2 {
+                let Some(Ok(found)) = consumer.oldest() else { continue };
+                if claim(&consumer, &pages_claims, &found) {
+                    let sequence = found.descriptor.sequence;
+                    assert_eq!(found.descriptor, descriptor(sequence), "a torn descriptor");
+                    let now =
+                        Claim::decode(pages_claims[page::claim_at(found.entry)].load(Ordering::Relaxed));
+                    assert_eq!(now.sequence, sequence, "a recycled entry was taken");
+                    assert!(sequence > seen, "out of order");
+                    seen = sequence;
+                    consumer.release(found.entry, sequence);
+                }
+            }
+        });
+        if producer.revoke(0, 1).expect("the reader keeps the rules") == Revocation::Revoked {
+            producer.publish(0, &descriptor(2));
+        }
+        reader.join().unwrap();
+    }
+
+    #[test]
+    fn a_reader_never_takes_what_is_overwritten() {
+        model(|| {
+            overwrite_against_take(|consumer, _, found| {
+                consumer.claim(found.entry, found.descriptor.sequence)
+            })
+        });
+    }
+
+    /// The negative control: the claim looks at the state and not at the sequence number.
+    #[test]
+    #[should_panic(expected = "a recycled entry was taken")]
+    fn a_claim_without_its_sequence_number_takes_a_recycled_entry() {
+        model(|| {
+            overwrite_against_take(|_, claims, found| {
+                let word = &claims[page::claim_at(found.entry)];
+                let now = Claim::decode(word.load(Ordering::Relaxed));
+                let taken = Claim { state: ClaimState::Taken, ..now };
+                now.state == ClaimState::Published
+                    && word
+                        .compare_exchange(now.encode(), taken.encode(), Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+            })
+        });
+    }
+
+    /// A reader that takes below the head it read never takes a younger frame before an older one.
+    #[test]
+    fn the_oldest_comes_first_while_more_are_published() {
+        model(|| {
+            let (producer, consumer) = queue(2);
+            let exporter = thread::spawn(move || {
+                producer.publish(1, &descriptor(1));
+                producer.publish(0, &descriptor(2));
+            });
+            let first = take(&consumer).map(|taken| taken.descriptor);
+            assert!(first.is_none() || first == Some(descriptor(1)), "{first:?}");
+            exporter.join().unwrap();
+        });
+    }
+
+    /// The reader sleeps, or the exporter publishes to it: never a sleeper whom nobody wakes.
+    fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
+        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
+        let exporter = thread::spawn(move || producer.publish(0, &descriptor(1)));
+        announce(&consumer, &pages_claims);
+        let sleeps = consumer.oldest().is_none();
+        let woken = exporter.join().unwrap();
+        assert!(!sleeps || woken, "a sleeper whom nobody wakes");
+    }
+
+    #[test]
+    fn a_sleeping_reader_is_woken() {
+        model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep()));
+    }
+
+    /// The negative control: the announcement without its fence.
+    #[test]
+    #[should_panic(expected = "a sleeper whom nobody wakes")]
+    fn without_the_fence_a_sleeping_reader_is_forgotten() {
+        model(|| {
+            sleep_against_publish(|_, claims| claims[page::claims::SLEEPING].store(1, Ordering::Relaxed))
+        });
+    }
+
+    /// The same the other way round: the exporter waits for a release.
+    fn wait_against_release(announce: fn(&Producer<Page>, &Page)) {
+        let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let consumer = Consumer::new(pages_queue.clone(), pages_claims, 1).unwrap();
+        producer.publish(0, &descriptor(1));
+        let found = take(&consumer).unwrap();
+        let reader = thread::spawn(move || consumer.release(found.entry, 1));
+        announce(&producer, &pages_queue);
+        let sleeps = producer.state(0, 1).unwrap() != ClaimState::Released;
+        let woken = reader.join().unwrap();
+        assert!(!sleeps || woken, "a sleeper whom nobody wakes");
+    }
+
+    #[test]
+    fn a_waiting_exporter_is_woken() {
+        model(|| wait_against_release(|producer, _| producer.announce_wait()));
+    }
+
+    /// The negative control.
+    #[test]
+    #[should_panic(expected = "a sleeper whom nobody wakes")]
+    fn without_the_fence_a_waiting_exporter_is_forgotten() {
+        model(|| wait_against_release(|_, queue| queue[page::queue::WAITING].store(1, Ordering::Relaxed)));
+    }
+
+    /// What the reader did with a frame is over when the exporter sees it released.
+    #[test]
+    fn a_release_comes_after_the_reading() {
+        model(|| {
+            let (producer, consumer) = queue(1);
+            let frame = Arc::new(AtomicU64::new(1));
+            producer.publish(0, &descriptor(1));
+            let found = take(&consumer).unwrap();
+            let content = frame.clone();
+            let reader = thread::spawn(move || {
+                assert_eq!(content.load(Ordering::Relaxed), 1, "the frame was written while it was leased");
+                consumer.release(found.entry, 1);
+            });
+            if producer.state(0, 1).unwrap() == ClaimState::Released {
+                frame.store(2, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+            fence(Ordering::SeqCst);
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! Finding the exporter, and the handshake with it.
+
+use super::{Config, ConnectError, connection::Connection};
+use crate::{
+    Interrupt,
+    endpoint::Endpoint,
+    sys::{self, Peer, Received, Socket, Timeout, process_nonce, wait},
+};
+use frameshare_protocol::{
+    FenceKind, MemoryKind,
+    limits::{MAX_CREDIT, MAX_PEER_NAME},
+    message::{Hello, ToExporter, ToReader},
+};
+use rustix::event::{PollFd, PollFlags};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// How long to wait before looking for the exporter again.
+const RETRY: Duration = Duration::from_millis(20);
+/// An exporter that took the connection answers within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects, waiting for the exporter as long as the configuration says.
+pub(super) fn connect(
+    endpoint: &Endpoint,
+    config: &Config,
+    interrupt: &Interrupt,
+) -> Result<Connection, ConnectError> {
+    if !(1..=MAX_CREDIT).contains(&config.max_held) {
+        return Err(ConnectError::Config(format!(
+            "max-held is {}, but must be 1 to {MAX_CREDIT}",
+            config.max_held
+        )));
+    }
+    let failed = |source| ConnectError::Io { endpoint: endpoint.clone(), source };
+    let start = Instant::now();
+    let deadline = Timeout::after(config.connection_timeout);
+    loop {
+        let socket = match sys::connect(endpoint.path()) {
+            Ok(socket) => Some(socket),
+            Err(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    return Err(ConnectError::PermissionDenied { endpoint: endpoint.clone() });
+                }
+                // No socket, a stale one, or one with more newcomers than it can queue: it may get better.
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
+                    None
+                }
+                _ => return Err(failed(error)),
+            },
+        };
+        if let Some(socket) = socket
+            && let Some(connection) = greet(socket, config, interrupt).map_err(|error| match error {
+                Failure::Io(source) => failed(source),
+                Failure::Final(error) => error,
+            })?
+        {
+            return Ok(connection);
+        }
+        if deadline.is_over() {
+            return Err(ConnectError::NotThere { endpoint: endpoint.clone(), waited: start.elapsed() });
+        }
+        let mut fds = [PollFd::new(interrupt, PollFlags::IN)];
+        wait(&mut fds, Timeout::after(Some(RETRY)).min(deadline)).map_err(failed)?;
+        if interrupt.is_set() {
+            return Err(ConnectError::Interrupted);
+        }
+    }
+}
+
+enum Failure {
+    Io(io::Error),
+    Final(ConnectError),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl<E: Into<ConnectError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Final(error.into())
+    }
+}
+
+/// Says hello and hears the answer; `None` if the exporter hung up over it, as one does that is just stopping.
+fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Option<Connection>, Failure> {
+    let mut name = config.name.clone();
+    name.truncate(name.floor_char_boundary(MAX_PEER_NAME));
+    let hello = ToExporter::Hello(Hello {
+        nonce: process_nonce(),
+        name,
+        policy: config.policy,
+        credit: config.max_held,
+        memory: vec![MemoryKind::Host],
+        fences: vec![FenceKind::None],
+        gpus: Vec::new(),
+    });
+    let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
+    match socket.send(&packet, &[]) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
+        sent => sent?,
+    }
+    let deadline = Timeout::after(Some(ANSWER_TIMEOUT));
+    let (packet, fds) = loop {
+        match socket.receive()? {
+            Received::Packet(packet, fds) => break (packet, fds),
+            Received::HungUp => return Ok(None),
+            Received::Nothing if deadline.is_over() => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the exporter does not answer").into());
+            }
+            Received::Nothing => {
+                let mut fds = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
+                wait(&mut fds, deadline)?;
+                if interrupt.is_set() {
+                    return Err(ConnectError::Interrupted.into());
+                }
+            }
+        }
+    };
+    match ToReader::decode(&packet)? {
+        ToReader::Welcome(welcome) => {
+            let peer = Peer::of(&socket)?;
+            let connection = Connection::new(socket, peer, welcome, fds);
+            connection.map(Some).map_err(|error| ConnectError::Violation(error.to_string()).into())
+        }
+        ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }.into()),
+        _ => Err(ConnectError::Violation("it answered with something else than a welcome".into()).into()),
+    }
+}

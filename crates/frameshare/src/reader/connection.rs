@@ -1,0 +1,419 @@
+//! One session with an exporter.
+
+use super::{
+    Item, ReadError, Stats,
+    frame::{Frame, Lease},
+};
+use crate::{
+    event::Event,
+    fence::{FenceState, NoFence, ReaderFence},
+    memory::{Import, Importer, MemoryError, host::Host},
+    queue::{Consumer, Taken},
+    sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes},
+};
+use frameshare_protocol::{
+    MemoryKind,
+    limits::METADATA_AREA,
+    message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
+    page::{claims_size, metadata_size, queue_size},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// What the frames that are out share with the connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub id: u64,
+    pub consumer: Consumer<Words>,
+    pub wake: Wake,
+    pub socket: Socket,
+    pub fence: Box<dyn ReaderFence>,
+    pub held: AtomicU32,
+}
+
+/// The slots of a generation that were imported. The last holder's going tells the exporter.
+#[derive(Debug)]
+pub(super) struct Imports {
+    generation: u32,
+    kind: MemoryKind,
+    slot_size: u64,
+    session: Arc<Session>,
+}
+
+impl Drop for Imports {
+    fn drop(&mut self) {
+        if let Ok(packet) = (ToExporter::Retired { generation: self.generation }).encode() {
+            // An exporter that is gone does not need to know.
+            let _ = self.session.socket.send(&packet, &[]);
+        }
+    }
+}
+
+/// A generation that frames may still come in.
+#[derive(Debug)]
+struct Generation {
+    imports: Arc<Imports>,
+    slots: BTreeMap<u32, Arc<dyn Import>>,
+}
+
+/// A message that waits for its place among the frames.
+#[derive(Debug)]
+enum Pending {
+    Item(Item),
+    Retire(u32),
+    Metadata(Vec<u8>),
+}
+
+/// One session with an exporter.
+#[derive(Debug)]
+pub(super) struct Connection {
+    session: Arc<Session>,
+    peer: Peer,
+    credit: u32,
+    areas: u32,
+    metadata: Words,
+    importer: Host,
+    generations: BTreeMap<u32, Generation>,
+    /// Ordered messages received so far.
+    messages: u64,
+    /// With the sequence number of the first frame after each.
+    pending: VecDeque<(u64, Pending)>,
+    /// The metadata of the frame to come, if it came as a message.
+    bulky: Option<(u64, Vec<u8>)>,
+    /// The sequence number that the next frame would have if none were lost.
+    expected: u64,
+    received: u64,
+    lost: u64,
+    /// How the exporter went, once it has.
+    over: Option<Over>,
+}
+
+#[derive(Debug)]
+enum Over {
+    HungUp,
+    Goodbye(Reason, String),
+}
+
+impl Connection {
+    /// Maps what came with the welcome. Nothing of it is trusted.
+    pub fn new(socket: Socket, peer: Peer, welcome: Welcome, fds: Vec<OwnedFd>) -> io::Result<Self> {
+        let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
+        let [queue, claims, metadata, wake]: [OwnedFd; 4] = fds
+            .try_into()
+            .map_err(|_| invalid("its welcome came without the descriptors that belong to it"))?;
+        let entries = welcome.credit as usize;
+        let map = |fd: OwnedFd, size: usize, writable: bool| {
+            check_memfd(&fd, size as u64)?;
+            let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
+            mapping.map(Words::from)
+        };
+        let queue = map(queue, queue_size(entries), false)?;
+        let claims = map(claims, claims_size(entries), true)?;
+        let metadata = map(metadata, metadata_size(welcome.areas), false)?;
+        let consumer = Consumer::new(queue, claims, entries)
+            .ok_or_else(|| invalid("its queue is of another version"))?;
+        let fence = NoFence;
+        if fence.kind() != welcome.fence {
+            return Err(invalid("it chose a fence that was not offered"));
+        }
+        let session = Session {
+            id: welcome.session,
+            consumer,
+            wake: Wake::from_peer(wake)?,
+            socket,
+            fence: Box::new(fence),
+            held: AtomicU32::new(0),
+        };
+        Ok(Self {
+            session: Arc::new(session),
+            peer,
+            credit: welcome.credit,
+            areas: welcome.areas,
+            metadata,
+            importer: Host,
+            generations: BTreeMap::new(),
+            messages: 0,
+            pending: VecDeque::new(),
+            bulky: None,
+            expected: welcome.next,
+            received: 0,
+            lost: 0,
+            over: None,
+        })
+    }
+
+    /// The next thing in order that is there. An error only after all that was there before it.
+    pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
+        loop {
+            let oldest = self.session.consumer.oldest();
+            let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
+            else {
+                // Every frame before the first message was taken or lost: when the message came, they were out.
+                match self.apply_first() {
+                    Some(Some(item)) => return Ok(Some(item)),
+                    Some(None) => continue,
+                    None => return self.over(),
+                }
+            };
+            let sequence = taken.descriptor.sequence;
+            if sequence < self.expected {
+                return Err(ReadError::Violation(format!(
+                    "frame {sequence} came after frame {}",
+                    self.expected - 1
+                )));
+            }
+            if self.messages < taken.descriptor.messages {
+                self.receive()?;
+                if self.messages < taken.descriptor.messages {
+                    let claim = self.session.consumer.claim(taken.entry, sequence);
+                    if !claim {
+                        continue;
+                    }
+                    return Err(ReadError::Violation(format!(
+                        "a message before frame {sequence} did not come"
+                    )));
+                }
+            }
+            if self.pending.front().is_some_and(|(before, _)| *before <= sequence) {
+                match self.apply_first() {
+                    Some(Some(item)) => return Ok(Some(item)),
+                    _ => continue,
+                }
+            }
+            if !self.session.consumer.claim(taken.entry, sequence) {
+                continue;
+            }
+            return self.frame(taken).map(|frame| Some(Item::Frame(frame)));
+        }
+    }
+
+    /// Applies the message that waits first: `None` if none does, `Some(None)` if it yields nothing.
+    fn apply_first(&mut self) -> Option<Option<Item>> {
+        let (before, pending) = self.pending.pop_front()?;
+        Some(match pending {
+            Pending::Item(item) => Some(item),
+            Pending::Retire(generation) => {
+                self.generations.remove(&generation);
+                None
+            }
+            Pending::Metadata(bytes) => {
+                self.bulky = Some((before, bytes));
+                None
+            }
+        })
+    }
+
+    /// Makes a frame of what was claimed: from here on it is released whatever happens.
+    fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
+        let Taken { entry, descriptor } = taken;
+        let sequence = descriptor.sequence;
+        let lease = Lease::new(self.session.clone(), entry, sequence);
+        let lost_before = sequence - self.expected;
+        self.expected = sequence + 1;
+        self.lost += lost_before;
+        self.received += 1;
+
+        let violation = |text: &str| ReadError::Violation(format!("frame {sequence}: {text}"));
+        let generation = self
+            .generations
+            .get(&descriptor.generation)
+            .ok_or_else(|| violation("its generation is unknown"))?;
+        let import =
+            generation.slots.get(&descriptor.slot).ok_or_else(|| violation("its slot is unknown"))?;
+        descriptor
+            .check_frame(generation.imports.slot_size)
+            .map_err(|error| ReadError::Violation(error.to_string()))?;
+        if descriptor.area >= self.areas {
+            return Err(violation("its metadata area does not exist"));
+        }
+        let metadata = match self.bulky.take() {
+            Some((of, bytes)) if of == sequence => bytes,
+            _ => {
+                let at = descriptor.area as usize * METADATA_AREA / 8;
+                load_bytes(&self.metadata, at, descriptor.metadata as usize)
+            }
+        };
+        let fence = self.session.fence.poll_ready(entry, sequence);
+        debug_assert!(
+            matches!(fence, Ok(FenceState::Ready)),
+            "host frames are ready when they are published"
+        );
+        Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
+    }
+
+    /// How the exporter went, if it has, and nothing else is left to be delivered.
+    fn over(&self) -> Result<Option<Item>, ReadError> {
+        match &self.over {
+            None => Ok(None),
+            Some(Over::HungUp) => Err(ReadError::Gone),
+            Some(Over::Goodbye(Reason::Stopped, text)) => Err(ReadError::Stopped(text.clone())),
+            Some(Over::Goodbye(reason, text)) => {
+                Err(ReadError::CutOff { reason: *reason, text: text.clone() })
+            }
+        }
+    }
+
+    /// Takes all messages that have come.
+    pub fn receive(&mut self) -> Result<(), ReadError> {
+        while self.over.is_none() {
+            let failed = |error: io::Error| ReadError::Violation(error.to_string());
+            match self.session.socket.receive().map_err(failed)? {
+                Received::Nothing => break,
+                Received::HungUp => self.over = Some(Over::HungUp),
+                Received::Packet(packet, fds) => self.hear(&packet, fds)?,
+            }
+        }
+        if self.over.is_none() && self.exporter_is_gone() {
+            self.over = Some(Over::HungUp);
+        }
+        Ok(())
+    }
+
+    /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
+    fn exporter_is_gone(&self) -> bool {
+        use crate::sys::{Timeout, is_ready, wait};
+        use rustix::event::{PollFd, PollFlags};
+        let Some(gone) = &self.peer.gone else { return false };
+        let mut fds = [PollFd::new(gone, PollFlags::IN)];
+        wait(&mut fds, Timeout::after(Some(std::time::Duration::ZERO))).is_ok() && is_ready(&fds[0])
+    }
+
+    fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
+        let violation = |text: String| ReadError::Violation(text);
+        let message = ToReader::decode(packet).map_err(|error| violation(error.to_string()))?;
+        if !message.fds().contains(&fds.len()) {
+            return Err(violation("a message came without its descriptor, or with one too many".into()));
+        }
+        self.messages += u64::from(message.is_ordered());
+        let fd = fds.into_iter().next();
+        match message {
+            ToReader::Generation { generation, memory, slot_size } => {
+                let session = self.session.clone();
+                let imports = Arc::new(Imports { generation, kind: memory, slot_size, session });
+                let slots = BTreeMap::new();
+                if self.generations.insert(generation, Generation { imports, slots }).is_some() {
+                    return Err(violation(format!("generation {generation} came twice")));
+                }
+            }
+            ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
+            ToReader::Retire { before, generation } => {
+                self.pending.push_back((before, Pending::Retire(generation)));
+            }
+            ToReader::Format { before, format } => {
+                self.push(before, Item::Format(Arc::<Format>::new(format)))
+            }
+            ToReader::Event { before, kind, payload } => {
+                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                self.push(before, Item::Event(Event { kind, sticky: false, payload }));
+            }
+            ToReader::Metadata { sequence, payload } => {
+                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                self.pending.push_back((sequence, Pending::Metadata(payload)));
+            }
+            ToReader::EndOfStream { before } => self.push(before, Item::EndOfStream),
+            ToReader::Goodbye { reason, text } => self.over = Some(Over::Goodbye(reason, text)),
+            ToReader::Welcome(_) | ToReader::Refused { .. } => {
+                return Err(violation("it answered a greeting that nobody sent".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, before: u64, item: Item) {
+        self.pending.push_back((before, Pending::Item(item)));
+    }
+
+    fn import(
+        &mut self,
+        generation: u32,
+        slot: u32,
+        handle: &[u8],
+        fd: Option<OwnedFd>,
+    ) -> Result<(), ReadError> {
+        let found = self.generations.get_mut(&generation);
+        let found =
+            found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
+        if self.importer.kind() != found.imports.kind {
+            let cause = "this reader did not offer to read it".into();
+            let size = found.imports.slot_size;
+            return Err(MemoryError { doing: "import", size, kind: found.imports.kind, cause }.into());
+        }
+        let import = self.importer.import(found.imports.slot_size, handle, fd)?;
+        found.slots.insert(slot, import);
+        Ok(())
+    }
+
+    pub fn announce_sleep(&self) {
+        self.session.consumer.announce_sleep();
+    }
+
+    pub fn end_sleep(&self) {
+        self.session.consumer.end_sleep();
+    }
+
+    pub fn drain_wake(&self) {
+        self.session.wake.drain();
+    }
+
+    pub fn wake(&self) -> &Wake {
+        &self.session.wake
+    }
+
+    /// What to sleep on.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let gone = self.peer.gone.as_ref().map(|gone| gone.as_fd());
+        [self.session.wake.as_fd(), self.session.socket.as_fd()].into_iter().chain(gone)
+    }
+
+    pub fn credit(&self) -> u32 {
+        self.credit
+    }
+
+    pub fn held(&self) -> u32 {
+        self.session.held.load(Ordering::Relaxed)
+    }
+
+    pub fn stats(&self) -> Stats {
+        Stats {
+            session: self.session.id,
+            exporter_pid: self.peer.pid,
+            credit: self.credit,
+            held: self.held(),
+            received: self.received,
+            lost: self.lost,
+            reconnects: 0,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: "the reader has stopped".into() };
+        if let Ok(packet) = goodbye.encode() {
+            // Frames that are still out keep the socket open, so the exporter has to be told.
+            let _ = self.session.socket.send(&packet, &[]);
+        }
+    }
+}
+
+/// The bytes of a payload, wherever they travelled.
+fn open(payload: Payload, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
+    match (payload, fd) {
+        (Payload::Inline(bytes), _) => Ok(bytes),
+        (Payload::Sealed(size), Some(fd)) => {
+            check_memfd(&fd, size)?;
+            let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            // Whole words are mapped; past the file's end the last page reads as zero.
+            let words = Words::from(Mapping::read_only(&fd, len.next_multiple_of(8))?);
+            Ok(load_bytes(&words, 0, len))
+        }
+        (Payload::Sealed(_), None) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

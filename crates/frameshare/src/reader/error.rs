@@ -1,0 +1,101 @@
+//! What can go wrong for a reader, and what to do about it.
+
+use crate::{endpoint::Endpoint, memory::MemoryError};
+use frameshare_protocol::message::{DecodeError, Reason};
+use std::{io, time::Duration};
+
+/// Why a reader could not connect.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no exporter.
+    #[error("no exporter at {endpoint} after {waited:?}: start one with this name, or wait longer")]
+    NotThere {
+        /// Where it was looked for.
+        endpoint: Endpoint,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The socket's file mode keeps this user out.
+    #[error("permission denied at {endpoint}: its exporter runs as another user")]
+    PermissionDenied {
+        /// The stream's place.
+        endpoint: Endpoint,
+    },
+    /// The exporter does not admit this reader.
+    #[error("refused by the exporter: {text}")]
+    Refused {
+        /// Why.
+        reason: Reason,
+        /// Why, in words.
+        text: String,
+    },
+    /// The other side speaks another version, or another protocol.
+    #[error(transparent)]
+    Protocol(#[from] DecodeError),
+    /// The exporter breaks the rules of the protocol.
+    #[error("the exporter broke the protocol: {0}")]
+    Violation(String),
+    /// The wait was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// Something else.
+    #[error("cannot connect to {endpoint}: {source}")]
+    Io {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration makes no sense.
+    #[error("{0}")]
+    Config(String),
+}
+
+/// Why a reader cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The wait was interrupted; the reader can go on.
+    #[error("interrupted")]
+    Interrupted,
+    /// The exporter has stopped in good order, without an end of stream.
+    #[error("the exporter has stopped: {0}")]
+    Stopped(String),
+    /// The exporter has gone without a word.
+    #[error("the exporter is gone without a goodbye: it crashed or was killed")]
+    Gone,
+    /// The exporter ended this reader's connection.
+    #[error("cut off by the exporter: {text}")]
+    CutOff {
+        /// Why.
+        reason: Reason,
+        /// Why, in words.
+        text: String,
+    },
+    /// The exporter was gone, and none came back.
+    #[error("the exporter is gone and did not come back: {0}")]
+    NotBack(#[source] ConnectError),
+    /// The exporter breaks the rules of the protocol.
+    #[error("the exporter broke the protocol: {0}")]
+    Violation(String),
+    /// A slot could not be imported.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The system failed.
+    #[error("cannot wait for the exporter: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl ReadError {
+    /// Whether the exporter is gone, so that another may come.
+    pub fn is_exporter_gone(&self) -> bool {
+        match self {
+            Self::Stopped(_) | Self::Gone => true,
+            Self::Interrupted
+            | Self::CutOff { .. }
+            | Self::NotBack(_)
+            | Self::Violation(_)
+            | Self::Memory(_)
+            | Self::Io(_) => false,
+        }
+    }
+}

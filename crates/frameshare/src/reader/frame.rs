@@ -1,0 +1,146 @@
+//! Frames, as a reader holds them.
+//!
+//! # Safety
+//!
+//! A [`Frame`] keeps its import mapped and its lease open. The one unsafe thing is to look at the bytes as a plain
+//! slice, which only the caller can justify.
+#![allow(unsafe_code)]
+
+use super::connection::{Imports, Session};
+use crate::memory::{Address, Import};
+use frameshare_protocol::Descriptor;
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+/// A lease; ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    session: Arc<Session>,
+    entry: usize,
+    sequence: u64,
+}
+
+impl Lease {
+    pub fn new(session: Arc<Session>, entry: usize, sequence: u64) -> Self {
+        session.held.fetch_add(1, Ordering::Relaxed);
+        Self { session, entry, sequence }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let session = &self.session;
+        session.held.fetch_sub(1, Ordering::Relaxed);
+        // A fence that cannot be signalled must not look like one that is: the exporter then sees no release,
+        // and takes the slot back when the connection ends.
+        if session.fence.signal_released(self.entry, self.sequence).is_ok()
+            && session.consumer.release(self.entry, self.sequence)
+        {
+            session.wake.ring();
+        }
+    }
+}
+
+/// A frame that may be read until it is dropped. Then its slot goes back to the exporter.
+#[derive(Debug)]
+pub struct Frame {
+    descriptor: Descriptor,
+    lost_before: u64,
+    metadata: Vec<u8>,
+    start: Address,
+    // Fields are dropped in this order: the lease ends before the memory can be unmapped.
+    lease: Lease,
+    _import: Arc<dyn Import>,
+    _imports: Arc<Imports>,
+}
+
+// SAFETY: the address is of memory that the import keeps mapped in this process, whichever thread uses it.
+unsafe impl Send for Frame {}
+// SAFETY: as above; nothing changes through a shared reference.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    pub(super) fn new(
+        descriptor: Descriptor,
+        lost_before: u64,
+        metadata: Vec<u8>,
+        import: Arc<dyn Import>,
+        imports: Arc<Imports>,
+        lease: Lease,
+    ) -> Self {
+        let start = match import.address() {
+            // SAFETY: `check_frame` has found offset + size inside the slot, all of which is mapped.
+            Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
+            Address::Device(start) => Address::Device(start + descriptor.offset),
+        };
+        Self { descriptor, lost_before, metadata, start, lease, _import: import, _imports: imports }
+    }
+
+    /// What the exporter says of it: sequence number, times, flags, planes.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// The run of the stream that it belongs to; sequence numbers are unique within one.
+    pub fn session(&self) -> u64 {
+        self.lease.session.id
+    }
+
+    /// How many frames were lost between the one before and this one.
+    pub fn lost_before(&self) -> u64 {
+        self.lost_before
+    }
+
+    /// What was published beside it. A private copy.
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata
+    }
+
+    /// Where its first byte lies.
+    pub fn address(&self) -> Address {
+        self.start
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.descriptor.size as usize
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where its first byte lies, for the CPU to read; `None` for memory of a GPU.
+    pub fn as_ptr(&self) -> Option<NonNull<u8>> {
+        match self.start {
+            Address::Host(start) => Some(start),
+            Address::Device(_) => None,
+        }
+    }
+
+    /// Its bytes, to be loaded one by one: right whatever the exporter does. Empty for memory of a GPU.
+    pub fn bytes(&self) -> &[AtomicU8] {
+        let Some(start) = self.as_ptr() else { return &[] };
+        // SAFETY: the range lies inside the import, which is mapped until `self` is dropped; atomics may be
+        // written by another process at any time. They are only loaded: the mapping is read-only.
+        unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), self.len()) }
+    }
+
+    /// Its bytes as a plain slice. Empty for memory of a GPU.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may write the frame while the slice is used. An exporter that keeps the protocol does not, for as
+    /// long as the lease is open, which this frame is; the caller must trust it to.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        let Some(start) = self.as_ptr() else { return &[] };
+        // SAFETY: mapped as in `bytes`; that nobody writes is the caller's promise.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len()) }
+    }
+}

@@ -1,0 +1,255 @@
+//! A reader of a stream: connects, takes frames in order, gives them back.
+//!
+//! A [`Reader`] is used from one thread at a time; the [`Frame`]s that it yields go anywhere, and each one's lease
+//! ends when it is dropped. There is no thread of its own: [`Reader::next`] sleeps on the descriptors, and
+//! [`Reader::wake_fd`] with [`Reader::try_next`] fits any event loop.
+//!
+//! # Invariants
+//!
+//! 1. All messages up to *n* are applied before frame *n* is taken.
+//! 2. Sequence numbers only rise within a session, and every number that is missing is counted as lost.
+//! 3. What the exporter writes is checked before it is used: descriptors, sizes, seals.
+//!
+//! # Failure
+//!
+//! When the exporter is gone, what it had published and said before is still delivered; then comes an error that
+//! says how it went, never an end of stream.
+
+mod connect;
+mod connection;
+mod error;
+mod frame;
+
+pub use error::{ConnectError, ReadError};
+pub use frame::Frame;
+
+use crate::{
+    Interrupt,
+    endpoint::Endpoint,
+    event::Event,
+    spin::Spin,
+    sys::{Timeout, wait},
+};
+use connection::Connection;
+use frameshare_protocol::{Policy, message::Format};
+use rustix::event::{PollFd, PollFlags};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What a reader asks for.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What it calls itself in the exporter's statistics; cut to 128 bytes.
+    pub name: String,
+    /// What is to happen to frames that it has no credit for.
+    pub policy: Policy,
+    /// How many frames it would like to hold at once, 1 to 64; the exporter may grant fewer.
+    pub max_held: u32,
+    /// How long to spin for the next frame before sleeping.
+    pub busy_poll: Duration,
+    /// How long to wait for an exporter; `None` is for ever.
+    pub connection_timeout: Option<Duration>,
+    /// Whether to wait for the next exporter of the same name when this one is gone.
+    pub reconnect: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: crate::sys::process_name(),
+            policy: Policy::default(),
+            max_held: 4,
+            busy_poll: Duration::ZERO,
+            connection_timeout: Some(Duration::from_secs(5)),
+            reconnect: false,
+        }
+    }
+}
+
+/// What comes out of a stream, in order.
+#[derive(Debug)]
+pub enum Item {
+    /// The format of the frames to come.
+    Format(Arc<Format>),
+    /// Something among the frames.
+    Event(Event),
+    /// A frame.
+    Frame(Frame),
+    /// The stream has ended here; it may go on later.
+    EndOfStream,
+    /// The exporter was gone and there is a new one: sequence numbers start again, and the format comes again.
+    Reconnected,
+}
+
+/// A reader's numbers, over all its sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The run of the stream that it reads.
+    pub session: u64,
+    /// The exporter's process.
+    pub exporter_pid: u32,
+    /// How many frames it may hold.
+    pub credit: u32,
+    /// How many frames it holds.
+    pub held: u32,
+    /// Frames that it took.
+    pub received: u64,
+    /// Frames that it lost.
+    pub lost: u64,
+    /// How many times it found a new exporter.
+    pub reconnects: u64,
+}
+
+/// A reader of one stream.
+#[derive(Debug)]
+pub struct Reader {
+    endpoint: Endpoint,
+    config: Config,
+    connection: Connection,
+    /// `Reconnected` has still to be delivered.
+    reconnected: bool,
+    /// Of earlier sessions.
+    past: Stats,
+    /// How long the last wait took that had to sleep.
+    last_wait: Duration,
+}
+
+/// A wait shorter than this was hardly worth sleeping for.
+const SHORT_WAIT: Duration = Duration::from_micros(50);
+
+impl Reader {
+    /// Connects to a stream, waiting for its exporter if there is none yet.
+    pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
+        let connection = connect::connect(endpoint, &config, interrupt)?;
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            config,
+            connection,
+            reconnected: false,
+            past: Stats::default(),
+            last_wait: Duration::MAX,
+        })
+    }
+
+    /// The next thing in order; `None` if none came within the timeout (`None` is for ever).
+    pub fn next(
+        &mut self,
+        timeout: Option<Duration>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Item>, ReadError> {
+        let timeout = Timeout::after(timeout);
+        loop {
+            match self.wait_next(timeout, interrupt) {
+                Err(error) if self.config.reconnect && error.is_exporter_gone() => {
+                    self.reconnect(interrupt)?
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
+    ///
+    /// Does not reconnect: that takes time.
+    pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
+        if std::mem::take(&mut self.reconnected) {
+            return Ok(Some(Item::Reconnected));
+        }
+        self.connection.drain_wake();
+        if let Some(item) = self.connection.next()? {
+            return Ok(Some(item));
+        }
+        self.connection.announce_sleep();
+        // Announce, then look once more: what was published in between wakes nobody.
+        self.connection.receive()?;
+        self.connection.next()
+    }
+
+    fn wait_next(&mut self, timeout: Timeout, interrupt: &Interrupt) -> Result<Option<Item>, ReadError> {
+        if std::mem::take(&mut self.reconnected) {
+            return Ok(Some(Item::Reconnected));
+        }
+        if let Some(item) = self.connection.next()? {
+            return Ok(Some(item));
+        }
+        let start = Instant::now();
+        // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
+        let mut spin = Spin::default();
+        while start.elapsed() < self.config.busy_poll || (self.last_wait < SHORT_WAIT && spin.again()) {
+            if interrupt.is_set() {
+                return Err(ReadError::Interrupted);
+            }
+            std::hint::spin_loop();
+            if let Some(item) = self.connection.next()? {
+                return Ok(Some(item));
+            }
+            if timeout.is_over() {
+                return Ok(None);
+            }
+        }
+        loop {
+            if interrupt.is_set() {
+                return Err(ReadError::Interrupted);
+            }
+            self.connection.announce_sleep();
+            self.connection.receive()?;
+            let item = self.connection.next();
+            if !matches!(item, Ok(None)) {
+                self.connection.end_sleep();
+                self.last_wait = start.elapsed();
+                return item;
+            }
+            if timeout.is_over() {
+                self.connection.end_sleep();
+                return Ok(None);
+            }
+            let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
+            fds.extend(self.connection.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            wait(&mut fds, timeout).map_err(ReadError::Io)?;
+            drop(fds);
+            self.connection.drain_wake();
+        }
+    }
+
+    fn reconnect(&mut self, interrupt: &Interrupt) -> Result<(), ReadError> {
+        let connection =
+            connect::connect(&self.endpoint, &self.config, interrupt).map_err(|error| match error {
+                ConnectError::Interrupted => ReadError::Interrupted,
+                error => ReadError::NotBack(error),
+            })?;
+        self.past = Stats { reconnects: self.past.reconnects + 1, ..self.stats() };
+        self.connection = connection;
+        self.reconnected = true;
+        Ok(())
+    }
+
+    /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. It changes
+    /// with a reconnection.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.connection.wake().as_fd()
+    }
+
+    /// How many frames it may hold at once.
+    pub fn credit(&self) -> u32 {
+        self.connection.credit()
+    }
+
+    /// How many frames of this session it holds.
+    pub fn held(&self) -> u32 {
+        self.connection.held()
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> Stats {
+        let now = self.connection.stats();
+        Stats {
+            received: self.past.received + now.received,
+            lost: self.past.lost + now.lost,
+            reconnects: self.past.reconnects,
+            ..now
+        }
+    }
+}

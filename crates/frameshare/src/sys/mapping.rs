@@ -1,0 +1,100 @@
+//! Mappings of memory files.
+//!
+//! # Safety
+//!
+//! Raw memory is reached from here and nowhere else on the host side. A [`Mapping`] owns its address range from
+//! `mmap` to `munmap`; the file behind it is sealed against shrinking (our own) or checked to be
+//! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault. Other processes may
+//! write the memory at any time, so it is only handed out as atomics or as a raw pointer.
+#![allow(unsafe_code)]
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::{
+    io,
+    ops::Deref,
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+/// A shared mapping of the start of a memory file.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; access to it is by atomics or raw pointers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method needs exclusive access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes to be read and written.
+    pub fn writable(fd: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::new(fd, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps the first `len` bytes to be read alone; a write to them raises SIGSEGV.
+    pub fn read_only(fd: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::new(fd, len, ProtFlags::READ)
+    }
+
+    fn new(fd: impl AsFd, len: usize, prot: ProtFlags) -> io::Result<Self> {
+        // SAFETY: the kernel chooses the range, so it overlaps nothing that Rust knows of.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    /// Where the mapping starts: page-aligned, and valid until it is dropped.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and whoever could reach it borrowed from `self`.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// A mapping as 64-bit atomic words, shared by reference count.
+#[derive(Clone, Debug)]
+pub struct Words(Arc<Mapping>);
+
+impl From<Mapping> for Words {
+    fn from(mapping: Mapping) -> Self {
+        Self(Arc::new(mapping))
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: as in `Mapping::bytes`; the start is page-aligned, and whole words alone are counted.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len / 8) }
+    }
+}
+
+/// Copies bytes into shared words, eight at a time, from word `at` on.
+pub fn store_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    use std::sync::atomic::Ordering::Relaxed;
+    for (word, chunk) in words[at..].iter().zip(bytes.chunks(8)) {
+        let mut value = [0; 8];
+        value[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(value), Relaxed);
+    }
+}
+
+/// Copies `len` bytes out of shared words, from word `at` on; fewer where the words end before.
+pub fn load_bytes(words: &[AtomicU64], at: usize, len: usize) -> Vec<u8> {
+    use std::sync::atomic::Ordering::Relaxed;
+    let words = words.get(at..).unwrap_or_default().iter().take(len.div_ceil(8));
+    let mut bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}

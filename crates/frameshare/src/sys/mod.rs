@@ -1,0 +1,19 @@
+//! What the engine asks of Linux: sockets that carry descriptors, sealed memory, mappings, waits, locks.
+//!
+//! Everything `unsafe` of the host side is in here, and only in [`mapping`].
+
+mod clock;
+mod lock;
+mod mapping;
+mod memfd;
+mod peer;
+mod socket;
+mod wait;
+
+pub use clock::monotonic_ns;
+pub use lock::{NameLock, NameTaken};
+pub use mapping::{Mapping, Words, load_bytes, store_bytes};
+pub use memfd::{SealedAgainst, check_memfd, memfd};
+pub use peer::{Peer, process_name, process_nonce};
+pub use socket::{Listener, Received, Socket, connect};
+pub use wait::{Interrupt, Timeout, Wake, is_ready, wait};

@@ -1,0 +1,189 @@
+//! Sleeping until something happens, and waking who sleeps.
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::{Errno, read, write},
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Ends every wait of this process that was given it, until it is cleared. Clones are one and the same.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Arc<Flag>);
+
+#[derive(Debug)]
+struct Flag {
+    raised: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Interrupt {
+    /// An interrupt that is not set.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Flag { raised: AtomicBool::new(false), event })))
+    }
+
+    /// Ends the waits that are under way and those to come.
+    pub fn set(&self) {
+        if !self.0.raised.swap(true, Ordering::SeqCst) {
+            // The counter cannot overflow: it is written once between two reads.
+            let _ = write(&self.0.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Lets waits sleep again.
+    pub fn clear(&self) {
+        if self.0.raised.swap(false, Ordering::SeqCst) {
+            let _ = read(&self.0.event, &mut [0; 8]);
+        }
+    }
+
+    /// Whether it is set.
+    pub fn is_set(&self) -> bool {
+        self.0.raised.load(Ordering::SeqCst)
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
+    }
+}
+
+/// One end of a socket pair over which two processes wake each other.
+///
+/// Each side owns an end of its own: of an eventfd, which both would own, a peer could clear O_NONBLOCK or fill
+/// the counter and so make the other side block.
+#[derive(Debug)]
+pub struct Wake(OwnedFd);
+
+impl Wake {
+    /// Both ends.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        Ok((Self(ours), theirs))
+    }
+
+    /// The end that a peer sent; an error if it is no socket.
+    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
+        rustix::net::sockopt::socket_type(&fd)?;
+        Ok(Self(fd))
+    }
+
+    /// Wakes the other side. Never blocks: a full socket wakes as well as a fuller one would.
+    pub fn ring(&self) {
+        let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Takes the wake-ups that have come.
+    pub fn drain(&self) {
+        // One read takes all that an honest peer sent; what a flooding one sent more is taken the next time.
+        let _ = recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT);
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// When a wait ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// Never.
+    Never,
+    /// At a moment.
+    At(Instant),
+}
+
+impl Timeout {
+    /// After a duration, counted from now; `None` is never.
+    pub fn after(duration: Option<Duration>) -> Self {
+        duration.and_then(|duration| Instant::now().checked_add(duration)).map_or(Self::Never, Self::At)
+    }
+
+    /// The earlier of the two.
+    pub fn min(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::At(a), Self::At(b)) => Self::At(a.min(b)),
+            (Self::At(at), Self::Never) | (Self::Never, Self::At(at)) => Self::At(at),
+            (Self::Never, Self::Never) => Self::Never,
+        }
+    }
+
+    /// Whether the moment has come.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::At(at) if Instant::now() >= at)
+    }
+}
+
+/// Sleeps until one of the descriptors is ready (for what is asked of it, or because it hung up) or time is over.
+/// Sets each one's `revents`; all stay empty when time was over first.
+pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
+    loop {
+        let left = match timeout {
+            Timeout::Never => None,
+            Timeout::At(at) => Some(at.saturating_duration_since(Instant::now())),
+        };
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match poll(fds, left.as_ref()) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether a poll found anything at a descriptor.
+pub fn is_ready(fd: &PollFd<'_>) -> bool {
+    fd.revents() != PollFlags::empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_ends_waits_until_it_is_cleared() {
+        let interrupt = Interrupt::new().unwrap();
+        let ready = |timeout| {
+            let mut fds = [PollFd::new(&interrupt, PollFlags::IN)];
+            wait(&mut fds, Timeout::after(Some(timeout))).unwrap();
+            is_ready(&fds[0])
+        };
+        assert!(!ready(Duration::ZERO));
+        interrupt.set();
+        interrupt.set();
+        assert!(ready(Duration::from_secs(60)) && interrupt.is_set());
+        interrupt.clear();
+        assert!(!ready(Duration::ZERO) && !interrupt.is_set());
+    }
+
+    #[test]
+    fn a_flood_of_wake_ups_blocks_nobody() {
+        let (ours, theirs) = Wake::pair().unwrap();
+        let theirs = Wake::from_peer(theirs).unwrap();
+        for _ in 0..1_000_000 {
+            theirs.ring();
+        }
+        ours.drain();
+    }
+}
