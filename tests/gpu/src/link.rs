@@ -1,0 +1,92 @@
+//! Messages with file descriptors between a case and its peers.
+//!
+//! # Safety
+//! This file takes over one file descriptor that was inherited by number.
+#![allow(unsafe_code)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Descriptors in one message.
+const FDS: usize = 4;
+
+/// One end of a connection.
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Two ends, neither of which survives exec.
+    pub fn pair() -> Result<(Link, Link)> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Link(ours), Link(theirs)))
+    }
+
+    /// The end that this process inherited under a number, given as an argument.
+    pub fn inherited(number: &str) -> Result<Link> {
+        let number = number.parse().context("the number of a socket")?;
+        if number < 3 {
+            bail!("{number} is not a socket that was handed down");
+        }
+        // SAFETY: whoever started this process left the descriptor to it, and nothing else here knows of it.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(Link(fd))
+    }
+
+    /// Gives up waiting for a message after this long.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(patience))?)
+    }
+
+    /// Sends a message with copies of `fds`.
+    pub fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let bytes = serde_json::to_vec(message)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            bail!("more than {FDS} descriptors in one message");
+        }
+        rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Waits for a message; `None` when the other end is closed.
+    pub fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        let mut bytes = vec![0; 256 << 10];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.0, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, fds)))
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

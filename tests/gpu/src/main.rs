@@ -1,0 +1,65 @@
+//! Suites of memory kinds and fences between processes.
+//!
+//! One program on every driver, simulated or real: it fills, copies and calls host functions, and runs no kernels. A
+//! *case* is a process that conducts and never touches CUDA; the CUDA work is done by *peers*, processes of this same
+//! program that obey it over a socket. Whatever hangs in a peer is killed with it.
+
+mod command;
+mod isolate;
+mod link;
+mod machine;
+mod peer;
+mod platform;
+mod random;
+mod runner;
+mod suites;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+const USAGE: &str = "gpu-suites [--list] [--seed N] [SUITE | SUITE/CASE]...";
+
+fn main() -> ExitCode {
+    match start(std::env::args().skip(1).collect()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("gpu-suites: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: Vec<String>) -> Result<ExitCode> {
+    // The first argument says which of its parts this process plays; people use the last.
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--peer", socket] => machine::serve(socket).map(|()| ExitCode::SUCCESS),
+        ["--isolate", what, socket] => isolate::enter(what, socket),
+        ["--case", name, seed] => {
+            runner::conduct(name, seed.parse().context("the seed")?);
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => run(arguments),
+    }
+}
+
+fn run(arguments: Vec<String>) -> Result<ExitCode> {
+    let mut seed = 1;
+    let mut wanted = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--list" => {
+                for case in suites::all() {
+                    println!("{}/{}", case.suite, case.name);
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+            "--seed" => seed = arguments.next().context(USAGE)?.parse().context("the seed is a number")?,
+            name if name.starts_with('-') => bail!("{USAGE}"),
+            _ => wanted.push(argument),
+        }
+    }
+    runner::run(&wanted, seed)
+}

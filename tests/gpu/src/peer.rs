@@ -1,0 +1,319 @@
+//! A case's handle on a peer: one method for each thing to ask of it.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command as Program, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::io::FdFlags;
+
+use crate::command::{Command, Id, Reply, Source};
+use crate::link::Link;
+
+/// How long a peer may take over one command. Nothing that it is asked to do waits for other peers.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A command that failed in the peer.
+#[derive(Debug)]
+pub struct Failed {
+    /// What this crate said.
+    pub text: String,
+    /// CUDA's code, if it came from there.
+    pub code: Option<i32>,
+    /// Whether the context is lost.
+    pub sticky: bool,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Exported memory.
+pub struct Token {
+    pub bytes: Vec<u8>,
+    pub fd: Option<OwnedFd>,
+}
+
+/// Memory of someone else's, exported.
+pub struct Foreign {
+    pub buffer_id: u64,
+    pub handle: Token,
+    pub offset: usize,
+    pub size: usize,
+}
+
+/// How a peer is started.
+#[derive(Default)]
+pub struct Start<'a> {
+    /// Namespaces that it shall have to itself; see [`crate::isolate`].
+    pub isolate: Option<&'a str>,
+    /// Its environment, beside ours.
+    pub environment: &'a [(&'a str, &'a str)],
+}
+
+/// A process that does CUDA's part of a case. Killed when dropped.
+pub struct Peer {
+    child: Child,
+    link: Link,
+}
+
+impl Peer {
+    /// A peer with device 0's primary context and a stream of number 0.
+    pub fn new() -> Result<Peer> {
+        let peer = Peer::start(Start::default())?;
+        peer.open(0, true)?;
+        Ok(peer)
+    }
+
+    /// A peer in a process of its own that has not touched CUDA.
+    pub fn start(start: Start<'_>) -> Result<Peer> {
+        let (link, theirs) = Link::pair()?;
+        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
+        let socket = theirs.as_fd().as_raw_fd().to_string();
+        let mut program = Program::new(std::env::current_exe()?);
+        match start.isolate {
+            None => program.args(["--peer", &socket]),
+            Some(what) => program.args(["--isolate", what, &socket]),
+        };
+        // It stays in the case's process group, by which the runner kills both; the case alone answers on stdout.
+        let child = program.envs(start.environment.iter().copied()).stdout(Stdio::null()).spawn()?;
+        link.set_patience(PATIENCE)?;
+        Ok(Peer { child, link })
+    }
+
+    /// Opens a context on a device, and stream 0 in it if it is the first.
+    pub fn open(&self, device: usize, primary: bool) -> Result<Id> {
+        let context = self.object(Command::Open { device, primary }, &[])?;
+        if context == 0 {
+            self.stream()?;
+        }
+        Ok(context)
+    }
+
+    /// Kills the process as it is, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Kills the process and does not wait until it is gone.
+    pub fn kill_without_waiting(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
+    }
+
+    /// Whether the process is gone.
+    pub fn is_gone(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Has the peer do something and returns what came of it.
+    pub fn ask(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
+        let what = format!("{command:?}");
+        self.link.send(&command, fds).with_context(|| format!("asking a peer for {what}"))?;
+        let answer = self.link.receive().with_context(|| format!("a peer does not answer {what}"))?;
+        match answer.ok_or_else(|| anyhow!("a peer died over {what}"))? {
+            (Reply::Failed { text, code, sticky }, _) => Err(Failed { text, code, sticky }.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Has the peer do something that has no answer.
+    pub fn tell(&self, command: Command) -> Result<()> {
+        match self.ask(command, &[])?.0 {
+            Reply::Done => Ok(()),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    fn object(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<Id> {
+        match self.ask(command, fds)?.0 {
+            Reply::Object(id) => Ok(id),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    fn number(&self, command: Command) -> Result<u64> {
+        match self.ask(command, &[])?.0 {
+            Reply::Number(number) => Ok(number),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    /// Has the peer do something that answers in words.
+    pub fn text(&self, command: Command) -> Result<String> {
+        match self.ask(command, &[])?.0 {
+            Reply::Text(text) => Ok(text),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    fn ready(&self, command: Command) -> Result<bool> {
+        match self.ask(command, &[])?.0 {
+            Reply::Ready(ready) => Ok(ready),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    fn token(&self, command: Command) -> Result<Token> {
+        match self.ask(command, &[])? {
+            (Reply::Bytes(bytes), fds) => Ok(Token { bytes, fd: fds.into_iter().next() }),
+            (other, _) => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    pub fn stream(&self) -> Result<Id> {
+        self.object(Command::Stream, &[])
+    }
+
+    pub fn sleep(&self, stream: Id, us: u64) -> Result<()> {
+        self.tell(Command::Sleep { stream, us })
+    }
+
+    /// Whether the stream became idle within this time.
+    pub fn idle_within(&self, stream: Id, ms: u64) -> Result<bool> {
+        self.ready(Command::Await { stream, ms })
+    }
+
+    /// Waits until the stream is idle, which it is to be soon.
+    pub fn finish(&self, stream: Id) -> Result<()> {
+        if self.idle_within(stream, 10_000)? {
+            Ok(())
+        } else {
+            bail!("stream {stream} is not idle after 10 s")
+        }
+    }
+
+    pub fn allocate(&self, source: Source, size: usize) -> Result<Id> {
+        self.object(Command::Allocate { source, size, stream: 0 }, &[])
+    }
+
+    pub fn pool(&self) -> Result<Id> {
+        self.object(Command::Pool, &[])
+    }
+
+    /// Imports the pool of another peer.
+    pub fn import_pool(&self, exporter: &Peer, pool: Id) -> Result<Id> {
+        let (_, fds) = exporter.ask(Command::ExportPool(pool), &[])?;
+        let fd = fds.first().context("no descriptor of the pool")?;
+        self.object(Command::ImportPool, &[fd.as_fd()])
+    }
+
+    pub fn export(&self, memory: Id) -> Result<Token> {
+        self.token(Command::Export(memory))
+    }
+
+    pub fn export_foreign(&self, memory: Id, offset: usize) -> Result<Foreign> {
+        match self.ask(Command::ExportForeign { memory, offset }, &[])?.0 {
+            Reply::Foreign { buffer_id, handle, offset, size } => {
+                Ok(Foreign { buffer_id, handle: Token { bytes: handle, fd: None }, offset, size })
+            }
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    pub fn import(&self, source: Source, token: &Token, size: usize, write: bool) -> Result<Id> {
+        let fds: Vec<_> = token.fd.iter().map(AsFd::as_fd).collect();
+        self.object(Command::Import { source, token: token.bytes.clone(), size, write }, &fds)
+    }
+
+    pub fn address(&self, memory: Id) -> Result<u64> {
+        self.number(Command::Address(memory))
+    }
+
+    pub fn drop_memory(&self, memory: Id) -> Result<()> {
+        self.tell(Command::DropMemory(memory))
+    }
+
+    pub fn fill(&self, memory: Id, offset: usize, size: usize, value: u8, stream: Id) -> Result<()> {
+        self.tell(Command::Fill { memory, offset, size, value, stream })
+    }
+
+    /// Writes a pattern and waits for it.
+    pub fn write(&self, memory: Id, size: usize, seed: u64) -> Result<()> {
+        self.tell(Command::Write { memory, offset: 0, size, seed, stream: 0 })?;
+        self.finish(0)
+    }
+
+    /// Checks that memory holds a pattern from `offset` on.
+    pub fn check(&self, memory: Id, offset: usize, size: usize, seed: u64) -> Result<()> {
+        let capture = self.capture(memory, offset, size, 0)?;
+        self.finish(0)?;
+        match self.number(Command::DiffersFromPattern { capture, seed })? {
+            0 => Ok(()),
+            wrong => bail!("{wrong} of {size} bytes differ from pattern {seed}"),
+        }
+    }
+
+    pub fn capture(&self, memory: Id, offset: usize, size: usize, stream: Id) -> Result<Id> {
+        self.object(Command::Capture { memory, offset, size, stream }, &[])
+    }
+
+    pub fn differs_from_fill(&self, capture: Id, value: u8) -> Result<u64> {
+        self.number(Command::DiffersFromFill { capture, value })
+    }
+
+    pub fn event(&self, shared: bool) -> Result<Id> {
+        self.object(Command::Event { shared }, &[])
+    }
+
+    /// The event of another peer, opened here.
+    pub fn open_event(&self, creator: &Peer, event: Id) -> Result<Id> {
+        let handle = creator.token(Command::ExportEvent(event))?.bytes;
+        self.object(Command::OpenEvent(handle), &[])
+    }
+
+    /// What another process needs to open the event.
+    pub fn event_handle(&self, event: Id) -> Result<Vec<u8>> {
+        Ok(self.token(Command::ExportEvent(event))?.bytes)
+    }
+
+    pub fn record(&self, event: Id, stream: Id) -> Result<()> {
+        self.tell(Command::Record { event, stream })
+    }
+
+    pub fn wait(&self, stream: Id, event: Id) -> Result<()> {
+        self.tell(Command::Wait { stream, event })
+    }
+
+    pub fn event_ready(&self, event: Id) -> Result<bool> {
+        self.ready(Command::QueryEvent(event))
+    }
+
+    pub fn page(&self, fd: &OwnedFd, words: usize, write: bool) -> Result<Id> {
+        self.object(Command::Page { words, write }, &[fd.as_fd()])
+    }
+
+    pub fn write_word(&self, page: Id, word: usize, value: u64, stream: Id) -> Result<()> {
+        self.tell(Command::WriteWord { page, word, value, stream })
+    }
+
+    pub fn wait_word(&self, page: Id, word: usize, value: u64, stream: Id) -> Result<()> {
+        self.tell(Command::WaitWord { page, word, value, stream })
+    }
+
+    /// Drops a page and says how many µs that took.
+    pub fn drop_page(&self, page: Id) -> Result<u64> {
+        self.number(Command::DropPage(page))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be gone already, which is what is wanted.
+        let _ = self.kill();
+    }
+}
+
+/// The failure that a command was to meet, with its code.
+pub fn must_fail<T>(result: Result<T>, what: &str) -> Result<Failed> {
+    match result {
+        Ok(_) => bail!("{what} succeeded"),
+        Err(error) => error.downcast().with_context(|| format!("{what} failed in another way")),
+    }
+}

@@ -1,0 +1,182 @@
+//! Runs cases one by one, each in a process group of its own with a time limit, and says how it went in JSON lines.
+//!
+//! A line holds `suite`, `case`, `result` (`pass`, `fail` or `skip`), `ms`, and `detail` or, where it did not pass,
+//! `reason`.
+
+use std::fmt;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::suites::{self, Case, Needs};
+use crate::{isolate, peer, platform};
+
+/// How one case ended.
+#[derive(Serialize, Deserialize)]
+enum Verdict {
+    Pass(String),
+    Fail(String),
+    Skip(String),
+}
+
+/// The error of a case that cannot run here.
+#[derive(Debug)]
+pub struct Skip(pub String);
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// Runs the cases whose suite or name is wanted; all, if nothing is.
+pub fn run(wanted: &[String], seed: u64) -> Result<ExitCode> {
+    let cases = select(wanted)?;
+    platform::print();
+    let machine = Machine::look();
+    match &machine.devices {
+        Ok(devices) => println!("CUDA {}, {}", machine.version, devices.join(", ")),
+        Err(reason) => println!("no GPU: {reason}"),
+    }
+
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for case in cases {
+        let begin = Instant::now();
+        let verdict = match machine.lacks(case) {
+            Some(reason) => Verdict::Skip(reason),
+            None => in_a_process(case, seed),
+        };
+        let (result, key, text) = match verdict {
+            Verdict::Pass(text) => (Ok("pass"), "detail", text),
+            Verdict::Fail(text) => (Err("fail"), "reason", text),
+            // A run that must have a GPU must not pass by skipping.
+            Verdict::Skip(text) if machine.devices.is_err() && required() => (Err("fail"), "reason", text),
+            Verdict::Skip(text) => (Ok("skip"), "reason", text),
+        };
+        match result {
+            Ok("pass") => passed += 1,
+            Ok(_) => skipped += 1,
+            Err(_) => failed += 1,
+        }
+        let word = result.unwrap_or_else(|word| word);
+        let ms = u64::try_from(begin.elapsed().as_millis())?;
+        println!("{}", json!({"suite": case.suite, "case": case.name, "result": word, "ms": ms, key: text}));
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn required() -> bool {
+    std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1")
+}
+
+fn select(wanted: &[String]) -> Result<Vec<&'static Case>> {
+    let all = || suites::all();
+    let matches =
+        |case: &Case, name: &str| name == case.suite || name == format!("{}/{}", case.suite, case.name);
+    if let Some(name) = wanted.iter().find(|name| !all().any(|case| matches(case, name))) {
+        bail!("no suite or case {name}; --list names them");
+    }
+    Ok(all().filter(|case| wanted.is_empty() || wanted.iter().any(|name| matches(case, name))).collect())
+}
+
+/// What the cases find to run on.
+struct Machine {
+    version: i32,
+    devices: Result<Vec<String>, String>,
+}
+
+impl Machine {
+    fn look() -> Machine {
+        let look = || {
+            let devices = frameshare_cuda::device::Device::all()?;
+            Ok::<_, frameshare_cuda::Error>(devices.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let devices = look().map_err(|error| error.to_string()).and_then(|devices| {
+            if devices.is_empty() { Err("CUDA sees no device".to_owned()) } else { Ok(devices) }
+        });
+        Machine { version: frameshare_cuda::version().unwrap_or(0), devices }
+    }
+
+    fn simulated(&self) -> bool {
+        self.devices.as_ref().is_ok_and(|devices| devices[0].starts_with("Simulated"))
+    }
+
+    /// Why a case cannot run here.
+    fn lacks(&self, case: &Case) -> Option<String> {
+        let devices = match &self.devices {
+            Ok(devices) => devices.len(),
+            Err(reason) => return Some(reason.clone()),
+        };
+        match case.needs {
+            Needs::Nothing => None,
+            Needs::TwoDevices => (devices < 2).then(|| "there is one GPU only".to_owned()),
+            Needs::Simulation => (!self.simulated())
+                .then(|| "failures can be ordered from the simulated driver only".to_owned()),
+            Needs::Namespaces => isolate::possible().err(),
+        }
+    }
+}
+
+/// Runs a case in a process, and ends that with all its peers when it has answered or its time is up.
+fn in_a_process(case: &Case, seed: u64) -> Verdict {
+    let attempt = || -> Result<Verdict> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--case", &format!("{}/{}", case.suite, case.name), &seed.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let mut answers = child.stdout.take().context("no pipe")?;
+        let (sender, receiver) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = answers.read_to_string(&mut text);
+            // The receiver may have given up.
+            let _ = sender.send(text);
+        });
+        let answer = receiver.recv_timeout(Duration::from_secs(case.seconds));
+        let group = rustix::process::Pid::from_child(&child);
+        // The group may be gone by itself.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let status = child.wait()?;
+        let _ = reader.join();
+        match answer {
+            Err(_) => Ok(Verdict::Fail(format!("not done after {} s", case.seconds))),
+            Ok(text) => serde_json::from_str(text.trim())
+                .with_context(|| format!("the case died without an answer: {status}")),
+        }
+    };
+    attempt().unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
+}
+
+/// Is the process of one case: conducts it and prints its verdict.
+pub fn conduct(name: &str, seed: u64) {
+    let verdict = match suites::all().find(|case| format!("{}/{}", case.suite, case.name) == name) {
+        None => Verdict::Fail("no such case".to_owned()),
+        Some(case) => match (case.conduct)(seed) {
+            Ok(detail) => Verdict::Pass(detail),
+            Err(error) => match error.downcast_ref::<Skip>() {
+                Some(Skip(reason)) => Verdict::Skip(reason.clone()),
+                None => Verdict::Fail(format!("{error:#}{}", code_of(&error))),
+            },
+        },
+    };
+    println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
+}
+
+/// Whether the failure cost a peer its context, which its text does not say.
+fn code_of(error: &anyhow::Error) -> &'static str {
+    match error.downcast_ref::<peer::Failed>() {
+        Some(failed) if failed.sticky => " (the context is lost)",
+        _ => "",
+    }
+}

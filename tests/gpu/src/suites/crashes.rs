@@ -1,0 +1,209 @@
+//! What a process that dies leaves behind, and how the survivor goes on.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Case, Kind, case, require};
+use crate::command::Command;
+use crate::peer::Peer;
+use crate::words::Words;
+
+const SUITE: &str = "crashes";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "reader-killed-with-a-release-event-pending", release_event_pending),
+    case(SUITE, "exporter-killed-with-a-ready-event-pending", ready_event_pending),
+    case(SUITE, "exporter-killed-with-a-word-pending", word_pending),
+    case(SUITE, "exporter-killed-with-many-words-queued", words_queued),
+    case(SUITE, "reader-killed-after-recording-a-ready-event", ready_event_recorded_over),
+    case(SUITE, "reader-whose-context-is-lost", context_lost),
+    case(SUITE, "pool-reader-killed", pool_reader_killed),
+];
+
+/// Longer than any case takes: whoever sleeps so long is killed before.
+const FOREVER_US: u64 = 60_000_000;
+/// Long enough to call something stuck that is not merely slow.
+const STUCK_MS: u64 = 700;
+
+/// Trap 1: the event stays pending; the stream that waited for it is stuck, even after the event is destroyed; recording
+/// it again sticks the recording stream; streams that never touched it go on.
+fn release_event_pending(_: u64) -> Result<String> {
+    let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let release = exporter.event(true)?;
+    let theirs = reader.open_event(&exporter, release)?;
+    let (waiting, recording) = (exporter.stream()?, exporter.stream()?);
+    reader.sleep(0, FOREVER_US)?;
+    reader.record(theirs, 0)?;
+    exporter.wait(waiting, release)?;
+    reader.kill()?;
+
+    ensure!(!exporter.idle_within(waiting, STUCK_MS)?, "a stream passed the event of a dead recorder");
+    ensure!(!exporter.event_ready(release)?, "the event of a dead recorder is done");
+    exporter.record(release, recording)?;
+    ensure!(!exporter.idle_within(recording, STUCK_MS)?, "recording the event again went through");
+    exporter.tell(Command::DropEvent(release))?;
+    ensure!(!exporter.idle_within(waiting, 200)?, "destroying the event freed the stream that waited for it");
+    ensure!(exporter.idle_within(0, 1000)?, "a stream that never touched the event is stuck");
+    let fresh = exporter.event(true)?;
+    exporter.record(fresh, 0)?;
+    exporter.finish(0)?;
+    ensure!(exporter.event_ready(fresh)?, "a new event stays pending");
+    Ok(String::new())
+}
+
+/// Trap 2: the reader's stream that waits is stuck and can be dropped; its other streams and new ones work.
+fn ready_event_pending(_: u64) -> Result<String> {
+    let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let ready = exporter.event(true)?;
+    let theirs = reader.open_event(&exporter, ready)?;
+    let waiting = reader.stream()?;
+    exporter.sleep(0, FOREVER_US)?;
+    exporter.record(ready, 0)?;
+    reader.wait(waiting, theirs)?;
+    exporter.kill()?;
+
+    ensure!(!reader.idle_within(waiting, STUCK_MS)?, "a stream passed the event of a dead recorder");
+    ensure!(!reader.event_ready(theirs)?, "the event of a dead recorder is done");
+    reader.sleep(0, 1000)?;
+    ensure!(reader.idle_within(0, 1000)?, "another stream is stuck");
+    reader.tell(Command::DropStream(waiting))?;
+    let fresh = reader.stream()?;
+    reader.sleep(fresh, 1000)?;
+    ensure!(reader.idle_within(fresh, 1000)?, "a new stream is stuck");
+    Ok(String::new())
+}
+
+/// Trap 3: with a word the survivor's CPU frees the stream by storing the value.
+fn word_pending(_: u64) -> Result<String> {
+    let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "timeline")?;
+    let memory = Words::create(512)?;
+    let words = Words::map(&memory, 512, true)?;
+    let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
+    exporter.sleep(0, FOREVER_US)?;
+    exporter.write_word(ours, 0, 1, 0)?;
+    reader.wait_word(theirs, 0, 1, 0)?;
+    exporter.kill()?;
+
+    ensure!(!reader.idle_within(0, STUCK_MS)?, "a stream passed a word that nobody wrote");
+    let begin = Instant::now();
+    words.as_ref()[0].store(1, Ordering::Release);
+    ensure!(reader.idle_within(0, 2000)?, "the stored word does not free the stream");
+    Ok(format!("free {} µs after the store", begin.elapsed().as_micros()))
+}
+
+/// Trap 13: the dying process's queue runs on and writes older values over what the survivor stored. Storing until it is
+/// gone and the streams are idle wins.
+fn words_queued(_: u64) -> Result<String> {
+    const WRITES: u64 = 460;
+    let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "timeline")?;
+    let memory = Words::create(512)?;
+    let words = Words::map(&memory, 512, true)?;
+    let word = &words.as_ref()[0];
+    let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
+    // The first load measures the GPU.
+    exporter.tell(Command::Load { stream: 0, us: 100 })?;
+    exporter.finish(0)?;
+    for value in 1..=WRITES {
+        exporter.tell(Command::Load { stream: 0, us: 200 })?;
+        exporter.write_word(ours, 0, value, 0)?;
+    }
+    let target = WRITES + 1;
+    reader.wait_word(theirs, 0, target, 0)?;
+    let reached = word.load(Ordering::Acquire);
+    let killed = Instant::now();
+    // Not waited for here: the survivor starts its rescue while the other dies.
+    exporter.kill_without_waiting()?;
+
+    let (mut back, mut last) = (0, Duration::ZERO);
+    loop {
+        word.store(target, Ordering::Release);
+        let pause = Instant::now();
+        while pause.elapsed() < Duration::from_micros(50) {
+            if word.load(Ordering::Acquire) < target {
+                (back, last) = (back + 1, killed.elapsed());
+                word.store(target, Ordering::Release);
+            }
+        }
+        if exporter.is_gone()? && reader.idle_within(0, 0)? {
+            break;
+        }
+        ensure!(killed.elapsed() < Duration::from_secs(5), "the rescue has no effect");
+    }
+    // What was queued may end a little after the process does.
+    std::thread::sleep(Duration::from_millis(50));
+    let left = word.load(Ordering::Acquire);
+    Ok(format!(
+        "killed at {reached} of {WRITES}; the word went back {back} times, the last {} µs after the kill; in the end it \
+         was {left} of {target}",
+        last.as_micros()
+    ))
+}
+
+/// Trap 12: a reader that records over the ready event it was given, and dies, sticks the exporter's stream that records
+/// it the next time. Hence an event and a signal stream for each reader.
+fn ready_event_recorded_over(_: u64) -> Result<String> {
+    let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let ready = exporter.event(true)?;
+    let theirs = reader.open_event(&exporter, ready)?;
+    let signal = exporter.stream()?;
+    exporter.record(ready, signal)?;
+    exporter.finish(signal)?;
+    reader.sleep(0, FOREVER_US)?;
+    reader.record(theirs, 0)?;
+    reader.kill()?;
+
+    ensure!(!exporter.event_ready(ready)?, "the event that the dead reader recorded is done");
+    exporter.record(ready, signal)?;
+    ensure!(!exporter.idle_within(signal, STUCK_MS)?, "recording the event again went through");
+    ensure!(exporter.idle_within(0, 1000)?, "a stream that never touched the event is stuck");
+    Ok(String::new())
+}
+
+/// A reader that loses its context and lives on: its release, recorded behind the failure, may never come; the exporter
+/// sees no error of it and goes on.
+fn context_lost(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let shared = Kind::Vmm.share(&exporter, 1 << 20)?;
+    exporter.write(shared.memory, shared.size, seed)?;
+    let import = shared.import(&exporter, &reader, false)?;
+    let release = exporter.event(true)?;
+    let theirs = reader.open_event(&exporter, release)?;
+    // Whichever of these calls meets the failure first.
+    let recorded = reader
+        .fill(import, 0, shared.size, 0, 0)
+        .and_then(|()| reader.record(theirs, 0))
+        .and_then(|()| reader.finish(0));
+    ensure!(recorded.is_err(), "writing to memory imported for reading went well");
+    std::thread::sleep(Duration::from_millis(100));
+    let seen = if exporter.event_ready(release).context("the exporter meets the reader's error")? {
+        "done"
+    } else {
+        "pending"
+    };
+    exporter.check(shared.memory, 0, shared.size, seed)?;
+    Ok(format!("the exporter sees the release as {seen}"))
+}
+
+/// An allocation of a pool whose reader is gone can be freed, and the pool goes on.
+fn pool_reader_killed(seed: u64) -> Result<String> {
+    let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Pool.share(&exporter, 1 << 20)?;
+    let import = shared.import(&exporter, &reader, true)?;
+    exporter.write(shared.memory, shared.size, seed)?;
+    reader.check(import, 0, shared.size, seed)?;
+    reader.kill()?;
+    exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
+    exporter.finish(0)?;
+    let again = exporter.allocate(shared.source, shared.size)?;
+    exporter.write(again, shared.size, seed + 1)?;
+    exporter.check(again, 0, shared.size, seed + 1)?;
+    Ok(String::new())
+}

@@ -1,0 +1,71 @@
+//! A reader on another GPU than the exporter's.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Case, Kind, Needs, require};
+use crate::peer::Peer;
+use crate::words::Words;
+
+pub const CASES: &[Case] = &[
+    Case {
+        suite: "devices",
+        name: "memory-of-the-other-gpu",
+        seconds: 60,
+        needs: Needs::TwoDevices,
+        conduct: memory_of_the_other_gpu,
+    },
+    Case {
+        suite: "devices",
+        name: "fences-of-the-other-gpu",
+        seconds: 60,
+        needs: Needs::TwoDevices,
+        conduct: fences_of_the_other_gpu,
+    },
+];
+
+const SIZE: usize = 3 << 20;
+
+fn on_the_other() -> Result<Peer> {
+    let reader = Peer::start(Default::default())?;
+    reader.open(1, true)?;
+    Ok(reader)
+}
+
+/// Trap 10: the context that a reader imports with decides which device maps, for every kind.
+fn memory_of_the_other_gpu(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, on_the_other()?);
+    for kind in Kind::ALL {
+        let shared = kind.share(&exporter, SIZE)?;
+        exporter.write(shared.memory, SIZE, seed)?;
+        let import = shared.import(&exporter, &reader, kind != Kind::Vmm).context(kind.name())?;
+        reader.check(import, 0, SIZE, seed).context(kind.name())?;
+        shared.retire(&exporter, &reader, import).context(kind.name())?;
+    }
+    Ok(String::new())
+}
+
+/// Trap 10, second half: the other GPU waits for, and signals, both kinds of fence.
+fn fences_of_the_other_gpu(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, on_the_other()?);
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let opened = reader.open_event(&exporter, event)?;
+    exporter.sleep(0, 100_000)?;
+    exporter.record(event, 0)?;
+    reader.wait(0, opened)?;
+    ensure!(!reader.idle_within(0, 20)?, "a stream of the other GPU passed a pending event");
+    reader.finish(0)?;
+
+    require(&exporter, "timeline")?;
+    let memory = Words::create(512)?;
+    let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
+    for round in 1..=50 {
+        exporter.write_word(ours, 0, round, 0)?;
+        reader.wait_word(theirs, 0, round, 0)?;
+        reader.write_word(theirs, 1, round, 0)?;
+        exporter.wait_word(ours, 1, round, 0)?;
+    }
+    exporter.finish(0)?;
+    reader.finish(0)?;
+    Ok(String::new())
+}

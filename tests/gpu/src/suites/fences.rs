@@ -1,0 +1,368 @@
+//! Fences: both kinds, both ways, under delays that a seed decides.
+
+use std::sync::atomic::Ordering;
+
+use anyhow::{Result, ensure};
+
+use super::{Case, Kind, Needs, case, require};
+use crate::command::{Command, Id};
+use crate::peer::{Peer, must_fail};
+use crate::random::Random;
+use crate::words::Words;
+
+const SUITE: &str = "fences";
+
+pub const CASES: &[Case] = &[
+    long("event-over-vmm", |seed| hand_over(Kind::Vmm, Fence::Event, seed, Skip::Nothing)),
+    long("event-over-pool", |seed| hand_over(Kind::Pool, Fence::Event, seed, Skip::Nothing)),
+    long("event-over-legacy", |seed| hand_over(Kind::Legacy, Fence::Event, seed, Skip::Nothing)),
+    long("timeline-over-vmm", |seed| hand_over(Kind::Vmm, Fence::Timeline, seed, Skip::Nothing)),
+    long("timeline-over-pool", |seed| hand_over(Kind::Pool, Fence::Timeline, seed, Skip::Nothing)),
+    long("timeline-over-legacy", |seed| hand_over(Kind::Legacy, Fence::Timeline, seed, Skip::Nothing)),
+    long("without-ready-fence", |seed| caught(Skip::Ready, seed)),
+    long("without-release-fence", |seed| caught(Skip::Release, seed)),
+    case(SUITE, "event-states", event_states),
+    case(SUITE, "event-captures-the-record-before-the-wait", event_captures_the_record_before_the_wait),
+    case(SUITE, "event-own-handle", event_own_handle),
+    case(SUITE, "timeline-states", timeline_states),
+    case(SUITE, "timeline-batch", timeline_batch),
+    case(SUITE, "timeline-read-only-page", timeline_read_only_page),
+    case(SUITE, "timeline-unregister-waits", timeline_unregister_waits),
+    case(SUITE, "context-record", |_| context_record(false)),
+    case(SUITE, "context-record-on-an-imported-event", |_| context_record(true)),
+    case(SUITE, "calls-of-a-frame", calls_of_a_frame),
+];
+
+const fn long(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 60, needs: Needs::Nothing, conduct }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fence {
+    Event,
+    Timeline,
+}
+
+/// Which of the two fences of a hand-over is left out, to see that the test would notice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Skip {
+    Nothing,
+    Ready,
+    Release,
+}
+
+/// Word 0 of a page says how far the exporter is, word 1 how far the reader.
+const READY: usize = 0;
+const RELEASE: usize = 1;
+
+/// One side of a hand-over: its end of both fences.
+struct Side<'a> {
+    peer: &'a Peer,
+    ready: Id,
+    release: Id,
+    page: Id,
+    fence: Fence,
+}
+
+impl Side<'_> {
+    fn signal(&self, word: usize, round: u64) -> Result<()> {
+        match self.fence {
+            Fence::Event => self.peer.record(if word == READY { self.ready } else { self.release }, 0),
+            Fence::Timeline => self.peer.write_word(self.page, word, round, 0),
+        }
+    }
+
+    fn wait(&self, word: usize, round: u64) -> Result<()> {
+        match self.fence {
+            Fence::Event => self.peer.wait(0, if word == READY { self.ready } else { self.release }),
+            Fence::Timeline => self.peer.wait_word(self.page, word, round, 0),
+        }
+    }
+}
+
+fn sides<'a>(exporter: &'a Peer, reader: &'a Peer, fence: Fence) -> Result<[Side<'a>; 2]> {
+    Ok(match fence {
+        Fence::Event => {
+            require(exporter, "event")?;
+            let (ready, release) = (exporter.event(true)?, exporter.event(true)?);
+            let (theirs, back) = (reader.open_event(exporter, ready)?, reader.open_event(exporter, release)?);
+            [
+                Side { peer: exporter, ready, release, page: 0, fence },
+                Side { peer: reader, ready: theirs, release: back, page: 0, fence },
+            ]
+        }
+        Fence::Timeline => {
+            require(exporter, "timeline")?;
+            let memory = Words::create(512)?;
+            let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
+            [
+                Side { peer: exporter, ready: 0, release: 0, page: ours, fence },
+                Side { peer: reader, ready: 0, release: 0, page: theirs, fence },
+            ]
+        }
+    })
+}
+
+const ROUNDS: u64 = 120;
+const FRAME: usize = 128 << 10;
+
+/// One slot goes to and fro. In each round the exporter's stream waits for the release, fills one half of the frame,
+/// dawdles, fills the other and signals; the reader's stream waits, dawdles, copies the frame out and signals. The CPUs
+/// only queue: the fences alone order the work. Counts the bytes that are not of their round.
+fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> Result<u64> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = kind.share(&exporter, FRAME)?;
+    let import = shared.import(&exporter, &reader, kind != Kind::Vmm)?;
+    let [ours, theirs] = sides(&exporter, &reader, fence)?;
+    let mut random = Random::new(seed);
+    let mut dawdle = |peer: &Peer| match random.below(4) {
+        0 => Ok(()),
+        _ => peer.sleep(0, random.below(if skip == Skip::Nothing { 1500 } else { 5000 })),
+    };
+    let mut captures = Vec::new();
+    for round in 1..=rounds {
+        if skip != Skip::Release {
+            ours.wait(RELEASE, round - 1)?;
+        }
+        dawdle(&exporter)?;
+        let value = (round % 251) as u8;
+        exporter.fill(shared.memory, 0, FRAME / 2, value, 0)?;
+        dawdle(&exporter)?;
+        exporter.fill(shared.memory, FRAME / 2, FRAME / 2, value, 0)?;
+        ours.signal(READY, round)?;
+        if skip != Skip::Ready {
+            theirs.wait(READY, round)?;
+        }
+        dawdle(&reader)?;
+        captures.push((reader.capture(import, 0, FRAME, 0)?, value));
+        theirs.signal(RELEASE, round)?;
+    }
+    exporter.finish(0)?;
+    reader.finish(0)?;
+    captures
+        .into_iter()
+        .try_fold(0, |torn, (capture, value)| Ok(torn + reader.differs_from_fill(capture, value)?))
+}
+
+fn hand_over(kind: Kind, fence: Fence, seed: u64, skip: Skip) -> Result<String> {
+    let torn = torn_bytes(kind, fence, seed, ROUNDS, skip)?;
+    ensure!(torn == 0, "{torn} bytes of {ROUNDS} frames are not of their round");
+    Ok(format!("{ROUNDS} rounds"))
+}
+
+/// Without one of its fences the same test sees bytes of other rounds.
+fn caught(skip: Skip, seed: u64) -> Result<String> {
+    let mut seen = String::new();
+    for (name, fence) in [("event", Fence::Event), ("timeline", Fence::Timeline)] {
+        let torn = torn_bytes(Kind::Vmm, fence, seed, 40, skip)?;
+        ensure!(torn > 0, "{name}: nothing was torn, so the test would not notice a missing fence");
+        seen += &format!("{name}: {torn} bytes torn; ");
+    }
+    Ok(seen)
+}
+
+/// An event that was never recorded is done; one with work before it is pending, then done, on both sides.
+fn event_states(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let opened = reader.open_event(&exporter, event)?;
+    ensure!(
+        exporter.event_ready(event)? && reader.event_ready(opened)?,
+        "an event without a record is pending"
+    );
+    reader.wait(0, opened)?;
+    ensure!(reader.idle_within(0, 1000)?, "a stream waits for an event without a record");
+    for (recorder, other, here, there) in
+        [(&exporter, &reader, event, opened), (&reader, &exporter, opened, event)]
+    {
+        recorder.sleep(0, 300_000)?;
+        recorder.record(here, 0)?;
+        ensure!(!recorder.event_ready(here)?, "the recorder sees its pending event as done");
+        ensure!(!other.event_ready(there)?, "the other side sees a pending event as done");
+        recorder.finish(0)?;
+        ensure!(recorder.event_ready(here)? && other.event_ready(there)?, "an event stays pending");
+    }
+    Ok(String::new())
+}
+
+/// A wait means the record made before it: a later record does not hold it up.
+fn event_captures_the_record_before_the_wait(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let opened = reader.open_event(&exporter, event)?;
+    exporter.record(event, 0)?;
+    exporter.finish(0)?;
+    reader.wait(0, opened)?;
+    exporter.sleep(0, 500_000)?;
+    exporter.record(event, 0)?;
+    ensure!(reader.idle_within(0, 200)?, "a wait was held up by a later record");
+    reader.wait(0, opened)?;
+    ensure!(!reader.idle_within(0, 50)?, "a wait passed a pending record");
+    reader.finish(0)?;
+    Ok(String::new())
+}
+
+/// A process cannot open its own event.
+fn event_own_handle(_: u64) -> Result<String> {
+    let exporter = Peer::new()?;
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let failed = must_fail(exporter.open_event(&exporter, event), "opening an event of one's own")?;
+    Ok(failed.to_string())
+}
+
+/// A word is reached when it is at least the value; a CPU's store serves a waiting stream as a GPU's write does.
+fn timeline_states(_: u64) -> Result<String> {
+    let reader = Peer::new()?;
+    require(&reader, "timeline")?;
+    let memory = Words::create(512)?;
+    let words = Words::map(&memory, 512, true)?;
+    let word = &words.as_ref()[0];
+    let page = reader.page(&memory, 512, true)?;
+    let other = reader.stream()?;
+
+    word.store(u64::MAX - 1, Ordering::Release);
+    reader.wait_word(page, 0, u64::MAX - 1, 0)?;
+    ensure!(reader.idle_within(0, 1000)?, "a stream waits for what is reached");
+    reader.wait_word(page, 0, u64::MAX, 0)?;
+    ensure!(!reader.idle_within(0, 50)?, "a stream passed a word below its value");
+    // Values go on past the end of the range.
+    word.store(1, Ordering::Release);
+    ensure!(reader.idle_within(0, 1000)?, "a stream does not see what a CPU stored");
+
+    reader.sleep(0, 100_000)?;
+    reader.write_word(page, 0, 5, 0)?;
+    reader.wait_word(page, 0, 5, other)?;
+    ensure!(!reader.idle_within(other, 20)?, "a word was written before its stream got there");
+    ensure!(word.load(Ordering::Acquire) == 1, "a CPU sees a word before its stream got there");
+    reader.finish(other)?;
+    ensure!(word.load(Ordering::Acquire) == 5, "a CPU does not see what a stream wrote");
+    Ok(String::new())
+}
+
+/// More words than one call takes are all written, behind the work before them.
+fn timeline_batch(_: u64) -> Result<String> {
+    const COUNT: usize = 600;
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "timeline")?;
+    let memory = Words::create(1024)?;
+    let words = Words::map(&memory, 1024, true)?;
+    let (ours, theirs) = (exporter.page(&memory, 1024, true)?, reader.page(&memory, 1024, true)?);
+    exporter.text(Command::Calls)?;
+    reader.wait_word(theirs, COUNT - 1, 7, 0)?;
+    exporter.sleep(0, 50_000)?;
+    let values = (0..COUNT).map(|word| (word, 7 + word as u64)).collect();
+    exporter.tell(Command::WriteWords { page: ours, values, stream: 0 })?;
+    ensure!(
+        words.as_ref()[0].load(Ordering::Acquire) == 0,
+        "words were written before their stream got there"
+    );
+    reader.finish(0)?;
+    exporter.finish(0)?;
+    for (index, word) in words.as_ref()[..COUNT].iter().enumerate() {
+        let value = word.load(Ordering::Acquire);
+        ensure!(value == 7 + index as u64, "word {index} is {value}");
+    }
+    ensure!(words.as_ref()[COUNT].load(Ordering::Acquire) == 0, "a word beyond the batch was written");
+    let calls = exporter.text(Command::Calls)?;
+    ensure!(calls.contains("cuStreamBatchMemOp_v2 3"), "600 words are 3 calls, not: {calls}");
+    Ok(String::new())
+}
+
+/// Trap 11, in part: a reader that maps the page read-only can wait for words, and cannot write them.
+fn timeline_read_only_page(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "timeline")?;
+    let memory = Words::create(512)?;
+    let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, false)?);
+    reader.wait_word(theirs, 3, 9, 0)?;
+    ensure!(!reader.idle_within(0, 50)?, "a stream passed a word below its value");
+    exporter.write_word(ours, 3, 9, 0)?;
+    reader.finish(0)?;
+    let failed = must_fail(reader.write_word(theirs, 3, 10, 0), "a write to a page registered for reading")?;
+    Ok(failed.to_string())
+}
+
+/// Trap 14: unregistering a page with a write queued behind 300 ms of work waits for it.
+fn timeline_unregister_waits(_: u64) -> Result<String> {
+    let exporter = Peer::new()?;
+    require(&exporter, "timeline")?;
+    let memory = Words::create(512)?;
+    let words = Words::map(&memory, 512, true)?;
+    let page = exporter.page(&memory, 512, true)?;
+    exporter.sleep(0, 300_000)?;
+    exporter.write_word(page, 0, 1, 0)?;
+    let us = exporter.drop_page(page)?;
+    let value = words.as_ref()[0].load(Ordering::Acquire);
+    ensure!(value == 1, "after unregistering the word is {value}");
+    ensure!(us > 200_000, "unregistering took {us} µs with 300 ms of work before the write");
+    exporter.finish(0)?;
+    Ok(format!("{us} µs"))
+}
+
+/// Trap 5: the context-wide record stands for every stream of the context, also those that order themselves with no
+/// other; a release of this kind cannot come too early.
+fn context_record(imported: bool) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let opened = reader.open_event(&exporter, event)?;
+    let (event, other) = if imported { (opened, opened) } else { (reader.event(false)?, opened) };
+    let streams = [reader.stream()?, reader.stream()?, reader.stream()?];
+    reader.text(Command::Calls)?;
+    for busy in streams {
+        // Host functions of different streams may share one thread, so each in turn is the only busy one.
+        reader.sleep(busy, 150_000)?;
+        reader.tell(Command::RecordContext { event, stream: 0 })?;
+        ensure!(
+            !reader.event_ready(event)? || reader.idle_within(busy, 0)?,
+            "the record does not stand for a busy stream"
+        );
+        reader.wait(0, event)?;
+        reader.finish(0)?;
+        ensure!(reader.idle_within(busy, 0)?, "a wait for the record passed a busy stream");
+        ensure!(reader.event_ready(event)?, "the record stays pending");
+    }
+    reader.tell(Command::DropEvent(other))?;
+    let calls = reader.text(Command::Calls)?;
+    let how = if calls.contains("cuCtxSynchronize") { "by waiting" } else { "by cuCtxRecordEvent" };
+    Ok(how.to_owned())
+}
+
+/// What a frame costs each side in calls: a fill, a signal and a wait, and the pushing and popping around each.
+fn calls_of_a_frame(_: u64) -> Result<String> {
+    let mut told = String::new();
+    for (name, fence, signal, wait) in [
+        ("event", Fence::Event, "cuEventRecord 10", "cuStreamWaitEvent 10"),
+        ("timeline", Fence::Timeline, "cuStreamWriteValue64_v2 10", "cuStreamWaitValue64_v2 10"),
+    ] {
+        let (exporter, reader) = (Peer::new()?, Peer::new()?);
+        let shared = Kind::Vmm.share(&exporter, FRAME)?;
+        let [ours, theirs] = sides(&exporter, &reader, fence)?;
+        exporter.text(Command::Calls)?;
+        reader.text(Command::Calls)?;
+        for round in 1..=10 {
+            exporter.fill(shared.memory, 0, FRAME, 1, 0)?;
+            ours.signal(READY, round)?;
+            theirs.wait(READY, round)?;
+        }
+        let (writes, reads) = (exporter.text(Command::Calls)?, reader.text(Command::Calls)?);
+        let expected = [
+            ("cuCtxPopCurrent_v2 20", &writes),
+            ("cuCtxPushCurrent_v2 20", &writes),
+            ("cuMemsetD8Async 10", &writes),
+            (signal, &writes),
+            ("cuCtxPopCurrent_v2 10", &reads),
+            (wait, &reads),
+        ];
+        for (call, calls) in expected {
+            ensure!(calls.split(", ").any(|counted| counted == call), "{call} is not among {calls}");
+        }
+        ensure!(writes.split(", ").count() == 4, "more than was asked for: {writes}");
+        ensure!(reads.split(", ").count() == 3, "more than was asked for: {reads}");
+        told += &format!("{name}: {writes} | {reads}; ");
+    }
+    Ok(told)
+}

@@ -1,0 +1,55 @@
+//! How many there can be.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Case, Needs, require};
+use crate::command::Command;
+use crate::peer::Peer;
+
+pub const CASES: &[Case] = &[
+    Case { suite: "limits", name: "events", seconds: 60, needs: Needs::Nothing, conduct: events },
+    Case {
+        suite: "limits",
+        name: "one-event-opened-often",
+        seconds: 60,
+        needs: Needs::Nothing,
+        conduct: one_event_opened_often,
+    },
+];
+
+/// A process can create 4,094 events to be shared; the next fails, harms nothing, and succeeds when others were
+/// destroyed.
+fn events(_: u64) -> Result<String> {
+    let peer = Peer::new()?;
+    require(&peer, "event")?;
+    let told = peer.text(Command::ManyEvents(5000))?;
+    let (made, reason) = told.split_once(' ').context("a number and a reason")?;
+    let expected = frameshare_cuda::fence::ipc_event::PER_PROCESS.to_string();
+    ensure!(made == expected, "{made} events in place of {expected}: {reason}");
+    peer.sleep(0, 1000)?;
+    peer.finish(0)?;
+    peer.tell(Command::DropMany)?;
+    let event = peer.event(true)?;
+    peer.record(event, 0)?;
+    peer.finish(0)?;
+    Ok(format!("{made}, then {reason}"))
+}
+
+/// Trap 8, second half: one event can be opened 6,000 times in a process.
+fn one_event_opened_often(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let event = exporter.event(true)?;
+    let handle = exporter.event_handle(event)?;
+    for _ in 0..12 {
+        reader.tell(Command::OpenMany { handle: handle.clone(), times: 500 })?;
+    }
+    reader.tell(Command::DropMany)?;
+    let opened = reader.open_event(&exporter, event)?;
+    exporter.sleep(0, 100_000)?;
+    exporter.record(event, 0)?;
+    ensure!(!reader.event_ready(opened)?, "a pending event is done");
+    exporter.finish(0)?;
+    ensure!(reader.event_ready(opened)?, "an event stays pending");
+    Ok(String::new())
+}

@@ -1,0 +1,341 @@
+//! Memory kinds: exported, imported, read, written, given back; and what each refuses.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Case, Kind, case, require};
+use crate::command::{Command, Source};
+use crate::peer::{Peer, Token, must_fail};
+use crate::words::Words;
+
+const SUITE: &str = "memory";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "vmm", |seed| both_ways(Kind::Vmm, seed)),
+    case(SUITE, "pool", |seed| both_ways(Kind::Pool, seed)),
+    case(SUITE, "legacy", |seed| both_ways(Kind::Legacy, seed)),
+    case(SUITE, "handed-in-context", handed_in_context),
+    case(SUITE, "rectangles", rectangles),
+    case(SUITE, "vmm-read-only", vmm_read_only),
+    case(SUITE, "vmm-twice-and-own", vmm_twice_and_own),
+    case(SUITE, "vmm-outlives-its-owner", vmm_outlives_its_owner),
+    case(SUITE, "vmm-wrong-descriptor-or-size", vmm_wrong_descriptor_or_size),
+    case(SUITE, "pool-twice", pool_twice),
+    case(SUITE, "pool-tokens", pool_tokens),
+    case(SUITE, "pool-order-of-freeing", pool_order_of_freeing),
+    case(SUITE, "legacy-own-handle", legacy_own_handle),
+    case(SUITE, "legacy-second-context", legacy_second_context),
+    case(SUITE, "legacy-twice", legacy_twice),
+    case(SUITE, "foreign", foreign),
+    case(SUITE, "foreign-at-a-reused-address", foreign_at_a_reused_address),
+    case(SUITE, "foreign-refusals", foreign_refusals),
+    case(SUITE, "idle-exporter-killed", idle_exporter_killed),
+];
+
+const SIZE: usize = 3 << 20;
+
+/// What one side writes, the other reads, both ways; then the memory is given back in order.
+fn both_ways(kind: Kind, seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = kind.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let import = shared.import(&exporter, &reader, true)?;
+    reader.check(import, 0, SIZE, seed)?;
+    reader.write(import, SIZE, seed + 1)?;
+    exporter.check(shared.memory, 0, SIZE, seed + 1)?;
+    shared.retire(&exporter, &reader, import)?;
+    let calls = reader.text(Command::Calls)?;
+    Ok(format!("the reader's calls: {calls}"))
+}
+
+/// Contexts that are not primary and not ours, as GStreamer's, serve both sides of every kind.
+fn handed_in_context(seed: u64) -> Result<String> {
+    for kind in Kind::ALL {
+        let (exporter, reader) = (Peer::start(Default::default())?, Peer::start(Default::default())?);
+        exporter.open(0, false)?;
+        reader.open(0, false)?;
+        let shared = kind.share(&exporter, SIZE).context(kind.name())?;
+        exporter.write(shared.memory, SIZE, seed)?;
+        let import = shared.import(&exporter, &reader, true).context(kind.name())?;
+        reader.check(import, 0, SIZE, seed).context(kind.name())?;
+        shared.retire(&exporter, &reader, import)?;
+    }
+    Ok(String::new())
+}
+
+/// Rows are copied between pitches, and the bytes between rows stay as they were.
+fn rectangles(seed: u64) -> Result<String> {
+    let peer = Peer::new()?;
+    let (from, to) = (peer.allocate(Source::Legacy, SIZE)?, peer.allocate(Source::Legacy, SIZE)?);
+    peer.write(from, SIZE, seed)?;
+    peer.fill(to, 0, SIZE, 7, 0)?;
+    let (width, height, from_pitch, to_pitch) = (1000, 500, 1000, 1536);
+    peer.tell(Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream: 0 })?;
+    for row in [0, 1, height / 2, height - 1] {
+        // A pattern depends on seed and place by their sum.
+        peer.check(to, row * to_pitch, width, seed + (row * from_pitch) as u64)?;
+        let gap = peer.capture(to, row * to_pitch + width, to_pitch - width, 0)?;
+        peer.finish(0)?;
+        ensure!(peer.differs_from_fill(gap, 7)? == 0, "the copy wrote between rows");
+    }
+    Ok(String::new())
+}
+
+/// Trap 7: a write to a mapping that was imported for reading fails in the reader; exporter and data are unharmed.
+fn vmm_read_only(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Vmm.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let import = shared.import(&exporter, &reader, false)?;
+    reader.check(import, 0, SIZE, seed)?;
+
+    let outcome = reader.fill(import, 0, SIZE, 0, 0).and_then(|()| reader.finish(0));
+    let failed = must_fail(outcome, "a write to memory that was imported for reading")?;
+    let after = reader.stream().and_then(|stream| reader.idle_within(stream, 100));
+    let lost = if after.is_err() { "the reader's context is lost" } else { "the reader's context goes on" };
+    ensure!(after.is_err() == failed.sticky, "sticky is {}, but {lost}", failed.sticky);
+
+    exporter.check(shared.memory, 0, SIZE, seed)?;
+    exporter.write(shared.memory, SIZE, seed + 1)?;
+    exporter.check(shared.memory, 0, SIZE, seed + 1)?;
+    Ok(format!("{failed}; {lost}"))
+}
+
+/// Trap 8: one descriptor imported twice into a process, and into the exporting process, gives the same memory.
+fn vmm_twice_and_own(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Vmm.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let own = shared.import(&exporter, &exporter, false)?;
+    exporter.check(own, 0, SIZE, seed)?;
+    let (first, second) =
+        (shared.import(&exporter, &reader, false)?, shared.import(&exporter, &reader, false)?);
+    reader.check(first, 0, SIZE, seed)?;
+    reader.drop_memory(first)?;
+    reader.check(second, 0, SIZE, seed)?;
+    Ok(String::new())
+}
+
+/// Physical memory lives as long as a reader has it mapped, whatever order both sides end in.
+fn vmm_outlives_its_owner(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Vmm.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let import = shared.import(&exporter, &reader, false)?;
+    exporter.drop_memory(shared.memory)?;
+    reader.check(import, 0, SIZE, seed)?;
+    let again = shared.import(&exporter, &reader, false)?;
+    drop(exporter);
+    reader.check(import, 0, SIZE, seed)?;
+    reader.check(again, 0, SIZE, seed)?;
+    Ok(String::new())
+}
+
+/// A descriptor that is none of CUDA's, and a size that is not the allocation's, are errors and no more.
+fn vmm_wrong_descriptor_or_size(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Vmm.share(&exporter, SIZE)?;
+    let size = shared.import_size()?;
+    let stranger = Token { bytes: Vec::new(), fd: Some(Words::create(512)?) };
+    let descriptor =
+        must_fail(reader.import(Source::Vmm, &stranger, size, false), "a stranger's descriptor")?;
+    let double = must_fail(reader.import(Source::Vmm, &shared.token, size * 2, false), "twice the size")?;
+    let odd =
+        must_fail(reader.import(Source::Vmm, &shared.token, size - 4096, false), "a size off the grain")?;
+    let import = reader.import(Source::Vmm, &shared.token, size, false)?;
+    reader.drop_memory(import)?;
+    Ok(format!("descriptor: {descriptor}; double: {double}; odd: {odd}"))
+}
+
+/// A second import of one pointer is refused, also through a second import of the pool, until the first was freed and
+/// its stream got there.
+fn pool_twice(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Pool.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let Source::Pool(pool) = shared.source else { unreachable!("the source of a pool's memory") };
+    let imported = Source::Pool(reader.import_pool(&exporter, pool)?);
+    let import = || reader.import(imported, &shared.token, SIZE, true);
+    let first = import()?;
+    must_fail(import(), "a second import")?;
+    must_fail(
+        shared.import(&exporter, &reader, true),
+        "a second import through a second import of the pool",
+    )?;
+    reader.check(first, 0, SIZE, seed)?;
+
+    reader.sleep(0, 200_000)?;
+    reader.tell(Command::Free { memory: first, stream: 0 })?;
+    must_fail(import(), "an import while the first is being freed")?;
+    reader.finish(0)?;
+    let second = import()?;
+    reader.check(second, 0, SIZE, seed)?;
+    // Dropping frees, too.
+    reader.drop_memory(second)?;
+    let third = import()?;
+    reader.check(third, 0, SIZE, seed)?;
+    shared.retire(&exporter, &reader, third)?;
+    Ok(String::new())
+}
+
+/// Tokens of different pools and processes differ, so a table keyed by them refuses nothing that it should not.
+fn pool_tokens(seed: u64) -> Result<String> {
+    let (one, two, reader) = (Peer::new()?, Peer::new()?, Peer::new()?);
+    let shared =
+        [Kind::Pool.share(&one, SIZE)?, Kind::Pool.share(&one, SIZE)?, Kind::Pool.share(&two, SIZE)?];
+    for (place, (exporter, shared)) in [&one, &one, &two].into_iter().zip(&shared).enumerate() {
+        exporter.write(shared.memory, SIZE, seed + place as u64)?;
+    }
+    for (place, (exporter, shared)) in [&one, &one, &two].into_iter().zip(&shared).enumerate() {
+        let import = shared.import(exporter, &reader, true)?;
+        reader.check(import, 0, SIZE, seed + place as u64)?;
+    }
+    Ok(String::new())
+}
+
+/// The reader frees on its stream and signals; the exporter sees the signal and frees; both go on with new memory.
+fn pool_order_of_freeing(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "event")?;
+    let done = exporter.event(true)?;
+    let seen = reader.open_event(&exporter, done)?;
+    for round in 0..8 {
+        let shared = Kind::Pool.share(&exporter, SIZE)?;
+        exporter.write(shared.memory, SIZE, seed + round)?;
+        let import = shared.import(&exporter, &reader, true)?;
+        reader.check(import, 0, SIZE, seed + round)?;
+        reader.sleep(0, 20_000)?;
+        reader.tell(Command::Free { memory: import, stream: 0 })?;
+        reader.record(seen, 0)?;
+        ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signalled before it");
+        reader.finish(0)?;
+        ensure!(exporter.event_ready(done)?, "the fence behind the reader's free is not signalled");
+        exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
+        exporter.finish(0)?;
+    }
+    Ok(String::new())
+}
+
+/// A process cannot open its own legacy handle.
+fn legacy_own_handle(_: u64) -> Result<String> {
+    let exporter = Peer::new()?;
+    let shared = Kind::Legacy.share(&exporter, SIZE)?;
+    let failed = must_fail(shared.import(&exporter, &exporter, true), "opening a handle of one's own")?;
+    ensure!(!failed.sticky, "the context is lost");
+    Ok(failed.to_string())
+}
+
+/// One context of a process opens the handles of one exporter's device.
+fn legacy_second_context(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Legacy.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let import = shared.import(&exporter, &reader, true)?;
+    reader.open(0, false)?;
+    let failed = must_fail(shared.import(&exporter, &reader, true), "opening a handle in a second context")?;
+    reader.tell(Command::Choose(0))?;
+    reader.check(import, 0, SIZE, seed)?;
+    Ok(failed.to_string())
+}
+
+/// Opening a handle twice gives one address, which stays mapped until both are closed.
+fn legacy_twice(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let shared = Kind::Legacy.share(&exporter, SIZE)?;
+    exporter.write(shared.memory, SIZE, seed)?;
+    let first = shared.import(&exporter, &reader, true)?;
+    let second = shared.import(&exporter, &reader, true)?;
+    ensure!(reader.address(first)? == reader.address(second)?, "two addresses for one handle");
+    reader.drop_memory(first)?;
+    reader.check(second, 0, SIZE, seed)?;
+    shared.retire(&exporter, &reader, second)?;
+    Ok(String::new())
+}
+
+/// Memory that someone else allocated is exported from an address inside it, and read at the same offset elsewhere.
+fn foreign(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "legacy")?;
+    let memory = exporter.allocate(Source::Legacy, SIZE)?;
+    exporter.write(memory, SIZE, seed)?;
+    let inside = 4096 + 256;
+    let found = exporter.export_foreign(memory, inside)?;
+    ensure!(found.offset == inside, "offset {} in place of {inside}", found.offset);
+    ensure!(found.size >= SIZE, "a block of {} bytes holds {SIZE}", found.size);
+    let import = reader.import(Source::Legacy, &found.handle, found.size, true)?;
+    reader.check(import, found.offset, SIZE - inside, seed + inside as u64)?;
+    reader.drop_memory(import)?;
+    exporter.drop_memory(memory)?;
+    Ok(String::new())
+}
+
+/// An address that was freed and given out again names another allocation: another id, another handle, other content.
+fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    require(&exporter, "legacy")?;
+    let mut memory = exporter.allocate(Source::Legacy, SIZE)?;
+    let mut reused = 0;
+    for round in 0..8 {
+        exporter.write(memory, SIZE, seed + round)?;
+        let before = exporter.export_foreign(memory, 0)?;
+        let import = reader.import(Source::Legacy, &before.handle, before.size, true)?;
+        reader.check(import, 0, SIZE, seed + round)?;
+        reader.drop_memory(import)?;
+
+        let address = exporter.address(memory)?;
+        exporter.drop_memory(memory)?;
+        memory = exporter.allocate(Source::Legacy, SIZE)?;
+        let after = exporter.export_foreign(memory, 0)?;
+        ensure!(
+            before.buffer_id != after.buffer_id,
+            "two allocations with the buffer id {}",
+            after.buffer_id
+        );
+        if exporter.address(memory)? == address {
+            reused += 1;
+            ensure!(before.handle.bytes != after.handle.bytes, "two allocations with one handle");
+        }
+    }
+    ensure!(reused > 0, "no address was given out again, so nothing was shown");
+    Ok(format!("{reused} of 8 addresses were given out again"))
+}
+
+/// Memory that legacy handles cannot share is refused before a reader hears of it.
+fn foreign_refusals(_: u64) -> Result<String> {
+    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let mut reasons = Vec::new();
+    for kind in [Kind::Vmm, Kind::Pool] {
+        let shared = kind.share(&exporter, SIZE)?;
+        let failed = must_fail(exporter.export_foreign(shared.memory, 0), kind.name())?;
+        reasons.push(format!("{}: {failed}", kind.name()));
+    }
+    let shared = Kind::Legacy.share(&exporter, SIZE)?;
+    let import = shared.import(&exporter, &reader, true)?;
+    let failed = must_fail(reader.export_foreign(import, 0), "imported memory")?;
+    reasons.push(format!("imported: {failed}"));
+    Ok(reasons.join("; "))
+}
+
+/// Trap 6: an exporter that is killed while idle leaves every mapping readable and its events done; closing works.
+fn idle_exporter_killed(seed: u64) -> Result<String> {
+    let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
+    let mut imports = Vec::new();
+    for kind in Kind::ALL {
+        let shared = kind.share(&exporter, SIZE)?;
+        exporter.write(shared.memory, SIZE, seed)?;
+        imports.push((kind, shared.import(&exporter, &reader, kind != Kind::Vmm)?));
+    }
+    let event = exporter.event(true)?;
+    let opened = reader.open_event(&exporter, event)?;
+    exporter.record(event, 0)?;
+    exporter.finish(0)?;
+    exporter.kill()?;
+
+    ensure!(reader.event_ready(opened)?, "the event of the dead exporter is pending");
+    for (kind, import) in imports {
+        reader.check(import, 0, SIZE, seed).context(kind.name())?;
+        reader.drop_memory(import).context(kind.name())?;
+    }
+    reader.tell(Command::DropEvent(opened))?;
+    reader.tell(Command::SynchronizeContext)?;
+    Ok(String::new())
+}
