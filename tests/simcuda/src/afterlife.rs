@@ -162,7 +162,10 @@ extern "C" fn keep(pidfd: *mut c_void) -> i32 {
 /// Works off the queues in a few rounds, spread over the time that is left, a share of what was queued in each.
 fn work_off() {
     let queued: u64 = logs().map(|log| pending(log).count() as u64).sum();
-    let share = queued.div_ceil(ROUNDS).max(1);
+    if queued == 0 {
+        return;
+    }
+    let share = queued.div_ceil(ROUNDS);
     let pause = config::get().afterlife_us / (ROUNDS + 1);
     for _ in 0..ROUNDS {
         // SAFETY: sleeps.

@@ -1,0 +1,445 @@
+//! What one process sees of the simulated driver.
+
+mod common;
+
+use common::run;
+
+/// Runs each named case as a test of its own, on three seeds.
+macro_rules! each {
+    ($($name:ident $($variable:literal = $value:literal)*;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                for seed in ["1", "2", "3"] {
+                    run(stringify!($name), &[("SIMCUDA_SEED", seed), $(($variable, $value)),*]);
+                }
+            }
+        )*
+        cases! { $($name)* }
+    };
+}
+
+each! {
+    content_follows_the_stream;
+    the_null_stream_orders_blocking_streams;
+    a_wait_stands_for_the_record_before_it;
+    a_context_wide_record_covers_every_stream;
+    pageable_copies_take_their_bytes_at_once;
+    host_functions_may_not_call_cuda;
+    handles_are_checked;
+    vmm_wants_whole_granules;
+    writing_where_reading_is_allowed_kills_the_context;
+    words_order_streams;
+    the_first_version_of_words_is_off;
+    a_store_frees_a_stuck_stream;
+    unregistering_waits_for_writes;
+    freeing_waits_for_work;
+    pools_have_rules;
+    own_handles_are_refused;
+    event_number_4095_fails;
+    capture_refuses_a_context_wide_record;
+    calls_fail_on_demand "SIMCUDA_FAIL" = "cuMemAlloc_v2:2:2,cuEventCreate:3+:700";
+    attributes_are_withheld "SIMCUDA_WITHHOLD" = "122,125,103:unknown,115";
+    two_devices_differ "SIMCUDA_DEVICES" = "2";
+    visible_devices_are_reordered "SIMCUDA_DEVICES" = "2" "CUDA_VISIBLE_DEVICES" = "1,0";
+    memory_runs_out "SIMCUDA_MEM" = "8388608";
+}
+
+mod cases {
+    use crate::common::*;
+    use std::ffi::c_void;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+    pub fn content_follows_the_stream() {
+        start();
+        let (first, second) = (stream(), stream());
+        let (a, b) = (made(|place| cuMemAlloc_v2(place, 1000)), made(|place| cuMemAlloc_v2(place, 1000)));
+        let event = made(|place| cuEventCreate(place, 2));
+        for round in 1..50 {
+            assert_eq!(cuMemsetD8Async(a, round, 1000, first), 0);
+            assert_eq!(cuEventRecord(event, first), 0);
+            assert_eq!(cuStreamWaitEvent(second, event, 0), 0);
+            assert_eq!(cuMemcpyDtoDAsync_v2(b, a, 1000, second), 0);
+            assert_eq!(cuEventRecord(event, second), 0);
+            assert_eq!(cuStreamWaitEvent(first, event, 0), 0);
+            assert_eq!(cuStreamSynchronize(second), 0);
+            assert_eq!(bytes(b, 1000), vec![round; 1000]);
+        }
+        assert_eq!(cuMemsetD2D16Async(a, 10, 0x0201, 3, 4, first), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(bytes(a, 12), [1, 2, 1, 2, 1, 2, 49, 49, 49, 49, 1, 2]);
+    }
+
+    pub fn the_null_stream_orders_blocking_streams() {
+        start();
+        let blocking = made(|place| cuStreamCreate(place, 0));
+        let free = stream();
+        let gate = Gate::on(blocking);
+        let a = made(|place| cuMemAlloc_v2(place, 8));
+        assert_eq!(cuMemsetD8Async(a, 1, 8, 0), 0);
+        let after = made(|place| cuStreamCreate(place, 0));
+        assert_eq!(cuMemsetD8Async(a, 2, 8, after), 0);
+        // Neither of them has run, but what does not block has.
+        assert_eq!(cuMemsetD8Async(a, 3, 4, free), 0);
+        assert_eq!(cuStreamSynchronize(free), 0);
+        assert_eq!((cuStreamQuery(0), cuStreamQuery(after)), (NOT_READY, NOT_READY));
+        gate.open();
+        assert_eq!(cuStreamSynchronize(after), 0);
+        assert_eq!(bytes(a, 8), [2; 8]);
+    }
+
+    pub fn a_wait_stands_for_the_record_before_it() {
+        start();
+        let (first, second, waiting) = (stream(), stream(), stream());
+        let event = made(|place| cuEventCreate(place, 2));
+        assert_eq!((cuEventQuery(event), cuStreamWaitEvent(waiting, event, 0)), (0, 0));
+        assert_eq!(cuStreamSynchronize(waiting), 0);
+        let gate = Gate::on(first);
+        assert_eq!(cuEventRecord(event, first), 0);
+        assert_eq!(cuStreamWaitEvent(waiting, event, 0), 0);
+        // Recorded anew where nothing is pending: the event is done, the wait is not.
+        assert_eq!((cuEventRecord(event, second), cuEventSynchronize(event)), (0, 0));
+        assert_eq!((cuEventQuery(event), cuStreamQuery(waiting)), (0, NOT_READY));
+        gate.open();
+        assert_eq!(cuStreamSynchronize(waiting), 0);
+    }
+
+    pub fn a_context_wide_record_covers_every_stream() {
+        let context = start();
+        let (busy, idle) = (stream(), stream());
+        for event in [made(|place| cuEventCreate(place, 2)), shared_event()] {
+            let gate = Gate::on(busy);
+            assert_eq!(cuCtxRecordEvent(context, event), 0);
+            assert_eq!(cuEventQuery(event), NOT_READY);
+            // No barrier: what comes does not wait.
+            let a = made(|place| cuMemAlloc_v2(place, 8));
+            assert_eq!((cuMemsetD8Async(a, 3, 8, idle), cuStreamSynchronize(idle)), (0, 0));
+            gate.open();
+            assert_eq!(cuEventSynchronize(event), 0);
+        }
+    }
+
+    pub fn pageable_copies_take_their_bytes_at_once() {
+        start();
+        let stream = stream();
+        let a = made(|place| cuMemAlloc_v2(place, 64));
+        let gate = Gate::on(stream);
+        let mut source = [1u8; 32];
+        assert_eq!(cuMemcpyHtoDAsync_v2(a, source.as_ptr(), 32, stream), 0);
+        source.fill(2);
+        let mut pinned: *mut c_void = std::ptr::null_mut();
+        assert_eq!(cuMemAllocHost_v2(&mut pinned, 32), 0);
+        assert_eq!(cuMemcpyHtoDAsync_v2(a + 32, pinned.cast(), 32, stream), 0);
+        let text = [5u8; 32];
+        assert_eq!(cuMemcpyHtoD_v2(pinned as u64, text.as_ptr(), 32), 0);
+        gate.open();
+        assert_eq!(cuStreamSynchronize(stream), 0);
+        assert_eq!(bytes(a, 64), [[1; 32], [5; 32]].concat());
+    }
+
+    pub fn host_functions_may_not_call_cuda() {
+        static ANSWER: AtomicI32 = AtomicI32::new(-1);
+        extern "C" fn call(_: *mut c_void) {
+            ANSWER.store(cuCtxSynchronize(), Ordering::Release);
+        }
+        start();
+        let stream = stream();
+        assert_eq!(
+            (cuLaunchHostFunc(stream, call, std::ptr::null_mut()), cuStreamSynchronize(stream)),
+            (0, 0)
+        );
+        assert_eq!(ANSWER.load(Ordering::Acquire), 800);
+    }
+
+    pub fn handles_are_checked() {
+        let mut count = 0;
+        assert_eq!(cuDeviceGetCount(&mut count), 3);
+        assert_eq!(cuInit(0), 0);
+        assert_eq!(cuStreamCreate(&mut 0, 0), 201);
+        let first = context(0);
+        let (stream, event) = (stream(), made(|place| cuEventCreate(place, 2)));
+        context(0);
+        // An event goes with the streams of its own context.
+        assert_eq!(cuEventRecord(event, self::stream()), 400);
+        assert_eq!(cuStreamDestroy_v2(stream), 0);
+        assert_eq!((cuStreamQuery(stream), cuStreamDestroy_v2(stream)), (400, 400));
+        assert_eq!((cuEventDestroy_v2(event), cuEventQuery(event)), (0, 400));
+        assert_eq!((cuCtxDestroy_v2(first), cuCtxPushCurrent_v2(first)), (0, 201));
+        assert_eq!(cuEventCreate(&mut 0, 4), 1, "interprocess events have no timing");
+        assert_eq!(cuMemFree_v2(12345), 1);
+        let (mut found, mut status) = (0, -1);
+        assert_eq!(cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), &mut found, 12000, 0, &mut status), 0);
+        assert!(found != 0 && status == 0);
+        assert_eq!(cuGetProcAddress_v2(c"cuNoSuchCall".as_ptr(), &mut found, 12000, 0, &mut status), 500);
+    }
+
+    pub fn vmm_wants_whole_granules() {
+        start();
+        let granule = made(|place| cuMemGetAllocationGranularity(place, &properties(), 0));
+        assert_eq!(granule, MIB_2);
+        assert_eq!(cuMemCreate(&mut 0, 4096, &properties(), 0), 1);
+        let handle = made(|place| cuMemCreate(place, granule, &properties(), 0));
+        let address = made(|place| cuMemAddressReserve(place, 2 * granule, 0, 0, 0));
+        assert_eq!(cuMemMap(address + 4096, granule, 0, handle, 0), 1);
+        assert_eq!(cuMemMap(address, 2 * granule, 0, handle, 0), 1, "the size is the exporter's to say");
+        assert_eq!(cuMemMap(address, granule, 0, handle, 0), 0);
+        assert_eq!(cuMemMap(address, granule, 0, handle, 0), 1, "there is something already");
+        assert_eq!(cuMemRelease(handle), 0);
+        assert_eq!(cuMemGetAddressRange_v2(&mut 0, &mut 0, address), 500);
+        assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), address), 1);
+        assert_eq!(cuMemAddressFree(address, 2 * granule), 1, "it is mapped");
+        assert_eq!(cuMemUnmap(address, 4096), 1);
+        assert_eq!((cuMemUnmap(address, granule), cuMemAddressFree(address, 2 * granule)), (0, 0));
+        let other = properties();
+        assert_eq!(cuMemCreate(&mut 0, granule, &AllocationProperties { location: [1, 1], ..other }, 0), 101);
+        assert_eq!(cuMemImportFromShareableHandle(&mut 0, 0, 1), 1, "not a CUDA fd");
+    }
+
+    pub fn writing_where_reading_is_allowed_kills_the_context() {
+        start();
+        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        let writable = map(handle, 3);
+        let fd = made(|place| cuMemExportToShareableHandle(place, handle, 1, 0));
+        // Twice, and one's own: both work.
+        for _ in 0..2 {
+            let imported = made(|place| cuMemImportFromShareableHandle(place, fd as usize, 1));
+            assert_eq!(cuMemRelease(imported), 0);
+        }
+        let imported = made(|place| cuMemImportFromShareableHandle(place, fd as usize, 1));
+        let stream = stream();
+        assert_eq!(cuMemsetD8Async(writable, 7, MIB_2, stream), 0);
+        assert_eq!(cuStreamSynchronize(stream), 0);
+
+        context(0);
+        let readable = map(imported, 1);
+        assert_eq!(bytes(readable, 16), [7; 16]);
+        let in_vain = self::stream();
+        assert_eq!(cuMemsetD8Async(readable, 9, MIB_2, in_vain), 0);
+        assert_eq!(cuStreamSynchronize(in_vain), 700);
+        assert_eq!((cuCtxSynchronize(), cuMemAlloc_v2(&mut 0, 64), cuStreamQuery(in_vain)), (700, 700, 700));
+
+        // The other context and the memory are unharmed.
+        cuCtxPopCurrent_v2(&mut 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(bytes(writable, 16), [7; 16]);
+    }
+
+    pub fn words_order_streams() {
+        start();
+        let words = Words::new();
+        let (a, b) = (stream(), stream());
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        for round in 1..=100u64 {
+            assert_eq!(cuStreamWaitValue64_v2(b, words.at(0), round, 0), 0);
+            assert_eq!(cuStreamWriteValue64_v2(b, words.at(1), round, 0), 0);
+            assert_eq!(cuMemsetD8Async(memory, round as u8, 64, a), 0);
+            let write = |index, value| BatchEntry {
+                operation: 5,
+                address: words.at(index),
+                value,
+                ..BatchEntry::default()
+            };
+            let batch = [
+                write(2, round),
+                write(0, round),
+                BatchEntry { operation: 4, address: words.at(1), value: round, ..write(1, 0) },
+            ];
+            assert_eq!(cuStreamBatchMemOp_v2(a, 3, batch.as_ptr(), 0), 0);
+        }
+        assert_eq!((cuStreamSynchronize(a), cuStreamSynchronize(b)), (0, 0));
+        assert_eq!([0, 1, 2].map(|index| words.get(index)), [100; 3]);
+        assert_eq!(cuStreamBatchMemOp_v2(a, 256, [BatchEntry::default(); 256].as_ptr(), 0), 1);
+        assert_eq!(cuStreamWriteValue64_v2(a, words.at(0) + 4, 1, 0), 1, "not aligned");
+        let not_registered = Box::new(0u64);
+        assert_eq!(cuStreamWriteValue64_v2(a, std::ptr::from_ref(&*not_registered) as u64, 1, 0), 1);
+        assert_eq!(cuMemHostRegister_v2(words.host.cast(), 4096, 0), 712);
+    }
+
+    pub fn the_first_version_of_words_is_off() {
+        start();
+        let words = Words::new();
+        assert_eq!(cuStreamWriteValue64(stream(), words.at(0), 1, 0), 801);
+        assert_eq!(made(|place| cuDeviceGetAttribute(place, 93, 0)), 0);
+        assert_eq!(made(|place| cuDeviceGetAttribute(place, 122, 0)), 1);
+    }
+
+    pub fn a_store_frees_a_stuck_stream() {
+        start();
+        let words = Words::new();
+        let (stuck, other) = (stream(), stream());
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        assert_eq!(cuStreamWaitValue64_v2(stuck, words.at(0), 5, 0), 0);
+        assert_eq!(cuMemsetD8Async(memory, 1, 64, stuck), 0);
+        assert_eq!(cuMemsetD8Async(memory, 2, 64, other), 0);
+        assert_eq!((cuStreamSynchronize(other), cuStreamQuery(stuck)), (0, NOT_READY));
+        words.set(0, 6);
+        assert_eq!(cuStreamSynchronize(stuck), 0);
+        assert_eq!(bytes(memory, 64), [1; 64]);
+        // One that nobody frees can be destroyed.
+        assert_eq!((cuStreamWaitValue64_v2(stuck, words.at(1), 1, 0), cuStreamDestroy_v2(stuck)), (0, 0));
+        assert_eq!((cuMemsetD8Async(memory, 3, 64, stream()), cuMemFree_v2(memory)), (0, 0));
+    }
+
+    /// Whether `call` returns only after `gate` was opened.
+    fn waits_for(gate: &Gate, call: impl FnOnce() + Send) {
+        let opened = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let opened = &opened;
+            scope.spawn(move || {
+                call();
+                assert!(opened.load(Ordering::Acquire), "it did not wait");
+            });
+            a_while();
+            opened.store(true, Ordering::Release);
+            gate.open();
+        });
+    }
+
+    pub fn unregistering_waits_for_writes() {
+        let context = start();
+        let words = Words::new();
+        let stream = stream();
+        let gate = Gate::on(stream);
+        assert_eq!(cuStreamWriteValue64_v2(stream, words.at(3), 9, 0), 0);
+        let page = words.host as usize;
+        waits_for(&gate, move || {
+            assert_eq!((cuCtxPushCurrent_v2(context), cuMemHostUnregister(page as *mut c_void)), (0, 0));
+        });
+        assert_eq!(words.get(3), 9);
+        assert_eq!(cuMemHostUnregister(page as *mut c_void), 713);
+    }
+
+    pub fn freeing_waits_for_work() {
+        let context = start();
+        let stream = stream();
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let gate = Gate::on(stream);
+        assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
+        waits_for(&gate, move || assert_eq!((cuCtxPushCurrent_v2(context), cuMemFree_v2(memory)), (0, 0)));
+        assert_eq!(cuStreamSynchronize(stream), 0);
+    }
+
+    pub fn pools_have_rules() {
+        start();
+        let stream = stream();
+        let pool = made(|place| cuMemPoolCreate(place, &pool_properties()));
+        let memory = made(|place| cuMemAllocFromPoolAsync(place, 100, pool, stream));
+        assert_eq!(cuMemPoolExportPointer(&mut Blob([0; 64]), memory), 1, "the pool first");
+        let fd = made(|place| cuMemPoolExportToShareableHandle(place, pool, 1, 0));
+        blob(|place| cuMemPoolExportPointer(place, memory));
+        assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 1);
+        assert_eq!(cuMemPoolSetAccess(pool, &AccessEntry { location: [1, 0], flags: 1 }, 1), 801);
+        let imported = made(|place| cuMemPoolImportFromShareableHandle(place, fd as usize, 1, 0));
+        assert_eq!(cuMemAllocFromPoolAsync(&mut 0, 100, imported, stream), 1);
+        assert_eq!(cuMemPoolExportToShareableHandle(&mut 0, imported, 1, 0), 1);
+        let private = PoolProperties { handle_types: 0, ..pool_properties() };
+        let private = made(|place| cuMemPoolCreate(place, &private));
+        assert_eq!(cuMemPoolExportToShareableHandle(&mut 0, private, 1, 0), 1);
+        assert_eq!(cuMemsetD8Async(memory, 4, 100, stream), 0);
+        assert_eq!((cuMemFreeAsync(memory, stream), cuMemFreeAsync(memory, stream)), (0, 1));
+        assert_eq!((cuMemPoolDestroy(pool), cuStreamSynchronize(stream)), (0, 0));
+    }
+
+    pub fn own_handles_are_refused() {
+        start();
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let handle = blob(|place| cuIpcGetMemHandle(place, memory));
+        assert_eq!(handle, blob(|place| cuIpcGetMemHandle(place, memory)), "the same each time");
+        assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 0), 1);
+        assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 201);
+        assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory + 64), 1);
+        let event = blob(|place| cuIpcGetEventHandle(place, shared_event()));
+        assert_eq!(cuIpcOpenEventHandle(&mut 0, event), 201);
+        let (mut legacy, mut id) = (0u64, [0u64; 2]);
+        assert_eq!(cuPointerGetAttribute((&raw mut legacy).cast(), 10, memory), 0);
+        assert_eq!(legacy, 1);
+        assert_eq!(cuPointerGetAttribute((&raw mut id[0]).cast(), 7, memory), 0);
+        assert_eq!(cuMemFree_v2(memory), 0);
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        assert_eq!(cuPointerGetAttribute((&raw mut id[1]).cast(), 7, memory), 0);
+        assert_ne!(id[0], id[1], "an id is not used again, though an address may be");
+        assert_ne!(handle, blob(|place| cuIpcGetMemHandle(place, memory)));
+    }
+
+    pub fn event_number_4095_fails() {
+        start();
+        let events: Vec<_> = (0..4094).map(|_| shared_event()).collect();
+        assert_eq!(cuEventCreate(&mut 0, 6), 2);
+        assert_eq!(cuEventCreate(&mut 0, 2), 0, "only interprocess events are few");
+        assert_eq!(cuEventDestroy_v2(events[17]), 0);
+        shared_event();
+        assert_eq!(cuEventCreate(&mut 0, 6), 2);
+        // Destroyed while pending: its place is not free before it is done.
+        let stream = stream();
+        let gate = Gate::on(stream);
+        assert_eq!((cuEventRecord(events[18], stream), cuEventDestroy_v2(events[18])), (0, 0));
+        assert_eq!(cuEventCreate(&mut 0, 6), 2);
+        gate.open();
+        assert_eq!(cuStreamSynchronize(stream), 0);
+        shared_event();
+    }
+
+    pub fn capture_refuses_a_context_wide_record() {
+        let context = start();
+        let (stream, event) = (stream(), made(|place| cuEventCreate(place, 2)));
+        assert_eq!((cuStreamBeginCapture_v2(stream, 0), cuCtxRecordEvent(context, event)), (0, 900));
+        assert_eq!((cuStreamEndCapture(stream, &mut 0), cuCtxRecordEvent(context, event)), (0, 0));
+    }
+
+    pub fn calls_fail_on_demand() {
+        start();
+        assert_eq!([(); 3].map(|()| cuMemAlloc_v2(&mut 0, 64)), [0, 2, 0]);
+        assert_eq!([(); 4].map(|()| cuEventCreate(&mut 0, 2)), [0, 0, 700, 700]);
+        assert_eq!(cuCtxSynchronize(), 700, "such a code takes the context with it");
+    }
+
+    pub fn attributes_are_withheld() {
+        start();
+        assert_eq!([122, 125].map(|name| made(|place| cuDeviceGetAttribute(place, name, 0))), [0, 0]);
+        assert_eq!(cuDeviceGetAttribute(&mut 0, 103, 0), 1);
+        let words = Words::new();
+        assert_eq!(cuStreamWriteValue64_v2(stream(), words.at(0), 1, 0), 801);
+        assert_eq!(cuEventCreate(&mut 0, 6), 801);
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 801);
+        assert_eq!(cuMemCreate(&mut 0, MIB_2, &properties(), 0), 801);
+        assert_eq!(cuMemPoolCreate(&mut 0, &pool_properties()), 801);
+    }
+
+    fn uuid(device: i32) -> [u8; 16] {
+        made(|place| cuDeviceGetUuid_v2(place, device))
+    }
+
+    pub fn two_devices_differ() {
+        start();
+        assert_ne!(uuid(0), uuid(1));
+        assert_eq!(made(|place| cuDeviceCanAccessPeer(place, 0, 1)), 1);
+        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        let address = map(handle, 3);
+        // Mapped for device 0 alone: the other one may not touch it.
+        context(1);
+        let stream = stream();
+        assert_eq!((cuMemsetD8Async(address, 1, 64, stream), cuStreamSynchronize(stream)), (0, 700));
+        context(1);
+        let for_device_1 = AccessEntry { location: [1, 1], flags: 3 };
+        assert_eq!(cuMemSetAccess(address, MIB_2, &for_device_1, 1), 0);
+        let stream = self::stream();
+        assert_eq!((cuMemsetD8Async(address, 1, 64, stream), cuStreamSynchronize(stream)), (0, 0));
+    }
+
+    pub fn visible_devices_are_reordered() {
+        start();
+        // The place on the machine is in the last byte but six of the UUID.
+        assert_eq!([uuid(0)[9], uuid(1)[9]], [1, 0]);
+    }
+
+    pub fn memory_runs_out() {
+        start();
+        let memory = made(|place| cuMemAlloc_v2(place, 3 * MIB_2));
+        assert_eq!(cuMemAlloc_v2(&mut 0, 2 * MIB_2), 2);
+        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        assert_eq!(cuMemCreate(&mut 0, MIB_2, &properties(), 0), 2);
+        assert_eq!((cuMemRelease(handle), cuMemFree_v2(memory)), (0, 0));
+        made(|place| cuMemAlloc_v2(place, 4 * MIB_2));
+    }
+}
