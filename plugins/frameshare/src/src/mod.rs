@@ -1,6 +1,59 @@
-//! `framesharesrc`.
+//! `framesharesrc`: the frames of a stream of another process, read in place.
+
+mod copies;
+mod errors;
+mod frames;
+mod imp;
+mod layout;
+mod lease;
+mod settings;
+mod stats;
+mod timing;
+
+use gst::prelude::*;
+
+pub use settings::FrameshareSrcPolicy;
+
+glib::wrapper! {
+    /// `framesharesrc`: reads the frames that a `framesharesink` of the same machine shares.
+    ///
+    /// # Examples
+    ///
+    /// ```text
+    /// gst-launch-1.0 framesharesrc stream=cam0 ! videoconvert ! autovideosink
+    /// gst-launch-1.0 framesharesrc stream=cam0 policy=lossless ! x264enc ! mp4mux ! filesink location=cam0.mp4
+    /// ```
+    ///
+    /// # What it does
+    ///
+    /// - Connects once it plays, and waits for the exporter for `connection-timeout`; an exporter that is not there
+    ///   by then, or does not let it in, is an error that says what to do.
+    /// - Hands on buffers that lie in the exporter's memory, read-only. A frame goes back to the exporter when the
+    ///   last reference to its memory is dropped, wherever that is.
+    /// - Never lets downstream hold all the frames that it may hold: the one that would be the last is copied and
+    ///   goes back at once, so that an element that keeps many buffers does not stop the stream. Copies are counted
+    ///   in `stats`.
+    /// - Copies as well where downstream does not know GstVideoMeta and the frame is not in its format's default
+    ///   layout.
+    /// - Puts a `FrameshareMeta` on each buffer. After frames were lost the next buffer is marked DISCONT and a QoS
+    ///   message says how many.
+    /// - Is live, with the exporter's timestamps carried over to this pipeline's clock.
+    /// - Ends the stream where the exporter does. An exporter that vanishes without ending it is an error, or with
+    ///   `reconnect=true` is waited for; the first buffer of its successor is marked DISCONT.
+    ///
+    /// # With `policy=latest`
+    ///
+    /// What is not taken in time is lost, oldest first, and the exporter never waits.
+    ///
+    /// # With `policy=lossless`
+    ///
+    /// Nothing is lost: the exporter waits, as long as its `reader-timeout` allows. It may refuse to.
+    pub struct FrameshareSrc(ObjectSubclass<imp::FrameshareSrc>)
+        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
+}
 
 /// Makes the element known to the plugin.
-pub(crate) fn register(_plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    Ok(())
+pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    FrameshareSrcPolicy::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    gst::Element::register(Some(plugin), "framesharesrc", gst::Rank::NONE, FrameshareSrc::static_type())
 }

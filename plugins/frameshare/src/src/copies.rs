@@ -1,0 +1,72 @@
+//! Private memory for frames that cannot stay where they are.
+
+use gst::prelude::*;
+
+/// A pool of system memory; it grows with what downstream keeps.
+#[derive(Default)]
+pub(super) struct Copies {
+    pool: Option<(gst::BufferPool, usize)>,
+}
+
+impl Copies {
+    /// A buffer of `size` bytes.
+    pub fn acquire(&mut self, size: usize) -> Result<gst::Buffer, glib::BoolError> {
+        let pool = match &self.pool {
+            Some((pool, of_size)) if *of_size == size => pool,
+            _ => {
+                self.clear();
+                &self.pool.insert((new_pool(size)?, size)).0
+            }
+        };
+        let mut buffer = pool
+            .acquire_buffer(None)
+            .map_err(|error| glib::bool_error!("no buffer of {size} bytes: {error}"))?;
+        // What the pool is asked for is at least a byte; an empty frame has none.
+        buffer.make_mut().set_size(size);
+        Ok(buffer)
+    }
+
+    /// Gives up what is not in use; buffers that are go when they are dropped.
+    pub fn clear(&mut self) {
+        if let Some((pool, _)) = self.pool.take() {
+            let _ = pool.set_active(false);
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn new_pool(size: usize) -> Result<gst::BufferPool, glib::BoolError> {
+    let bytes = u32::try_from(size.max(1)).map_err(|_| glib::bool_error!("a frame of {size} bytes"))?;
+    let pool = gst::BufferPool::new();
+    let mut config = pool.config();
+    config.set_params(None, bytes, 0, 0);
+    // Cache lines, which also serves what downstream does with vector instructions.
+    let parameters = gst::AllocationParams::new(gst::MemoryFlags::empty(), 63, 0, 0);
+    config.set_allocator(None::<&gst::Allocator>, Some(&parameters));
+    pool.set_config(config)?;
+    pool.set_active(true)?;
+    Ok(pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_of_the_size_asked_for_and_used_again() {
+        gst::init().unwrap();
+        let mut copies = Copies::default();
+        let first = copies.acquire(1000).unwrap();
+        assert_eq!(first.size(), 1000);
+        let address = first.map_readable().unwrap().as_ptr();
+        drop(first);
+        assert_eq!(copies.acquire(1000).unwrap().map_readable().unwrap().as_ptr(), address);
+        assert_eq!(copies.acquire(0).unwrap().size(), 0);
+        assert_eq!(copies.acquire(2000).unwrap().size(), 2000);
+    }
+}

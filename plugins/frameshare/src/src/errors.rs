@@ -1,0 +1,114 @@
+//! The engine's errors, as a user of the element reads them: what happened, and what to do.
+
+use frameshare::{
+    Endpoint, Reason,
+    reader::{ConnectError, ReadError},
+};
+use gst::ResourceError;
+
+/// The message for a connection that did not come about; none where the wait was cut short.
+pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
+    let (code, advice) = match error {
+        ConnectError::Interrupted => return None,
+        ConnectError::NotThere { waited, .. } => {
+            return Some(gst::error_msg!(
+                ResourceError::NotFound,
+                (
+                    "Nobody shares {} ({} ms waited): start framesharesink with this stream or socket-path, or \
+                     raise connection-timeout",
+                    endpoint,
+                    waited.as_millis()
+                )
+            ));
+        }
+        ConnectError::PermissionDenied { .. } => {
+            (ResourceError::NotAuthorized, "run this pipeline as the user who shares the stream")
+        }
+        ConnectError::Refused { reason, .. } => of_reason(*reason),
+        ConnectError::Protocol(_) | ConnectError::Violation(_) => {
+            (ResourceError::OpenRead, "both sides need the same version of this plugin")
+        }
+        ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
+        ConnectError::Io { .. } => (ResourceError::OpenRead, "check stream or socket-path"),
+    };
+    Some(gst::error_msg!(code, ("Cannot read {}: {}; {}", endpoint, error, advice)))
+}
+
+/// The message for a connection that ended.
+pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessage {
+    let (code, advice) = match error {
+        ReadError::Stopped(_) | ReadError::Gone => {
+            return gst::error_msg!(
+                ResourceError::Read,
+                (
+                    "{} broke off without ending the stream: {}; set reconnect=true to wait for its successor",
+                    endpoint,
+                    error
+                )
+            );
+        }
+        ReadError::CutOff { reason, .. } => of_reason(*reason),
+        ReadError::NotBack(_) => {
+            (ResourceError::Read, "start framesharesink again, or raise connection-timeout")
+        }
+        ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
+        ReadError::Memory(_) | ReadError::Io(_) | ReadError::Interrupted => {
+            (ResourceError::Read, "check the limits of this process, of open files and of memory")
+        }
+    };
+    gst::error_msg!(code, ("Cannot go on reading {}: {}; {}", endpoint, error, advice))
+}
+
+/// What to do about an exporter that does not want this reader.
+fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
+    match reason {
+        Reason::PermissionDenied => {
+            (ResourceError::NotAuthorized, "run this pipeline as the user who shares the stream")
+        }
+        Reason::NoCreditLeft => (ResourceError::Busy, "lower max-held, or raise framesharesink's max-slots"),
+        Reason::LosslessNotGranted => {
+            (ResourceError::NotAuthorized, "use policy=latest, or set framesharesink's lossless-readers")
+        }
+        Reason::NothingInCommon => (ResourceError::OpenRead, "the two share no kind of memory"),
+        Reason::TooSlow => {
+            (ResourceError::Read, "use policy=latest, or raise framesharesink's reader-timeout")
+        }
+        Reason::LimitExceeded => (ResourceError::Read, "hold fewer frames, or raise framesharesink's limits"),
+        Reason::Stopped | Reason::Violation | Reason::Failed => {
+            (ResourceError::Read, "see what framesharesink reported")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(message: &gst::ErrorMessage) -> String {
+        format!("{message}")
+    }
+
+    #[test]
+    fn every_sentence_names_the_stream_and_says_what_to_do() {
+        gst::init().unwrap();
+        let endpoint = Endpoint::at("/tmp/cam0.sock").unwrap();
+        let waited = std::time::Duration::from_secs(5);
+        let not_there = ConnectError::NotThere { endpoint: endpoint.clone(), waited };
+        let message = text(&of_connect(&not_there, &endpoint).unwrap());
+        for part in ["/tmp/cam0.sock", "5000 ms", "framesharesink", "connection-timeout"] {
+            assert!(message.contains(part), "{message}");
+        }
+        let refused = ConnectError::Refused {
+            reason: Reason::LosslessNotGranted,
+            text: "no lossless readers here".into(),
+        };
+        let message = text(&of_connect(&refused, &endpoint).unwrap());
+        assert!(
+            message.contains("no lossless readers here") && message.contains("policy=latest"),
+            "{message}"
+        );
+        let message = text(&of_read(&ReadError::Gone, &endpoint));
+        assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
+        assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
+    }
+}

@@ -1,0 +1,252 @@
+//! A frame of the exporter as a buffer: in place where it can stay there, else as a copy.
+
+use super::{
+    copies::Copies,
+    layout::{BadLayout, Layout},
+    lease::{Lease, Out},
+    timing::RunningTime,
+};
+use crate::{
+    flags,
+    meta::{
+        FrameState, FrameshareMeta,
+        wire::{self, Metas, Video},
+    },
+};
+use frameshare::{Descriptor, reader::Frame};
+use gst_video::{VideoFrameRef, VideoInfo};
+use std::sync::{Arc, atomic::AtomicU32};
+
+/// What a buffer's offsets are where they are unknown (`GST_BUFFER_OFFSET_NONE`).
+const NO_OFFSET: u64 = u64::MAX;
+
+/// What the frames of a stream are.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Set for raw video.
+    video: Option<VideoInfo>,
+}
+
+/// What downstream said when it was asked how it wants its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Downstream {
+    /// It finds the planes by GstVideoMeta.
+    pub video_meta: bool,
+    /// It shows what GstVideoCropMeta says.
+    pub crop_meta: bool,
+    /// How many buffers it keeps.
+    pub keeps: u32,
+}
+
+/// How a frame went downstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    InPlace,
+    /// It would have been the last that may be held.
+    CopiedForCredit,
+    /// Downstream would not have found its planes.
+    CopiedForLayout,
+}
+
+/// A frame that cannot be handed on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error(transparent)]
+    Layout(#[from] BadLayout),
+    #[error("the copy of a frame failed: {0}")]
+    Copy(#[from] glib::BoolError),
+}
+
+/// Everything that decides what becomes of a frame.
+pub(super) struct Context<'a> {
+    pub shape: &'a Shape,
+    pub downstream: Downstream,
+    pub time: RunningTime,
+    /// Downstream already holds all other frames that it may hold.
+    pub is_last_credit: bool,
+    pub out: &'a Arc<Out>,
+    pub held: &'a Arc<AtomicU32>,
+    pub copies: &'a mut Copies,
+}
+
+impl Shape {
+    pub fn of(caps: &gst::CapsRef) -> Self {
+        let is_raw = caps.structure(0).is_some_and(|structure| structure.name() == "video/x-raw");
+        let video = is_raw.then(|| VideoInfo::from_caps(caps).ok()).flatten();
+        let video = video.filter(|info| info.format() != gst_video::VideoFormat::Encoded);
+        Self { video }
+    }
+}
+
+/// How a picture lies in a frame.
+struct Picture<'a> {
+    /// Of the memory, which a crop meta may show a part of.
+    info: VideoInfo,
+    layout: Layout,
+    is_default: bool,
+    meta: Option<&'a Video>,
+}
+
+impl<'a> Picture<'a> {
+    /// `info` is what the caps say.
+    fn of(
+        descriptor: &Descriptor,
+        metas: &'a Metas,
+        info: &VideoInfo,
+        size: usize,
+    ) -> Result<Self, BadLayout> {
+        // Memory that is smaller than its caps say, or in another format, would be read beyond its end.
+        let meta = metas.video().filter(|video| {
+            video.format() == info.format() && video.width >= info.width() && video.height >= info.height()
+        });
+        let bigger = meta.filter(|video| (video.width, video.height) != (info.width(), info.height()));
+        let of_memory = bigger.and_then(|video| {
+            VideoInfo::builder(info.format(), video.width, video.height)
+                .interlace_mode(info.interlace_mode())
+                .build()
+                .ok()
+        });
+        let is_bigger = of_memory.is_some();
+        let info_of_memory = of_memory.unwrap_or_else(|| info.clone());
+        let layout = Layout::of(descriptor.used_planes(), &info_of_memory, size)?;
+        let is_default = !is_bigger && layout == Layout::default_of(info);
+        Ok(Self { info: info_of_memory, layout, is_default, meta })
+    }
+
+    /// Shows only what a crop meta shows, by moving the planes' starts.
+    fn crop(&mut self, x: u32, y: u32, shown: &VideoInfo) -> bool {
+        let inside =
+            |start: u32, length: u32, whole: u32| start.checked_add(length).is_some_and(|end| end <= whole);
+        if !inside(x, shown.width(), self.info.width()) || !inside(y, shown.height(), self.info.height()) {
+            return false;
+        }
+        let Some(layout) = self.layout.starting_at(&self.info, x, y) else { return false };
+        *self = Self { info: shown.clone(), is_default: false, layout, meta: None };
+        true
+    }
+
+    fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
+        let mut meta = gst_video::VideoMeta::add_full(
+            buffer,
+            self.meta.map_or(gst_video::VideoFrameFlags::empty(), Video::flags),
+            self.info.format(),
+            self.info.width(),
+            self.info.height(),
+            self.layout.offsets(),
+            self.layout.strides(),
+        )?;
+        if let Some(alignment) = self.meta.and_then(Video::alignment) {
+            // Where it does not go with the strides the meta stays without: nothing reads beyond its rows then.
+            let _ = meta.set_alignment(&alignment);
+        }
+        Ok(())
+    }
+}
+
+/// The buffer that a frame becomes, and how.
+pub(super) fn to_buffer(frame: Frame, context: Context<'_>) -> Result<(gst::Buffer, Way), FrameError> {
+    let descriptor = frame.descriptor().clone();
+    let metas = wire::parse(frame.metadata()).unwrap_or_else(|error| {
+        gst::warning!(super::imp::CAT, "Frame {} goes on without its metas: {error}", descriptor.sequence);
+        Metas::default()
+    });
+    let meta = crate::meta::Frame {
+        session: frame.session(),
+        sequence: descriptor.sequence,
+        lost_before: frame.lost_before(),
+        published: descriptor.published,
+        state: FrameState::Complete,
+    };
+    let mut crop = metas.crop();
+    let mut picture = match &context.shape.video {
+        Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
+        None => None,
+    };
+    let shows_crop = context.downstream.video_meta && context.downstream.crop_meta;
+    if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
+        && !shows_crop
+        && picture.crop(x, y, info)
+    {
+        crop = None;
+    }
+
+    let lease = Lease::new(frame, context.out, context.held);
+    let unknown_layout =
+        picture.as_ref().filter(|picture| !picture.is_default && !context.downstream.video_meta);
+    let (mut buffer, way) = if let Some(picture) = unknown_layout {
+        (copy_picture(lease, picture, context.shape, context.copies)?, Way::CopiedForLayout)
+    } else {
+        let (mut buffer, way) = if context.is_last_credit {
+            (copy_bytes(&lease, context.copies)?, Way::CopiedForCredit)
+        } else {
+            let mut buffer = gst::Buffer::new();
+            buffer.make_mut().append_memory(lease.into_memory());
+            (buffer, Way::InPlace)
+        };
+        if let Some(picture) = &picture {
+            picture.add_meta(buffer.make_mut())?;
+        }
+        (buffer, way)
+    };
+
+    let buffer_ref = buffer.make_mut();
+    if let Err(error) = metas.add_to(buffer_ref, crop.is_some()) {
+        gst::warning!(
+            super::imp::CAT,
+            "Frame {} goes on without all its metas: {error}",
+            descriptor.sequence
+        );
+    }
+    FrameshareMeta::add(buffer_ref, meta);
+    stamp(buffer_ref, &descriptor, context.time);
+    Ok((buffer, way))
+}
+
+/// Gives a buffer the frame's times, counters and flags.
+fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime) {
+    let (pts, duration) = match descriptor.pts {
+        Some(pts) => {
+            let (pts, duration) = time.clip(pts, descriptor.duration);
+            (Some(pts), duration)
+        }
+        None => (None, descriptor.duration.filter(|d| *d != u64::MAX).map(gst::ClockTime::from_nseconds)),
+    };
+    buffer.set_pts(pts);
+    buffer.set_dts(descriptor.dts.map(|dts| time.of(dts)));
+    buffer.set_duration(duration);
+    buffer.set_offset(descriptor.media_offset.unwrap_or(NO_OFFSET));
+    buffer.set_offset_end(descriptor.media_offset_end.unwrap_or(NO_OFFSET));
+    let keep = buffer.flags();
+    buffer.set_flags(keep | flags::from_word(descriptor.flags));
+}
+
+/// The bytes of a frame in private memory.
+fn copy_bytes(lease: &Lease, copies: &mut Copies) -> Result<gst::Buffer, glib::BoolError> {
+    let bytes = lease.as_ref();
+    let mut buffer = copies.acquire(bytes.len())?;
+    buffer
+        .make_mut()
+        .copy_from_slice(0, bytes)
+        .map_err(|copied| glib::bool_error!("only {copied} of {} bytes could be written", bytes.len()))?;
+    Ok(buffer)
+}
+
+/// The picture of a frame in private memory, in its format's default layout.
+fn copy_picture(
+    lease: Lease,
+    picture: &Picture<'_>,
+    shape: &Shape,
+    copies: &mut Copies,
+) -> Result<gst::Buffer, glib::BoolError> {
+    let info = shape.video.as_ref().ok_or_else(|| glib::bool_error!("no raw video"))?;
+    let mut source = gst::Buffer::new();
+    source.make_mut().append_memory(lease.into_memory());
+    picture.add_meta(source.make_mut())?;
+    let mut copy = copies.acquire(info.size())?;
+    {
+        let source = VideoFrameRef::from_buffer_ref_readable(&source, info)?;
+        let mut copy = VideoFrameRef::from_buffer_ref_writable(copy.make_mut(), info)?;
+        source.copy(&mut copy)?;
+    }
+    Ok(copy)
+}

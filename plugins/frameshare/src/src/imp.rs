@@ -1,0 +1,445 @@
+//! The element.
+//!
+//! # Locks
+//!
+//! `settings`, `interrupt`, `negotiated` and `running` are leaves: each is held for a copy or a swap, never while
+//! another is taken, and never while something is posted, pushed, queried or waited for. `create` takes what it
+//! works with out of `running` and puts it back.
+
+use super::{
+    copies::Copies,
+    errors,
+    frames::{self, Context, Downstream, Shape, Way},
+    lease::Out,
+    settings::{self, Settings},
+    stats::Figures,
+    timing::RunningTime,
+};
+use crate::{meta, time::Difference};
+use frameshare::{
+    Endpoint, Format, Interrupt,
+    reader::{self, Frame, Item, ReadError, Reader},
+};
+use gst::{glib, prelude::*, subclass::prelude::*};
+use gst_base::{
+    prelude::*,
+    subclass::{base_src::CreateSuccess, prelude::*},
+};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed};
+
+pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
+    gst::DebugCategory::new(
+        "framesharesrc",
+        gst::DebugColorFlags::empty(),
+        Some("Reader of frames shared between processes"),
+    )
+});
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct FrameshareSrc {
+    settings: Mutex<Settings>,
+    /// Ends the waits of `running`; set from `start` to `stop`.
+    interrupt: Mutex<Option<Interrupt>>,
+    negotiated: Mutex<Negotiated>,
+    running: Mutex<Option<Running>>,
+    figures: Figures,
+}
+
+/// What the stream is and what downstream makes of it.
+#[derive(Default)]
+struct Negotiated {
+    caps: Option<gst::Caps>,
+    downstream: Downstream,
+}
+
+/// What lives from `start` to `stop`, and belongs to the streaming thread.
+struct Running {
+    endpoint: Endpoint,
+    settings: Settings,
+    reader: Option<Reader>,
+    out: Arc<Out>,
+    shape: Option<Shape>,
+    copies: Copies,
+    /// The next buffer does not go on where the one before ended.
+    is_seam: bool,
+    has_ended: bool,
+    lost: u64,
+}
+
+impl Running {
+    /// Leaves the exporter, once downstream has given up what it holds.
+    fn leave(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            std::mem::take(&mut self.out).park(reader);
+        }
+    }
+}
+
+#[glib::object_subclass]
+impl ObjectSubclass for FrameshareSrc {
+    const NAME: &'static str = "GstFrameshareSrc";
+    type Type = super::FrameshareSrc;
+    type ParentType = gst_base::PushSrc;
+}
+
+impl ObjectImpl for FrameshareSrc {
+    fn properties() -> &'static [glib::ParamSpec] {
+        settings::properties()
+    }
+
+    fn set_property(&self, _id: usize, value: &glib::Value, property: &glib::ParamSpec) {
+        let name = property.name();
+        lock(&self.settings).set(name, value);
+        if name == settings::LATENCY {
+            // The pipeline asks again for the latency, and in PLAYING tells its sinks.
+            let _ = self.obj().post_message(gst::message::Latency::builder().src(&*self.obj()).build());
+        }
+    }
+
+    fn property(&self, _id: usize, property: &glib::ParamSpec) -> glib::Value {
+        let settings = lock(&self.settings).clone();
+        settings.get(property.name()).unwrap_or_else(|| {
+            let policy = frameshare::Policy::from(settings.policy).to_string();
+            self.figures.structure(&policy).to_value()
+        })
+    }
+
+    fn constructed(&self) {
+        self.parent_constructed();
+        let element = self.obj();
+        element.set_live(true);
+        element.set_format(gst::Format::Time);
+        element.set_do_timestamp(false);
+    }
+}
+
+impl GstObjectImpl for FrameshareSrc {}
+
+impl ElementImpl for FrameshareSrc {
+    fn metadata() -> Option<&'static gst::subclass::ElementMetadata> {
+        static METADATA: LazyLock<gst::subclass::ElementMetadata> = LazyLock::new(|| {
+            gst::subclass::ElementMetadata::new(
+                "Shared frame source",
+                "Source/Video",
+                "Reads the video frames that a framesharesink in another process shares, without copying them",
+                env!("CARGO_PKG_AUTHORS"),
+            )
+        });
+        Some(&METADATA)
+    }
+
+    fn pad_templates() -> &'static [gst::PadTemplate] {
+        static TEMPLATES: LazyLock<Vec<gst::PadTemplate>> = LazyLock::new(|| {
+            let any = gst::Caps::new_any();
+            gst::PadTemplate::new("src", gst::PadDirection::Src, gst::PadPresence::Always, &any)
+                .into_iter()
+                .collect()
+        });
+        &TEMPLATES
+    }
+}
+
+impl BaseSrcImpl for FrameshareSrc {
+    fn start(&self) -> Result<(), gst::ErrorMessage> {
+        let settings = lock(&self.settings).clone();
+        let endpoint = settings.endpoint().map_err(|text| {
+            gst::error_msg!(gst::ResourceError::Settings, ("Cannot read a stream: {text}"))
+        })?;
+        let interrupt = Interrupt::new().map_err(|error| {
+            gst::error_msg!(gst::ResourceError::Failed, ("No file descriptor left to wait with: {error}"))
+        })?;
+        self.figures.reset();
+        *lock(&self.negotiated) = Negotiated::default();
+        *lock(&self.interrupt) = Some(interrupt);
+        *lock(&self.running) = Some(Running {
+            endpoint,
+            settings,
+            reader: None,
+            out: Arc::default(),
+            shape: None,
+            copies: Copies::default(),
+            is_seam: false,
+            has_ended: false,
+            lost: 0,
+        });
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<(), gst::ErrorMessage> {
+        let running = lock(&self.running).take();
+        if let Some(mut running) = running {
+            running.leave();
+        }
+        *lock(&self.interrupt) = None;
+        *lock(&self.negotiated) = Negotiated::default();
+        Ok(())
+    }
+
+    fn is_seekable(&self) -> bool {
+        false
+    }
+
+    fn unlock(&self) -> Result<(), gst::ErrorMessage> {
+        if let Some(interrupt) = &*lock(&self.interrupt) {
+            interrupt.set();
+        }
+        Ok(())
+    }
+
+    fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
+        if let Some(interrupt) = &*lock(&self.interrupt) {
+            interrupt.clear();
+        }
+        Ok(())
+    }
+
+    fn query(&self, query: &mut gst::QueryRef) -> bool {
+        if let gst::QueryViewMut::Latency(query) = query.view_mut() {
+            // What waits for downstream waits with the exporter: there is no longest time.
+            query.set(true, lock(&self.settings).latency, gst::ClockTime::NONE);
+            return true;
+        }
+        BaseSrcImplExt::parent_query(self, query)
+    }
+
+    fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
+        let caps = lock(&self.negotiated).caps.clone();
+        let caps = caps.unwrap_or_else(|| self.obj().src_pad().pad_template_caps());
+        Some(match filter {
+            Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
+            None => caps,
+        })
+    }
+
+    fn negotiate(&self) -> Result<(), gst::LoggableError> {
+        let caps = lock(&self.negotiated).caps.clone();
+        // Nothing is known of the stream before it is connected to.
+        let Some(caps) = caps else { return Ok(()) };
+        self.obj().set_caps(&caps).map_err(|_| gst::loggable_error!(CAT, "downstream refuses {caps}"))
+    }
+
+    fn decide_allocation(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
+        let downstream = Downstream {
+            video_meta: query.find_allocation_meta::<gst_video::VideoMeta>().is_some(),
+            crop_meta: query.find_allocation_meta::<gst_video::VideoCropMeta>().is_some(),
+            keeps: query.allocation_pools().map(|(_, _, minimum, _)| minimum).max().unwrap_or(0),
+        };
+        // The frames lie in the exporter's memory; a pool would only be filled for nothing.
+        while query.allocation_pools().next().is_some() {
+            query.remove_nth_allocation_pool(0);
+        }
+        gst::debug!(CAT, imp = self, "Downstream: {downstream:?}");
+        lock(&self.negotiated).downstream = downstream;
+        Ok(())
+    }
+}
+
+impl PushSrcImpl for FrameshareSrc {
+    fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
+        let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
+        let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
+        let result = self.next_buffer(&mut running, &interrupt);
+        *lock(&self.running) = Some(running);
+        result.map(CreateSuccess::NewBuffer)
+    }
+}
+
+impl FrameshareSrc {
+    /// Waits for the next frame; what comes before it in the stream is dealt with on the way.
+    fn next_buffer(
+        &self,
+        running: &mut Running,
+        interrupt: &Interrupt,
+    ) -> Result<gst::Buffer, gst::FlowError> {
+        if running.has_ended {
+            return Err(gst::FlowError::Eos);
+        }
+        loop {
+            let item = match &mut running.reader {
+                Some(reader) => reader.next(None, interrupt),
+                None => {
+                    running.reader = Some(self.connect(running, interrupt)?);
+                    continue;
+                }
+            };
+            match item {
+                Ok(Some(Item::Frame(frame))) => return self.take_frame(running, frame),
+                Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
+                Ok(Some(Item::Event(event))) => {
+                    gst::debug!(CAT, imp = self, "Nothing to do for an event of kind {}", event.kind);
+                }
+                Ok(Some(Item::Reconnected)) => {
+                    gst::info!(CAT, imp = self, "Connected to another run of {}", running.endpoint);
+                    Figures::count(&self.figures.reconnections);
+                    running.is_seam = true;
+                    self.note_connection(running);
+                }
+                Ok(Some(Item::EndOfStream)) => {
+                    gst::info!(CAT, imp = self, "The stream has ended");
+                    running.leave();
+                    running.has_ended = true;
+                    return Err(gst::FlowError::Eos);
+                }
+                Ok(None) => {}
+                Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
+                Err(error) => {
+                    running.leave();
+                    self.post_error_message(errors::of_read(&error, &running.endpoint));
+                    return Err(gst::FlowError::Error);
+                }
+            }
+        }
+    }
+
+    fn connect(&self, running: &Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
+        let Running { endpoint, settings, .. } = running;
+        let keeps = lock(&self.negotiated).downstream.keeps;
+        let config = reader::Config {
+            name: format!("framesharesrc {}", self.obj().name()),
+            policy: settings.policy.into(),
+            // Two more than downstream keeps: one on its way there and one on its way here.
+            max_held: if keeps == 0 {
+                settings.max_held
+            } else {
+                settings.max_held.max(keeps.saturating_add(2))
+            }
+            .min(settings::MAX_CREDIT),
+            connection_timeout: settings.connection_timeout(),
+            reconnect: settings.reconnect,
+            ..Default::default()
+        };
+        gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
+        let reader =
+            Reader::connect(endpoint, config, interrupt).map_err(|error| {
+                match errors::of_connect(&error, endpoint) {
+                    Some(message) => {
+                        self.post_error_message(message);
+                        gst::FlowError::Error
+                    }
+                    None => gst::FlowError::Flushing,
+                }
+            })?;
+        self.note(&reader);
+        Ok(reader)
+    }
+
+    fn note_connection(&self, running: &Running) {
+        running.reader.iter().for_each(|reader| self.note(reader));
+    }
+
+    fn note(&self, reader: &Reader) {
+        let stats = reader.stats();
+        gst::info!(CAT, imp = self, "Session {:x} of process {}", stats.session, stats.exporter_pid);
+        self.figures.session.store(stats.session, Relaxed);
+        self.figures.exporter.store(stats.exporter_pid, Relaxed);
+        self.figures.credit.store(stats.credit, Relaxed);
+    }
+
+    /// Tells downstream what the frames from here on are.
+    fn take_format(&self, running: &mut Running, format: &Format) -> Result<(), gst::FlowError> {
+        let Some(caps) = meta::parse_caps(&format.caps) else {
+            gst::element_imp_error!(
+                self,
+                gst::StreamError::WrongType,
+                [
+                    "The exporter of {} describes its frames by {:?}, which are no caps",
+                    running.endpoint,
+                    format.caps
+                ]
+            );
+            return Err(gst::FlowError::Error);
+        };
+        gst::info!(CAT, imp = self, "Frames are {caps}");
+        running.shape = Some(Shape::of(&caps));
+        lock(&self.negotiated).caps = Some(caps.clone());
+        if self.obj().negotiate() {
+            return Ok(());
+        }
+        if self.obj().src_pad().pad_flags().contains(gst::PadFlags::FLUSHING) {
+            return Err(gst::FlowError::Flushing);
+        }
+        gst::element_imp_error!(
+            self,
+            gst::CoreError::Negotiation,
+            [
+                "What follows this element does not take {caps}: put a converter (videoconvert, say) between them"
+            ]
+        );
+        Err(gst::FlowError::NotNegotiated)
+    }
+
+    fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
+        let lost = frame.lost_before();
+        let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
+        let downstream = lock(&self.negotiated).downstream;
+        let Some(shape) = &running.shape else {
+            gst::element_imp_error!(
+                self,
+                gst::StreamError::Format,
+                ("The exporter of {} sent a frame before it said what its frames are", running.endpoint)
+            );
+            return Err(gst::FlowError::Error);
+        };
+        let context = Context {
+            shape,
+            downstream,
+            time: self.running_time(),
+            is_last_credit,
+            out: &running.out,
+            held: &self.figures.held,
+            copies: &mut running.copies,
+        };
+        let (mut buffer, way) = frames::to_buffer(frame, context).map_err(|error| {
+            gst::element_imp_error!(
+                self,
+                gst::StreamError::Format,
+                ("A frame of {} cannot be used: {error}", running.endpoint)
+            );
+            gst::FlowError::Error
+        })?;
+        Figures::count(&self.figures.received);
+        match way {
+            Way::InPlace => {}
+            Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
+            Way::CopiedForLayout => Figures::count(&self.figures.copied_for_layout),
+        }
+        if std::mem::take(&mut running.is_seam) || lost > 0 {
+            buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
+        }
+        if lost > 0 {
+            running.lost = running.lost.saturating_add(lost);
+            self.figures.lost.store(running.lost, Relaxed);
+            self.post_loss(&buffer, running.lost);
+        }
+        Ok(buffer)
+    }
+
+    /// This pipeline's time for the exporter's, as it is now.
+    fn running_time(&self) -> RunningTime {
+        let element = self.obj();
+        let difference = element.clock().map(|clock| Difference::sample(&clock)).unwrap_or_default();
+        RunningTime::new(difference, element.base_time().unwrap_or_default())
+    }
+
+    /// Tells the application that frames were lost before a buffer.
+    fn post_loss(&self, buffer: &gst::BufferRef, lost: u64) {
+        let element = self.obj();
+        let received = self.figures.received.load(Relaxed);
+        gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
+        let message = gst::message::Qos::builder(true)
+            .running_time(buffer.pts())
+            .stream_time(buffer.pts())
+            .timestamp(buffer.pts())
+            .duration(buffer.duration())
+            .stats(gst::format::Buffers::from_u64(received), gst::format::Buffers::from_u64(lost))
+            .src(&*element)
+            .build();
+        let _ = element.post_message(message);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is whole at all times: a thread that panicked left nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,202 @@
+//! Where the planes of a frame lie, and whether they can lie there.
+//!
+//! GStreamer reads rows where a GstVideoMeta says they are, without asking whether the buffer goes that far. The
+//! numbers come from another process, so every row is looked for inside the frame first.
+
+use frameshare::Plane;
+use gst_video::VideoInfo;
+
+/// Where the planes lie, as a GstVideoMeta says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    offsets: [usize; gst_video::VIDEO_MAX_PLANES],
+    strides: [i32; gst_video::VIDEO_MAX_PLANES],
+    planes: usize,
+}
+
+/// A frame whose rows do not all lie inside it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a frame of {size} bytes does not hold {what} of {format} at {width}x{height}")]
+pub(super) struct BadLayout {
+    size: usize,
+    what: String,
+    format: gst_video::VideoFormat,
+    width: u32,
+    height: u32,
+}
+
+impl Layout {
+    /// The layout that a descriptor names, for a frame of `size` bytes; none named: the format's default layout.
+    pub fn of(planes: &[Plane], info: &VideoInfo, size: usize) -> Result<Self, BadLayout> {
+        let bad = |what: String| BadLayout {
+            size,
+            what,
+            format: info.format(),
+            width: info.width(),
+            height: info.height(),
+        };
+        if planes.is_empty() {
+            return if info.size() <= size {
+                Ok(Self::default_of(info))
+            } else {
+                Err(bad("all rows".into()))
+            };
+        }
+        let expected = info.n_planes() as usize;
+        if planes.len() != expected {
+            return Err(bad(format!("{} planes", planes.len())));
+        }
+        let mut layout = Self { offsets: Default::default(), strides: Default::default(), planes: expected };
+        for (index, plane) in planes.iter().enumerate() {
+            let Some(offset) = usize::try_from(plane.offset)
+                .ok()
+                .filter(|offset| fits(info, index, *offset, plane.stride, size))
+            else {
+                return Err(bad(format!("plane {index} at {} with stride {}", plane.offset, plane.stride)));
+            };
+            layout.offsets[index] = offset;
+            layout.strides[index] = plane.stride;
+        }
+        Ok(layout)
+    }
+
+    /// The layout of a frame that names none.
+    pub fn default_of(info: &VideoInfo) -> Self {
+        let mut layout =
+            Self { offsets: Default::default(), strides: Default::default(), planes: info.offset().len() };
+        layout.offsets[..layout.planes].copy_from_slice(info.offset());
+        layout.strides[..layout.planes].copy_from_slice(info.stride());
+        layout
+    }
+
+    /// Each plane's first byte.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets[..self.planes]
+    }
+
+    /// Each plane's bytes from one row to the next.
+    pub fn strides(&self) -> &[i32] {
+        &self.strides[..self.planes]
+    }
+
+    /// The layout that shows the same memory from pixel (x, y) on; nothing for formats whose pixels are packed
+    /// so that this cannot be said.
+    pub fn starting_at(&self, info: &VideoInfo, x: u32, y: u32) -> Option<Self> {
+        let format = info.format_info();
+        if format.is_complex() || format.is_tiled() || format.has_palette() {
+            return None;
+        }
+        let mut layout = self.clone();
+        for plane in 0..self.planes {
+            let component = (0..info.n_components() as u8).find(|c| info.comp_plane(*c) as usize == plane)?;
+            let column = i64::from(x >> format.w_sub()[usize::from(component)]);
+            let row = i64::from(y >> format.h_sub()[usize::from(component)]);
+            let shift =
+                row * i64::from(self.strides[plane]) + column * i64::from(info.comp_pstride(component));
+            layout.offsets[plane] = self.offsets[plane].checked_add_signed(shift as isize)?;
+        }
+        Some(layout)
+    }
+}
+
+/// Whether a plane that starts at `offset` lies inside `size` bytes with all its rows.
+fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize) -> bool {
+    let Some(space) = size.checked_sub(offset) else { return false };
+    if info.format_info().is_tiled() {
+        return fits_tiles(info, plane, stride, space);
+    }
+    let (rows, bytes) = rows(info, plane);
+    let Some(before_last) = (rows.max(1) - 1).checked_mul(stride.unsigned_abs() as usize) else {
+        return false;
+    };
+    if stride < 0 {
+        // The plane starts with the picture's first row, and the others lie before it.
+        return before_last <= offset && bytes <= space;
+    }
+    before_last.checked_add(bytes).is_some_and(|end| end <= space)
+}
+
+/// How many rows a plane has, and how many bytes of each are read.
+fn rows(info: &VideoInfo, plane: usize) -> (usize, usize) {
+    let format = info.format_info();
+    if format.has_palette() && plane == 1 {
+        return (1, 256 * 4);
+    }
+    let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
+    let rows = components.clone().map(|c| info.comp_height(c) as usize).max();
+    let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
+    let default = info.stride()[plane].unsigned_abs() as usize;
+    // Formats that pack several pixels in one word have no stride from pixel to pixel.
+    let bytes = bytes.filter(|bytes| *bytes > 0 && !format.is_complex()).unwrap_or(default);
+    (rows.unwrap_or(info.height() as usize), bytes)
+}
+
+/// The same for a plane of tiles, whose stride counts tiles: columns in the low half, rows in the high one.
+fn fits_tiles(info: &VideoInfo, plane: usize, stride: i32, space: usize) -> bool {
+    let split = |stride: i32| (stride as usize & 0xffff, stride as usize >> 16 & 0xffff);
+    let (columns, rows) = split(stride);
+    let (least_columns, least_rows) = split(info.stride()[plane]);
+    let tile = info.format_info().tile_info(plane as u32).size() as usize;
+    let end = columns.checked_mul(rows).and_then(|tiles| tiles.checked_mul(tile));
+    tile > 0 && columns >= least_columns && rows >= least_rows && end.is_some_and(|end| end <= space)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gst_video::VideoFormat;
+
+    fn planes(layout: &Layout) -> Vec<Plane> {
+        let pairs = layout.offsets().iter().zip(layout.strides());
+        pairs.map(|(offset, stride)| Plane { offset: *offset as u64, stride: *stride }).collect()
+    }
+
+    #[test]
+    fn the_default_layout_of_every_format_fits_and_one_byte_less_does_not() {
+        gst::init().unwrap();
+        for format in VideoFormat::iter_raw() {
+            for (width, height) in [(1, 1), (17, 5), (321, 241), (640, 480)] {
+                let Ok(info) = VideoInfo::builder(format, width, height).build() else { continue };
+                let layout = Layout::default_of(&info);
+                let planes = planes(&layout);
+                assert_eq!(Layout::of(&planes, &info, info.size()).as_ref(), Ok(&layout), "{format} {width}");
+                assert_eq!(Layout::of(&[], &info, info.size()), Ok(layout), "{format} {width}");
+                assert!(Layout::of(&[], &info, info.size() - 1).is_err(), "{format} {width}");
+                let last = planes.last().unwrap().offset as usize;
+                assert!(Layout::of(&planes, &info, last).is_err(), "{format} {width}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_outside_the_frame_are_refused() {
+        gst::init().unwrap();
+        let info = VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap();
+        let good = [Plane { offset: 0, stride: 512 }, Plane { offset: 512 * 240, stride: 512 }];
+        let size = 512 * 359 + 320;
+        assert!(Layout::of(&good, &info, size).is_ok());
+        assert!(Layout::of(&good, &info, size - 1).is_err());
+        for (plane, bad) in [
+            (0, Plane { offset: 0, stride: i32::MAX }),
+            (0, Plane { offset: u64::MAX, stride: 512 }),
+            (0, Plane { offset: 0, stride: -512 }),
+            (1, Plane { offset: size as u64, stride: 0 }),
+            (1, Plane { offset: 512 * 240, stride: i32::MIN }),
+        ] {
+            let mut planes = good;
+            planes[plane] = bad;
+            assert!(Layout::of(&planes, &info, size).is_err(), "{bad:?}");
+        }
+        assert!(Layout::of(&good[..1], &info, size).is_err());
+        let upside_down = [Plane { offset: 512 * 239, stride: -512 }, good[1]];
+        assert!(Layout::of(&upside_down, &info, size).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_picture_starts_further_in() {
+        gst::init().unwrap();
+        let info = VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap();
+        let part = Layout::default_of(&info).starting_at(&info, 16, 8).unwrap();
+        assert_eq!(part.offsets(), [8 * 320 + 16, 320 * 240 + 4 * 320 + 16]);
+    }
+}

@@ -1,0 +1,60 @@
+//! What `stats` says.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+};
+
+/// Counts, written by the streaming thread and whoever drops a frame, read by anyone. Each stands for itself alone.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Frames that downstream holds in place.
+    pub held: Arc<AtomicU32>,
+    pub session: AtomicU64,
+    pub exporter: AtomicU32,
+    pub credit: AtomicU32,
+    pub received: AtomicU64,
+    pub lost: AtomicU64,
+    pub copied_for_credit: AtomicU64,
+    pub copied_for_layout: AtomicU64,
+    pub reconnections: AtomicU64,
+}
+
+impl Figures {
+    /// Adds one.
+    pub fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Starts anew for another connection of the same element; frames of the old one may still be held.
+    pub fn reset(&self) {
+        for counter in [
+            &self.session,
+            &self.received,
+            &self.lost,
+            &self.copied_for_credit,
+            &self.copied_for_layout,
+            &self.reconnections,
+        ] {
+            counter.store(0, Relaxed);
+        }
+        self.exporter.store(0, Relaxed);
+        self.credit.store(0, Relaxed);
+    }
+
+    /// The value of the property.
+    pub fn structure(&self, policy: &str) -> gst::Structure {
+        gst::Structure::builder("framesharesrc-stats")
+            .field("policy", policy)
+            .field("session", self.session.load(Relaxed))
+            .field("exporter-pid", self.exporter.load(Relaxed))
+            .field("credit", self.credit.load(Relaxed))
+            .field("held", self.held.load(Relaxed))
+            .field("received", self.received.load(Relaxed))
+            .field("lost", self.lost.load(Relaxed))
+            .field("copied-for-credit", self.copied_for_credit.load(Relaxed))
+            .field("copied-for-layout", self.copied_for_layout.load(Relaxed))
+            .field("reconnections", self.reconnections.load(Relaxed))
+            .build()
+    }
+}
