@@ -1,9 +1,12 @@
 //! The engine's errors as messages of GStreamer: domain, code, and what to do.
 
-use frameshare::{Endpoint, exporter::BindError};
+use frameshare::exporter::BindError;
 
-/// Why a stream could not be opened for readers.
-pub(crate) fn bind(endpoint: &Endpoint, error: &BindError) -> gst::ErrorMessage {
-    let code = gst::ResourceError::OpenWrite;
-    gst::error_msg!(code, ["Cannot share at {}: {}", endpoint, error])
+/// Why a stream could not be opened for readers. The error's own words name the place, and who is in the way.
+pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
+    match error {
+        BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ["{}", error]),
+        BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ["{}", error]),
+        BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ["{}", error]),
+    }
 }

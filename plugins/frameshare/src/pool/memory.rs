@@ -35,7 +35,7 @@ pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Op
     if end > maxsize || maxsize as u64 > slot.size() {
         return None;
     }
-    let data = slot.as_ptr().as_ptr();
+    let data = slot.as_ptr()?.as_ptr();
     let origin = Box::into_raw(Box::new(Origin::Slot(slot)));
     // SAFETY: `data` is valid for `maxsize` bytes while the slot lives (checked against its size above). The slot
     // is in `origin`, which the memory frees with `release` when it is freed itself, and nothing else does.

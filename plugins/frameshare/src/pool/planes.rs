@@ -67,7 +67,7 @@ unsafe fn plane_in_slot(
         }
         let Some(Origin::Slot(slot)) = memory::origin(gst::MemoryRef::from_ptr(memory)) else { return None };
         // The memory is `size` bytes from `offset` of a region that starts where the slot does.
-        let data = slot.as_ptr().as_ptr().add((*memory).offset + skip);
+        let data = slot.as_ptr()?.as_ptr().add((*memory).offset + skip);
         Some((memory, data, (*memory).size - skip))
     }
 }

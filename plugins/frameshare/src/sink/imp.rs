@@ -265,7 +265,7 @@ impl BaseSinkImpl for FrameshareSink {
             }
         };
         let exporter = Exporter::bind(&endpoint, settings.config(), observer)
-            .map_err(|error| crate::errors::bind(&endpoint, &error))?;
+            .map_err(|error| crate::errors::bind(&error))?;
         gst::info!(CAT, imp = self, "sharing at {endpoint}");
         *lock(&self.input) = Input::default();
         *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt)));

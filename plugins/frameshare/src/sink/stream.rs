@@ -92,7 +92,8 @@ impl Stream {
         };
         // Asked of the bytes themselves: what a sub-memory's own offset counts from is its allocator's affair.
         let map = memory.map_readable().map_err(|_| Reason::ForeignMemory)?;
-        let offset = (map.as_ptr() as u64).checked_sub(slot.as_ptr().as_ptr() as u64);
+        let start = slot.as_ptr().ok_or(Reason::ForeignMemory)?.as_ptr() as u64;
+        let offset = (map.as_ptr() as u64).checked_sub(start);
         let end = offset.and_then(|offset| offset.checked_add(map.size() as u64));
         match offset {
             Some(offset) if end.is_some_and(|end| end <= slot.size()) => Ok((slot.clone(), offset)),
