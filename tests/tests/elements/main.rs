@@ -1,0 +1,202 @@
+//! The two elements in processes of their own, as users start them.
+//!
+//! What readers get is compared with what the exporter's pipeline made, frame by frame; the picture changes
+//! everywhere in every frame, and the same pipeline without the elements says what it should be.
+
+mod gone;
+mod refused;
+mod stage;
+
+use stage::{Outcome, Stage, sums};
+
+/// A zone plate that moves: every pixel of every frame differs from the frame before.
+const PICTURE: &str = "pattern=zone-plate kx2=20 ky2=20 kt=7 kxt=3";
+const NV12: &str = "video/x-raw,format=NV12,width=320,height=240,framerate=100/1";
+const NV12_SIZE: usize = 320 * 240 * 3 / 2;
+
+/// What `videotestsrc` makes, as checksums.
+fn expected(stage: &Stage, frames: usize) -> Vec<String> {
+    stage
+        .gst(&format!(
+            "videotestsrc num-buffers={frames} {PICTURE} ! {NV12} ! filesink location=expected.raw"
+        ))
+        .finish_well();
+    let sums = sums(&stage.read("expected.raw"), NV12_SIZE);
+    assert_eq!(sums.len(), frames);
+    assert!(sums.windows(2).all(|pair| pair[0] != pair[1]), "the picture stands still");
+    sums
+}
+
+/// Checks that every frame of a peer that printed checksums is the one that was made, and returns their number.
+fn check_frames(outcome: &Outcome, expected: &[String]) -> usize {
+    let frames = outcome.events("frame");
+    for frame in &frames {
+        let sequence = frame["sequence"].as_u64().unwrap() as usize;
+        assert_eq!(frame["sum"].as_str().unwrap(), expected[sequence - 1], "frame {sequence}");
+        assert_eq!(frame["good"], true, "the gap before frame {sequence} is not counted");
+    }
+    frames.len()
+}
+
+#[test]
+fn a_lossless_reader_gets_every_frame_as_it_was_made() {
+    let stage = Stage::new();
+    let expected = expected(&stage, 200);
+    let exporter = stage.gst(&format!(
+        "videotestsrc num-buffers=200 {PICTURE} ! {NV12} ! \
+         framesharesink stream=s wait-for-connection=true sync=false"
+    ));
+    let reader = stage.gst("framesharesrc stream=s policy=lossless ! filesink location=read.raw");
+    reader.finish_well();
+    exporter.finish_well();
+    assert!(sums(&stage.read("read.raw"), NV12_SIZE) == expected);
+}
+
+#[test]
+fn readers_of_all_kinds_see_the_same_frames_at_once() {
+    let stage = Stage::new();
+    let expected = expected(&stage, 200);
+    let readers = [
+        stage.peer("read --stream s --policy lossless --sum yes"),
+        stage.peer("read --stream s --policy latest --sum yes"),
+        stage.peer("read --stream s --policy latest --sum yes --sleep-ms 25 --max-held 2"),
+    ];
+    let file = stage.gst("framesharesrc stream=s policy=lossless ! filesink location=read.raw");
+    let exporter = stage.gst(&format!(
+        "videotestsrc num-buffers=200 is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s"
+    ));
+    exporter.finish_well();
+    file.finish_well();
+    let outcomes = readers.map(|reader| reader.finish_well());
+    for outcome in &outcomes {
+        let received = check_frames(outcome, &expected);
+        assert_eq!(outcome.summary()["end"], "eos");
+        assert!(received > 10, "{received} frames received");
+    }
+    let [lossless, _, slow] = &outcomes;
+    assert_eq!(lossless.summary()["lost"], 0);
+    assert!(slow.summary()["lost"].as_u64() > Some(50), "a reader of 40 frames/s loses some of 100/s");
+    // The elements joined when they joined; from there on nothing is missing.
+    let read = sums(&stage.read("read.raw"), NV12_SIZE);
+    assert!(!read.is_empty() && expected.ends_with(&read));
+}
+
+#[test]
+fn an_encoder_that_keeps_fifty_frames_does_not_stop_the_stream() {
+    let stage = Stage::new();
+    let exporter = stage.gst(&format!(
+        "videotestsrc num-buffers=150 {PICTURE} ! {NV12} ! \
+         framesharesink stream=s wait-for-connection=true sync=false"
+    ));
+    let reader = stage.gst(
+        "framesharesrc stream=s policy=lossless max-held=4 ! videoconvert ! video/x-raw,format=I420 ! x264enc ! \
+         video/x-h264,stream-format=byte-stream,alignment=au ! multifilesink location=frame%03d",
+    );
+    let direct = stage.gst(
+        "framesharesrc stream=s policy=lossless max-held=4 ! x264enc ! video/x-h264,alignment=au ! fakesink",
+    );
+    reader.finish_well();
+    direct.finish_well();
+    exporter.finish_well();
+    assert!(stage.path("frame149").exists() && !stage.path("frame150").exists());
+}
+
+#[test]
+fn new_caps_in_mid_stream_reach_the_reader_before_their_frames() {
+    let stage = Stage::new();
+    let part = |width: u32, format: &str| {
+        format!(
+            "videotestsrc num-buffers=30 {PICTURE} ! \
+             video/x-raw,format={format},width={width},height=240,framerate=100/1 ! c."
+        )
+    };
+    let parts = [part(320, "NV12"), part(640, "NV12"), part(160, "RGBA")].join(" ");
+    let exporter = stage
+        .gst(&format!("concat name=c ! framesharesink stream=s wait-for-connection=true sync=false {parts}"));
+    let peer = stage.peer("read --stream s --policy lossless");
+    let outcome = peer.finish_well();
+    exporter.finish_well();
+    let formats = outcome.events("format");
+    assert_eq!(formats.len(), 3, "{formats:?}");
+    let mut size = 0;
+    for line in &outcome.lines {
+        let line = serde_json::from_str::<serde_json::Value>(line).unwrap();
+        match line["event"].as_str() {
+            Some("format") => {
+                let caps = line["caps"].as_str().unwrap();
+                let width = [(160, "160"), (320, "320"), (640, "640")]
+                    .iter()
+                    .find(|(_, text)| caps.contains(&format!("width=(int){text}")))
+                    .unwrap()
+                    .0;
+                size = if caps.contains("NV12") { width * 240 * 3 / 2 } else { width * 240 * 4 };
+            }
+            Some("frame") => assert_eq!(line["size"], size),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn new_caps_in_mid_stream_pass_through_the_source() {
+    let stage = Stage::new();
+    let part = |width: u32| {
+        format!(
+            "videotestsrc num-buffers=30 ! video/x-raw,format=NV12,width={width},height=240,framerate=100/1 ! c."
+        )
+    };
+    let parts = [part(320), part(640)].join(" ");
+    let exporter = stage
+        .gst(&format!("concat name=c ! framesharesink stream=s wait-for-connection=true sync=false {parts}"));
+    let reader = stage.gst("framesharesrc stream=s policy=lossless ! filesink location=read.raw");
+    reader.finish_well();
+    exporter.finish_well();
+    assert_eq!(stage.read("read.raw").len(), 30 * (320 + 640) * 240 * 3 / 2);
+}
+
+#[test]
+fn a_decoded_film_is_read_as_it_was_decoded() {
+    let stage = Stage::new();
+    // Odd enough that the decoder pads its pictures.
+    stage
+        .gst(&format!(
+            "videotestsrc num-buffers=60 {PICTURE} ! video/x-raw,format=I420,width=338,height=190,framerate=100/1 ! \
+             x264enc ! h264parse ! qtmux ! filesink location=film.mp4"
+        ))
+        .finish_well();
+    let film = "filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264";
+    // videoconvert in front of each file gives both the same layout.
+    let to_file = "videoconvert ! video/x-raw,format=RGB ! filesink location";
+    stage.gst(&format!("{film} ! {to_file}=expected.raw")).finish_well();
+    let exporter =
+        stage.gst(&format!("{film} ! framesharesink stream=s wait-for-connection=true sync=false"));
+    stage.gst(&format!("framesharesrc stream=s policy=lossless ! {to_file}=read.raw")).finish_well();
+    exporter.finish_well();
+    let expected = stage.read("expected.raw");
+    assert!(!expected.is_empty() && stage.read("read.raw") == expected);
+}
+
+#[test]
+fn a_reader_that_joins_late_starts_with_the_newest_frame() {
+    let stage = Stage::new();
+    let _exporter =
+        stage.gst(&format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s"));
+    stage.peer("read --stream s --frames 50").finish_well();
+    let late = stage.peer("read --stream s --frames 5").finish_well();
+    let frames = late.events("frame");
+    assert!(frames[0]["sequence"].as_u64() > Some(50));
+    assert_eq!(late.summary()["lost"], 0);
+}
+
+#[test]
+fn timestamps_carry_over_so_that_a_synchronised_sink_shows_frames() {
+    let stage = Stage::new();
+    let _exporter = stage.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
+    // A frame that came too late would be dropped by identity's drop of late buffers in the sink: fpsdisplaysink
+    // counts them, and prints its counts at the end.
+    let reader = stage.gst(
+        "framesharesrc stream=s num-buffers=100 ! \
+         fpsdisplaysink silent=false video-sink=fakesink text-overlay=false sync=true name=f",
+    );
+    reader.finish_well();
+}

@@ -1,0 +1,216 @@
+//! A place for processes to meet, and the processes.
+
+use serde_json::Value;
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{LazyLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Nothing here takes so long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The only file in it is the plugin, so that GStreamer looks at nothing else that was built.
+static PLUGINS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let name = "libgstframeshare.so";
+    let own = std::env::current_exe().expect("a test has a path");
+    let beside = own.parent().expect("it lies in a folder");
+    let built = [beside.join(name), beside.with_file_name(name)]
+        .into_iter()
+        .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+        .max()
+        .unwrap_or_else(|| panic!("no {name} near {}: cargo build -p gst-plugin-frameshare", own.display()))
+        .1;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
+    fs::create_dir_all(&folder).expect("a folder for the plugin");
+    let fresh = folder.join(format!("{name}.{}", std::process::id()));
+    std::os::unix::fs::symlink(built, &fresh).expect("a link to the plugin");
+    fs::rename(fresh, folder.join(name)).expect("the link has its name");
+    folder
+});
+
+/// A runtime folder of its own; streams of other tests are not seen in it.
+pub struct Stage {
+    folder: tempfile::TempDir,
+}
+
+/// What became of a process.
+pub struct Outcome {
+    pub ok: bool,
+    pub lines: Vec<String>,
+    pub stderr: String,
+}
+
+/// A process that is killed when it is dropped.
+pub struct Process {
+    what: String,
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    seen: Vec<String>,
+    stderr: Option<thread::JoinHandle<String>>,
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        Self { folder: tempfile::Builder::new().prefix("fs").tempdir().expect("a folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts `gst-launch-1.0 -q` with a pipeline.
+    pub fn gst(&self, pipeline: &str) -> Process {
+        let mut command = Command::new("gst-launch-1.0");
+        command.arg("-q").args(pipeline.split_whitespace());
+        self.start(command, pipeline)
+    }
+
+    /// Starts the test peer.
+    pub fn peer(&self, arguments: &str) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));
+        command.args(arguments.split_whitespace());
+        self.start(command, &format!("peer {arguments}"))
+    }
+
+    fn start(&self, mut command: Command, what: &str) -> Process {
+        if std::env::var_os("GST_REGISTRY").is_none() {
+            command.env("GST_REGISTRY", Path::new(env!("CARGO_TARGET_TMPDIR")).join("registry.bin"));
+        }
+        command
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+            .env("GST_PLUGIN_PATH", PLUGINS.as_path())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        let mut stderr = child.stderr.take().expect("stderr is a pipe");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let stderr = thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Process { what: what.to_owned(), child, lines, seen: Vec::new(), stderr: Some(stderr) }
+    }
+
+    /// The bytes of a file in the folder.
+    pub fn read(&self, name: impl AsRef<OsStr>) -> Vec<u8> {
+        fs::read(self.folder.path().join(name.as_ref())).expect("the file can be read")
+    }
+}
+
+impl Process {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as the kernel would: it can clean nothing up.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a process of ours can be killed");
+        self.child.wait().expect("and waited for");
+    }
+
+    /// Waits until it prints a JSON line with this event.
+    pub fn wait_for(&mut self, event: &str) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                let _ = self.child.kill();
+                let stderr = self.stderr.take().map(|thread| thread.join().unwrap_or_default());
+                panic!("{}: no {event:?} came\n{}\n{stderr:?}", self.what, self.seen.join("\n"));
+            };
+            self.seen.push(line.clone());
+            if let Ok(value) = serde_json::from_str::<Value>(&line)
+                && value["event"] == event
+            {
+                return value;
+            }
+        }
+    }
+
+    /// Waits until it ends by itself.
+    pub fn finish(mut self) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a process of ours can be waited for") {
+                break Some(status);
+            }
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                break None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let stderr = self.stderr.take().map(|thread| thread.join().unwrap_or_default()).unwrap_or_default();
+        self.seen.extend(self.lines.iter());
+        let Some(status) = status else {
+            panic!("{} hangs\n{}\n{stderr}", self.what, self.seen.join("\n"));
+        };
+        Outcome { ok: status.success(), lines: std::mem::take(&mut self.seen), stderr }
+    }
+
+    /// Waits until it ends by itself, which must be well.
+    pub fn finish_well(self) -> Outcome {
+        let what = self.what.clone();
+        let outcome = self.finish();
+        assert!(outcome.ok, "{what} failed\n{}\n{}", outcome.lines.join("\n"), outcome.stderr);
+        outcome
+    }
+
+    /// Waits until it fails, and returns what it said.
+    pub fn finish_badly(self) -> String {
+        let what = self.what.clone();
+        let outcome = self.finish();
+        assert!(!outcome.ok, "{what} did not fail\n{}\n{}", outcome.lines.join("\n"), outcome.stderr);
+        outcome.stderr
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Outcome {
+    /// The JSON lines with this event.
+    pub fn events(&self, event: &str) -> Vec<Value> {
+        let values = self.lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        values.filter(|value| value["event"] == event).collect()
+    }
+
+    /// The last line of a peer.
+    pub fn summary(&self) -> Value {
+        self.events("summary").pop().unwrap_or_else(|| panic!("no summary\n{}", self.stderr))
+    }
+}
+
+/// The checksum that the peer prints, of every frame of `size` bytes in a file.
+pub fn sums(bytes: &[u8], size: usize) -> Vec<String> {
+    assert_eq!(bytes.len() % size, 0, "{} bytes are no whole frames of {size}", bytes.len());
+    let sum = |frame: &[u8]| {
+        frame.chunks(8).fold(0xcbf2_9ce4_8422_2325_u64, |sum, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3)
+        })
+    };
+    bytes.chunks(size).map(|frame| format!("{:016x}", sum(frame))).collect()
+}
