@@ -44,7 +44,7 @@ lint: ## check formatting, clippy, documentation and scripts
 loom: ## search the queue's memory orderings for races
 	@tools/setup.sh build
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
-		cargo test --release --locked --package frameshare --lib loom
+		cargo test --release --locked --package frameshare --lib queue
 
 .PHONY: audit
 audit: ## check licences, sources and who depends on whom

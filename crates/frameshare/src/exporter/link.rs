@@ -208,7 +208,7 @@ impl Link {
 
     /// Whether no lease is left, and no message waits.
     pub fn is_idle(&self) -> bool {
-        self.backlog.is_empty() && self.entries.iter().all(Option::is_none)
+        self.backlog.is_empty() && self.holds_nothing()
     }
 
     /// Finds an entry for the next publication. A `latest` reader loses its oldest untaken frame for it.
@@ -231,6 +231,24 @@ impl Link {
             }
         }
         Ok(Vacancy::Full)
+    }
+
+    /// Takes back what the reader has not taken, and what it has released.
+    pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let Some(Lease { sequence, area }) = *entry else { continue };
+            if self.producer.revoke(index, sequence).map_err(violation)? == Revocation::Revoked {
+                self.lost += 1;
+                ended.push(area);
+                *entry = None;
+            }
+        }
+        self.collect_released(ended)
+    }
+
+    /// Whether no lease is left.
+    pub fn holds_nothing(&self) -> bool {
+        self.entries.iter().all(Option::is_none)
     }
 
     /// Takes all leases away, and returns their areas.

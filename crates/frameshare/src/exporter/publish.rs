@@ -177,7 +177,7 @@ impl State {
                 Ok(true) => self.add_lease(area),
                 Ok(false) => {}
                 Err(ending) => {
-                    self.end_link(index, &ending);
+                    self.drop_link(index, &ending);
                     continue;
                 }
             }

@@ -1,6 +1,9 @@
 //! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
 
-use super::state::{Ending, Shared};
+use super::{
+    link::Link,
+    state::{Ending, Shared},
+};
 use crate::sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait};
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter};
 use rustix::event::{PollFd, PollFlags};
@@ -74,17 +77,16 @@ impl Service {
 /// Sleeps until there is something to do, and does it.
 fn turn(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
     shared.service.clear();
-    let links: Vec<Watched> = shared
-        .lock()
-        .links
-        .iter()
-        .map(|link| Watched {
+    let links: Vec<Watched> = {
+        let state = shared.lock();
+        let watched = |link: &Link| Watched {
             id: link.info.id,
             socket: link.socket.clone(),
             gone: link.gone.clone(),
             has_backlog: link.has_backlog(),
-        })
-        .collect();
+        };
+        state.links.iter().chain(&state.leaving).map(watched).collect()
+    };
 
     let room = strangers.len() < MAX_STRANGERS;
     let mut fds = vec![PollFd::new(&shared.service, PollFlags::IN)];
@@ -186,7 +188,9 @@ fn listen_to(shared: &Shared, link: &Watched) {
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             // Host memory lives as long as anyone maps it: there is nothing to be freed that waits for this.
             Ok(ToExporter::Retired { .. }) => None,
-            Ok(ToExporter::Goodbye { text, .. }) => Some(Ending::new(Reason::Stopped, text)),
+            Ok(ToExporter::Goodbye { reason, text }) => {
+                return shared.with(|state| state.let_go(link.id, &Ending { reason, text }));
+            }
             Ok(ToExporter::Hello(_)) => Some(Ending::new(Reason::Violation, "it said hello twice")),
             Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
         },

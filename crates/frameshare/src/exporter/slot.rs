@@ -41,6 +41,9 @@ pub enum AcquireError {
     /// A new slot could not be allocated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The stream has ended: readers may still look at its slots.
+    #[error("the exporter is closed")]
+    Closed,
     /// The size is none that a slot can have.
     #[error("a slot of {0} bytes is impossible")]
     Size(u64),

@@ -98,8 +98,7 @@ impl Shared {
 pub(super) struct Publication {
     slot: Slot,
     leases: u32,
-    /// Kept for the sake of being dropped.
-    _keep: Option<Box<dyn Any + Send>>,
+    keep: Option<Box<dyn Any + Send>>,
 }
 
 /// Everything that the exporter knows.
@@ -114,6 +113,8 @@ pub(super) struct State {
     /// The next slot starts a generation if its size differs from the present one's.
     renew: bool,
     pub links: Vec<Link>,
+    /// Readers that are published to no more, but still hold frames. Their credit stays reserved.
+    pub leaving: Vec<Link>,
     /// By metadata area.
     publications: Vec<Option<Publication>>,
     /// The sequence number of the next publication.
@@ -128,7 +129,8 @@ pub(super) struct State {
     pub notices: Vec<Notice>,
     /// Readers came or went, or have messages that wait, or no longer have.
     pub links_changed: bool,
-    dropped: Vec<Publication>,
+    /// What ended publications kept.
+    dropped: Vec<Box<dyn Any + Send>>,
 }
 
 impl State {
@@ -146,6 +148,7 @@ impl State {
             next_generation: 1,
             renew: true,
             links: Vec::new(),
+            leaving: Vec::new(),
             next: 1,
             format: None,
             sticky: BTreeMap::new(),
@@ -210,31 +213,69 @@ impl State {
                     self.links_changed |= self.links[index].has_backlog() != waited;
                     index += 1;
                 }
-                Err(ending) => self.end_link(index, &ending),
+                Err(ending) => self.drop_link(index, &ending),
             }
         }
     }
 
-    /// Ends the link of a reader: says why, and ends its leases.
+    /// Ends a link as its ending demands: a reader that was slow may still be reading, one that broke the rules or
+    /// is gone is not waited for.
+    pub fn drop_link(&mut self, index: usize, ending: &Ending) {
+        match ending.reason {
+            Reason::TooSlow | Reason::LimitExceeded => self.dismiss(index, ending),
+            _ => self.end_link(index, ending),
+        }
+    }
+
+    /// Ends the link of a reader that is gone or cannot be trusted: all its leases end at once.
     pub fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.say_goodbye(ending);
-        for lease in link.take_leases() {
-            self.end_lease(lease);
+        self.notices.push(Notice::ReaderRemoved { reader: link.info.clone(), why: ending.text.clone() });
+        self.forget(link);
+    }
+
+    /// Publishes no more to a reader, and lets it release what it has taken in its own time.
+    fn dismiss(&mut self, index: usize, ending: &Ending) {
+        let mut link = self.links.remove(index);
+        link.say_goodbye(ending);
+        self.notices.push(Notice::ReaderRemoved { reader: link.info.clone(), why: ending.text.clone() });
+        let mut ended = Vec::new();
+        let revoked = link.revoke_untaken(&mut ended);
+        self.end_leases(ended);
+        match revoked {
+            Ok(()) if !link.holds_nothing() => self.leaving.push(link),
+            _ => self.forget(link),
         }
         self.links_changed = true;
-        self.notices.push(Notice::ReaderRemoved { reader: link.info, why: ending.text.clone() });
+    }
+
+    fn forget(&mut self, mut link: Link) {
+        self.end_leases(link.take_leases());
+        self.links_changed = true;
     }
 
     /// Ends the link of the reader with this number, if it is still there.
     pub fn end_link_of(&mut self, id: u64, ending: &Ending) {
         if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
             self.end_link(index, ending);
+        } else if let Some(index) = self.leaving.iter().position(|link| link.info.id == id) {
+            let link = self.leaving.remove(index);
+            self.forget(link);
         }
     }
 
+    /// A reader says goodbye: it wants no more frames.
+    pub fn let_go(&mut self, id: u64, ending: &Ending) {
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.dismiss(index, ending);
+        }
+    }
+
+    /// Ends the stream. What was published can still be taken: its slots are not used again.
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
+        self.leaving.clear();
         while !self.links.is_empty() {
             self.end_link(0, &Ending { reason, text: text.into() });
         }
@@ -244,21 +285,30 @@ impl State {
     pub fn reclaim(&mut self) {
         let mut ended = Vec::new();
         self.each_link(|link| link.collect_released(&mut ended));
-        for area in ended {
-            self.end_lease(area);
+        for mut link in std::mem::take(&mut self.leaving) {
+            match link.collect_released(&mut ended) {
+                Ok(()) if !link.holds_nothing() => self.leaving.push(link),
+                _ => self.forget(link),
+            }
         }
+        self.end_leases(ended);
         if self.generations.len() > 1 {
             self.retire();
         }
     }
 
+    fn end_leases(&mut self, areas: Vec<usize>) {
+        for area in areas {
+            self.end_lease(area);
+        }
+    }
+
     fn end_lease(&mut self, area: usize) {
-        let slot = &mut self.publications[area];
-        if let Some(publication) = slot {
-            publication.leases -= 1;
-            if publication.leases == 0 {
-                self.dropped.extend(slot.take());
-            }
+        let Some(publication) = &mut self.publications[area] else { return };
+        publication.leases -= 1;
+        if publication.leases == 0 {
+            self.dropped.extend(publication.keep.take());
+            self.publications[area] = None;
         }
     }
 
@@ -290,6 +340,9 @@ impl State {
     }
 
     pub fn acquire(&mut self, size: u64, purpose: Purpose, exporter: u64) -> Result<Slot, AcquireError> {
+        if self.closed {
+            return Err(AcquireError::Closed);
+        }
         let needed = size.max(1).checked_next_multiple_of(PAGE).ok_or(AcquireError::Size(size))?;
         if needed > frameshare_protocol::limits::MAX_SLOT_SIZE {
             return Err(AcquireError::Size(size));
@@ -322,7 +375,7 @@ impl State {
 
     /// The credits of all readers.
     pub fn credit(&self) -> u32 {
-        self.links.iter().map(|link| link.info.credit).sum()
+        self.links.iter().chain(&self.leaving).map(|link| link.info.credit).sum()
     }
 
     /// How much credit is left for a newcomer.
@@ -341,7 +394,7 @@ impl State {
     /// Notes a publication that nobody has a lease on yet, and returns its metadata area.
     pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<usize> {
         let area = self.publications.iter().position(Option::is_none)?;
-        self.publications[area] = Some(Publication { slot, leases: 1, _keep: keep });
+        self.publications[area] = Some(Publication { slot, leases: 1, keep });
         Some(area)
     }
 
@@ -367,9 +420,7 @@ impl State {
     pub fn make_room(&mut self, index: usize) -> Result<Option<usize>, Ending> {
         let mut ended = Vec::new();
         let vacancy = self.links[index].vacate(&mut ended)?;
-        for area in ended {
-            self.end_lease(area);
-        }
+        self.end_leases(ended);
         Ok(match vacancy {
             Vacancy::Entry(entry) => Some(entry),
             Vacancy::Full => None,

@@ -66,7 +66,9 @@ struct Generation {
 /// A message that waits for its place among the frames.
 #[derive(Debug)]
 enum Pending {
-    Item(Item),
+    Format(Arc<Format>),
+    Event(Event),
+    EndOfStream,
     Retire(u32),
     Metadata(Vec<u8>),
 }
@@ -198,7 +200,9 @@ impl Connection {
     fn apply_first(&mut self) -> Option<Option<Item>> {
         let (before, pending) = self.pending.pop_front()?;
         Some(match pending {
-            Pending::Item(item) => Some(item),
+            Pending::Format(format) => Some(Item::Format(format)),
+            Pending::Event(event) => Some(Item::Event(event)),
+            Pending::EndOfStream => Some(Item::EndOfStream),
             Pending::Retire(generation) => {
                 self.generations.remove(&generation);
                 None
@@ -304,20 +308,18 @@ impl Connection {
             }
             ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
             ToReader::Retire { before, generation } => {
-                self.pending.push_back((before, Pending::Retire(generation)));
+                self.push(before, Pending::Retire(generation));
             }
-            ToReader::Format { before, format } => {
-                self.push(before, Item::Format(Arc::<Format>::new(format)))
-            }
+            ToReader::Format { before, format } => self.push(before, Pending::Format(Arc::new(format))),
             ToReader::Event { before, kind, payload } => {
                 let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
-                self.push(before, Item::Event(Event { kind, sticky: false, payload }));
+                self.push(before, Pending::Event(Event { kind, sticky: false, payload }));
             }
             ToReader::Metadata { sequence, payload } => {
                 let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
-                self.pending.push_back((sequence, Pending::Metadata(payload)));
+                self.push(sequence, Pending::Metadata(payload));
             }
-            ToReader::EndOfStream { before } => self.push(before, Item::EndOfStream),
+            ToReader::EndOfStream { before } => self.push(before, Pending::EndOfStream),
             ToReader::Goodbye { reason, text } => self.over = Some(Over::Goodbye(reason, text)),
             ToReader::Welcome(_) | ToReader::Refused { .. } => {
                 return Err(violation("it answered a greeting that nobody sent".into()));
@@ -326,8 +328,8 @@ impl Connection {
         Ok(())
     }
 
-    fn push(&mut self, before: u64, item: Item) {
-        self.pending.push_back((before, Pending::Item(item)));
+    fn push(&mut self, before: u64, pending: Pending) {
+        self.pending.push_back((before, pending));
     }
 
     fn import(

@@ -71,6 +71,10 @@ impl Default for Config {
 
 /// What comes out of a stream, in order.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every item is a frame, and an allocation a frame costs more"
+)]
 pub enum Item {
     /// The format of the frames to come.
     Format(Arc<Format>),

@@ -35,6 +35,11 @@ impl SealedAgainst {
 /// Makes a memory file of `size` zero bytes, all of them allocated, so that lack of memory is an error here and
 /// no SIGBUS later. `seal` it once it is mapped.
 pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
+    // memfds have no size limit of their own: the kernel would take page after page until it kills somebody.
+    let memory = rustix::system::sysinfo();
+    if size > memory.totalram.saturating_mul(memory.mem_unit.into()) {
+        return Err(io::Error::new(io::ErrorKind::OutOfMemory, "that is more than the machine's memory"));
+    }
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     loop {
         match fallocate(&fd, FallocateFlags::empty(), 0, size) {

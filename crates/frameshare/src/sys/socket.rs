@@ -116,7 +116,10 @@ impl Listener {
         match lstat(path) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => unlink(path)?,
             Ok(_) => {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "there is a file that is no socket",
+                ));
             }
             Err(_) => {}
         }

@@ -1,0 +1,657 @@
+//! The engine as an application uses it: one exporter, some readers, here as threads of one process. What needs
+//! processes of its own is tested in the workspace's `tests`.
+
+use frameshare::{
+    Endpoint, Event, Format, Interrupt, Plane, Policy, Reason,
+    exporter::{
+        self, AcquireError, BindError, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose,
+    },
+    reader::{self, ConnectError, Item, ReadError, Reader},
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+const SIZE: u64 = 10_000;
+
+/// A stream in a folder of its own.
+struct Stream {
+    _folder: tempfile::TempDir,
+    endpoint: Endpoint,
+    interrupt: Interrupt,
+}
+
+impl Stream {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s.sock")).unwrap();
+        Self { _folder: folder, endpoint, interrupt: Interrupt::new().unwrap() }
+    }
+
+    fn exporter(&self) -> Exporter {
+        self.exporter_with(exporter::Config::default())
+    }
+
+    fn exporter_with(&self, config: exporter::Config) -> Exporter {
+        Exporter::bind(&self.endpoint, config, |_| ()).unwrap()
+    }
+
+    fn reader(&self, policy: Policy) -> Reader {
+        self.try_reader(reader::Config { policy, ..Default::default() }).unwrap()
+    }
+
+    fn try_reader(&self, config: reader::Config) -> Result<Reader, ConnectError> {
+        Reader::connect(&self.endpoint, config, &self.interrupt)
+    }
+
+    /// Publishes a frame whose every byte derives from `seed`.
+    fn publish(&self, exporter: &Exporter, seed: u64) -> Result<u64, PublishError> {
+        self.publish_sized(exporter, seed, SIZE)
+    }
+
+    fn publish_sized(&self, exporter: &Exporter, seed: u64, size: u64) -> Result<u64, PublishError> {
+        let slot = exporter.acquire(size, Purpose::Copy).unwrap();
+        fill(slot.as_ptr().unwrap().as_ptr(), size, seed);
+        exporter.publish(Frame { size, ..frame_in(&slot) }, &self.interrupt)
+    }
+
+    /// The next item, which has to come.
+    fn next(&self, reader: &mut Reader) -> Result<Item, ReadError> {
+        let item = reader.next(Some(Duration::from_secs(20)), &self.interrupt)?;
+        Ok(item.expect("nothing came within 20 seconds"))
+    }
+
+    fn next_frame(&self, reader: &mut Reader) -> reader::Frame {
+        loop {
+            match self.next(reader).unwrap() {
+                Item::Frame(frame) => return frame,
+                Item::EndOfStream => panic!("the stream ended"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn frame_in(slot: &exporter::Slot) -> Frame<'_> {
+    Frame {
+        slot,
+        offset: 0,
+        size: slot.size(),
+        pts: None,
+        dts: None,
+        duration: None,
+        media_offset: None,
+        media_offset_end: None,
+        flags: 0,
+        planes: &[],
+        metadata: &[],
+        keep: None,
+    }
+}
+
+fn byte(seed: u64, index: u64) -> u8 {
+    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left((index % 61) as u32) >> 7) as u8 ^ index as u8
+}
+
+#[expect(unsafe_code, reason = "writing a slot that was just acquired")]
+fn fill(start: *mut u8, size: u64, seed: u64) {
+    for index in 0..size {
+        // SAFETY: the slot has at least `size` bytes, and nobody else refers to it.
+        unsafe { start.add(index as usize).write(byte(seed, index)) };
+    }
+}
+
+fn holds(frame: &reader::Frame, seed: u64) -> bool {
+    let bytes = frame.bytes();
+    bytes.iter().zip(0..).all(|(found, index)| found.load(Ordering::Relaxed) == byte(seed, index))
+}
+
+/// Waits for something that another thread will bring about.
+fn until(mut condition: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if condition() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it did not come about within 20 seconds");
+}
+
+#[test]
+fn a_lossless_reader_gets_every_frame_whole_and_in_order() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Lossless);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for seed in 1..=5000 {
+                assert_eq!(stream.publish(&exporter, seed), Ok(seed));
+            }
+            exporter.end_of_stream();
+        });
+        for seed in 1..=5000 {
+            let frame = stream.next_frame(&mut reader);
+            assert_eq!((frame.descriptor().sequence, frame.lost_before()), (seed, 0));
+            assert!(holds(&frame, seed), "frame {seed} is damaged");
+        }
+        assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
+    });
+    let stats = exporter.stats();
+    assert_eq!((stats.published, stats.readers[0].sent, stats.readers[0].lost), (5000, 5000, 0));
+    // Four leases, and one slot that is being written: slots are used again and not allocated without end.
+    assert!(stats.slots <= 6, "{} slots for a reader that holds 4", stats.slots);
+}
+
+#[test]
+fn a_latest_reader_loses_its_oldest_frames_and_counts_them() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    for seed in 1..=10 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    for (sequence, lost) in [(7, 6), (8, 0), (9, 0), (10, 0)] {
+        let frame = stream.next_frame(&mut reader);
+        assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, lost));
+        assert!(holds(&frame, sequence));
+    }
+    let lost = &exporter.stats().readers[0];
+    assert_eq!((lost.lost, lost.queued, lost.lag, reader.stats().lost), (6, 0, 0, 6));
+}
+
+#[test]
+fn who_holds_everything_loses_the_newest_and_nobody_waits() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    for seed in 1..=4 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    let held: Vec<_> = (0..4).map(|_| stream.next_frame(&mut reader)).collect();
+    for seed in 5..=8 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    // The negative control of "a lease ends by its release": nothing was released, so nothing comes.
+    assert!(reader.try_next().unwrap().is_none());
+    assert_eq!(exporter.stats().readers[0].held, 4);
+    assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)), "a held frame was overwritten");
+    drop(held);
+    stream.publish(&exporter, 9).unwrap();
+    let frame = stream.next_frame(&mut reader);
+    assert_eq!((frame.descriptor().sequence, frame.lost_before()), (9, 4));
+}
+
+#[test]
+fn everything_between_the_frames_keeps_its_place() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let format = |caps: &str| Format { caps: caps.into(), video: None };
+    let event = |kind, sticky, byte| Event { kind, sticky, payload: vec![byte; 3] };
+    exporter.set_format(format("a"));
+    exporter.send_event(event(1, true, 1)).unwrap();
+    exporter.send_event(event(2, false, 2)).unwrap();
+    exporter.send_event(event(1, true, 3)).unwrap();
+    // A newcomer gets the format and the newest sticky event of each kind.
+    let mut reader = stream.try_reader(reader::Config { max_held: 8, ..Default::default() }).unwrap();
+    stream.publish(&exporter, 1).unwrap();
+    exporter.set_format(format("a"));
+    stream.publish(&exporter, 2).unwrap();
+    exporter.set_format(format("b"));
+    exporter.send_event(event(2, false, 4)).unwrap();
+    stream.publish(&exporter, 3).unwrap();
+    exporter.end_of_stream();
+    exporter.end_of_stream();
+    stream.publish(&exporter, 4).unwrap();
+    drop(exporter);
+
+    let mut seen = Vec::new();
+    let error = loop {
+        seen.push(match stream.next(&mut reader) {
+            Ok(Item::Format(format)) => format!("format {}", format.caps),
+            Ok(Item::Event(event)) => format!("event {} {:?}", event.kind, event.payload),
+            Ok(Item::Frame(frame)) => format!("frame {}", frame.descriptor().sequence),
+            Ok(Item::EndOfStream) => "end".into(),
+            Ok(Item::Reconnected) => unreachable!("not asked for"),
+            Err(error) => break error,
+        });
+    };
+    let expected = [
+        "format a",
+        "event 1 [3, 3, 3]",
+        "frame 1",
+        "frame 2",
+        "format b",
+        "event 2 [4, 4, 4]",
+        "frame 3",
+        "end",
+        "frame 4",
+    ];
+    assert_eq!(seen, expected);
+    assert!(matches!(error, ReadError::Stopped(_)), "{error}");
+}
+
+#[test]
+fn a_newcomer_after_the_end_is_told_of_it() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    stream.publish(&exporter, 1).unwrap();
+    exporter.end_of_stream();
+    let mut reader = stream.reader(Policy::Latest);
+    assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
+}
+
+#[test]
+fn metadata_of_every_length_belongs_to_its_frame() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    for length in [0, 1, 7, 4096, 4097, 70_000, 1_000_000] {
+        let metadata: Vec<u8> = (0..length).map(|index| byte(length, index)).collect();
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        assert!(stream.next_frame(&mut reader).metadata() == metadata, "{length} bytes");
+    }
+    // The metadata of a frame that was lost does not pass to another.
+    for seed in 1..=6 {
+        let metadata = vec![seed; 5000];
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+    }
+    for seed in 3..=6 {
+        assert_eq!(stream.next_frame(&mut reader).metadata(), vec![seed; 5000]);
+    }
+}
+
+#[test]
+fn times_planes_and_flags_arrive_as_they_left() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let planes = [Plane { offset: 0, stride: 100 }, Plane { offset: 5000, stride: -50 }];
+    let frame = Frame {
+        offset: 64,
+        size: 9000,
+        pts: Some(1),
+        duration: Some(3),
+        media_offset_end: Some(5),
+        flags: 6,
+        planes: &planes,
+        ..frame_in(&slot)
+    };
+    exporter.publish(frame, &stream.interrupt).unwrap();
+    let frame = stream.next_frame(&mut reader);
+    let found = frame.descriptor();
+    assert_eq!((found.pts, found.dts, found.duration), (Some(1), None, Some(3)));
+    assert_eq!((found.media_offset, found.media_offset_end, found.flags), (None, Some(5), 6));
+    assert_eq!((frame.len(), found.used_planes()), (9000, &planes[..]));
+    let outside = Frame { offset: slot.size() - 10, size: 11, ..frame_in(&slot) };
+    assert!(matches!(exporter.publish(outside, &stream.interrupt), Err(PublishError::Invalid(_))));
+}
+
+#[test]
+fn a_slot_published_twice_is_free_only_after_both() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+    exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+    drop(slot);
+    let first = stream.next_frame(&mut reader);
+    let second = stream.next_frame(&mut reader);
+    assert_eq!((exporter.stats().slots, exporter.stats().free_slots), (1, 0));
+    drop(first);
+    assert_eq!(exporter.stats().free_slots, 0);
+    drop(second);
+    assert_eq!(exporter.stats().free_slots, 1);
+}
+
+#[test]
+fn what_keeps_a_frame_is_dropped_when_its_last_lease_ends() {
+    struct Counter(Arc<AtomicUsize>);
+    impl Drop for Counter {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let publish = || {
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let keep: Box<dyn std::any::Any + Send> = Box::new(Counter(dropped.clone()));
+        exporter.publish(Frame { keep: Some(keep), ..frame_in(&slot) }, &stream.interrupt).unwrap();
+    };
+    publish();
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "nobody reads: it is dropped at once");
+    let (mut one, mut two) = (stream.reader(Policy::Latest), stream.reader(Policy::Latest));
+    publish();
+    let (first, second) = (stream.next_frame(&mut one), stream.next_frame(&mut two));
+    drop(first);
+    exporter.reclaim();
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    drop(second);
+    exporter.reclaim();
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    for (round, size) in (0..).zip([1000, 100_000, 1000, 5_000_000, 20]) {
+        exporter.set_format(Format { caps: format!("size {size}"), video: None });
+        let mut held = Vec::new();
+        for seed in 1..=3 {
+            stream.publish_sized(&exporter, seed, size).unwrap();
+            held.push(stream.next_frame(&mut reader));
+        }
+        assert!(held.iter().zip(1..).all(|(frame, seed)| frame.len() as u64 == size && holds(frame, seed)));
+        assert_eq!(exporter.stats().slot_size, size.next_multiple_of(4096));
+        assert_eq!(held[0].descriptor().generation, round + 1);
+        if round == 3 {
+            // Held over the change: still there, and still right.
+            exporter.set_format(Format { caps: "held over".into(), video: None });
+            stream.publish_sized(&exporter, 9, 64).unwrap();
+            drop(stream.next_frame(&mut reader));
+            assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
+        }
+    }
+    // Nothing maps a slot of an old generation any more: one slot of the newest, mapped by both sides.
+    drop(stream.publish_sized(&exporter, 1, 20));
+    drop(stream.next_frame(&mut reader));
+    assert!(reader.try_next().unwrap().is_none());
+}
+
+#[test]
+fn bytes_that_grow_move_to_a_bigger_generation() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    for size in [100, 4000, 5000, 4000, 70_000, 10, 100_000] {
+        stream.publish_sized(&exporter, size, size).unwrap();
+        let frame = stream.next_frame(&mut reader);
+        assert!(frame.len() as u64 == size && holds(&frame, size), "{size}");
+    }
+    assert_eq!(exporter.stats().slot_size, 131_072);
+}
+
+#[test]
+fn credit_is_reserved_and_who_comes_too_late_is_told() {
+    let stream = Stream::new();
+    let exporter =
+        stream.exporter_with(exporter::Config { max_slots: 12, max_held_limit: 6, ..Default::default() });
+    let ask = |max_held| stream.try_reader(reader::Config { max_held, ..Default::default() });
+    let (first, second) = (ask(8).unwrap(), ask(8).unwrap());
+    assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then what is left of 12 - 2");
+    let Err(ConnectError::Refused { reason, text }) = ask(1) else { panic!("there was credit left") };
+    assert!(reason == Reason::NoCreditLeft && text.contains("max-slots"), "{text}");
+    drop(first);
+    until(|| exporter.reader_count() == 1);
+    assert_eq!(ask(8).unwrap().credit(), 6);
+}
+
+#[test]
+fn upstream_cannot_take_what_readers_were_promised() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(exporter::Config { max_slots: 12, ..Default::default() });
+    let mut reader = stream.try_reader(reader::Config { max_held: 4, ..Default::default() }).unwrap();
+    let mut pool = Vec::new();
+    let error = loop {
+        match exporter.acquire(SIZE, Purpose::Pool) {
+            Ok(slot) => pool.push(slot),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, AcquireError::Exhausted { max_slots: 12 }), "{error}");
+    assert_eq!(pool.len(), 6, "12 slots less the reader's 4 and two more");
+    // The readers' share is enough for copies, even when the reader holds all that it may.
+    let held: Vec<_> = (1..=4)
+        .map(|seed| {
+            stream.publish(&exporter, seed).unwrap();
+            stream.next_frame(&mut reader)
+        })
+        .collect();
+    for seed in 5..=20 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
+    // A newcomer gets nothing while upstream holds the rest.
+    let newcomer = stream.try_reader(reader::Config::default());
+    assert!(matches!(newcomer, Err(ConnectError::Refused { reason: Reason::NoCreditLeft, .. })));
+}
+
+#[test]
+fn to_be_lossless_must_be_granted() {
+    let stream = Stream::new();
+    let config = exporter::Config { lossless_readers: LosslessReaders::None, ..Default::default() };
+    let _exporter = stream.exporter_with(config);
+    let config = reader::Config { policy: Policy::Lossless, ..Default::default() };
+    let Err(ConnectError::Refused { reason, .. }) = stream.try_reader(config) else {
+        panic!("it was granted")
+    };
+    assert_eq!(reason, Reason::LosslessNotGranted);
+}
+
+#[test]
+fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
+    let stream = Stream::new();
+    let (sender, notices) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let config = exporter::Config { reader_timeout: Duration::from_millis(300), ..Default::default() };
+    let observer = move |notice| drop(sender.lock().unwrap().send(notice));
+    let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
+    let mut slow = stream.reader(Policy::Lossless);
+    let mut good = stream.reader(Policy::Lossless);
+    stream.publish(&exporter, 1).unwrap();
+    let held = stream.next_frame(&mut slow);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for seed in 2..=50 {
+                stream.publish(&exporter, seed).unwrap();
+            }
+        });
+        for seed in 1..=50 {
+            assert!(holds(&stream.next_frame(&mut good), seed), "the other one loses nothing");
+        }
+    });
+    let told: Vec<_> = notices.try_iter().collect();
+    let [Notice::ReaderAdded(_), Notice::ReaderAdded(_), blocking, removed] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(matches!(blocking, Notice::ReaderBlocking { reader, .. } if reader.id == 1), "{told:?}");
+    assert!(matches!(removed, Notice::ReaderRemoved { reader, .. } if reader.id == 1), "{told:?}");
+    // It keeps what it holds, and learns why there is no more.
+    assert!(holds(&held, 1));
+    let error = stream.next(&mut slow).unwrap_err();
+    assert!(matches!(error, ReadError::CutOff { reason: Reason::TooSlow, .. }), "{error}");
+}
+
+#[test]
+fn frames_outlive_their_reader() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(exporter::Config { max_slots: 8, ..Default::default() });
+    let mut reader = stream.reader(Policy::Latest);
+    for seed in 1..=4 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    let held = stream.next_frame(&mut reader);
+    drop(reader);
+    until(|| exporter.reader_count() == 0);
+    // What was not taken is free again; what is held is not written, and its credit stays reserved.
+    assert_eq!(exporter.stats().slots - exporter.stats().free_slots, 1);
+    for seed in 5..=50 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    assert!(holds(&held, 1), "a frame was written while it was held");
+    assert_eq!(stream.try_reader(reader::Config { max_held: 8, ..Default::default() }).unwrap().credit(), 2);
+    drop(held);
+    until(|| exporter.stats().free_slots == exporter.stats().slots);
+}
+
+#[test]
+fn every_wait_can_be_interrupted() {
+    let stream = Stream::new();
+    let interrupt = Interrupt::new().unwrap();
+    let config = reader::Config { connection_timeout: None, ..Default::default() };
+    let interrupted = |wait: &dyn Fn()| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(30));
+                interrupt.set();
+            });
+            wait();
+        });
+        interrupt.clear();
+    };
+    interrupted(&|| {
+        let error = Reader::connect(&stream.endpoint, config.clone(), &interrupt).unwrap_err();
+        assert!(matches!(error, ConnectError::Interrupted), "{error}");
+    });
+    let exporter = stream.exporter();
+    interrupted(&|| assert!(exporter.wait_for_reader(&interrupt).is_err()));
+    let mut reader = stream.reader(Policy::Lossless);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(30));
+            interrupt.set();
+        });
+        assert!(matches!(reader.next(None, &interrupt), Err(ReadError::Interrupted)));
+    });
+    interrupt.clear();
+    for seed in 1..=4 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    interrupted(&|| {
+        assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Err(PublishError::Interrupted));
+    });
+    interrupted(&|| assert!(exporter.drain(Duration::from_secs(60), &interrupt).is_err()));
+    // Interrupted is not published: the sequence goes on without a gap.
+    for seed in 1..=4 {
+        assert!(holds(&stream.next_frame(&mut reader), seed));
+    }
+    assert_eq!(exporter.drain(Duration::from_secs(60), &interrupt), Ok(true));
+    assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Ok(5));
+    assert_eq!(exporter.drain(Duration::ZERO, &interrupt), Ok(false));
+}
+
+#[test]
+fn a_name_has_one_exporter_and_a_stale_socket_is_taken_over() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let error = Exporter::bind(&stream.endpoint, exporter::Config::default(), |_| ()).unwrap_err();
+    assert!(matches!(error, BindError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+    drop(exporter);
+    assert!(!stream.endpoint.path().exists());
+    // What a killed exporter leaves behind: a socket that nobody listens on.
+    drop(std::os::unix::net::UnixListener::bind(stream.endpoint.path()).unwrap());
+    drop(stream.exporter());
+    std::fs::write(stream.endpoint.path(), "precious").unwrap();
+    let error = Exporter::bind(&stream.endpoint, exporter::Config::default(), |_| ()).unwrap_err();
+    assert!(matches!(error, BindError::Io { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(stream.endpoint.path()).unwrap(), "precious");
+}
+
+#[test]
+fn a_reader_finds_the_next_exporter_if_it_wants_to() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut steady = stream.try_reader(reader::Config { reconnect: true, ..Default::default() }).unwrap();
+    let mut fickle = stream.reader(Policy::Latest);
+    stream.publish(&exporter, 1).unwrap();
+    assert!(holds(&stream.next_frame(&mut steady), 1) && holds(&stream.next_frame(&mut fickle), 1));
+    let session = steady.stats().session;
+    drop(exporter);
+    let exporter = thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            let exporter = stream.exporter();
+            exporter.wait_for_reader(&stream.interrupt).unwrap();
+            stream.publish(&exporter, 2).unwrap();
+            exporter
+        });
+        assert!(matches!(stream.next(&mut steady), Ok(Item::Reconnected)));
+        next.join().unwrap()
+    });
+    let frame = stream.next_frame(&mut steady);
+    assert!(holds(&frame, 2) && frame.descriptor().sequence == 1 && frame.session() != session);
+    assert!(matches!(stream.next(&mut fickle), Err(ReadError::Stopped(_))));
+    let stats = steady.stats();
+    assert_eq!((stats.received, stats.reconnects), (2, 1));
+    drop(exporter);
+}
+
+#[test]
+fn an_event_loop_can_sleep_on_one_descriptor() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    let poll_for = |reader: &Reader, seconds| {
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    };
+    assert!(reader.try_next().unwrap().is_none());
+    assert!(!poll_for(&reader, 0));
+    for seed in 1..=100 {
+        stream.publish(&exporter, seed).unwrap();
+        assert!(poll_for(&reader, 20), "asleep, and not woken by frame {seed}");
+        assert!(matches!(reader.try_next(), Ok(Some(Item::Frame(_)))));
+        assert!(reader.try_next().unwrap().is_none());
+    }
+    exporter.end_of_stream();
+    assert!(poll_for(&reader, 20));
+    assert!(matches!(reader.try_next(), Ok(Some(Item::EndOfStream))));
+    assert!(reader.try_next().unwrap().is_none());
+    drop(exporter);
+    assert!(poll_for(&reader, 20));
+    assert!(matches!(reader.try_next(), Err(ReadError::Stopped(_))));
+}
+
+#[test]
+fn readers_come_and_go_while_frames_flow() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let publishing = std::sync::atomic::AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seed = 0;
+            while publishing.load(Ordering::Relaxed) {
+                seed += 1;
+                assert_eq!(stream.publish(&exporter, seed), Ok(seed));
+            }
+        });
+        let visits: Vec<_> = (0..3)
+            .map(|visitor| {
+                let stream = &stream;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let policy = if visitor == 0 { Policy::Lossless } else { Policy::Latest };
+                        let mut reader = stream.reader(policy);
+                        for index in 0..20 {
+                            let frame = stream.next_frame(&mut reader);
+                            assert!(holds(&frame, frame.descriptor().sequence), "a damaged frame");
+                            assert!(index == 0 || visitor > 0 || frame.lost_before() == 0, "a lost frame");
+                        }
+                    }
+                })
+            })
+            .collect();
+        for visit in visits {
+            visit.join().unwrap();
+        }
+        publishing.store(false, Ordering::Relaxed);
+    });
+    until(|| exporter.reader_count() == 0);
+    assert_eq!(exporter.stats().readers_total, 150);
+}
