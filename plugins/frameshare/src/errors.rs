@@ -5,8 +5,8 @@ use frameshare::exporter::BindError;
 /// Why a stream could not be opened for readers. The error's own words name the place, and who is in the way.
 pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
     match error {
-        BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ["{}", error]),
-        BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ["{}", error]),
-        BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ["{}", error]),
+        BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ("{}", error)),
+        BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ("{}", error)),
+        BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ("{}", error)),
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn check(caps: &gst::Caps) -> Result<(), gst::ErrorMessage> {
         None => Ok(()),
         Some(name) => Err(gst::error_msg!(
             gst::CoreError::Negotiation,
-            ["Frames with {} cannot be shared: put {} before framesharesink", name, converter(name)]
+            ("Frames with {} cannot be shared: put {} before framesharesink", name, converter(name))
         )),
     }
 }

@@ -59,6 +59,40 @@ impl FrameshareSink {
         lock(&self.stream).clone()
     }
 
+    /// Opens the stream for readers.
+    fn open(&self) -> Result<(), gst::ErrorMessage> {
+        let settings = lock(&self.settings).clone();
+        let endpoint = settings.endpoint()?;
+        let interrupt = Interrupt::new().map_err(|error| {
+            gst::error_msg!(gst::ResourceError::Failed, ("Cannot make an eventfd: {}", error))
+        })?;
+        let sink = self.obj().downgrade();
+        let observer = move |notice| {
+            if let Some(sink) = sink.upgrade() {
+                sink.imp().notice(notice);
+            }
+        };
+        let exporter = Exporter::bind(&endpoint, settings.config(), observer)
+            .map_err(|error| crate::errors::bind(&error))?;
+        gst::info!(CAT, imp = self, "sharing at {endpoint}");
+        *lock(&self.input) = Input::default();
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt)));
+        Ok(())
+    }
+
+    /// Says goodbye to all readers. What they hold stays theirs.
+    fn close(&self) {
+        let input = std::mem::take(&mut *lock(&self.input));
+        let stream = lock(&self.stream).take();
+        drop(input);
+        if let Some(stream) = stream {
+            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
+            stream.home.close();
+            drop(stream);
+            self.obj().notify("num-clients");
+        }
+    }
+
     /// What the exporter has to say; called on its threads.
     fn notice(&self, notice: Notice) {
         let sink = self.obj();
@@ -138,10 +172,10 @@ impl FrameshareSink {
             PlaceError::NoSlot(error) => gst::element_imp_error!(
                 self,
                 gst::ResourceError::NoSpaceLeft,
-                ["There is no slot for the next frame: {}", error]
+                ("There is no slot for the next frame: {}", error)
             ),
             PlaceError::BadBuffer(what) => {
-                gst::element_imp_error!(self, gst::StreamError::Format, ["Upstream sent {}", what])
+                gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
             }
         }
         gst::FlowError::Error
@@ -249,42 +283,28 @@ impl ElementImpl for FrameshareSink {
         });
         &TEMPLATES
     }
+
+    // GstBaseSink would start in READY, where the properties may still change.
+    fn change_state(
+        &self,
+        transition: gst::StateChange,
+    ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
+        if transition == gst::StateChange::ReadyToPaused {
+            self.open().map_err(|message| {
+                self.post_error_message(message);
+                gst::StateChangeError
+            })?;
+        }
+        let result = self.parent_change_state(transition);
+        let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();
+        if opened_in_vain || transition == gst::StateChange::PausedToReady {
+            self.close();
+        }
+        result
+    }
 }
 
 impl BaseSinkImpl for FrameshareSink {
-    fn start(&self) -> Result<(), gst::ErrorMessage> {
-        let settings = lock(&self.settings).clone();
-        let endpoint = settings.endpoint()?;
-        let interrupt = Interrupt::new().map_err(|error| {
-            gst::error_msg!(gst::ResourceError::Failed, ["Cannot make an eventfd: {}", error])
-        })?;
-        let sink = self.obj().downgrade();
-        let observer = move |notice| {
-            if let Some(sink) = sink.upgrade() {
-                sink.imp().notice(notice);
-            }
-        };
-        let exporter = Exporter::bind(&endpoint, settings.config(), observer)
-            .map_err(|error| crate::errors::bind(&error))?;
-        gst::info!(CAT, imp = self, "sharing at {endpoint}");
-        *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt)));
-        Ok(())
-    }
-
-    fn stop(&self) -> Result<(), gst::ErrorMessage> {
-        let input = std::mem::take(&mut *lock(&self.input));
-        let stream = lock(&self.stream).take();
-        drop(input);
-        if let Some(stream) = stream {
-            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
-            stream.home.close();
-            drop(stream);
-            self.obj().notify("num-clients");
-        }
-        Ok(())
-    }
-
     fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
         let caps = match lock(&self.settings).any_caps {
             true => gst::Caps::new_any(),
@@ -352,6 +372,11 @@ impl BaseSinkImpl for FrameshareSink {
     /// A frame that must be copied is copied now, while it waits for its time.
     fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
+        // Of the buffer that prerolled we are asked twice.
+        let again = |prepared: &(gst::Buffer, Placed)| prepared.0.as_ptr() == buffer.as_ptr();
+        if lock(&self.input).prepared.as_ref().is_some_and(again) {
+            return Ok(gst::FlowSuccess::Ok);
+        }
         // What fails now is tried again, and fails loudly, when the frame is due.
         let prepared = self.place(&stream, buffer).ok().map(|placed| (buffer.clone(), placed));
         let last = std::mem::replace(&mut lock(&self.input).prepared, prepared);
@@ -382,7 +407,7 @@ impl BaseSinkImpl for FrameshareSink {
                     gst::element_imp_error!(
                         self,
                         gst::ResourceError::Write,
-                        ["The frame could not be published: {}", error]
+                        ("The frame could not be published: {}", error)
                     );
                     return Err(gst::FlowError::Error);
                 }

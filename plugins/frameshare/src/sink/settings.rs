@@ -182,7 +182,7 @@ impl Settings {
 
     /// Where the stream's socket is to be.
     pub(super) fn endpoint(&self) -> Result<Endpoint, gst::ErrorMessage> {
-        let settings = |text: String| gst::error_msg!(gst::ResourceError::Settings, ["{}", text]);
+        let settings = |text: String| gst::error_msg!(gst::ResourceError::Settings, ("{}", text));
         match (&self.socket_path, &self.stream) {
             (Some(path), _) => Endpoint::at(path).map_err(|error| settings(error.to_string())),
             (None, Some(stream)) => {

@@ -1,4 +1,4 @@
-//! One run of the sink, from `start` to `stop`: the exporter, and how a buffer's frame gets to it.
+//! One run of the sink, from READY to READY: the exporter, and how a buffer's frame gets to it.
 
 use super::copies::{Copies, Reason};
 use crate::{

@@ -1,0 +1,194 @@
+//! Times, the end of the stream, and waiting.
+
+use super::*;
+
+#[test]
+fn times_are_those_of_the_monotonic_clock() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
+    sink.harness.use_systemclock();
+    let mut reader = sink.reader(Policy::Lossless, 4);
+    let mut buffer = gst::Buffer::from_slice(noise(1, info.size()));
+    {
+        let buffer = buffer.get_mut().unwrap();
+        buffer.set_pts(gst::ClockTime::from_mseconds(1500));
+        buffer.set_dts(gst::ClockTime::from_mseconds(1400));
+        buffer.set_duration(gst::ClockTime::from_mseconds(40));
+        buffer.set_offset(12);
+        buffer.set_flags(gst::BufferFlags::DELTA_UNIT | gst::BufferFlags::MARKER);
+    }
+    sink.push(buffer);
+    let frame = next_frame(&mut reader);
+    let descriptor = frame.descriptor();
+    let element = sink.element();
+    let (clock, base) = (element.clock().unwrap(), element.base_time().unwrap());
+    // GStreamer's system clock is the monotonic one, so that nothing but the sampling's error is between them.
+    assert!(clock.is::<gst::SystemClock>());
+    let due = base.nseconds() + 1_500_000_000;
+    let pts = descriptor.pts.unwrap();
+    assert!(pts.abs_diff(due) < 30_000_000, "{pts} {due}");
+    assert_eq!(pts - descriptor.dts.unwrap(), 100_000_000);
+    assert_eq!(descriptor.duration, Some(40_000_000));
+    assert_eq!((descriptor.media_offset, descriptor.media_offset_end), (Some(12), None));
+    assert_ne!(descriptor.flags, 0);
+}
+
+#[test]
+fn the_end_of_the_stream_reaches_readers_and_is_answered_when_they_are_done() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("drain-timeout", "20000000000")]);
+    let bus = gst::Bus::new();
+    sink.element().set_bus(Some(&bus));
+    let mut reader = sink.reader(Policy::Lossless, 4);
+    sink.push(gst::Buffer::from_slice(noise(1, info.size())));
+    let seen = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        let frame = next_frame(&mut reader);
+        assert!(matches!(next(&mut reader), Item::EndOfStream));
+        std::thread::sleep(Duration::from_millis(300));
+        let released = Instant::now();
+        drop(frame);
+        (reader, released)
+    });
+    sink.harness.push_event(gst::event::Eos::new());
+    let answered = Instant::now();
+    assert!(bus.timed_pop_filtered(gst::ClockTime::from_seconds(10), &[gst::MessageType::Eos]).is_some());
+    let (_reader, released) = seen.join().unwrap();
+    assert!(answered >= released, "answered {:?} too early", released - answered);
+}
+
+#[test]
+fn a_reader_that_never_reads_does_not_keep_the_end_longer_than_drain_timeout() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("drain-timeout", "200000000")]);
+    let _reader = sink.reader(Policy::Lossless, 4);
+    sink.push(gst::Buffer::from_slice(noise(1, info.size())));
+    let begin = Instant::now();
+    sink.harness.push_event(gst::event::Eos::new());
+    assert!((Duration::from_millis(190)..Duration::from_secs(3)).contains(&begin.elapsed()));
+}
+
+#[test]
+fn nothing_goes_out_before_playing() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let pipeline = launch(&format!(
+        "videotestsrc is-live=false ! framesharesink name=sink sync=false socket-path={}",
+        path.display()
+    ));
+    pipeline.set_state(gst::State::Paused).unwrap();
+    let (change, state, _) = pipeline.state(gst::ClockTime::from_seconds(10));
+    assert_eq!((change.is_ok(), state), (true, gst::State::Paused));
+    let mut reader = connect(&path, Policy::Latest, 2);
+    assert!(matches!(next(&mut reader), Item::Format(_)));
+    let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
+    assert!(matches!(quiet, Ok(None)), "{quiet:?}");
+    pipeline.set_state(gst::State::Playing).unwrap();
+    assert_eq!(next_frame(&mut reader).descriptor().sequence, 1);
+    pipeline.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn state_changes_do_not_wait_for_readers() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let pipeline = launch(&format!(
+        "videotestsrc ! video/x-raw,width=16,height=16 ! framesharesink name=sink sync=false \
+         reader-timeout=60000000000 socket-path={}",
+        path.display()
+    ));
+    let sink = pipeline.by_name("sink").unwrap();
+    pipeline.set_state(gst::State::Paused).unwrap();
+    assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok());
+    let mut reader = connect(&path, Policy::Lossless, 3);
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let published = || stats(&sink).get::<u64>("published").unwrap();
+    wait_until("three frames", || published() == 3);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(published(), 3);
+
+    // Paused and playing again in the middle of the wait: it goes on with the same frame.
+    let begin = Instant::now();
+    pipeline.set_state(gst::State::Paused).unwrap();
+    assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok());
+    pipeline.set_state(gst::State::Playing).unwrap();
+    assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok());
+    for sequence in 1..20 {
+        let frame = next_frame(&mut reader);
+        assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, 0));
+    }
+    // And stopped in the middle of it.
+    std::thread::sleep(Duration::from_millis(100));
+    pipeline.set_state(gst::State::Null).unwrap();
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+#[test]
+fn with_wait_for_connection_the_first_reader_gets_the_first_frame() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let pipeline = launch(&format!(
+        "videotestsrc ! framesharesink name=sink sync=false wait-for-connection=true socket-path={}",
+        path.display()
+    ));
+    let sink = pipeline.by_name("sink").unwrap();
+    for _ in 0..2 {
+        pipeline.set_state(gst::State::Playing).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(stats(&sink).get::<u64>("published").unwrap(), 0);
+        pipeline.set_state(gst::State::Ready).unwrap();
+    }
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let mut reader = connect_patiently(&path);
+    assert_eq!(next_frame(&mut reader).descriptor().sequence, 1);
+    pipeline.set_state(gst::State::Null).unwrap();
+}
+
+fn connect_patiently(path: &PathBuf) -> Reader {
+    wait_until("the socket", || path.exists());
+    connect(path, Policy::Latest, 4)
+}
+
+#[test]
+fn readers_are_announced_counted_and_described() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
+    let element = sink.element();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for signal in ["reader-added", "reader-removed"] {
+        let told = told.clone();
+        element.connect(signal, false, move |arguments| {
+            let reader: gst::Structure = arguments[1].get().unwrap();
+            told.lock().unwrap().push((signal, reader.get::<u32>("pid").unwrap()));
+            None
+        });
+    }
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    {
+        let counts = counts.clone();
+        element.connect_notify(Some("num-clients"), move |element, _| {
+            counts.lock().unwrap().push(element.property::<u32>("num-clients"));
+        });
+    }
+    let mut reader = sink.reader(Policy::Lossless, 3);
+    sink.push(gst::Buffer::from_slice(noise(1, info.size())));
+    let frame = next_frame(&mut reader);
+    let stats = stats(&element);
+    let readers: gst::Array = stats.get("readers").unwrap();
+    let described: gst::Structure = readers[0].get().unwrap();
+    assert_eq!(described.get::<u32>("pid").unwrap(), std::process::id());
+    assert_eq!(described.get::<String>("policy").unwrap(), "lossless");
+    assert_eq!(described.get::<u32>("held").unwrap(), 1);
+    assert_eq!(described.get::<u64>("sent").unwrap(), 1);
+    assert_eq!(described.get::<u64>("lost").unwrap(), 0);
+    assert_eq!(element.property::<u32>("num-clients"), 1);
+    drop(frame);
+    drop(reader);
+    wait_until("the reader's leaving", || told.lock().unwrap().len() == 2);
+    let me = std::process::id();
+    assert_eq!(*told.lock().unwrap(), [("reader-added", me), ("reader-removed", me)]);
+    wait_until("the count", || *counts.lock().unwrap() == [1, 0]);
+}

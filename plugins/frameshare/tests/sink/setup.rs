@@ -1,0 +1,165 @@
+//! Properties, errors before the first frame, negotiation.
+
+use super::*;
+
+#[test]
+fn properties_have_the_documented_defaults() {
+    init();
+    let sink = gst::ElementFactory::make("framesharesink").build().unwrap();
+    assert_eq!(sink.property::<Option<String>>("stream"), None);
+    assert_eq!(sink.property::<Option<String>>("socket-path"), None);
+    assert_eq!(sink.property::<u32>("max-slots"), 64);
+    assert_eq!(sink.property::<u32>("max-held-limit"), 16);
+    assert!(!sink.property::<bool>("wait-for-connection"));
+    assert_eq!(sink.property::<u64>("reader-timeout"), 5_000_000_000);
+    assert_eq!(sink.property::<u32>("num-clients"), 0);
+    assert!(sink.property::<bool>("sync"));
+    assert!(!sink.property::<bool>("enable-last-sample"));
+    let policy = sink.property_value("lossless-readers");
+    let (_, value) = glib::EnumValue::from_value(&policy).unwrap();
+    assert_eq!(value.nick(), "own-uid");
+    for spec in sink.list_properties().iter().filter(|spec| spec.owner_type() == sink.type_()) {
+        assert!(spec.blurb().is_some_and(|blurb| blurb.len() > 10), "{}", spec.name());
+    }
+}
+
+#[test]
+fn a_sink_without_a_name_says_which_property_to_set() {
+    init();
+    let sink = gst::ElementFactory::make("framesharesink").build().unwrap();
+    let bus = gst::Bus::new();
+    sink.set_bus(Some(&bus));
+    assert!(sink.set_state(gst::State::Paused).is_err());
+    let (error, text) = error_on(&bus);
+    assert!(error.matches(gst::ResourceError::Settings), "{error:?}");
+    assert!(text.contains("stream"), "{text}");
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn impossible_names_and_paths_are_errors() {
+    init();
+    for (property, value) in [
+        ("stream", "a/b"),
+        ("stream", ""),
+        ("socket-path", "/nonexistent/folder/s"),
+        ("socket-path", "/tmp/"),
+    ] {
+        let sink = gst::ElementFactory::make("framesharesink").property(property, value).build().unwrap();
+        let bus = gst::Bus::new();
+        sink.set_bus(Some(&bus));
+        assert!(sink.set_state(gst::State::Paused).is_err(), "{property}={value}");
+        assert!(error_on(&bus).1.len() > 20);
+        sink.set_state(gst::State::Null).unwrap();
+    }
+}
+
+#[test]
+fn a_name_in_use_names_its_holder() {
+    let first = Sink::new("video/x-raw,format=GRAY8,width=4,height=4,framerate=30/1", &[]);
+    let second = element(&first.folder.path().join("s"), &[]);
+    let bus = gst::Bus::new();
+    second.set_bus(Some(&bus));
+    assert!(second.set_state(gst::State::Paused).is_err());
+    let (error, text) = error_on(&bus);
+    assert!(error.matches(gst::ResourceError::Busy), "{error:?}");
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
+    second.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn starting_and_stopping_leaves_nothing_behind() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[]);
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let cycle = || {
+        sink.set_state(gst::State::Paused).unwrap();
+        assert!(folder.path().join("s").exists());
+        sink.set_state(gst::State::Ready).unwrap();
+        assert!(!folder.path().join("s").exists());
+    };
+    cycle();
+    let before = descriptors();
+    for _ in 0..50 {
+        cycle();
+    }
+    // Other tests of this process open and close descriptors meanwhile: a leak would be 50 or more.
+    assert!(descriptors() < before + 40);
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn the_template_takes_raw_and_encoded_media_and_any_caps_takes_the_rest() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[]);
+    let pad = sink.static_pad("sink").unwrap();
+    let accepts = |caps: &str| pad.query_accept_caps(&caps.parse().unwrap());
+    for caps in [
+        "video/x-raw,format=NV12,width=16,height=16,framerate=30/1",
+        "video/x-raw(format:Interlaced),format=NV12,width=16,height=16,framerate=30/1,interlace-mode=alternate",
+        "audio/x-raw,format=S16LE,rate=48000,channels=2,layout=interleaved",
+        "video/x-h264,stream-format=avc,alignment=au",
+        "image/jpeg",
+        "audio/x-opus",
+    ] {
+        assert!(accepts(caps), "{caps}");
+    }
+    for caps in ["application/x-thing", "video/x-raw(memory:GLMemory),format=RGBA,width=16,height=16"] {
+        assert!(!accepts(caps), "{caps}");
+    }
+    sink.set_property("any-caps", true);
+    assert!(accepts("application/x-thing"));
+    assert!(pad.query_caps(None).is_any());
+}
+
+#[test]
+fn memory_that_cannot_be_shared_is_refused_with_its_converter() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[("any-caps", "true")]);
+    let bus = gst::Bus::new();
+    sink.set_bus(Some(&bus));
+    sink.set_state(gst::State::Playing).unwrap();
+    let pad = sink.static_pad("sink").unwrap();
+    pad.send_event(gst::event::StreamStart::new("x"));
+    let caps = "video/x-raw(memory:GLMemory),format=RGBA,width=16,height=16,framerate=30/1";
+    assert!(!pad.send_event(gst::event::Caps::new(&caps.parse().unwrap())));
+    assert!(error_on(&bus).1.contains("gldownload"));
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
+    let mut reader = sink.reader(Policy::Lossless, 4);
+    let first = noise(1, info.size());
+    sink.push(gst::Buffer::from_slice(first.clone()));
+    let bigger = video_info(gst_video::VideoFormat::I420, 64, 36);
+    sink.harness.push_event(gst::event::Caps::new(&bigger.to_caps().unwrap()));
+    let second = noise(2, bigger.size());
+    sink.push(gst::Buffer::from_slice(second.clone()));
+
+    let format = |item| match item {
+        Item::Format(format) => format,
+        item => panic!("{item:?} instead of a format"),
+    };
+    let video = format(next(&mut reader)).video.clone().unwrap();
+    assert_eq!((video.format.as_str(), video.width, video.height), ("GRAY8", 8, 8));
+    let frame = next_frame(&mut reader);
+    assert_eq!(
+        picture(&info, &bytes(&frame), frame.descriptor().used_planes()),
+        picture(&info, &first, &default_planes(&info))
+    );
+    drop(frame);
+    let changed = format(next(&mut reader));
+    assert_eq!(changed.caps.parse::<gst::Caps>().unwrap(), bigger.to_caps().unwrap());
+    let frame = next_frame(&mut reader);
+    let planes = frame.descriptor().used_planes().to_vec();
+    assert_eq!(
+        picture(&bigger, &bytes(&frame), &planes),
+        picture(&bigger, &second, &default_planes(&bigger))
+    );
+}

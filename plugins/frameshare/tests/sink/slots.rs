@@ -1,0 +1,257 @@
+//! Frames that lie in slots.
+
+use super::*;
+
+#[test]
+fn upstream_writes_into_slots() {
+    init();
+    for (format, width, height) in [
+        ("NV12", 320, 240),
+        ("I420", 321, 243),
+        ("BGRA", 17, 5),
+        ("GRAY16_LE", 33, 7),
+        ("A420", 15, 15),
+        ("I420_10LE", 65, 3),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let pipeline = launch(&format!(
+            "videotestsrc num-buffers=12 ! video/x-raw,format={format},width={width},height={height} \
+             ! framesharesink name=sink sync=false socket-path={}",
+            folder.path().join("s").display()
+        ));
+        pipeline.set_state(gst::State::Playing).unwrap();
+        wait_for_eos(&pipeline);
+        let stats = stats(&pipeline.by_name("sink").unwrap());
+        assert_eq!(stats.get::<u64>("published").unwrap(), 12, "{stats}");
+        assert_eq!(stats.get::<u64>("copies").unwrap(), 0, "{stats}");
+        pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+/// The decoder keeps its reference frames mapped for writing while it sends them, and goes on reading them.
+#[test]
+fn a_decoder_writes_into_slots() {
+    init();
+    for needed in ["x264enc", "h264parse", "avdec_h264"] {
+        if gst::ElementFactory::find(needed).is_none() {
+            skip("a_decoder_writes_into_slots", &format!("there is no {needed}"));
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, film) = (folder.path().join("s"), folder.path().join("film"));
+    let film = film.display();
+    let encoder = launch(&format!(
+        "videotestsrc num-buffers=60 pattern=snow ! video/x-raw,format=I420,width=322,height=242 \
+         ! x264enc bframes=2 key-int-max=20 ! filesink location={film}"
+    ));
+    encoder.set_state(gst::State::Playing).unwrap();
+    wait_for_eos(&encoder);
+    encoder.set_state(gst::State::Null).unwrap();
+
+    let info = video_info(gst_video::VideoFormat::I420, 322, 242);
+    let decode = format!("filesrc location={film} ! h264parse ! avdec_h264");
+    let usual = launch(&format!("{decode} ! fakesink name=sink signal-handoffs=true sync=false"));
+    let expected = Arc::new(Mutex::new(Vec::new()));
+    {
+        let (expected, info) = (expected.clone(), info.clone());
+        usual.by_name("sink").unwrap().connect("handoff", false, move |arguments| {
+            let buffer: gst::Buffer = arguments[1].get().unwrap();
+            let planes = buffer.meta::<gst_video::VideoMeta>().map_or(default_planes(&info), |meta| {
+                let pairs = meta.offset().iter().zip(meta.stride());
+                pairs.map(|(offset, stride)| Plane { offset: *offset as u64, stride: *stride }).collect()
+            });
+            expected.lock().unwrap().push(picture(&info, &buffer.map_readable().unwrap(), &planes));
+            None
+        });
+    }
+    usual.set_state(gst::State::Playing).unwrap();
+    wait_for_eos(&usual);
+    usual.set_state(gst::State::Null).unwrap();
+    let expected = expected.lock().unwrap();
+    assert_eq!(expected.len(), 60);
+
+    let shared = launch(&format!(
+        "{decode} ! framesharesink name=sink sync=false wait-for-connection=true socket-path={}",
+        path.display()
+    ));
+    shared.set_state(gst::State::Playing).unwrap();
+    wait_until("the socket", || path.exists());
+    let mut reader = connect(&path, Policy::Lossless, 8);
+    // Read late, when the decoder has long gone on to the frames after.
+    let (mut held, mut ended) = (std::collections::VecDeque::new(), false);
+    for expected in expected.iter() {
+        while held.len() < 8 && !ended {
+            match next(&mut reader) {
+                Item::Frame(frame) => held.push_back(frame),
+                Item::EndOfStream => ended = true,
+                _ => {}
+            }
+        }
+        let frame = held.pop_front().unwrap();
+        assert!(&picture_of(&frame, &info) == expected, "frame {} differs", frame.descriptor().sequence);
+    }
+    wait_for_eos(&shared);
+    let stats = stats(&shared.by_name("sink").unwrap());
+    assert_eq!(stats.get::<u64>("published").unwrap(), 60, "{stats}");
+    assert_eq!(stats.get::<u64>("copies").unwrap(), 0, "{stats}");
+    shared.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn a_memory_that_comes_twice_or_in_a_copied_buffer_is_published_where_it_lies() {
+    let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 16);
+    let (buffer, expected) = in_slot(&pool, &info, 7);
+    sink.push(buffer.clone());
+    sink.push(buffer.clone());
+    sink.push(buffer.copy());
+    let frames: Vec<_> = (0..3).map(|_| next_frame(&mut reader)).collect();
+    assert_eq!(frames.iter().map(|frame| frame.descriptor().sequence).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(frames.iter().all(|frame| picture_of(frame, &info) == expected));
+    assert_eq!(sink.copies(), 0);
+
+    // While a reader holds a frame of it, nobody can write the buffer; and the pool hands out others.
+    let mut buffer = buffer;
+    assert!(buffer.get_mut().is_none());
+    drop(buffer);
+    let (other, other_picture) = in_slot(&pool, &info, 8);
+    assert!(frames.iter().all(|frame| picture_of(frame, &info) == expected));
+    sink.push(other);
+    assert_eq!(picture_of(&next_frame(&mut reader), &info), other_picture);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn buffers_come_back_to_the_pool_when_their_leases_end() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 64, 64);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 2);
+    for seed in 0..100 {
+        let (buffer, expected) = in_slot(&pool, &info, seed);
+        sink.push(buffer);
+        assert_eq!(picture_of(&next_frame(&mut reader), &info), expected);
+    }
+    let slots: gst::Structure = stats(&sink.element()).get("pool").unwrap();
+    assert!(slots.get::<u32>("slots").unwrap() <= 3, "{slots}");
+    assert_eq!(sink.copies(), 0);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn a_part_of_a_slot_is_published_as_that_part() {
+    let mut sink = Sink::new("application/x-bytes", &[("any-caps", "true")]);
+    let video = video_info(gst_video::VideoFormat::Gray8, 100, 40).to_caps().unwrap();
+    let (pool, _) = sink.pool(&video);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 8);
+    let mut buffer = pool.acquire_buffer(None).unwrap();
+    let content = noise(3, buffer.size());
+    buffer.get_mut().unwrap().map_writable().unwrap().copy_from_slice(&content);
+    let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 1001..2002).unwrap();
+    let part_of_part = part.copy_region(gst::BufferCopyFlags::MEMORY, 10..20).unwrap();
+    sink.push(part);
+    sink.push(part_of_part);
+    assert_eq!(bytes(&next_frame(&mut reader)), content[1001..2002]);
+    assert_eq!(bytes(&next_frame(&mut reader)), content[1011..1021]);
+    assert_eq!(sink.copies(), 0);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn the_pool_keeps_alignment_and_padding() {
+    let info = video_info(gst_video::VideoFormat::I420, 30, 20);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, size) = sink.pool(&caps);
+    let mut config = pool.config();
+    config.set_params(Some(&caps), size, 0, 0);
+    config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META);
+    config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_ALIGNMENT);
+    use gst_video::prelude::*;
+    config.set_video_alignment(&gst_video::VideoAlignment::new(2, 4, 8, 16, &[63; 4]));
+    config.set_allocator(
+        None::<&gst::Allocator>,
+        Some(&gst::AllocationParams::new(gst::MemoryFlags::empty(), 63, 5, 7)),
+    );
+    pool.set_config(config).unwrap();
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 4);
+    let (buffer, expected) = in_slot(&pool, &info, 5);
+    {
+        let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
+        assert!(meta.stride().iter().all(|stride| stride % 64 == 0), "{:?}", meta.stride());
+        assert!(meta.offset()[0] > 0);
+        assert_eq!(buffer.map_readable().unwrap().as_ptr() as usize % 64, 0);
+    }
+    sink.push(buffer);
+    assert_eq!(picture_of(&next_frame(&mut reader), &info), expected);
+    assert_eq!(sink.copies(), 0);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn a_pool_that_is_exhausted_goes_on_in_private_memory() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 2);
+    let held: Vec<_> = (0..20).map(|seed| in_slot(&pool, &info, seed)).collect();
+    for (buffer, expected) in &held {
+        sink.push(buffer.clone());
+        assert_eq!(&picture_of(&next_frame(&mut reader), &info), expected);
+    }
+    assert!(sink.copies_for("no-free-slot") >= 12, "{}", stats(&sink.element()));
+    assert!(sink.copies() < 20, "{}", stats(&sink.element()));
+    pool.set_active(false).unwrap();
+}
+
+/// GstBufferPool keeps no buffer whose memory somebody else has, and frees all when it stops.
+#[test]
+fn slots_outlive_the_pool_that_handed_them_out() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 2);
+    let (buffer, expected) = in_slot(&pool, &info, 1);
+    sink.push(buffer);
+    let frame = next_frame(&mut reader);
+    pool.set_active(false).unwrap();
+    drop(pool);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    for seed in 2..10 {
+        let (buffer, later) = in_slot(&pool, &info, seed);
+        sink.push(buffer);
+        assert_eq!(picture_of(&next_frame(&mut reader), &info), later);
+    }
+    assert_eq!(picture_of(&frame, &info), expected);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn a_pool_that_outlives_the_sink_is_harmless() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
+    let caps = info.to_caps().unwrap();
+    let sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let (before, expected) = in_slot(&pool, &info, 1);
+    sink.element().set_state(gst::State::Null).unwrap();
+    let (after, _) = in_slot(&pool, &info, 2);
+    assert_eq!(picture(&info, &before.map_readable().unwrap(), &default_planes(&info)), expected);
+    drop((before, after));
+    drop(sink);
+    pool.set_active(false).unwrap();
+}
