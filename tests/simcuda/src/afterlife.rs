@@ -3,7 +3,7 @@
 //! A keeper, a process of its own that shares this one's memory, waits for this one's death and then works off what it
 //! finds in the queues: words are written, copies made; what needs the dead process (host functions) or what it waits for
 //! in vain stops a queue. Interprocess events are never signalled: measured, they stay pending for ever. Killing the
-//! process does not kill the keeper, which is not a thread of it.
+//! process does not kill the keeper, which is not a thread of it; and until the keeper is done the process is not gone.
 //!
 //! # Safety
 //!
@@ -16,8 +16,7 @@ use crate::config;
 use crate::queue::{Item, Op};
 use crate::sys;
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 /// How many of a stream's items the keeper can see.
@@ -108,36 +107,45 @@ pub fn start() {
     });
 }
 
+/// How far the keeper has got.
+static STATE: AtomicI32 = AtomicI32::new(SPAWNED);
+const SPAWNED: i32 = 0;
+const MAY_ATTACH: i32 = 1;
+const ATTACHED: i32 = 2;
+const NOT_ATTACHED: i32 = 3;
+
+/// Runs on the thread that the keeper watches.
 fn spawn_keeper() -> bool {
     const STACK: usize = 256 << 10;
-    // SAFETY: pidfd_open of our own process.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as i32;
-    if fd < 0 {
-        eprintln!("simcuda: no pidfd: queues end with the process");
-        return false;
-    }
-    // SAFETY: just opened, and owned by nobody else.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
+    crate::queue::block_signals();
     let Ok(stack) = sys::Mapping::anonymous(STACK) else { return false };
     let top = (stack.start() + stack.len()) & !15;
+    // SAFETY: asks for a number.
+    let watched = unsafe { libc::gettid() };
     // Without CLONE_THREAD it outlives us, with CLONE_VM it sees our memory; descriptors are a copy, which it closes.
     // No exit signal: the program's own waits do not see it.
     // SAFETY: the stack is its own and never given back, and `keep` holds to the file's header.
-    let keeper = unsafe { libc::clone(keep, top as *mut c_void, libc::CLONE_VM, fd as usize as *mut c_void) };
+    let keeper =
+        unsafe { libc::clone(keep, top as *mut c_void, libc::CLONE_VM, watched as usize as *mut c_void) };
     if keeper < 0 {
         eprintln!("simcuda: no keeper: queues end with the process");
         return false;
     }
     std::mem::forget(stack);
-    debug_assert!(pidfd.as_raw_fd() == fd);
+    // SAFETY: lets the keeper attach where only ancestors may; an error leaves it to try without.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, keeper as libc::c_ulong) };
+    STATE.store(MAY_ATTACH, Ordering::Release);
+    while STATE.load(Ordering::Acquire) == MAY_ATTACH {
+        std::thread::yield_now();
+    }
     true
 }
 
-extern "C" fn keep(pidfd: *mut c_void) -> i32 {
-    let pidfd = pidfd as usize as i32;
+extern "C" fn keep(watched: *mut c_void) -> i32 {
+    let watched = watched as usize as libc::pid_t;
     // SAFETY: plain system calls on this process's own descriptors, signals and session. The copies of our sockets and
     // pipes must go: a peer would not see us hang up. A session of its own keeps a kill of our process group away.
-    unsafe {
+    let (pidfd, attached) = unsafe {
         libc::setsid();
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut set);
@@ -146,17 +154,66 @@ extern "C" fn keep(pidfd: *mut c_void) -> i32 {
             // If the dead process left something half done, stop without a word.
             libc::signal(signal, libc::SIG_DFL);
         }
-        if pidfd > 0 {
-            libc::syscall(libc::SYS_close_range, 0, pidfd - 1, 0);
-        }
-        libc::syscall(libc::SYS_close_range, pidfd + 1, i32::MAX, 0);
+        libc::syscall(libc::SYS_close_range, 0, i32::MAX, 0);
         libc::prctl(libc::PR_SET_NAME, c"simcuda-gpu".as_ptr());
-        let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
-        while libc::poll(&mut poll, 1, -1) < 1 {}
+        let pidfd = libc::syscall(libc::SYS_pidfd_open, libc::getppid(), 0) as i32;
+        while STATE.load(Ordering::Acquire) == SPAWNED {
+            libc::usleep(10);
+        }
+        let nothing = std::ptr::null_mut::<c_void>();
+        (pidfd, libc::ptrace(libc::PTRACE_SEIZE, watched, nothing, nothing) == 0)
+    };
+    STATE.store(if attached { ATTACHED } else { NOT_ATTACHED }, Ordering::Release);
+    if attached {
+        wait_for_exit(watched);
+        work_off();
+        // SAFETY: reaps the thread. Now the process is gone.
+        unsafe { libc::waitpid(watched, std::ptr::null_mut(), libc::__WALL) };
+    } else if pidfd >= 0 {
+        // Somebody else traces the process. It is gone a little before its queue is.
+        // SAFETY: one valid pollfd.
+        unsafe {
+            let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
+            while libc::poll(&mut poll, 1, -1) < 1 {}
+        }
+        work_off();
     }
-    work_off();
     // SAFETY: ends this process alone, without the other's exit handlers.
     unsafe { libc::_exit(0) }
+}
+
+/// Waits until the watched thread has ended, and does not reap it: a process whose thread a tracer has not reaped is not
+/// gone yet for its parent or for who holds its pidfd. So it is gone when its queue is, as with a real driver, which
+/// tears its queues down while the process dies.
+fn wait_for_exit(watched: libc::pid_t) {
+    const EVENT_STOP: i32 = 128;
+    let nothing = std::ptr::null_mut::<c_void>();
+    loop {
+        // SAFETY: valid places for the results; the thread is our tracee.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+            if libc::waitid(libc::P_PID, watched as libc::id_t, &mut info, flags) != 0 {
+                return;
+            }
+            if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+                return;
+            }
+            // Stopped along with its process, or about to get a signal: as if nobody were watching.
+            let mut status = 0;
+            if libc::waitpid(watched, &mut status, libc::__WALL | libc::WNOHANG) != watched {
+                continue;
+            }
+            let (event, signal) = (status >> 16, (status >> 8) & 0xff);
+            match event {
+                EVENT_STOP if signal != libc::SIGTRAP => {
+                    libc::ptrace(libc::PTRACE_LISTEN, watched, nothing, nothing)
+                }
+                EVENT_STOP => libc::ptrace(libc::PTRACE_CONT, watched, nothing, nothing),
+                _ => libc::ptrace(libc::PTRACE_CONT, watched, nothing, signal as usize as *mut c_void),
+            };
+        }
+    }
 }
 
 /// Works off the queues in a few rounds, spread over the time that is left, a share of what was queued in each.

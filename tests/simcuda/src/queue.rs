@@ -350,7 +350,7 @@ impl Stream {
 }
 
 /// Signals belong to the program's own threads.
-fn block_signals() {
+pub fn block_signals() {
     // SAFETY: a valid set, filled before it is used; only this thread's mask changes.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

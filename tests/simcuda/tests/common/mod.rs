@@ -392,8 +392,17 @@ impl Process {
     }
 
     /// SIGKILL, and gone when this returns.
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        self.kill_and_not_wait().gone();
+    }
+
+    pub fn kill_and_not_wait(mut self) -> Process {
         self.child.kill().expect("it runs");
+        self
+    }
+
+    /// Waits until a killed process is gone.
+    pub fn gone(mut self) {
         self.child.wait().expect("ours");
     }
 
