@@ -80,7 +80,7 @@ fn nothing_goes_out_before_playing() {
     pipeline.set_state(gst::State::Paused).unwrap();
     let (change, state, _) = pipeline.state(gst::ClockTime::from_seconds(10));
     assert_eq!((change.is_ok(), state), (true, gst::State::Paused));
-    let mut reader = connect(&path, Policy::Latest, 2);
+    let mut reader = connect(&path, Policy::Lossless, 2);
     assert!(matches!(next(&mut reader), Item::Format(_)));
     let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
     assert!(matches!(quiet, Ok(None)), "{quiet:?}");
@@ -147,9 +147,9 @@ fn with_wait_for_connection_the_first_reader_gets_the_first_frame() {
     pipeline.set_state(gst::State::Null).unwrap();
 }
 
-fn connect_patiently(path: &PathBuf) -> Reader {
+fn connect_patiently(path: &Path) -> Reader {
     wait_until("the socket", || path.exists());
-    connect(path, Policy::Latest, 4)
+    connect(path, Policy::Lossless, 4)
 }
 
 #[test]

@@ -12,7 +12,7 @@ use frameshare::{
 };
 use gst::prelude::*;
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, Once},
     time::{Duration, Instant},
 };
