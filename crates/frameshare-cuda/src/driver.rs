@@ -225,7 +225,7 @@ pub(crate) fn counts() -> impl Iterator<Item = (&'static str, u64)> {
 fn load() -> Result<Driver, Error> {
     // SAFETY: libcuda's initialisers are made to be run by whoever loads it; nothing of ours depends on them.
     let library = unsafe { Library::new("libcuda.so.1") }
-        .map_err(|error| Error::NoDriver { reason: error.to_string() })?;
+        .map_err(|error| Error::NoDriver { reason: loader_says(&error) })?;
     let mut driver = Driver::resolve(&library);
     // The driver starts threads: its code must stay where it is until the process ends.
     std::mem::forget(library);
@@ -238,6 +238,11 @@ fn load() -> Result<Driver, Error> {
     unsafe { driver.cuDriverGetVersion(&mut version) }.map_err(refused)?;
     driver.version = version;
     Ok(driver)
+}
+
+/// The loader's own words, which the error keeps behind a headline.
+fn loader_says(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Driver {
@@ -267,7 +272,9 @@ mod tests {
     fn a_missing_driver_is_an_answer() {
         match get() {
             Ok(driver) => assert!(driver.version() >= 12_000),
-            Err(Error::NoDriver { reason }) => assert!(!reason.is_empty()),
+            Err(Error::NoDriver { reason }) => {
+                assert!(reason.contains("libcuda.so.1") || reason.contains("cuInit"), "{reason}")
+            }
             Err(other) => panic!("{other}"),
         }
     }

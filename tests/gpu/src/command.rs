@@ -122,6 +122,11 @@ pub enum Command {
         height: usize,
         stream: Id,
     },
+    /// Makes room for captures beforehand.
+    Prepare {
+        captures: usize,
+        size: usize,
+    },
     /// Starts copying memory to the host.
     Capture {
         memory: Id,

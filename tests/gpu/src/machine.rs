@@ -157,6 +157,8 @@ struct Machine {
     captures: Table<Buffer>,
     /// What [`Command::Write`] uploads from.
     sources: Vec<Buffer>,
+    /// Buffers that captures take: registering one may wait for the GPU.
+    spare: Vec<Buffer>,
     events: Table<Event>,
     many: Vec<Event>,
     pages: Table<timeline::Page>,
@@ -317,8 +319,17 @@ impl Machine {
                 unsafe { self.streams.get(stream)?.copy_2d(to, from, width, height) }?;
                 DONE
             }
+            Command::Prepare { captures, size } => {
+                for _ in 0..captures {
+                    self.spare.push(Buffer::new(self.context()?, size)?);
+                }
+                DONE
+            }
             Command::Capture { memory, offset, size, stream } => {
-                let buffer = Buffer::new(self.context()?, size)?;
+                let buffer = match self.spare.iter().position(|buffer| buffer.size == size) {
+                    Some(place) => self.spare.swap_remove(place),
+                    None => Buffer::new(self.context()?, size)?,
+                };
                 let from = self.memories.get(memory)?.ptr() + offset as DevicePtr;
                 // SAFETY: see the head of the file.
                 unsafe { self.streams.get(stream)?.download(buffer.start.as_ptr(), from, size) }?;

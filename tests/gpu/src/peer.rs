@@ -307,6 +307,13 @@ impl Drop for Peer {
     fn drop(&mut self) {
         // It may be gone already, which is what is wanted.
         let _ = self.kill();
+        // CUDA leaves the file with a killed process's events behind.
+        let prefix = format!("cuda.shm.{:x}.{:x}.", rustix::process::getuid().as_raw(), self.child.id());
+        for file in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if file.file_name().to_string_lossy().starts_with(&prefix) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn words_queued(_: u64) -> Result<String> {
     // Not waited for here: the survivor starts its rescue while the other dies.
     exporter.kill_without_waiting()?;
 
-    let (mut back, mut last) = (0, Duration::ZERO);
+    let (mut back, mut last, mut gone) = (0, Duration::ZERO, None);
     loop {
         word.store(target, Ordering::Release);
         let pause = Instant::now();
@@ -130,17 +130,21 @@ fn words_queued(_: u64) -> Result<String> {
                 word.store(target, Ordering::Release);
             }
         }
-        if exporter.is_gone()? && reader.idle_within(0, 0)? {
+        // What was queued may end a little after the process does.
+        if gone.is_none() && exporter.is_gone()? {
+            gone = Some(killed.elapsed());
+        }
+        if gone.is_some() && reader.idle_within(0, 0)? && killed.elapsed() > Duration::from_millis(30) {
             break;
         }
         ensure!(killed.elapsed() < Duration::from_secs(5), "the rescue has no effect");
     }
-    // What was queued may end a little after the process does.
     std::thread::sleep(Duration::from_millis(50));
     let left = word.load(Ordering::Acquire);
     Ok(format!(
-        "killed at {reached} of {WRITES}; the word went back {back} times, the last {} µs after the kill; in the end it \
-         was {left} of {target}",
+        "killed at {reached} of {WRITES}, gone after {} µs; the word went back {back} times, the last {} µs after the \
+         kill; in the end it was {left} of {target}",
+        gone.unwrap_or_default().as_micros(),
         last.as_micros()
     ))
 }
@@ -200,6 +204,8 @@ fn pool_reader_killed(seed: u64) -> Result<String> {
     exporter.write(shared.memory, shared.size, seed)?;
     reader.check(import, 0, shared.size, seed)?;
     reader.kill()?;
+    // A dead process's queue runs on for some milliseconds, and so may its use of the memory.
+    std::thread::sleep(Duration::from_millis(100));
     exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
     exporter.finish(0)?;
     let again = exporter.allocate(shared.source, shared.size)?;

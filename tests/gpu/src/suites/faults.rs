@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     fault("lost-context", lost_context),
     fault("unknown-code", unknown_code),
     fault("withheld-attributes", withheld_attributes),
+    fault("no-driver", no_driver),
 ];
 
 const fn fault(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -128,4 +129,13 @@ fn withheld_attributes(_: u64) -> Result<String> {
         ensure!(named && failed.text.contains(attribute), "{kind} without {withheld}: {failed}");
     }
     Ok(String::new())
+}
+
+/// Without a driver there is one clear answer.
+fn no_driver(_: u64) -> Result<String> {
+    let peer =
+        Peer::start(Start { environment: &[("LD_LIBRARY_PATH", "/nonexistent")], ..Start::default() })?;
+    let failed = must_fail(peer.open(0, true), "opening a device without a driver")?;
+    ensure!(failed.code.is_none() && failed.text.starts_with("no usable CUDA driver: "), "{failed}");
+    Ok(failed.to_string())
 }

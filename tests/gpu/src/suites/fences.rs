@@ -114,6 +114,7 @@ fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> R
     let shared = kind.share(&exporter, FRAME)?;
     let import = shared.import(&exporter, &reader, kind != Kind::Vmm)?;
     let [ours, theirs] = sides(&exporter, &reader, fence)?;
+    reader.tell(Command::Prepare { captures: usize::try_from(rounds)?, size: FRAME })?;
     let mut random = Random::new(seed);
     let mut dawdle = |peer: &Peer| match random.below(4) {
         0 => Ok(()),
@@ -176,7 +177,7 @@ fn event_states(_: u64) -> Result<String> {
     for (recorder, other, here, there) in
         [(&exporter, &reader, event, opened), (&reader, &exporter, opened, event)]
     {
-        recorder.sleep(0, 300_000)?;
+        recorder.sleep(0, 500_000)?;
         recorder.record(here, 0)?;
         ensure!(!recorder.event_ready(here)?, "the recorder sees its pending event as done");
         ensure!(!other.event_ready(there)?, "the other side sees a pending event as done");
@@ -195,9 +196,9 @@ fn event_captures_the_record_before_the_wait(_: u64) -> Result<String> {
     exporter.record(event, 0)?;
     exporter.finish(0)?;
     reader.wait(0, opened)?;
-    exporter.sleep(0, 500_000)?;
+    exporter.sleep(0, 1_000_000)?;
     exporter.record(event, 0)?;
-    ensure!(reader.idle_within(0, 200)?, "a wait was held up by a later record");
+    ensure!(reader.idle_within(0, 400)?, "a wait was held up by a later record");
     reader.wait(0, opened)?;
     ensure!(!reader.idle_within(0, 50)?, "a wait passed a pending record");
     reader.finish(0)?;
@@ -232,7 +233,7 @@ fn timeline_states(_: u64) -> Result<String> {
     word.store(1, Ordering::Release);
     ensure!(reader.idle_within(0, 1000)?, "a stream does not see what a CPU stored");
 
-    reader.sleep(0, 100_000)?;
+    reader.sleep(0, 400_000)?;
     reader.write_word(page, 0, 5, 0)?;
     reader.wait_word(page, 0, 5, other)?;
     ensure!(!reader.idle_within(other, 20)?, "a word was written before its stream got there");
@@ -252,7 +253,7 @@ fn timeline_batch(_: u64) -> Result<String> {
     let (ours, theirs) = (exporter.page(&memory, 1024, true)?, reader.page(&memory, 1024, true)?);
     exporter.text(Command::Calls)?;
     reader.wait_word(theirs, COUNT - 1, 7, 0)?;
-    exporter.sleep(0, 50_000)?;
+    exporter.sleep(0, 400_000)?;
     let values = (0..COUNT).map(|word| (word, 7 + word as u64)).collect();
     exporter.tell(Command::WriteWords { page: ours, values, stream: 0 })?;
     ensure!(

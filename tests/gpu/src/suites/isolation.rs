@@ -69,7 +69,7 @@ fn same_shm(_: u64) -> Result<String> {
     require(&exporter, "event")?;
     let event = exporter.event(true)?;
     let opened = reader.open_event(&exporter, event)?;
-    exporter.sleep(0, 200_000)?;
+    exporter.sleep(0, 400_000)?;
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is done");
     reader.wait(0, opened)?;

@@ -46,7 +46,7 @@ fn one_event_opened_often(_: u64) -> Result<String> {
     }
     reader.tell(Command::DropMany)?;
     let opened = reader.open_event(&exporter, event)?;
-    exporter.sleep(0, 100_000)?;
+    exporter.sleep(0, 400_000)?;
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is done");
     exporter.finish(0)?;

@@ -163,7 +163,7 @@ fn pool_twice(seed: u64) -> Result<String> {
     )?;
     reader.check(first, 0, SIZE, seed)?;
 
-    reader.sleep(0, 200_000)?;
+    reader.sleep(0, 500_000)?;
     reader.tell(Command::Free { memory: first, stream: 0 })?;
     must_fail(import(), "an import while the first is being freed")?;
     reader.finish(0)?;
@@ -198,12 +198,12 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
     require(&exporter, "event")?;
     let done = exporter.event(true)?;
     let seen = reader.open_event(&exporter, done)?;
-    for round in 0..8 {
+    for round in 0..3 {
         let shared = Kind::Pool.share(&exporter, SIZE)?;
         exporter.write(shared.memory, SIZE, seed + round)?;
         let import = shared.import(&exporter, &reader, true)?;
         reader.check(import, 0, SIZE, seed + round)?;
-        reader.sleep(0, 20_000)?;
+        reader.sleep(0, 300_000)?;
         reader.tell(Command::Free { memory: import, stream: 0 })?;
         reader.record(seen, 0)?;
         ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signalled before it");

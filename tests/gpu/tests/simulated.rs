@@ -1,0 +1,95 @@
+//! The suites on the simulated driver, with several seeds.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// How many seeds the suites with delays run with.
+const SEEDS: u64 = 4;
+
+/// The simulated driver in a folder of its own; `without` are symbols that it shall not have.
+fn driver(without: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simcuda/install.sh");
+    let status = Command::new(script).arg(folder.path()).args(without).status().unwrap();
+    assert!(status.success(), "the simulated driver was not built");
+    folder
+}
+
+/// Runs suites; every use of CUDA that is undefined ends the process that made it.
+fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
+        .args(["--seed", &seed.to_string()])
+        .args(names)
+        .env("LD_LIBRARY_PATH", driver)
+        .env("REQUIRE_GPU", "1")
+        .env("SIMCUDA_SEED", seed.to_string())
+        .env("SIMCUDA_DEVICES", "2")
+        .env("SIMCUDA_STRICT", "abort")
+        .output()
+        .unwrap()
+}
+
+/// All pass; what was skipped is said past the test harness's capture, where it is counted.
+fn must_pass(output: &Output, what: &str) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed: Vec<_> = text.lines().filter(|line| line.contains(r#""result":"fail""#)).collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && failed.is_empty(), "{what}: {failed:#?}\n{errors}");
+    for line in text.lines().filter(|line| line.contains(r#""result":"skip""#)) {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let skip = format!("SKIP gpu-suites/{}/{}: {}\n", word("suite"), word("case"), word("reason"));
+        std::io::stdout().write_all(skip.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn suites_pass_on_the_simulated_driver() {
+    let driver = driver(&[]);
+    must_pass(
+        &suites(driver.path(), 1, &["limits", "isolation", "devices", "faults"]),
+        "suites without delays",
+    );
+    // The cases mostly sleep, so the seeds run side by side.
+    std::thread::scope(|scope| {
+        for seed in 1..=SEEDS {
+            let driver = driver.path();
+            scope.spawn(move || {
+                let output = suites(driver, seed, &["memory", "fences", "crashes"]);
+                must_pass(&output, &format!("seed {seed}"));
+            });
+        }
+    });
+}
+
+/// Before driver 555 there is no context-wide record: the suites find the fall-back, which waits.
+#[test]
+fn without_the_context_wide_record_a_release_waits() {
+    let driver = driver(&["cuCtxRecordEvent"]);
+    let output = suites(driver.path(), 1, &["fences/context-record"]);
+    must_pass(&output, "context-record");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("by waiting"));
+}
+
+#[test]
+fn without_a_driver_everything_is_skipped_or_fails_as_asked() {
+    let run = |require: &str| {
+        Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
+            .arg("memory/vmm")
+            .env("LD_LIBRARY_PATH", PathBuf::from("/nonexistent"))
+            .env("REQUIRE_GPU", require)
+            .output()
+            .unwrap()
+    };
+    let skipped = run("0");
+    let text = String::from_utf8_lossy(&skipped.stdout);
+    if !text.contains("no usable CUDA driver") {
+        // This machine has a real one, which is found without being pointed at.
+        return;
+    }
+    assert!(skipped.status.success() && text.contains("0 passed, 0 failed, 1 skipped"), "{text}");
+    let failed = run("1");
+    assert!(!failed.status.success());
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("0 passed, 1 failed, 0 skipped"));
+}
