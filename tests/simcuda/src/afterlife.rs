@@ -18,6 +18,7 @@ use crate::sys;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
+use std::time::{Duration, Instant};
 
 /// How many of a stream's items the keeper can see.
 const ENTRIES: usize = 1024;
@@ -135,7 +136,9 @@ fn spawn_keeper() -> bool {
     // SAFETY: lets the keeper attach where only ancestors may; an error leaves it to try without.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, keeper as libc::c_ulong) };
     STATE.store(MAY_ATTACH, Ordering::Release);
-    while STATE.load(Ordering::Acquire) == MAY_ATTACH {
+    let started = Instant::now();
+    // Bounded: a sandbox may have killed it for what it does.
+    while STATE.load(Ordering::Acquire) == MAY_ATTACH && started.elapsed() < Duration::from_secs(5) {
         std::thread::yield_now();
     }
     true
@@ -166,9 +169,9 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
     STATE.store(if attached { ATTACHED } else { NOT_ATTACHED }, Ordering::Release);
     if attached {
         wait_for_exit(watched);
+        // The thread is not reaped here: it goes with its tracer, after the memory that we share with it and after the
+        // files mapped there, with their marks that memory is in use. Only then is the process gone.
         work_off();
-        // SAFETY: reaps the thread. Now the process is gone.
-        unsafe { libc::waitpid(watched, std::ptr::null_mut(), libc::__WALL) };
     } else if pidfd >= 0 {
         // Somebody else traces the process. It is gone a little before its queue is.
         // SAFETY: one valid pollfd.

@@ -1,0 +1,59 @@
+#!/bin/bash
+# GStreamer's own CUDA elements on the simulated driver: frames come out as they went in.
+#
+#   gstreamer.sh DIR      DIR is where install.sh has put the driver; needs GStreamer 1.26's nvcodec plugin:
+#                         tests/rootfs.sh run tests/simcuda/gstreamer.sh DIR
+set -uo pipefail
+driver=$(cd "${1:?usage: gstreamer.sh DIR}" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Found anew: what a registry says of elements depends on the driver.
+export LD_LIBRARY_PATH=$driver GST_REGISTRY=$work/registry SIMCUDA_ERRORS=$work/violations
+# A width whose rows need no padding on the GPU.
+caps=video/x-raw,format=RGBA,width=512,height=240,framerate=30/1
+failed=0
+
+check() { # NAME COMMAND...
+  local name=$1
+  shift
+  if "$@" >"$work/log" 2>&1; then
+    echo "PASS $name"
+  else
+    failed=1
+    echo "FAIL $name"
+    tail -n 20 "$work/log"
+  fi
+}
+
+launch() { timeout 60 gst-launch-1.0 -q "$@"; }
+
+up_and_down() {
+  launch videotestsrc num-buffers=10 ! "$caps" ! filesink location="$work/before" &&
+    launch videotestsrc num-buffers=10 ! "$caps" ! cudaupload ! cudadownload ! filesink location="$work/after" &&
+    cmp "$work/before" "$work/after"
+}
+
+# Every frame is the same one, so it does not matter which of them the reader gets.
+between_processes() { # MODE OF THE EXPORTER, OF THE READER
+  launch videotestsrc num-buffers=1 pattern=smpte100 ! "$caps" ! filesink location="$work/one" || return
+  for _ in {1..20}; do cat "$work/one"; done >"$work/before"
+  rm -f "$work/socket"
+  launch videotestsrc is-live=true pattern=smpte100 ! "$caps" ! cudaupload ! cudaipcsink ipc-mode="$1" address="$work/socket" &
+  local exporter=$! result
+  for _ in {1..200}; do [ -e "$work/socket" ] || sleep 0.1; done
+  launch cudaipcsrc num-buffers=20 io-mode="$2" address="$work/socket" ! cudadownload ! filesink location="$work/after" &&
+    cmp "$work/before" "$work/after"
+  result=$?
+  kill -INT "$exporter" && wait "$exporter"
+  return $result
+}
+
+for element in cudaupload cudadownload cudaipcsink cudaipcsrc; do
+  check "$element is there" gst-inspect-1.0 --exists "$element"
+done
+check "up and down" up_and_down
+for mode in legacy mmap; do
+  for io in copy import; do check "cudaipcsink $mode, cudaipcsrc $io" between_processes $mode $io; done
+done
+[ ! -e "$work/violations" ] || { failed=1 && echo "FAIL violations" && cat "$work/violations"; }
+exit $failed
