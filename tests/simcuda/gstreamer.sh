@@ -3,6 +3,7 @@
 #
 #   gstreamer.sh DIR      DIR is where install.sh has put the driver; needs GStreamer 1.26's nvcodec plugin:
 #                         tests/rootfs.sh run tests/simcuda/gstreamer.sh DIR
+# shellcheck disable=SC2317,SC2329  # functions are called through `check`
 set -uo pipefail
 driver=$(cd "${1:?usage: gstreamer.sh DIR}" && pwd)
 work=$(mktemp -d)
@@ -38,14 +39,15 @@ between_processes() { # MODE OF THE EXPORTER, OF THE READER
   launch videotestsrc num-buffers=1 pattern=smpte100 ! "$caps" ! filesink location="$work/one" || return
   for _ in {1..20}; do cat "$work/one"; done >"$work/before"
   rm -f "$work/socket"
-  launch videotestsrc is-live=true pattern=smpte100 ! "$caps" ! cudaupload ! cudaipcsink ipc-mode="$1" address="$work/socket" &
+  timeout 60 gst-launch-1.0 -q videotestsrc is-live=true pattern=smpte100 ! "$caps" ! cudaupload ! \
+    cudaipcsink ipc-mode="$1" address="$work/socket" &
   local exporter=$! result
   for _ in {1..200}; do [ -e "$work/socket" ] || sleep 0.1; done
   launch cudaipcsrc num-buffers=20 io-mode="$2" address="$work/socket" ! cudadownload ! filesink location="$work/after" &&
     cmp "$work/before" "$work/after"
   result=$?
-  kill -INT "$exporter" && wait "$exporter"
-  return $result
+  kill "$exporter" && wait "$exporter"
+  return "$result"
 }
 
 for element in cudaupload cudadownload cudaipcsink cudaipcsrc; do
@@ -53,7 +55,7 @@ for element in cudaupload cudadownload cudaipcsink cudaipcsrc; do
 done
 check "up and down" up_and_down
 for mode in legacy mmap; do
-  for io in copy import; do check "cudaipcsink $mode, cudaipcsrc $io" between_processes $mode $io; done
+  for io in copy import; do check "cudaipcsink $mode, cudaipcsrc $io" between_processes "$mode" "$io"; done
 done
 [ ! -e "$work/violations" ] || { failed=1 && echo "FAIL violations" && cat "$work/violations"; }
 exit $failed
