@@ -184,8 +184,18 @@ impl BufferPoolImpl for HostPool {
         let in_slot =
             buffer.n_memory() == 1 && matches!(memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
         let open = self.home.get().is_some_and(|home| home.is_open());
-        if whole && in_slot && open && !self.obj().is_flushing() {
-            self.state().unused.push(buffer);
+        if !whole || !in_slot || !open || self.obj().is_flushing() {
+            return;
+        }
+        let memory = buffer.peek_memory(0);
+        let found = (memory.offset(), memory.size());
+        // Upstream may have cut something off; the parent's reset gives back only what it cut from the end.
+        let intact = |shape: &Shape| shape.extent().map(|(start, _)| (start, shape.size)) == Some(found);
+        let mut state = self.state();
+        if intact(&state.shape) {
+            state.unused.push(buffer);
+        } else {
+            drop(state);
         }
     }
 }

@@ -126,6 +126,52 @@ fn a_memory_that_comes_twice_or_in_a_copied_buffer_is_published_where_it_lies() 
     pool.set_active(false).unwrap();
 }
 
+/// The pool's frames are mapped without locking their memory; who may write is still decided by who shares it.
+#[test]
+fn a_copied_buffer_shares_its_frame_until_one_is_written() {
+    let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Lossless, 16);
+    let (buffer, expected) = in_slot(&pool, &info, 7);
+    // As decoders do: mapped for writing, and copied to have its times set.
+    let frame = gst_video::VideoFrame::from_buffer_writable(buffer, &info).unwrap();
+    let copied = frame.buffer().copy();
+    sink.push(copied.clone());
+    let published = next_frame(&mut reader);
+    assert_eq!(picture_of(&published, &info), expected);
+    assert_eq!(sink.copies(), 0);
+
+    // Whoever writes the copy writes somewhere else.
+    let mut written = gst_video::VideoFrame::from_buffer_writable(copied.copy(), &info).unwrap();
+    written.plane_data_mut(0).unwrap().fill(0);
+    assert_eq!(picture_of(&published, &info), expected);
+    drop((written, frame));
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn a_buffer_that_upstream_cut_comes_back_whole() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 64, 16);
+    let caps = info.to_caps().unwrap();
+    let sink = Sink::new(&caps.to_string(), &[]);
+    let (pool, size) = sink.pool(&caps);
+    let size = size as usize;
+    pool.set_active(true).unwrap();
+    for (start, end) in [(0, 100), (100, 200), (10, size)] {
+        let mut buffer = pool.acquire_buffer(None).unwrap();
+        assert_eq!((buffer.size(), buffer.peek_memory(0).offset()), (size, 0));
+        buffer.get_mut().unwrap().resize(start..end).unwrap();
+        assert_eq!(buffer.size(), end - start);
+    }
+    let buffer = pool.acquire_buffer(None).unwrap();
+    assert_eq!((buffer.size(), buffer.peek_memory(0).offset()), (size, 0));
+    drop(buffer);
+    pool.set_active(false).unwrap();
+}
+
 #[test]
 fn buffers_come_back_to_the_pool_when_their_leases_end() {
     let info = video_info(gst_video::VideoFormat::Gray8, 64, 64);
