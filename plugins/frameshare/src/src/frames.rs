@@ -3,7 +3,7 @@
 use super::{
     copies::Copies,
     layout::{BadLayout, Layout},
-    lease::{Lease, Out},
+    lease::Lease,
     timing::RunningTime,
 };
 use crate::{
@@ -64,7 +64,6 @@ pub(super) struct Context<'a> {
     pub time: RunningTime,
     /// Downstream already holds all other frames that it may hold.
     pub is_last_credit: bool,
-    pub out: &'a Arc<Out>,
     pub held: &'a Arc<AtomicU32>,
     pub copies: &'a mut Copies,
 }
@@ -170,7 +169,7 @@ pub(super) fn to_buffer(frame: Frame, context: Context<'_>) -> Result<(gst::Buff
         crop = None;
     }
 
-    let lease = Lease::new(frame, context.out, context.held);
+    let lease = Lease::new(frame, context.held);
     let unknown_layout =
         picture.as_ref().filter(|picture| !picture.is_default && !context.downstream.video_meta);
     let (mut buffer, way) = if let Some(picture) = unknown_layout {

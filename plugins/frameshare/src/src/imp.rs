@@ -10,7 +10,6 @@ use super::{
     copies::Copies,
     errors,
     frames::{self, Context, Downstream, Shape, Way},
-    lease::Out,
     settings::{self, Settings},
     stats::Figures,
     timing::RunningTime,
@@ -25,7 +24,7 @@ use gst_base::{
     prelude::*,
     subclass::{base_src::CreateSuccess, prelude::*},
 };
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed};
 
 pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     gst::DebugCategory::new(
@@ -44,6 +43,9 @@ pub struct FrameshareSrc {
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
     figures: Figures,
+    /// Lets downstream hold all frames, to show what the rule is good for.
+    #[cfg(test)]
+    pub(super) holds_everything: std::sync::atomic::AtomicBool,
 }
 
 /// What the stream is and what downstream makes of it.
@@ -58,22 +60,12 @@ struct Running {
     endpoint: Endpoint,
     settings: Settings,
     reader: Option<Reader>,
-    out: Arc<Out>,
     shape: Option<Shape>,
     copies: Copies,
     /// The next buffer does not go on where the one before ended.
     is_seam: bool,
     has_ended: bool,
     lost: u64,
-}
-
-impl Running {
-    /// Leaves the exporter, once downstream has given up what it holds.
-    fn leave(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            std::mem::take(&mut self.out).park(reader);
-        }
-    }
 }
 
 #[glib::object_subclass]
@@ -156,7 +148,6 @@ impl BaseSrcImpl for FrameshareSrc {
             endpoint,
             settings,
             reader: None,
-            out: Arc::default(),
             shape: None,
             copies: Copies::default(),
             is_seam: false,
@@ -167,10 +158,9 @@ impl BaseSrcImpl for FrameshareSrc {
     }
 
     fn stop(&self) -> Result<(), gst::ErrorMessage> {
+        // Taken out first: the exporter is told while nothing is locked. Frames that are out stay whole.
         let running = lock(&self.running).take();
-        if let Some(mut running) = running {
-            running.leave();
-        }
+        drop(running);
         *lock(&self.interrupt) = None;
         *lock(&self.negotiated) = Negotiated::default();
         Ok(())
@@ -216,7 +206,12 @@ impl BaseSrcImpl for FrameshareSrc {
         let caps = lock(&self.negotiated).caps.clone();
         // Nothing is known of the stream before it is connected to.
         let Some(caps) = caps else { return Ok(()) };
-        self.obj().set_caps(&caps).map_err(|_| gst::loggable_error!(CAT, "downstream refuses {caps}"))
+        // Asked first: caps that are refused as an event are only noticed with the next buffer, without a reason.
+        let element = self.obj();
+        if element.src_pad().peer_query_caps(Some(&caps)).is_empty() {
+            return Err(gst::loggable_error!(CAT, "downstream refuses {caps}"));
+        }
+        element.set_caps(&caps).map_err(|_| gst::loggable_error!(CAT, "downstream refuses {caps}"))
     }
 
     fn decide_allocation(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
@@ -277,14 +272,15 @@ impl FrameshareSrc {
                 }
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
-                    running.leave();
+                    // Nobody takes frames any more, so the exporter shall not wait for us.
+                    running.reader = None;
                     running.has_ended = true;
                     return Err(gst::FlowError::Eos);
                 }
                 Ok(None) => {}
                 Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
                 Err(error) => {
-                    running.leave();
+                    running.reader = None;
                     self.post_error_message(errors::of_read(&error, &running.endpoint));
                     return Err(gst::FlowError::Error);
                 }
@@ -342,11 +338,11 @@ impl FrameshareSrc {
             gst::element_imp_error!(
                 self,
                 gst::StreamError::WrongType,
-                [
+                (
                     "The exporter of {} describes its frames by {:?}, which are no caps",
                     running.endpoint,
                     format.caps
-                ]
+                )
             );
             return Err(gst::FlowError::Error);
         };
@@ -362,9 +358,7 @@ impl FrameshareSrc {
         gst::element_imp_error!(
             self,
             gst::CoreError::Negotiation,
-            [
-                "What follows this element does not take {caps}: put a converter (videoconvert, say) between them"
-            ]
+            ("What follows this element does not take {caps}: put a converter (videoconvert, say) between them")
         );
         Err(gst::FlowError::NotNegotiated)
     }
@@ -372,6 +366,8 @@ impl FrameshareSrc {
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
         let lost = frame.lost_before();
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
+        #[cfg(test)]
+        let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
         let downstream = lock(&self.negotiated).downstream;
         let Some(shape) = &running.shape else {
             gst::element_imp_error!(
@@ -386,7 +382,6 @@ impl FrameshareSrc {
             downstream,
             time: self.running_time(),
             is_last_credit,
-            out: &running.out,
             held: &self.figures.held,
             copies: &mut running.copies,
         };

@@ -8,41 +8,23 @@
 //! exporter's promise for as long as the lease lasts, and the lease lives inside the memory object.
 #![allow(unsafe_code)]
 
-use frameshare::reader::{Frame, Reader};
+use frameshare::reader::Frame;
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// What the frames of one connection that are out have in common.
-///
-/// The exporter takes all frames back from a reader that leaves, so a reader that is not needed any more stays
-/// until the last of its frames is gone.
-#[derive(Debug, Default)]
-pub(super) struct Out {
-    parked: Mutex<Option<Reader>>,
-}
-
-impl Out {
-    /// Has a reader leave with the last frame; that is at once if none is out.
-    pub fn park(self: Arc<Self>, reader: Reader) {
-        *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader);
-    }
-}
-
 /// A frame, counted among those that are held.
 pub(super) struct Lease {
-    // Dropped in this order: the lease ends before its reader leaves.
     frame: Frame,
-    _out: Arc<Out>,
     held: Arc<AtomicU32>,
 }
 
 impl Lease {
     /// Takes a frame over.
-    pub fn new(frame: Frame, out: &Arc<Out>, held: &Arc<AtomicU32>) -> Self {
+    pub fn new(frame: Frame, held: &Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Relaxed);
-        Self { frame, _out: Arc::clone(out), held: Arc::clone(held) }
+        Self { frame, held: Arc::clone(held) }
     }
 
     /// The memory through which the frame goes downstream.
@@ -62,4 +44,12 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.held.fetch_sub(1, Relaxed);
     }
+}
+
+/// Fills a slot, as an exporter does before it publishes it.
+#[cfg(test)]
+pub(super) fn paint(slot: &frameshare::exporter::Slot, value: u8) {
+    let start = slot.as_ptr().expect("host memory has an address");
+    // SAFETY: the slot is as long as it says, and the test that acquired it has not published it.
+    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), slot.size() as usize) }.fill(value);
 }

@@ -8,6 +8,8 @@ mod layout;
 mod lease;
 mod settings;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod timing;
 
 use gst::prelude::*;

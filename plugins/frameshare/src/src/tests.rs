@@ -1,0 +1,538 @@
+//! The element in a pipeline, fed by an exporter of the engine in the same process.
+
+use super::FrameshareSrc;
+use crate::meta::FrameshareMeta;
+use frameshare::{
+    Endpoint, Format, Interrupt, Plane, Video,
+    exporter::{Config, Exporter, Frame, Purpose, Slot},
+    monotonic_ns,
+};
+use glib::subclass::types::ObjectSubclassIsExt;
+use gst::prelude::*;
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Nothing here takes so long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for anything that is going to come.
+const A_WHILE: Duration = Duration::from_millis(500);
+const CAPS: &str =
+    "video/x-raw, format=(string)GRAY8, width=(int)64, height=(int)16, framerate=(fraction)25/1";
+const SIZE: usize = 64 * 16;
+
+struct Stream {
+    exporter: Exporter,
+    endpoint: Endpoint,
+    interrupt: Interrupt,
+    _folder: tempfile::TempDir,
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self::with(Config { reader_timeout: Duration::from_secs(60), ..Config::default() })
+    }
+
+    fn with(config: Config) -> Self {
+        gst::init().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s.sock")).unwrap();
+        let exporter = Exporter::bind(&endpoint, config, |_| {}).unwrap();
+        let video = Video { format: "GRAY8".into(), width: 64, height: 16 };
+        exporter.set_format(Format { caps: CAPS.into(), video: Some(video) });
+        Self { exporter, endpoint, interrupt: Interrupt::new().unwrap(), _folder: folder }
+    }
+
+    /// Publishes a frame that is full of `value`.
+    fn publish(&self, value: u8, planes: &[Plane], pts: Option<u64>) -> u64 {
+        let size =
+            planes.iter().map(|plane| plane.offset + plane.stride as u64 * 16).max().unwrap_or(SIZE as u64);
+        let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();
+        super::lease::paint(&slot, value);
+        self.exporter.publish(Frame { pts, ..frame(&slot, size, planes) }, &self.interrupt).unwrap()
+    }
+
+    fn wait_for_reader(&self) {
+        self.exporter.wait_for_reader(&self.interrupt).unwrap();
+    }
+
+    fn reader(&self) -> Downstream {
+        Downstream::new(&self.endpoint)
+    }
+}
+
+fn frame<'a>(slot: &'a Slot, size: u64, planes: &'a [Plane]) -> Frame<'a> {
+    Frame {
+        slot,
+        offset: 0,
+        size,
+        pts: None,
+        dts: None,
+        duration: Some(40_000_000),
+        media_offset: None,
+        media_offset_end: None,
+        flags: 0,
+        planes,
+        metadata: &[],
+        keep: None,
+    }
+}
+
+/// `framesharesrc ! fakesink`, and what arrives there.
+struct Downstream {
+    pipeline: gst::Pipeline,
+    source: FrameshareSrc,
+    sink: gst::Element,
+    buffers: mpsc::Receiver<gst::Buffer>,
+}
+
+impl Downstream {
+    fn new(endpoint: &Endpoint) -> Self {
+        let source = glib::Object::builder::<FrameshareSrc>()
+            .property("socket-path", endpoint.path().to_str().unwrap())
+            .build();
+        let sink = gst::ElementFactory::make("fakesink")
+            .property("signal-handoffs", true)
+            .property("enable-last-sample", false)
+            .build()
+            .unwrap();
+        let (sender, buffers) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        sink.connect("handoff", false, move |values| {
+            let _ = sender.lock().unwrap().send(values[1].get::<gst::Buffer>().unwrap());
+            None
+        });
+        let pipeline = gst::Pipeline::new();
+        pipeline.add_many([source.upcast_ref(), &sink]).unwrap();
+        source.link(&sink).unwrap();
+        Self { pipeline, source, sink, buffers }
+    }
+
+    fn set(self, name: &str, value: impl Into<glib::Value>) -> Self {
+        self.source.set_property(name, value);
+        self
+    }
+
+    /// Has the sink say that it knows these metas.
+    fn knows(self, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
+        let pad = self.sink.static_pad("sink").unwrap();
+        pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, move |_, info| match info.query_mut() {
+            Some(query) if query.type_() == gst::QueryType::Allocation => {
+                if let gst::QueryViewMut::Allocation(query) = query.view_mut() {
+                    metas.iter().for_each(|add| add(query));
+                }
+                gst::PadProbeReturn::Handled
+            }
+            _ => gst::PadProbeReturn::Ok,
+        });
+        self
+    }
+
+    fn play(self) -> Self {
+        self.pipeline.set_state(gst::State::Playing).unwrap();
+        self
+    }
+
+    fn next(&self) -> gst::Buffer {
+        match self.buffers.recv_timeout(PATIENCE) {
+            Ok(buffer) => buffer,
+            Err(_) => panic!("no buffer came: {:?}", self.message(gst::MessageType::Error)),
+        }
+    }
+
+    fn message(&self, kind: gst::MessageType) -> Option<gst::Message> {
+        self.pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::from_seconds(10), &[kind])
+    }
+
+    fn error(&self) -> glib::Error {
+        match self.message(gst::MessageType::Error).expect("an error came").view() {
+            gst::MessageView::Error(error) => error.error(),
+            _ => unreachable!(),
+        }
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        self.source.property::<gst::Structure>("stats").get(name).unwrap()
+    }
+}
+
+impl Drop for Downstream {
+    fn drop(&mut self) {
+        self.pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+fn video_meta(query: &mut gst::query::Allocation) {
+    query.add_allocation_meta::<gst_video::VideoMeta>(None);
+}
+
+fn value(buffer: &gst::Buffer) -> u8 {
+    let map = buffer.map_readable().unwrap();
+    assert!(map.iter().all(|byte| *byte == map[0]), "the frame was written while it was read");
+    map[0]
+}
+
+/// Publishes frames as long as it lives.
+struct Publisher {
+    interrupt: Interrupt,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Publisher {
+    fn start(stream: Arc<Stream>, frames: u8) -> Self {
+        let interrupt = stream.interrupt.clone();
+        let publish = move || {
+            for index in 0..frames {
+                let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy).unwrap();
+                super::lease::paint(&slot, index);
+                if stream.exporter.publish(frame(&slot, SIZE as u64, &[]), &stream.interrupt).is_err() {
+                    return;
+                }
+            }
+            stream.exporter.end_of_stream();
+        };
+        Self { interrupt, thread: Some(thread::spawn(publish)) }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.interrupt.set();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn buffers_are_the_exporters_memory_read_only_and_named() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    for index in 1..=3 {
+        stream.publish(index, &[], None);
+        let mut buffer = reader.next();
+        assert_eq!(value(&buffer), index);
+        assert!(buffer.peek_memory(0).flags().contains(gst::MemoryFlags::READONLY));
+        let meta = buffer.meta::<FrameshareMeta>().unwrap();
+        assert_eq!((meta.sequence(), meta.lost_before()), (u64::from(index), 0));
+        assert_eq!(meta.session(), reader.stat("session"));
+        assert!(meta.published() <= monotonic_ns());
+        // Who writes writes a copy.
+        let original = buffer.clone();
+        buffer.make_mut().map_writable().unwrap().fill(99);
+        assert_eq!((value(&original), value(&buffer)), (index, 99));
+    }
+    assert_eq!(reader.stat("received"), 3);
+    assert_eq!(reader.stat("copied-for-credit") + reader.stat("copied-for-layout"), 0);
+}
+
+#[test]
+fn copies_and_parts_of_a_buffer_keep_its_frame() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).play();
+    stream.wait_for_reader();
+    stream.publish(7, &[], None);
+    let buffer = reader.next();
+    let copy = buffer.copy();
+    let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 10..20).unwrap();
+    drop(buffer);
+    // The sink lets go of a buffer a moment after it was seen.
+    let wait_until_held_are = |count: u32| {
+        let deadline = Instant::now() + PATIENCE;
+        while reader.source.property::<gst::Structure>("stats").get::<u32>("held") != Ok(count) {
+            assert!(Instant::now() < deadline, "{count} frames should be held");
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_until_held_are(1);
+    // Were the frame given back, its slot would be the next to be written.
+    for index in 100..160 {
+        stream.publish(index, &[], None);
+        reader.next();
+    }
+    assert_eq!((value(&copy), value(&part)), (7, 7));
+    drop(copy);
+    wait_until_held_are(1);
+    assert_eq!(value(&part), 7);
+    drop(part);
+    wait_until_held_are(0);
+}
+
+#[test]
+fn downstream_that_keeps_fifty_buffers_gets_them_all() {
+    let stream = Arc::new(Stream::new());
+    let reader =
+        stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32).play();
+    stream.wait_for_reader();
+    let _publisher = Publisher::start(stream.clone(), 60);
+    let kept = (0..60).map(|_| reader.next()).collect::<Vec<_>>();
+    for (index, buffer) in kept.iter().enumerate() {
+        assert_eq!(value(buffer), index as u8);
+        assert_eq!(buffer.meta::<FrameshareMeta>().unwrap().sequence(), index as u64 + 1);
+    }
+    assert!(reader.message(gst::MessageType::Eos).is_some());
+    assert_eq!(reader.stat("copied-for-credit"), 57, "three stay in place");
+}
+
+/// Negative control: without the copy rule the stream of the test above stands still.
+#[test]
+fn downstream_that_may_hold_everything_stops_the_stream() {
+    let stream = Arc::new(Stream::new());
+    let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32);
+    reader.source.imp().holds_everything.store(true, Relaxed);
+    let reader = reader.play();
+    stream.wait_for_reader();
+    let _publisher = Publisher::start(stream.clone(), 60);
+    let _kept = (0..4).map(|_| reader.next()).collect::<Vec<_>>();
+    assert!(reader.buffers.recv_timeout(A_WHILE).is_err(), "a fifth frame came");
+}
+
+#[test]
+fn padded_rows_stay_in_place_for_those_who_know_where_rows_are() {
+    let stream = Stream::new();
+    let reader = stream.reader().knows(&[video_meta]).play();
+    stream.wait_for_reader();
+    stream.publish(5, &[Plane { offset: 128, stride: 80 }], None);
+    let buffer = reader.next();
+    let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
+    assert_eq!((meta.offset(), meta.stride()), (&[128][..], &[80][..]));
+    let info = gst_video::VideoInfo::from_caps(&CAPS.parse::<gst::Caps>().unwrap()).unwrap();
+    let frame = gst_video::VideoFrame::from_buffer_readable(buffer, &info).ok().unwrap();
+    assert!(frame.plane_data(0).unwrap().iter().all(|byte| *byte == 5));
+    assert_eq!(reader.stat("copied-for-layout"), 0);
+}
+
+#[test]
+fn padded_rows_are_copied_for_those_who_do_not() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    stream.publish(5, &[Plane { offset: 128, stride: 80 }], None);
+    let buffer = reader.next();
+    assert_eq!((buffer.size(), value(&buffer)), (SIZE, 5));
+    assert_eq!(reader.stat("copied-for-layout"), 1);
+}
+
+#[test]
+fn planes_outside_the_frame_are_an_error() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy).unwrap();
+    let planes = [Plane { offset: 0, stride: 1_000_000 }];
+    stream.exporter.publish(frame(&slot, SIZE as u64, &planes), &stream.interrupt).unwrap();
+    assert!(reader.error().matches(gst::StreamError::Format));
+}
+
+#[test]
+fn a_loss_is_a_gap_in_the_sequence_a_discont_and_a_message() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("max-held", 2_u32).play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    let first = reader.next();
+    reader.pipeline.set_state(gst::State::Paused).unwrap();
+    for index in 2..=20 {
+        stream.publish(index, &[], None);
+    }
+    reader.pipeline.set_state(gst::State::Playing).unwrap();
+    let (mut expected, mut seen_discont) = (2, false);
+    while expected <= 20 {
+        // The last ones may be among the lost; the next one then tells.
+        let Ok(buffer) = reader.buffers.recv_timeout(Duration::from_millis(20)) else {
+            stream.publish(21, &[], None);
+            continue;
+        };
+        let meta = buffer.meta::<FrameshareMeta>().unwrap();
+        assert_eq!(meta.sequence(), expected + meta.lost_before());
+        assert_eq!(buffer.flags().contains(gst::BufferFlags::DISCONT), meta.lost_before() > 0);
+        seen_discont |= meta.lost_before() > 0;
+        expected = meta.sequence() + 1;
+    }
+    assert!(seen_discont);
+    drop(first);
+    let lost = gst::format::Buffers::from_u64(reader.stat("lost"));
+    loop {
+        // One for each gap; the last one has them all.
+        let message = reader.message(gst::MessageType::Qos).expect("a QoS message came");
+        let gst::MessageView::Qos(qos) = message.view() else { unreachable!() };
+        if qos.stats().1 == lost.into() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn times_are_running_times_of_this_pipeline() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    // Some time after the start, so that a mistaken base time shows.
+    thread::sleep(Duration::from_millis(200));
+    stream.publish(1, &[], Some(monotonic_ns()));
+    let buffer = reader.next();
+    let now = reader.pipeline.current_running_time().unwrap();
+    let age = now.checked_sub(buffer.pts().unwrap()).expect("the frame is not of the future");
+    assert!(age < gst::ClockTime::from_mseconds(150), "the frame is {age} old");
+    assert_eq!(buffer.duration(), Some(gst::ClockTime::from_mseconds(40)));
+    stream.publish(2, &[], Some(1));
+    let buffer = reader.next();
+    assert_eq!((buffer.pts(), buffer.duration()), (Some(gst::ClockTime::ZERO), None));
+    stream.publish(3, &[], None);
+    assert_eq!(reader.next().pts(), None);
+}
+
+#[test]
+fn the_latency_is_the_propertys() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("latency", 70_000_000_u64).play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    reader.next();
+    let mut query = gst::query::Latency::new();
+    // Not of the pipeline: a sink that does not synchronise leaves the latency out.
+    assert!(reader.source.query(&mut query));
+    assert_eq!(query.result(), (true, gst::ClockTime::from_mseconds(70), None));
+}
+
+#[test]
+fn new_caps_come_before_their_frames() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    reader.next();
+    let wider = CAPS.replace("width=(int)64", "width=(int)32");
+    stream.exporter.set_format(Format { caps: wider.clone(), video: None });
+    stream.publish(2, &[], None);
+    reader.next();
+    let caps = reader.sink.static_pad("sink").unwrap().current_caps().unwrap();
+    assert_eq!(caps, wider.parse::<gst::Caps>().unwrap());
+}
+
+#[test]
+fn a_format_that_downstream_does_not_take_is_an_error_that_says_so() {
+    let stream = Stream::new();
+    let reader = stream.reader();
+    reader.source.unlink(&reader.sink);
+    let filter = gst::ElementFactory::make("capsfilter")
+        .property("caps", "video/x-raw, format=NV12".parse::<gst::Caps>().unwrap())
+        .build()
+        .unwrap();
+    reader.pipeline.add(&filter).unwrap();
+    gst::Element::link_many([reader.source.upcast_ref(), &filter, &reader.sink]).unwrap();
+    let reader = reader.play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    let error = reader.error();
+    assert!(
+        error.matches(gst::CoreError::Negotiation) && error.message().contains("videoconvert"),
+        "{error}"
+    );
+}
+
+#[test]
+fn caps_that_are_none_are_an_error() {
+    let stream = Stream::new();
+    stream.exporter.set_format(Format { caps: "video/x-raw, width=[ 1, 2 ]".into(), video: None });
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    assert!(reader.error().matches(gst::StreamError::WrongType));
+}
+
+#[test]
+fn state_changes_end_every_wait() {
+    gst::init().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Endpoint::at(folder.path().join("nobody.sock")).unwrap();
+    let stream = Stream::new();
+    for endpoint in [&nobody, &stream.endpoint] {
+        let reader = Downstream::new(endpoint).set("connection-timeout", -1_i64).play();
+        thread::sleep(Duration::from_millis(50));
+        let start = Instant::now();
+        reader.pipeline.set_state(gst::State::Paused).unwrap();
+        reader.pipeline.set_state(gst::State::Playing).unwrap();
+        reader.pipeline.set_state(gst::State::Null).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_pause_ends_with_the_frames_that_come_then() {
+    let stream = Stream::new();
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    for index in 1..=5 {
+        stream.publish(index, &[], None);
+        assert_eq!(value(&reader.next()), index);
+        reader.pipeline.set_state(gst::State::Paused).unwrap();
+        reader.pipeline.set_state(gst::State::Playing).unwrap();
+    }
+}
+
+#[test]
+fn what_is_held_stays_whole_when_the_source_has_stopped() {
+    let stream = Stream::with(Config { max_slots: 6, ..Config::default() });
+    let reader = stream.reader().play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    let held = reader.next();
+    reader.pipeline.set_state(gst::State::Null).unwrap();
+    for index in 2..=200 {
+        stream.publish(index, &[], None);
+    }
+    assert_eq!(value(&held), 1);
+    drop(held);
+    let deadline = Instant::now() + PATIENCE;
+    while stream.exporter.reader_count() > 0 {
+        assert!(Instant::now() < deadline, "the reader does not leave");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_exporter_that_stops_is_an_error_and_one_that_ends_is_an_end() {
+    for ends in [true, false] {
+        let stream = Stream::new();
+        let reader = stream.reader().play();
+        stream.wait_for_reader();
+        stream.publish(1, &[], None);
+        reader.next();
+        if ends {
+            stream.exporter.end_of_stream();
+        }
+        drop(stream);
+        if ends {
+            assert!(reader.message(gst::MessageType::Eos).is_some());
+        } else {
+            assert!(reader.error().matches(gst::ResourceError::Read));
+        }
+    }
+}
+
+#[test]
+fn reconnecting_marks_the_seam() {
+    let first = Stream::new();
+    let reader = first.reader().set("reconnect", true).play();
+    first.wait_for_reader();
+    first.publish(1, &[], None);
+    let buffer = reader.next();
+    let session = buffer.meta::<FrameshareMeta>().unwrap().session();
+    drop(buffer);
+    let Stream { exporter, endpoint, interrupt, _folder } = first;
+    drop(exporter);
+    let exporter = Exporter::bind(&endpoint, Config::default(), |_| {}).unwrap();
+    exporter.set_format(Format { caps: CAPS.into(), video: None });
+    let second = Stream { exporter, endpoint, interrupt, _folder };
+    second.wait_for_reader();
+    second.publish(2, &[], None);
+    let buffer = reader.next();
+    assert_eq!(value(&buffer), 2);
+    assert!(buffer.flags().contains(gst::BufferFlags::DISCONT));
+    assert_ne!(buffer.meta::<FrameshareMeta>().unwrap().session(), session);
+    assert_eq!(reader.stat("reconnections"), 1);
+}
