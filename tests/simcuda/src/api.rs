@@ -167,7 +167,7 @@ pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
     code
 }
 
-/// Exports functions with CUDA's names and calling convention; each body returns an [`Answer`].
+/// Exports functions with CUDA's names and calling convention; each body returns an `Answer`.
 #[macro_export]
 macro_rules! export {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {

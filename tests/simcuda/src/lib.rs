@@ -8,7 +8,7 @@
 //!
 //! This is a C interface: handles are looked up in tables and never dereferenced, but pointers that a caller passes for
 //! results, arguments and host memory are trusted to be what CUDA's documentation asks for. They are dereferenced in
-//! [`api`] (arguments), [`work`] (contents) and [`memop`] (words) alone. The rest of the `unsafe` is memory mapping.
+//! `api` (arguments), `work` (contents) and `memop` (words) alone. The rest of the `unsafe` is memory mapping.
 
 #![allow(unsafe_code, reason = "a C interface over mapped memory; see the Safety section above")]
 #![allow(non_snake_case, reason = "the exported names are CUDA's")]
