@@ -82,9 +82,7 @@ impl HostPool {
         let (caps, size, min, max) = config.params()?;
         let params = config.allocator().map(|(_, params)| params).unwrap_or_default();
         let mut shape = Shape { params, size: size as usize, layout: None };
-        let info = caps.as_ref().and_then(|caps| gst_video::VideoInfo::from_caps(caps).ok());
-        let encoded = |info: &gst_video::VideoInfo| info.format() == gst_video::VideoFormat::Encoded;
-        if let Some(mut info) = info.filter(|info| !encoded(info)) {
+        if let Some(mut info) = caps.as_ref().and_then(|caps| super::video_info(caps)) {
             if shape.size < info.size() {
                 gst::warning!(CAT, imp = self, "{size} bytes are too few for a frame of {}", info.size());
                 return None;

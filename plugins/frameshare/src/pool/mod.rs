@@ -20,6 +20,13 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     gst::DebugCategory::new("frameshare-pool", gst::DebugColorFlags::empty(), Some("Pools of shared frames"))
 });
 
+/// The layout of raw video.
+pub(crate) fn video_info(caps: &gst::CapsRef) -> Option<gst_video::VideoInfo> {
+    // Asked of anything else, GStreamer logs an error.
+    let is_raw = caps.structure(0).is_some_and(|structure| structure.name() == "video/x-raw");
+    is_raw.then(|| gst_video::VideoInfo::from_caps(caps).ok()).flatten()
+}
+
 glib::wrapper! {
     /// A `GstBufferPool` whose buffers lie in slots.
     pub(crate) struct HostPool(ObjectSubclass<imp::HostPool>) @extends gst::BufferPool, gst::Object;

@@ -73,12 +73,6 @@ pub(super) fn template() -> gst::Caps {
     CAPS.clone()
 }
 
-/// The layout of raw video in system memory.
-pub(super) fn video_info(caps: &gst::Caps) -> Option<gst_video::VideoInfo> {
-    let info = gst_video::VideoInfo::from_caps(caps).ok()?;
-    (info.format() != gst_video::VideoFormat::Encoded).then_some(info)
-}
-
 /// What brings frames out of a kind of memory that cannot be shared.
 fn converter(feature: &str) -> &'static str {
     match feature {

@@ -35,6 +35,8 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 /// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
 #[derive(Default)]
 struct Input {
+    /// Upstream has said what it sends.
+    has_caps: bool,
     /// The layout of raw video.
     info: Option<gst_video::VideoInfo>,
     /// A frame that was placed ahead of its time, and the buffer that it came in.
@@ -321,14 +323,17 @@ impl BaseSinkImpl for FrameshareSink {
             self.post_error_message(message);
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
-        let info = super::caps::video_info(caps);
+        let info = crate::pool::video_info(caps);
         let video = info.as_ref().map(|info| Video {
             format: info.format().to_string(),
             width: info.width(),
             height: info.height(),
         });
         self.forget_prepared();
-        lock(&self.input).info = info;
+        {
+            let mut input = lock(&self.input);
+            (input.has_caps, input.info) = (true, info);
+        }
         if let Some(stream) = self.stream() {
             stream.exporter.set_format(Format { caps: caps.to_string(), video });
         }
@@ -338,7 +343,7 @@ impl BaseSinkImpl for FrameshareSink {
     fn propose_allocation(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
         let (caps, need_pool) = query.get_owned();
         let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
-        let Some(info) = super::caps::video_info(&caps) else { return Ok(()) };
+        let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
         query.add_allocation_meta::<gst_video::VideoMeta>(None);
         let Some(stream) = self.stream().filter(|_| need_pool) else { return Ok(()) };
         let size = u32::try_from(info.size()).map_err(|_| {
@@ -386,7 +391,21 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
-        if lock(&self.settings).wait_for_connection {
+        // GstBaseSink lets buffers without caps pass; a reader could make nothing of them.
+        let has_caps = lock(&self.input).has_caps;
+        let (any_caps, wait_for_connection) = {
+            let settings = lock(&self.settings);
+            (settings.any_caps, settings.wait_for_connection)
+        };
+        if !has_caps && !any_caps {
+            gst::element_imp_error!(
+                self,
+                gst::CoreError::Negotiation,
+                ("Upstream did not say what it sends: put a capsfilter or a typefind before framesharesink")
+            );
+            return Err(gst::FlowError::NotNegotiated);
+        }
+        if wait_for_connection {
             while stream.exporter.wait_for_reader(&stream.interrupt).is_err() {
                 self.obj().wait_preroll()?;
             }

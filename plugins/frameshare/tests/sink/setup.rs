@@ -163,3 +163,21 @@ fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
         picture(&bigger, &second, &default_planes(&bigger))
     );
 }
+
+#[test]
+fn buffers_without_caps_are_refused_unless_anything_goes() {
+    init();
+    for (any_caps, expected) in
+        [(false, Err(gst::FlowError::NotNegotiated)), (true, Ok(gst::FlowSuccess::Ok))]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let sink =
+            element(&folder.path().join("s"), &[("any-caps", if any_caps { "true" } else { "false" })]);
+        let pad = sink.static_pad("sink").unwrap();
+        sink.set_state(gst::State::Playing).unwrap();
+        pad.send_event(gst::event::StreamStart::new("x"));
+        pad.send_event(gst::event::Segment::new(&gst::FormattedSegment::<gst::format::Bytes>::new()));
+        assert_eq!(pad.chain(gst::Buffer::from_slice([1, 2, 3])), expected);
+        sink.set_state(gst::State::Null).unwrap();
+    }
+}
