@@ -134,9 +134,6 @@ impl State {
         self.next += 1;
         self.goes_on();
         let mut sleepers = Vec::new();
-        if self.links.is_empty() {
-            return (sequence, sleepers);
-        }
         // There are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.each_link(|link| {

@@ -51,7 +51,12 @@ impl Service {
         let stopped = stop.clone();
         let run = move || {
             let mut strangers = Vec::new();
-            while !stopped.load(Ordering::Acquire) {
+            loop {
+                // Cleared before anything is looked at: what comes after wakes the thread again.
+                shared.service.clear();
+                if stopped.load(Ordering::Acquire) {
+                    break;
+                }
                 turn(&shared, &listener, &mut strangers);
             }
             // The socket goes before the lock: its next owner finds no file of ours.
@@ -76,7 +81,6 @@ impl Service {
 
 /// Sleeps until there is something to do, and does it.
 fn turn(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
-    shared.service.clear();
     let links: Vec<Watched> = {
         let state = shared.lock();
         let watched = |link: &Link| Watched {

@@ -393,7 +393,10 @@ impl State {
 
     /// Notes a publication that nobody has a lease on yet, and returns its metadata area.
     pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<usize> {
-        let area = self.publications.iter().position(Option::is_none)?;
+        let Some(area) = self.publications.iter().position(Option::is_none) else {
+            self.dropped.extend(keep);
+            return None;
+        };
         self.publications[area] = Some(Publication { slot, leases: 1, keep });
         Some(area)
     }

@@ -8,10 +8,7 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,7 +18,8 @@ pub struct Interrupt(Arc<Flag>);
 
 #[derive(Debug)]
 struct Flag {
-    raised: AtomicBool,
+    /// The lock keeps flag and event together: set or not, both say the same.
+    raised: Mutex<bool>,
     event: OwnedFd,
 }
 
@@ -29,12 +27,13 @@ impl Interrupt {
     /// An interrupt that is not set.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Flag { raised: AtomicBool::new(false), event })))
+        Ok(Self(Arc::new(Flag { raised: Mutex::new(false), event })))
     }
 
     /// Ends the waits that are under way and those to come.
     pub fn set(&self) {
-        if !self.0.raised.swap(true, Ordering::SeqCst) {
+        let mut raised = self.raised();
+        if !std::mem::replace(&mut *raised, true) {
             // The counter cannot overflow: it is written once between two reads.
             let _ = write(&self.0.event, &1u64.to_ne_bytes());
         }
@@ -42,14 +41,19 @@ impl Interrupt {
 
     /// Lets waits sleep again.
     pub fn clear(&self) {
-        if self.0.raised.swap(false, Ordering::SeqCst) {
+        let mut raised = self.raised();
+        if std::mem::replace(&mut *raised, false) {
             let _ = read(&self.0.event, &mut [0; 8]);
         }
     }
 
     /// Whether it is set.
     pub fn is_set(&self) -> bool {
-        self.0.raised.load(Ordering::SeqCst)
+        *self.raised()
+    }
+
+    fn raised(&self) -> MutexGuard<'_, bool> {
+        self.0.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,6 +179,19 @@ mod tests {
         assert!(ready(Duration::from_secs(60)) && interrupt.is_set());
         interrupt.clear();
         assert!(!ready(Duration::ZERO) && !interrupt.is_set());
+    }
+
+    #[test]
+    fn an_interrupt_is_never_lost_between_two_threads() {
+        let interrupt = Interrupt::new().unwrap();
+        let rounds = 20_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..rounds).for_each(|_| interrupt.set()));
+            scope.spawn(|| (0..rounds).for_each(|_| interrupt.clear()));
+        });
+        let mut fds = [PollFd::new(&interrupt, PollFlags::IN)];
+        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).unwrap();
+        assert_eq!(is_ready(&fds[0]), interrupt.is_set());
     }
 
     #[test]
