@@ -71,6 +71,13 @@ impl Stage {
         self.start(command, pipeline)
     }
 
+    /// Starts `gst-launch-1.0 -v` with a pipeline: what its elements notify is printed.
+    pub fn gst_verbose(&self, pipeline: &str) -> Process {
+        let mut command = Command::new("gst-launch-1.0");
+        command.arg("-v").args(pipeline.split_whitespace());
+        self.start(command, pipeline)
+    }
+
     /// Starts the test peer.
     pub fn peer(&self, arguments: &str) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peer"));

@@ -75,6 +75,14 @@ impl Shape {
         let video = video.filter(|info| info.format() != gst_video::VideoFormat::Encoded);
         Self { video }
     }
+
+    /// From one frame to the next, where the caps tell.
+    pub fn frame_duration(&self) -> Option<gst::ClockTime> {
+        let fps = self.video.as_ref()?.fps();
+        let (frames, seconds) = (u64::try_from(fps.numer()).ok()?, u64::try_from(fps.denom()).ok()?);
+        let nanoseconds = seconds.checked_mul(1_000_000_000)?.checked_div(frames)?;
+        Some(gst::ClockTime::from_nseconds(nanoseconds))
+    }
 }
 
 /// How a picture lies in a frame.

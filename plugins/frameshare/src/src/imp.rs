@@ -52,6 +52,8 @@ pub struct FrameshareSrc {
 #[derive(Default)]
 struct Negotiated {
     caps: Option<gst::Caps>,
+    /// From one frame to the next, where the caps tell.
+    frame_duration: Option<gst::ClockTime>,
     downstream: Downstream,
 }
 
@@ -84,8 +86,7 @@ impl ObjectImpl for FrameshareSrc {
         let name = property.name();
         lock(&self.settings).set(name, value);
         if name == settings::LATENCY {
-            // The pipeline asks again for the latency, and in PLAYING tells its sinks.
-            let _ = self.obj().post_message(gst::message::Latency::builder().src(&*self.obj()).build());
+            self.post_latency();
         }
     }
 
@@ -154,6 +155,7 @@ impl BaseSrcImpl for FrameshareSrc {
             has_ended: false,
             lost: 0,
         });
+        self.hold_back_allocation_queries();
         Ok(())
     }
 
@@ -186,8 +188,12 @@ impl BaseSrcImpl for FrameshareSrc {
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(query) = query.view_mut() {
-            // What waits for downstream waits with the exporter: there is no longest time.
-            query.set(true, lock(&self.settings).latency, gst::ClockTime::NONE);
+            let (latency, frame) = (lock(&self.settings).latency, lock(&self.negotiated).frame_duration);
+            // Frames wait for downstream as long as there is credit for one more.
+            let waiting = u64::from(self.figures.credit.load(Relaxed).saturating_sub(1));
+            let longest = frame.filter(|_| waiting > 0).and_then(|frame| frame.checked_mul(waiting));
+            let longest = longest.map(|longest| longest.max(latency));
+            query.set(true, latency, longest);
             return true;
         }
         BaseSrcImplExt::parent_query(self, query)
@@ -288,6 +294,20 @@ impl FrameshareSrc {
         }
     }
 
+    /// Keeps GstBaseSrc from asking downstream how it allocates for no caps at all, which it does before the first
+    /// buffer and some sinks take badly. The query with the first caps ends it.
+    fn hold_back_allocation_queries(&self) {
+        self.obj().src_pad().add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
+            match info.query().map(|query| query.view()) {
+                Some(gst::QueryView::Allocation(query)) if query.caps().is_none() => {
+                    gst::PadProbeReturn::Drop
+                }
+                Some(gst::QueryView::Allocation(_)) => gst::PadProbeReturn::Remove,
+                _ => gst::PadProbeReturn::Ok,
+            }
+        });
+    }
+
     fn connect(&self, running: &Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
         let Running { endpoint, settings, .. } = running;
         let keeps = lock(&self.negotiated).downstream.keeps;
@@ -347,9 +367,18 @@ impl FrameshareSrc {
             return Err(gst::FlowError::Error);
         };
         gst::info!(CAT, imp = self, "Frames are {caps}");
-        running.shape = Some(Shape::of(&caps));
-        lock(&self.negotiated).caps = Some(caps.clone());
+        let shape = Shape::of(&caps);
+        let frame_duration = shape.frame_duration();
+        running.shape = Some(shape);
+        let before = {
+            let mut negotiated = lock(&self.negotiated);
+            negotiated.caps = Some(caps.clone());
+            std::mem::replace(&mut negotiated.frame_duration, frame_duration)
+        };
         if self.obj().negotiate() {
+            if before != frame_duration {
+                self.post_latency();
+            }
             return Ok(());
         }
         if self.obj().src_pad().pad_flags().contains(gst::PadFlags::FLUSHING) {
@@ -415,6 +444,12 @@ impl FrameshareSrc {
         let element = self.obj();
         let difference = element.clock().map(|clock| Difference::sample(&clock)).unwrap_or_default();
         RunningTime::new(difference, element.base_time().unwrap_or_default())
+    }
+
+    /// Has the pipeline ask again for the latency.
+    fn post_latency(&self) {
+        let element = self.obj();
+        let _ = element.post_message(gst::message::Latency::builder().src(&*element).build());
     }
 
     /// Tells the application that frames were lost before a buffer.

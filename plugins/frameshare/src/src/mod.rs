@@ -39,7 +39,9 @@ glib::wrapper! {
     ///   layout.
     /// - Puts a `FrameshareMeta` on each buffer. After frames were lost the next buffer is marked DISCONT and a QoS
     ///   message says how many.
-    /// - Is live, with the exporter's timestamps carried over to this pipeline's clock.
+    /// - Is live, with the exporter's timestamps carried over to this pipeline's clock. The longest latency that it
+    ///   reports is the time that the frames it may hold last; a sink that synchronises on a stream of many frames a
+    ///   second needs a `queue` in front or a higher `max-held`.
     /// - Ends the stream where the exporter does. An exporter that vanishes without ending it is an error, or with
     ///   `reconnect=true` is waited for; the first buffer of its successor is marked DISCONT.
     ///

@@ -395,7 +395,9 @@ fn the_latency_is_the_propertys() {
     let mut query = gst::query::Latency::new();
     // Not of the pipeline: a sink that does not synchronise leaves the latency out.
     assert!(reader.source.query(&mut query));
-    assert_eq!(query.result(), (true, gst::ClockTime::from_mseconds(70), None));
+    // Four frames of 40 ms can be held, one of which downstream has.
+    let longest = gst::ClockTime::from_mseconds(120);
+    assert_eq!(query.result(), (true, gst::ClockTime::from_mseconds(70), Some(longest)));
 }
 
 #[test]
