@@ -10,6 +10,7 @@ PREFIX ?= /usr/local
 LIBDIR ?=
 DESTDIR ?=
 CLIP ?=
+BENCH ?=
 
 .PHONY: help
 help: ## show this list
@@ -50,6 +51,12 @@ loom: ## search the queue's memory orderings for races
 audit: ## check licences, sources and who depends on whom
 	@tools/setup.sh audit
 	cargo deny --all-features check --hide-inclusion-graph --allow unused-wrapper bans licenses sources
+
+# BENCH='--rounds 1 --sizes 320x240' and the like: `target/release/frameshare-bench --help` lists them.
+.PHONY: bench
+bench: ## measure against GStreamer's own elements, some 20 minutes (BENCH=options)
+	@tools/setup.sh build play
+	@tests/bench/run.sh $(BENCH)
 
 .PHONY: install
 install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)

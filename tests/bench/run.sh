@@ -1,0 +1,21 @@
+#!/bin/bash
+# Builds the bench and runs it with a GStreamer that has all rivals: this machine's own from 1.24 on, else the one in the
+# root file system that tests/rootfs.sh makes. Options go to the bench; raw figures to target/bench.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+mkdir -p "$target/bench"
+target=$(cd "$target" && pwd)
+
+cargo build --release --locked --package frameshare-bench
+bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
+
+if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then
+  exec "${bench[@]}" "$@"
+fi
+why_not=$(tests/rootfs.sh why-not)
+if [ -n "$why_not" ]; then
+  echo "bench: this machine's GStreamer is older than 1.24, so there is no unixfd to compare with, and $why_not" >&2
+  exec "${bench[@]}" "$@"
+fi
+exec tests/rootfs.sh run "${bench[@]}" --gstreamer-of "Debian trixie's, in a root file system of its own" "$@"

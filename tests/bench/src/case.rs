@@ -1,0 +1,131 @@
+//! What is compared, and in which situations.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A way from process to process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// `framesharesink` and `framesharesrc policy=lossless`.
+    Lossless,
+    /// `framesharesink` and `framesharesrc policy=latest`.
+    Latest,
+    /// The engine alone, without GStreamer: tells how much of the cost is whose.
+    Engine,
+    /// `unixfdsink` and `unixfdsrc`.
+    Unixfd,
+    /// `shmsink` and `shmsrc`.
+    Shm,
+}
+
+impl Transport {
+    /// As it is called in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lossless => "frameshare",
+            Self::Latest => "frameshare, latest",
+            Self::Engine => "engine alone",
+            Self::Unixfd => "unixfd",
+            Self::Shm => "shm",
+        }
+    }
+
+    /// An element that it needs from GStreamer's own plugins.
+    pub fn element(self) -> Option<&'static str> {
+        match self {
+            Self::Unixfd => Some("unixfdsink"),
+            Self::Shm => Some("shmsink"),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Transport {
+    type Err = anyhow::Error;
+    fn from_str(name: &str) -> Result<Self> {
+        Ok(match name {
+            "lossless" => Self::Lossless,
+            "latest" => Self::Latest,
+            "engine" => Self::Engine,
+            "unixfd" => Self::Unixfd,
+            "shm" => Self::Shm,
+            _ => bail!("there is no transport {name}: they are lossless, latest, engine, unixfd, shm"),
+        })
+    }
+}
+
+/// Frames of NV12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// In pixels.
+    pub width: u32,
+    /// In pixels.
+    pub height: u32,
+}
+
+impl Size {
+    /// The layout of such a frame.
+    pub fn info(self) -> Result<gst_video::VideoInfo> {
+        gst_video::VideoInfo::builder(gst_video::VideoFormat::Nv12, self.width, self.height)
+            .fps((1000, 1))
+            .build()
+            .context("no such frame")
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.width, self.height)
+    }
+}
+
+impl FromStr for Size {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let (width, height) = text.split_once('x').with_context(|| format!("{text} is not like 320x240"))?;
+        Ok(Self { width: width.parse()?, height: height.parse()? })
+    }
+}
+
+/// One situation in which all transports are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// Of the frames.
+    pub size: Size,
+    /// How many processes read.
+    pub readers: usize,
+    /// Frames a second; 0 is as fast as it goes.
+    pub rate: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let readers = if self.readers == 1 { "reader" } else { "readers" };
+        write!(f, "{}, {} {readers}, ", self.size, self.readers)?;
+        match self.rate {
+            0 => write!(f, "free-running"),
+            rate => write!(f, "{rate} frames/s"),
+        }
+    }
+}
+
+/// What a role's process needs to know; travels as its argument.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// How frames go.
+    pub transport: Transport,
+    /// The situation.
+    pub case: Case,
+    /// The stream's socket.
+    pub socket: String,
+    /// How long to run before measuring.
+    pub warm: Duration,
+    /// How long to measure.
+    pub measure: Duration,
+    /// How many buffers go round where the sink brings no pool; 0 is as many as it takes.
+    pub pool: u32,
+    /// What `framesharesrc` shall ask to hold; none is its default.
+    pub max_held: Option<u32>,
+}

@@ -1,0 +1,175 @@
+//! The exporter's process.
+
+use crate::{
+    case::{Run, Transport},
+    pace::{Exported, Pace},
+    source::Source,
+};
+use anyhow::{Context, Result, anyhow, bail};
+use frameshare::{
+    Endpoint, Format, Interrupt, Video,
+    exporter::{Config, Exporter, Frame, Purpose},
+};
+use gst::prelude::*;
+use std::{
+    io::{self, BufRead},
+    mem::ManuallyDrop,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+/// Says "ready", goes when told to, says what it measured, and ends with its standard input.
+pub fn export(run: &Run) -> Result<()> {
+    let go = Arc::new(AtomicBool::new(false));
+    let (done, exported) = mpsc::channel();
+    let tell = move |exported: Exported| {
+        // Whoever does not listen any more is about to end this process.
+        let _ = done.send(exported);
+    };
+    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, tell);
+    let sender: Box<dyn Sender> = match run.transport {
+        Transport::Engine => Box::new(Bare::start(run, pace)?),
+        _ => Box::new(Pipeline::start(run, pace)?),
+    };
+    while !Path::new(&run.socket).exists() {
+        sender.check()?;
+        thread::sleep(Duration::from_millis(2));
+    }
+    crate::say(&"ready")?;
+    let mut commands = io::stdin().lock().lines();
+    commands.next().context("nobody said go")??;
+    go.store(true, Ordering::Relaxed);
+    let mut exported = loop {
+        match exported.recv_timeout(Duration::from_millis(100)) {
+            Ok(exported) => break exported,
+            Err(_) => sender.check()?,
+        }
+    };
+    exported.copied = sender.copied();
+    crate::say(&exported)?;
+    // The trickle goes on until every reader has seen the end.
+    let _ = commands.next();
+    sender.stop();
+    Ok(())
+}
+
+/// Whatever sends the frames.
+trait Sender {
+    /// An error if it has failed.
+    fn check(&self) -> Result<()>;
+    /// Frames that had to be copied, if it knows.
+    fn copied(&self) -> Option<u64>;
+    /// Stops.
+    fn stop(&self);
+}
+
+struct Pipeline {
+    /// One that has failed ends with its process: to take it down might hang.
+    pipeline: ManuallyDrop<gst::Pipeline>,
+    sink: gst::Element,
+}
+
+impl Pipeline {
+    fn start(run: &Run, pace: Pace) -> Result<Self> {
+        let info = run.case.size.info()?;
+        let source = Source::new(&info, run.pool, pace)?;
+        let sink = match run.transport {
+            Transport::Lossless | Transport::Latest => gst::ElementFactory::make("framesharesink"),
+            Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
+            // Room for as many frames as the others have, if they are big.
+            Transport::Shm => gst::ElementFactory::make("shmsink")
+                .property("shm-size", u32::try_from(info.size() * 16)?.max(64 << 20)),
+            Transport::Engine => bail!("the engine has no element"),
+        };
+        let sink = sink
+            .property("socket-path", &run.socket)
+            .property("sync", false)
+            .property("async", false)
+            .property("enable-last-sample", false)
+            .build()?;
+        let pipeline = ManuallyDrop::new(gst::Pipeline::new());
+        pipeline.add_many([source.upcast_ref(), &sink])?;
+        source.link(&sink)?;
+        pipeline.set_state(gst::State::Playing)?;
+        Ok(Self { pipeline, sink })
+    }
+}
+
+impl Sender for Pipeline {
+    fn check(&self) -> Result<()> {
+        crate::check_bus(&self.pipeline)
+    }
+
+    fn copied(&self) -> Option<u64> {
+        let stats =
+            self.sink.find_property("stats").map(|_| self.sink.property::<gst::Structure>("stats"))?;
+        stats.get("copied").ok()
+    }
+
+    fn stop(&self) {
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
+
+/// The engine alone: the stamp travels as the frame's metadata, and its bytes are left as they are.
+struct Bare {
+    interrupt: Interrupt,
+    sender: thread::JoinHandle<Result<()>>,
+}
+
+impl Bare {
+    fn start(run: &Run, mut pace: Pace) -> Result<Self> {
+        let info = run.case.size.info()?;
+        let exporter = Exporter::bind(&Endpoint::at(&run.socket)?, Config::default(), |_| ())?;
+        let video = Video { format: "NV12".into(), width: info.width(), height: info.height() };
+        exporter.set_format(Format { caps: info.to_caps()?.to_string(), video: Some(video) });
+        let interrupt = Interrupt::new()?;
+        let ended = interrupt.clone();
+        let size = info.size() as u64;
+        let sender = thread::spawn(move || {
+            while !ended.is_set() {
+                let slot = exporter.acquire(size, Purpose::Copy)?;
+                let frame = Frame {
+                    slot: &slot,
+                    offset: 0,
+                    size,
+                    pts: None,
+                    dts: None,
+                    duration: None,
+                    media_offset: None,
+                    media_offset_end: None,
+                    flags: 0,
+                    planes: &[],
+                    metadata: &pace.stamp().encode(),
+                    keep: None,
+                };
+                exporter.publish(frame, &ended)?;
+            }
+            Ok(())
+        });
+        Ok(Self { interrupt, sender })
+    }
+}
+
+impl Sender for Bare {
+    fn check(&self) -> Result<()> {
+        match self.sender.is_finished() {
+            true => Err(anyhow!("the exporter's thread has ended")),
+            false => Ok(()),
+        }
+    }
+
+    fn copied(&self) -> Option<u64> {
+        None
+    }
+
+    fn stop(&self) {
+        self.interrupt.set();
+    }
+}

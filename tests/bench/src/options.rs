@@ -1,0 +1,97 @@
+//! The command line.
+
+use crate::case::{Case, Size, Transport};
+use anyhow::{Context, Result, bail};
+use std::{path::PathBuf, time::Duration};
+
+/// What the command line takes.
+pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
+  --quick                  a smoke test: one short round of frameshare alone
+  --rounds N               how often everything is measured (5)
+  --seconds S              how long each measurement takes (1.5)
+  --transports A,B,...     of lossless latest engine unixfd shm (all but engine; what GStreamer lacks is left out)
+  --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
+  --readers N,...          how many at once (1,3)
+  --rates N,...            frames a second, 0 for as fast as it goes (0,60,1000)
+  --pool N                 buffers that go round where a rival's sink brings no pool, 0 for no limit (16)
+  --max-held N             frames that a reader of frameshare asks to hold (framesharesrc's default)
+  --gstreamer-of TEXT      whose GStreamer this runs with, for the report
+  --raw FILE               where each run's figures go, a line of JSON each";
+
+/// What to measure.
+#[derive(Debug)]
+pub struct Options {
+    /// How often.
+    pub rounds: usize,
+    /// Time before it counts.
+    pub warm: Duration,
+    /// Time that counts.
+    pub measure: Duration,
+    /// Compared with each other.
+    pub transports: Vec<Transport>,
+    /// In these situations.
+    pub cases: Vec<Case>,
+    /// Buffers of the rivals.
+    pub pool: u32,
+    /// Credit of frameshare's readers.
+    pub max_held: Option<u32>,
+    /// Whose GStreamer it is.
+    pub gstreamer_of: String,
+    /// Where raw figures go.
+    pub raw: Option<PathBuf>,
+}
+
+/// Reads the command line.
+pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+    use Transport::{Latest, Lossless, Shm, Unixfd};
+    let mut options = Options {
+        rounds: 5,
+        warm: Duration::from_millis(400),
+        measure: Duration::from_millis(1500),
+        transports: vec![Lossless, Latest, Unixfd, Shm],
+        cases: Vec::new(),
+        pool: 16,
+        max_held: None,
+        gstreamer_of: "this machine's own".into(),
+        raw: None,
+    };
+    let mut sizes: Vec<Size> = list("320x240,1920x1080,3840x2160")?;
+    let mut readers: Vec<usize> = vec![1, 3];
+    let mut rates: Vec<u32> = vec![0, 60, 1000];
+    while let Some(option) = arguments.next() {
+        let mut value = || arguments.next().with_context(|| format!("{option} what?"));
+        match option.as_str() {
+            "--quick" => {
+                options.rounds = 1;
+                (options.warm, options.measure) = (Duration::from_millis(50), Duration::from_millis(200));
+                options.transports = vec![Lossless, Latest];
+                (sizes, readers, rates) = (list("320x240")?, vec![2], vec![0, 60]);
+            }
+            "--rounds" => options.rounds = value()?.parse()?,
+            "--seconds" => options.measure = Duration::try_from_secs_f64(value()?.parse()?)?,
+            "--transports" => options.transports = list(&value()?)?,
+            "--sizes" => sizes = list(&value()?)?,
+            "--readers" => readers = list(&value()?)?,
+            "--rates" => rates = list(&value()?)?,
+            "--pool" => options.pool = value()?.parse()?,
+            "--max-held" => options.max_held = Some(value()?.parse()?),
+            "--gstreamer-of" => options.gstreamer_of = value()?,
+            "--raw" => options.raw = Some(value()?.into()),
+            _ => bail!("{option} is no option\n{USAGE}"),
+        }
+    }
+    for size in sizes {
+        for &readers in &readers {
+            options.cases.extend(rates.iter().map(|&rate| Case { size, readers, rate }));
+        }
+    }
+    Ok(options)
+}
+
+fn list<T>(text: &str) -> Result<Vec<T>>
+where
+    T: std::str::FromStr,
+    anyhow::Error: From<T::Err>,
+{
+    text.split(',').map(|item| Ok(item.parse()?)).collect()
+}

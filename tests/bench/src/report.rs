@@ -1,0 +1,257 @@
+//! The figures as tables.
+
+use crate::{
+    case::{Case, Transport},
+    options::Options,
+    run::{Figures, Outcome},
+};
+use std::{fmt::Write, fs, time::Duration};
+
+/// One figure of a run.
+struct Measure {
+    title: &'static str,
+    /// In runs at this rate.
+    rate: u32,
+    of: fn(&Figures) -> f64,
+}
+
+const MEASURES: [Measure; 10] = [
+    Measure { title: "Frames/s, free-running (the slowest reader's)", rate: 0, of: rate },
+    Measure { title: "Latency p50 in µs at 60 frames/s", rate: 60, of: p50 },
+    Measure { title: "Latency p99 in µs at 60 frames/s", rate: 60, of: p99 },
+    Measure { title: "Latency p50 in µs at 1,000 frames/s", rate: 1000, of: p50 },
+    Measure { title: "Latency p99 in µs at 1,000 frames/s", rate: 1000, of: p99 },
+    Measure { title: "Reader's CPU in µs a frame, free-running", rate: 0, of: reader_cpu },
+    Measure { title: "Exporter's CPU in µs a frame, free-running", rate: 0, of: exporter_cpu },
+    Measure { title: "Reader's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: reader_cpu },
+    Measure { title: "Exporter's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: exporter_cpu },
+    Measure { title: "Reader's CPU in µs a frame at 60 frames/s", rate: 60, of: reader_cpu },
+];
+
+fn rate(figures: &Figures) -> f64 {
+    let rate = |frames: u64, seconds: f64| if seconds > 0.0 { frames as f64 / seconds } else { 0.0 };
+    figures.received.iter().map(|reader| rate(reader.frames, reader.seconds)).fold(f64::INFINITY, f64::min)
+}
+
+/// The worst of the readers'.
+fn p50(figures: &Figures) -> f64 {
+    figures.received.iter().map(|reader| reader.p50).fold(0.0, f64::max)
+}
+
+fn p99(figures: &Figures) -> f64 {
+    figures.received.iter().map(|reader| reader.p99).fold(0.0, f64::max)
+}
+
+/// The mean of the readers'.
+fn reader_cpu(figures: &Figures) -> f64 {
+    let cpu: u64 = figures.received.iter().map(|reader| reader.usage.cpu).sum();
+    let frames: u64 = figures.received.iter().map(|reader| reader.frames).sum();
+    cpu as f64 / 1e3 / frames as f64
+}
+
+fn exporter_cpu(figures: &Figures) -> f64 {
+    figures.exported.usage.cpu as f64 / 1e3 / figures.exported.frames as f64
+}
+
+/// Frames that were sent and did not come, of all readers.
+fn lost(figures: &Figures) -> u64 {
+    let sent = figures.exported.frames;
+    figures.received.iter().map(|reader| sent.saturating_sub(reader.frames)).sum()
+}
+
+/// A run in a line, for whoever watches.
+pub fn line(outcome: &Outcome) -> String {
+    let figures = match &outcome.result {
+        Ok(figures) => figures,
+        Err(stuck) => return format!("stuck: {stuck}"),
+    };
+    let per_frame = |count: u64| count as f64 / figures.exported.frames as f64;
+    let sleeps = figures.received.iter().map(|reader| reader.usage.sleeps).sum::<u64>();
+    let mut line = format!(
+        "{:.0}/s, CPU {:.1} + {:.1} µs a frame, sleeps {:.2} + {:.2} a frame, lost {}",
+        rate(figures),
+        exporter_cpu(figures),
+        reader_cpu(figures),
+        per_frame(figures.exported.usage.sleeps),
+        per_frame(sleeps) / figures.received.len() as f64,
+        lost(figures),
+    );
+    if outcome.case.rate > 0 {
+        let _ = write!(line, ", p50 {:.0} p99 {:.0} µs", p50(figures), p99(figures));
+    }
+    if let Some(copied) = figures.exported.copied.filter(|copied| *copied > 0) {
+        let _ = write!(line, ", {copied} copied");
+    }
+    line
+}
+
+/// Everything, for people.
+pub fn markdown(
+    options: &Options,
+    transports: &[Transport],
+    missing: &[Transport],
+    outcomes: &[Outcome],
+    took: Duration,
+) -> String {
+    let mut text = String::new();
+    let mut say = |line: String| text.push_str(&(line + "\n"));
+    let (major, minor, micro, _) = gst::version();
+    say(format!(
+        "GStreamer {major}.{minor}.{micro}, {}. {}. {} rounds in turn, {:?} a measurement, {:.0} s altogether. \
+         Medians; ratios are of the same round, their median (least to most).",
+        options.gstreamer_of,
+        machine(),
+        options.rounds,
+        options.measure,
+        took.as_secs_f64(),
+    ));
+    if !missing.is_empty() {
+        let names: Vec<_> = missing.iter().map(|transport| transport.name()).collect();
+        say(format!("This GStreamer has no {}, which is left out.", names.join(" and no ")));
+    }
+    for measure in &MEASURES {
+        let cases: Vec<_> = options.cases.iter().filter(|case| case.rate == measure.rate).collect();
+        if !cases.is_empty() {
+            say(format!("\n**{}**\n", measure.title));
+            table(&mut say, transports, &cases, outcomes, measure);
+        }
+    }
+    say("\n**Frames lost, all rates, readers and rounds**\n".into());
+    losses(&mut say, transports, options, outcomes);
+    text
+}
+
+fn table(
+    say: &mut impl FnMut(String),
+    transports: &[Transport],
+    cases: &[&Case],
+    outcomes: &[Outcome],
+    measure: &Measure,
+) {
+    let rivals: Vec<_> = transports.iter().filter(|transport| transport.element().is_some()).collect();
+    let ours = transports.iter().find(|transport| transport.element().is_none());
+    let ratios: Vec<_> =
+        ours.iter().flat_map(|ours| rivals.iter().map(move |rival| (**ours, **rival))).collect();
+    let names = transports.iter().map(|transport| transport.name().to_owned());
+    let names: Vec<_> = names.chain(ratios.iter().map(|(_, rival)| format!("to {}", rival.name()))).collect();
+    say(format!("| size | readers | {} |", names.join(" | ")));
+    say(format!("| --- | --- |{}", " --- |".repeat(names.len())));
+    for case in cases {
+        let of = |transport| values(outcomes, **case, transport, measure.of);
+        let mut cells: Vec<String> = transports.iter().map(|transport| cell(&of(*transport))).collect();
+        cells.extend(ratios.iter().map(|(ours, rival)| ratio(&of(*ours), &of(*rival))));
+        say(format!("| {} | {} | {} |", case.size, case.readers, cells.join(" | ")));
+    }
+}
+
+fn losses(say: &mut impl FnMut(String), transports: &[Transport], options: &Options, outcomes: &[Outcome]) {
+    let names: Vec<_> = transports.iter().map(|transport| transport.name()).collect();
+    say(format!("| size | readers | {} |", names.join(" | ")));
+    say(format!("| --- | --- |{}", " --- |".repeat(names.len())));
+    let mut rows: Vec<_> = options.cases.iter().map(|case| (case.size, case.readers)).collect();
+    rows.dedup();
+    for (size, readers) in rows {
+        let cell = |transport: &Transport| {
+            let is_here = |outcome: &&Outcome| {
+                let case = outcome.case;
+                outcome.transport == *transport && (case.size, case.readers) == (size, readers)
+            };
+            let runs: Vec<_> = outcomes.iter().filter(is_here).collect();
+            let done = || runs.iter().filter_map(|run| run.result.as_ref().ok());
+            let sent: u64 =
+                done().map(|figures| figures.exported.frames * figures.received.len() as u64).sum();
+            let stuck = runs.iter().filter(|run| run.result.is_err()).count();
+            let lost =
+                format!("{} of {}", thousands(done().map(lost).sum::<u64>() as f64), thousands(sent as f64));
+            if stuck > 0 { format!("{lost}; stuck in {stuck} of {} runs", runs.len()) } else { lost }
+        };
+        let cells: Vec<_> = transports.iter().map(cell).collect();
+        say(format!("| {size} | {readers} | {} |", cells.join(" | ")));
+    }
+}
+
+/// Round by round; none where it got stuck.
+fn values(
+    outcomes: &[Outcome],
+    case: Case,
+    transport: Transport,
+    of: fn(&Figures) -> f64,
+) -> Vec<Option<f64>> {
+    let runs = outcomes.iter().filter(|outcome| outcome.case == case && outcome.transport == transport);
+    runs.map(|outcome| outcome.result.as_ref().ok().map(of)).collect()
+}
+
+fn cell(values: &[Option<f64>]) -> String {
+    let figures: Vec<f64> = values.iter().copied().flatten().collect();
+    let stuck = values.len() - figures.len();
+    match (median(&figures), stuck) {
+        (None, _) => "stuck".into(),
+        (Some(median), 0) => round(median),
+        (Some(median), _) => format!("{} (stuck {stuck} of {})", round(median), values.len()),
+    }
+}
+
+fn ratio(ours: &[Option<f64>], rival: &[Option<f64>]) -> String {
+    let pairs = ours.iter().zip(rival).filter_map(|(ours, rival)| Some((*ours)? / (*rival)?));
+    let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+    let Some(median) = median(&ratios) else { return "–".into() };
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    format!("{median:.2} ({least:.2}–{most:.2})")
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some((values[low] + values[high]) / 2.0)
+}
+
+fn round(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1}") } else { thousands(value) }
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("{cores} cores of {}, load {load} at the end", model.map_or("an unnamed CPU", |(_, name)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios_pass_over_stuck_runs() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+        assert_eq!(cell(&[Some(1234.0), None]), "1,234 (stuck 1 of 2)");
+        assert_eq!(cell(&[None, None]), "stuck");
+        assert_eq!(
+            ratio(&[Some(2.0), Some(3.0), Some(8.0)], &[Some(1.0), None, Some(2.0)]),
+            "3.00 (2.00–4.00)"
+        );
+        assert_eq!(ratio(&[Some(2.0)], &[None]), "–");
+    }
+
+    #[test]
+    fn long_numbers_are_grouped() {
+        assert_eq!([999.0, 1000.0, 1234567.0].map(thousands), ["999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Runs everything in turn, each run in fresh processes.
+
+use crate::{
+    case::{Case, Run, Transport},
+    options::Options,
+    pace::Exported,
+    read::Received,
+    report,
+};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long readers may take to get their first frame, and everyone to report after the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What became of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Of how many.
+    pub round: usize,
+    /// What was measured.
+    pub transport: Transport,
+    /// In which situation.
+    pub case: Case,
+    /// What was measured, or where it got stuck.
+    pub result: std::result::Result<Figures, String>,
+}
+
+/// What both sides measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figures {
+    /// By the exporter.
+    pub exported: Exported,
+    /// By each reader.
+    pub received: Vec<Received>,
+}
+
+/// Measures everything that was asked for, and prints the report.
+pub fn all(options: &Options) -> Result<()> {
+    gst::init()?;
+    let (here, missing): (Vec<Transport>, Vec<Transport>) =
+        options.transports.iter().partition(|transport| {
+            transport.element().is_none_or(|element| gst::ElementFactory::find(element).is_some())
+        });
+    let folder = env::temp_dir().join(format!("frameshare-bench-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let mut raw = options.raw.as_ref().map(fs::File::create).transpose()?;
+    let begin = Instant::now();
+    let mut outcomes = Vec::new();
+    for round in 1..=options.rounds {
+        for &case in &options.cases {
+            // In turn, so that whatever else the machine does meets all of them alike.
+            for &transport in &here {
+                let socket = folder.join(format!("{}.sock", outcomes.len()));
+                let run = Run {
+                    transport,
+                    case,
+                    socket: socket.to_string_lossy().into_owned(),
+                    warm: options.warm,
+                    measure: options.measure,
+                    pool: options.pool,
+                    max_held: options.max_held,
+                };
+                let outcome = Outcome { round, transport, case, result: once(&run)? };
+                eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
+                if let Some(raw) = &mut raw {
+                    writeln!(raw, "{}", serde_json::to_string(&outcome)?)?;
+                }
+                outcomes.push(outcome);
+            }
+        }
+    }
+    fs::remove_dir_all(&folder)?;
+    print!("{}", report::markdown(options, &here, &missing, &outcomes, begin.elapsed()));
+    // Timings are what they are; a stream of ours that stops is a fault.
+    let stuck = |outcome: &&Outcome| outcome.transport.element().is_none() && outcome.result.is_err();
+    match outcomes.iter().find(stuck) {
+        Some(Outcome { transport, result: Err(where_), .. }) => bail!("{}: {where_}", transport.name()),
+        _ => Ok(()),
+    }
+}
+
+/// One run. The error inside says where it got stuck.
+fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
+    let mut exporter = Role::start("export", run)?;
+    let mut readers = Vec::new();
+    let result = (|| {
+        exporter.hear::<String>(PATIENCE)?;
+        for _ in 0..run.case.readers {
+            readers.push(Role::start("read", run).map_err(|error| error.to_string())?);
+        }
+        for (index, reader) in readers.iter().enumerate() {
+            reader.hear::<String>(PATIENCE).map_err(|why| format!("reader {index} gets no frame: {why}"))?;
+        }
+        exporter.go();
+        let time = run.warm + run.measure + PATIENCE;
+        let exported = exporter.hear(time).map_err(|why| format!("the exporter gets no further: {why}"))?;
+        let received = readers.iter().enumerate().map(|(index, reader)| {
+            reader.hear(PATIENCE).map_err(|why| format!("reader {index} gets no further: {why}"))
+        });
+        Ok(Figures { exported, received: received.collect::<std::result::Result<_, String>>()? })
+    })();
+    // The exporter first: some readers take its end badly, and none is measured any more.
+    exporter.end();
+    readers.into_iter().for_each(Role::end);
+    let _ = fs::remove_file(&run.socket);
+    Ok(result)
+}
+
+/// A process that plays a role.
+struct Role {
+    process: Child,
+    commands: Option<ChildStdin>,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Role {
+    fn start(role: &str, run: &Run) -> Result<Self> {
+        let mut process = Command::new(env::current_exe()?)
+            .arg(role)
+            .arg(serde_json::to_string(run)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a process")?;
+        let out = BufReader::new(process.stdout.take().context("its output is piped")?);
+        let (tell, lines) = mpsc::channel();
+        thread::spawn(move || out.lines().map_while(|line| line.ok()).try_for_each(|line| tell.send(line)));
+        Ok(Self { commands: process.stdin.take(), process, lines })
+    }
+
+    fn hear<T: DeserializeOwned>(&self, patience: Duration) -> std::result::Result<T, String> {
+        let line = self.lines.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("nothing for {patience:?}"),
+            RecvTimeoutError::Disconnected => "its process has ended".into(),
+        })?;
+        serde_json::from_str(&line).map_err(|error| format!("it said {line:?}: {error}"))
+    }
+
+    fn go(&mut self) {
+        // One that is gone shows when it is heard next.
+        let _ = self.commands.as_mut().map(|commands| commands.write_all(b"go\n"));
+    }
+
+    /// Lets it end, and where it does not, kills it.
+    fn end(mut self) {
+        self.commands = None;
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < deadline {
+            if matches!(self.process.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        remove_shm_areas(self.process.id());
+    }
+}
+
+/// A killed shmsink leaves its area behind, which is as big as many frames.
+fn remove_shm_areas(pid: u32) {
+    let is_its = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut parts = name.split('.');
+        parts.next() == Some("shmpipe") && parts.next().is_some_and(|of| of.trim() == pid.to_string())
+    };
+    let areas = fs::read_dir(Path::new("/dev/shm")).into_iter().flatten().flatten();
+    areas.map(|area| area.path()).filter(is_its).for_each(|area| {
+        let _ = fs::remove_file(area);
+    });
+}
