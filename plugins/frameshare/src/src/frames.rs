@@ -113,11 +113,15 @@ impl<'a> Picture<'a> {
                 .build()
                 .ok()
         });
-        let is_bigger = of_memory.is_some();
-        let info_of_memory = of_memory.unwrap_or_else(|| info.clone());
-        let layout = Layout::of(descriptor.used_planes(), &info_of_memory, size)?;
-        let is_default = !is_bigger && layout == Layout::default_of(info);
-        Ok(Self { info: info_of_memory, layout, is_default, meta })
+        // A frame that was copied on its way has room for what its caps say alone.
+        let bigger =
+            of_memory.and_then(|info| Some((Layout::of(descriptor.used_planes(), &info, size).ok()?, info)));
+        if let Some((layout, info)) = bigger {
+            return Ok(Self { info, layout, is_default: false, meta });
+        }
+        let layout = Layout::of(descriptor.used_planes(), info, size)?;
+        let is_default = layout == Layout::default_of(info);
+        Ok(Self { info: info.clone(), layout, is_default, meta })
     }
 
     /// Shows only what a crop meta shows, by moving the planes' starts.
