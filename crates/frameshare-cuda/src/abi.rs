@@ -18,18 +18,13 @@ pub(crate) mod code {
     use super::sys::CUresult;
 
     pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
-    pub(crate) const INVALID_VALUE: i32 = CUresult::CUDA_ERROR_INVALID_VALUE as i32;
     pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
     pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
-    pub(crate) const INVALID_DEVICE: i32 = CUresult::CUDA_ERROR_INVALID_DEVICE as i32;
-    pub(crate) const INVALID_CONTEXT: i32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as i32;
     pub(crate) const MAP_FAILED: i32 = CUresult::CUDA_ERROR_MAP_FAILED as i32;
     pub(crate) const ECC_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as i32;
     pub(crate) const NVLINK_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as i32;
     /// CUDA_ERROR_CONTAINED, newer than the header that the types come from.
     pub(crate) const CONTAINED: i32 = 226;
-    pub(crate) const INVALID_HANDLE: i32 = CUresult::CUDA_ERROR_INVALID_HANDLE as i32;
-    pub(crate) const NOT_FOUND: i32 = CUresult::CUDA_ERROR_NOT_FOUND as i32;
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const ILLEGAL_ADDRESS: i32 = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as i32;
     pub(crate) const LAUNCH_TIMEOUT: i32 = CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32;
@@ -40,7 +35,6 @@ pub(crate) mod code {
     /// CUDA_ERROR_TENSOR_MEMORY_LEAK, newer than the header that the types come from.
     pub(crate) const TENSOR_MEMORY_LEAK: i32 = 721;
     pub(crate) const NOT_PERMITTED: i32 = CUresult::CUDA_ERROR_NOT_PERMITTED as i32;
-    pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;
     pub(crate) const MPS_CLIENT_TERMINATED: i32 = CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED as i32;
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 =

@@ -230,7 +230,7 @@ fn load() -> Result<Driver, Error> {
     // The driver starts threads: its code must stay where it is until the process ends.
     std::mem::forget(library);
 
-    let refused = |error: Error| Error::NoDriver { reason: driver.explain(error) };
+    let refused = |error: Error| Error::NoDriver { reason: error.to_string() };
     // SAFETY: 0 is the only value that cuInit takes.
     unsafe { driver.cuInit(0) }.map_err(refused)?;
     let mut version = 0;
@@ -243,16 +243,6 @@ fn load() -> Result<Driver, Error> {
 /// The loader's own words, which the error keeps behind a headline.
 fn loader_says(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-impl Driver {
-    /// The text of an error that came up before this driver was put in its place.
-    fn explain(&self, error: Error) -> String {
-        match error.code().and_then(|code| self.error_name(code)) {
-            Some(name) => format!("{name}: {error}"),
-            None => error.to_string(),
-        }
-    }
 }
 
 /// A handle of the driver: a token that the driver interprets, never followed here.

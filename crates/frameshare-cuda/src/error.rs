@@ -1,5 +1,7 @@
 //! What can go wrong, with CUDA's own words for it.
 
+pub(crate) mod names;
+
 use std::fmt;
 
 use crate::abi::code;
@@ -139,24 +141,11 @@ impl fmt::Display for Lack {
     }
 }
 
-/// CUDA's name of a code: the driver's own answer, or what is known without one.
+/// CUDA's name of a code; for one that is newer than this crate, the driver's own answer.
 fn name(code: i32) -> &'static str {
-    driver::loaded().and_then(|driver| driver.error_name(code)).unwrap_or(match code {
-        code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",
-        code::OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
-        code::DEINITIALIZED => "CUDA_ERROR_DEINITIALIZED",
-        code::INVALID_DEVICE => "CUDA_ERROR_INVALID_DEVICE",
-        code::INVALID_CONTEXT => "CUDA_ERROR_INVALID_CONTEXT",
-        code::MAP_FAILED => "CUDA_ERROR_MAP_FAILED",
-        code::INVALID_HANDLE => "CUDA_ERROR_INVALID_HANDLE",
-        code::NOT_FOUND => "CUDA_ERROR_NOT_FOUND",
-        code::NOT_READY => "CUDA_ERROR_NOT_READY",
-        code::ILLEGAL_ADDRESS => "CUDA_ERROR_ILLEGAL_ADDRESS",
-        code::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
-        code::NOT_PERMITTED => "CUDA_ERROR_NOT_PERMITTED",
-        code::NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
-        _ => "a CUDA error without a known name",
-    })
+    names::name(code)
+        .or_else(|| driver::loaded().and_then(|driver| driver.error_name(code)))
+        .unwrap_or("a CUDA error without a known name")
 }
 
 /// Logs what a `Drop` could not do. A driver that is shutting down has already given everything back.
@@ -176,6 +165,8 @@ mod tests {
         let error = Error::check("cuEventQuery", 600).unwrap_err();
         assert!(error.is_not_ready());
         assert_eq!(error.to_string(), "cuEventQuery failed: CUDA_ERROR_NOT_READY (600)");
+        let error = Error::check("cuInit", 304).unwrap_err();
+        assert_eq!(error.to_string(), "cuInit failed: CUDA_ERROR_OPERATING_SYSTEM (304)");
     }
 
     #[test]

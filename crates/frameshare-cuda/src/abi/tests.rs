@@ -10,6 +10,7 @@ use cudarc::driver::sys;
 
 use super::*;
 use crate::driver::{NAMES, SIGNATURES};
+use crate::error::names::NAMES as NAMES_OF_ERRORS;
 
 /// Runs a command and returns what it printed; a failure shows all of it.
 fn output(command: &mut Command) -> String {
@@ -154,17 +155,12 @@ fn constants_are_those_of_cuda_h() {
 
     compare(&constants! {
         CUDA_SUCCESS = code::SUCCESS;
-        CUDA_ERROR_INVALID_VALUE = code::INVALID_VALUE;
         CUDA_ERROR_OUT_OF_MEMORY = code::OUT_OF_MEMORY;
         CUDA_ERROR_DEINITIALIZED = code::DEINITIALIZED;
-        CUDA_ERROR_INVALID_DEVICE = code::INVALID_DEVICE;
-        CUDA_ERROR_INVALID_CONTEXT = code::INVALID_CONTEXT;
         CUDA_ERROR_MAP_FAILED = code::MAP_FAILED;
         CUDA_ERROR_ECC_UNCORRECTABLE = code::ECC_UNCORRECTABLE;
         CUDA_ERROR_NVLINK_UNCORRECTABLE = code::NVLINK_UNCORRECTABLE;
         CUDA_ERROR_CONTAINED = code::CONTAINED;
-        CUDA_ERROR_INVALID_HANDLE = code::INVALID_HANDLE;
-        CUDA_ERROR_NOT_FOUND = code::NOT_FOUND;
         CUDA_ERROR_NOT_READY = code::NOT_READY;
         CUDA_ERROR_ILLEGAL_ADDRESS = code::ILLEGAL_ADDRESS;
         CUDA_ERROR_LAUNCH_TIMEOUT = code::LAUNCH_TIMEOUT;
@@ -174,7 +170,6 @@ fn constants_are_those_of_cuda_h() {
         CUDA_ERROR_LAUNCH_FAILED = code::LAUNCH_FAILED;
         CUDA_ERROR_TENSOR_MEMORY_LEAK = code::TENSOR_MEMORY_LEAK;
         CUDA_ERROR_NOT_PERMITTED = code::NOT_PERMITTED;
-        CUDA_ERROR_NOT_SUPPORTED = code::NOT_SUPPORTED;
         CUDA_ERROR_MPS_CLIENT_TERMINATED = code::MPS_CLIENT_TERMINATED;
         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = code::STREAM_CAPTURE_UNSUPPORTED;
         CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = code::STREAM_CAPTURE_WRONG_THREAD;
@@ -251,4 +246,23 @@ fn calls_take_the_arguments_that_cuda_h_declares() {
     let theirs = evaluate(DEFINITIONS, ours.iter().map(|(expression, _)| expression.as_str()));
     let wrong: Vec<_> = ours.iter().filter(|(name, digest)| theirs.get(name) != Some(digest)).collect();
     assert!(wrong.is_empty(), "arguments differ from cuda.h: {wrong:?}");
+}
+
+#[test]
+fn error_names_are_those_of_cuda_h() {
+    let text = std::fs::read_to_string(headers().join("cuda.h")).unwrap();
+    let mut theirs: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("CUDA_ERROR_")?.split_once('='))
+        .map(|(name, code)| {
+            let code = code.trim().trim_end_matches(',').trim_end();
+            (code.parse().unwrap(), format!("CUDA_ERROR_{}", name.trim()))
+        })
+        .collect();
+    theirs.sort();
+    assert!(theirs.len() > 100, "cuda.h lists its error codes in another way: {theirs:?}");
+    let ours: Vec<_> = NAMES_OF_ERRORS.iter().map(|(code, name)| (*code, (*name).to_owned())).collect();
+    assert_eq!(ours, theirs);
+    assert_eq!(crate::error::names::name(999), Some("CUDA_ERROR_UNKNOWN"));
+    assert_eq!(crate::error::names::name(12_345), None);
 }

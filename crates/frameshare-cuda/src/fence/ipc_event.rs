@@ -5,7 +5,7 @@
 //! - A wait or a look means the record made *before* it: tell the other side after [`Event::record`] returned.
 //! - A process that dies with its record pending leaves the event pending for ever. Streams that wait for it are stuck,
 //!   and recording it again sticks the recording stream, too: drop the event and those streams.
-//! - A process can create [`PER_PROCESS`] of them.
+//! - A process can create about [`PER_PROCESS`] of them.
 //!
 //! # Safety
 //! This file calls the driver with out-parameters on its own stack and events that are alive.
@@ -22,8 +22,8 @@ use crate::event::Event;
 /// What another process needs to open an event (CUipcEventHandle).
 pub type Handle = [u8; 64];
 
-/// How many interprocess events one process can create; measured with driver 580. Other libraries in the process draw
-/// on the same number.
+/// How many interprocess events one process can count on. Driver 580 has 4,096 for a process; on some machines two of
+/// them were taken before the first was created here, and other libraries in the process draw on the same number.
 pub const PER_PROCESS: usize = 4094;
 
 /// How many events that this crate created to be shared are alive.
@@ -54,7 +54,7 @@ impl Event {
     /// An event that other processes can open. Creating it belongs to the side that outlives the other.
     ///
     /// # Errors
-    /// What the driver says; beyond [`PER_PROCESS`] of them it has no more.
+    /// What the driver says; beyond about [`PER_PROCESS`] of them it has no more (CUDA_ERROR_OUT_OF_MEMORY).
     ///
     /// # References
     /// CUDA driver API, cuEventCreate with CU_EVENT_INTERPROCESS and CU_EVENT_DISABLE_TIMING.

@@ -107,8 +107,8 @@ impl Import {
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_CONTEXT for a handle of this process; CUDA_ERROR_INVALID_HANDLE or CUDA_ERROR_MAP_FAILED for one
-    /// whose memory is gone; CUDA_ERROR_ALREADY_MAPPED and others when another context of this process opened handles
-    /// of that device; CUDA_ERROR_PEER_ACCESS_UNSUPPORTED and CUDA_ERROR_TOO_MANY_PEERS between devices.
+    /// whose memory is gone, and CUDA_ERROR_INVALID_HANDLE (measured on an H200, driver 580) or CUDA_ERROR_ALREADY_MAPPED
+    /// when another context of this process opened handles of that device; CUDA_ERROR_PEER_ACCESS_UNSUPPORTED and CUDA_ERROR_TOO_MANY_PEERS between devices.
     ///
     /// # References
     /// CUDA driver API, cuIpcOpenMemHandle.

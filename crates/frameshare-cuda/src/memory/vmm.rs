@@ -113,8 +113,9 @@ impl Import {
     /// caller's, and may be closed once this returned.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE for a descriptor that is none of CUDA's or a wrong size; CUDA_ERROR_INVALID_DEVICE when
-    /// the exporter's GPU is not visible here.
+    /// CUDA_ERROR_UNKNOWN for a descriptor that is none of CUDA's, CUDA_ERROR_NOT_SUPPORTED for a size larger than the
+    /// allocation's, CUDA_ERROR_INVALID_VALUE for one that is no multiple of the granularity (measured on an H200, driver
+    /// 580); CUDA_ERROR_INVALID_DEVICE when the exporter's GPU is not visible here.
     ///
     /// # References
     /// CUDA driver API, cuMemImportFromShareableHandle, cuMemMap, cuMemSetAccess.
