@@ -1,0 +1,152 @@
+//! A role's process.
+
+use super::stage::Stage;
+use crate::{Role, report::Report};
+use anyhow::{Context, Result};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::Sender,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Who plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Exporter,
+    Checksum,
+    Motion,
+    Recorder,
+    Playback,
+}
+
+impl Part {
+    pub const READERS: [Self; 3] = [Self::Checksum, Self::Motion, Self::Recorder];
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Exporter => "exporter",
+            Self::Checksum => "checksum",
+            Self::Motion => "motion",
+            Self::Recorder => "recorder",
+            Self::Playback => "playback",
+        })
+    }
+}
+
+/// What the director waits for.
+pub enum Event {
+    /// A role reports.
+    Report(Part, Report),
+    /// A role wrote something for people to read.
+    Said(Part, String),
+    /// A role has nothing more to report: it ends.
+    Silent(Part),
+    /// The user, or the system, wants an end.
+    Interrupted,
+}
+
+/// A process that plays a part. It is killed when this is dropped.
+pub struct Actor {
+    pub part: Part,
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Actor {
+    /// Starts this program in a role.
+    pub fn start(part: Part, role: Role, stage: &Stage, events: Sender<Event>) -> Result<Self> {
+        let program = env::current_exe().context("this program has no path")?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments(role))
+            // Ctrl-C is the director's: it has the film ended, and the others end with the film.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        stage.set(&mut command);
+        let mut child = command.spawn().with_context(|| format!("the {part} cannot be started"))?;
+        let stdin = child.stdin.take();
+        if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
+            thread::spawn(move || attend(part, stdout, stderr, &events));
+        }
+        Ok(Self { part, child, stdin })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says a word to the role.
+    pub fn say(&mut self, word: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // Who does not listen any more is about to fall silent.
+            let _ = stdin.write_all(format!("{word}\n").as_bytes());
+        }
+    }
+
+    /// Tells the role to end.
+    pub fn stop(&mut self) {
+        self.stdin = None;
+    }
+
+    /// How a process ended that has fallen silent.
+    pub fn end(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                self.child.kill()?;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Turns what a role writes into events.
+fn attend(part: Part, stdout: impl Read, stderr: impl Read + Send, events: &Sender<Event>) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = events.send(Event::Said(part, line));
+            }
+        });
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = events.send(match serde_json::from_str(&line) {
+                Ok(report) => Event::Report(part, report),
+                Err(_) => Event::Said(part, line),
+            });
+        }
+    });
+    let _ = events.send(Event::Silent(part));
+}
+
+/// The words that [`Role`] is parsed from.
+fn arguments(role: Role) -> Vec<OsString> {
+    match role {
+        Role::Export { film, stream, plays } => {
+            vec!["export".into(), film.into(), stream.as_str().into(), plays.to_string().into()]
+        }
+        Role::ReadChecksum { stream } => vec!["read-checksum".into(), stream.as_str().into()],
+        Role::ReadMotion { stream } => vec!["read-motion".into(), stream.as_str().into()],
+        Role::Record { stream, file } => vec!["record".into(), stream.as_str().into(), file.into()],
+        Role::PlayBack { file } => vec!["play-back".into(), file.into()],
+    }
+}

@@ -1,0 +1,20 @@
+//! Ctrl-C.
+
+use super::child::Event;
+use anyhow::Result;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{sync::mpsc::Sender, thread};
+
+/// From now on signals that would end this process are events.
+pub fn watch(events: Sender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            let _ = events.send(Event::Interrupted);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! The director: starts the roles, shows how they are doing, and judges what they saw.
+
+mod child;
+mod interrupt;
+mod log;
+mod proof;
+mod scene;
+mod stage;
+mod summary;
+mod table;
+
+use crate::Role;
+use anyhow::{Context, Result};
+use child::Part;
+use frameshare::StreamName;
+use scene::Scene;
+use stage::Stage;
+use std::{path::PathBuf, process::ExitCode, sync::mpsc};
+
+/// What is to be played.
+pub struct Play {
+    pub film: PathBuf,
+    pub plays: u32,
+    pub stream: StreamName,
+    pub output: PathBuf,
+}
+
+/// What shells expect of a program that was interrupted.
+const INTERRUPTED: u8 = 130;
+
+/// Plays it, and says whether everything was as it should be.
+pub fn direct(play: Play) -> Result<ExitCode> {
+    let Play { film, plays, stream, output } = play;
+    let film = film.canonicalize().with_context(|| format!("cannot open {}", film.display()))?;
+    let stage = Stage::new(&output)?;
+    let recording = output.join("recording.mkv");
+    println!("Every frame of {} is decoded in one process and read in three others.", film.display());
+    println!("To join them, in another terminal:\n\n    {}\n", stage.joining(&stream));
+
+    let (sender, events) = mpsc::channel();
+    interrupt::watch(sender.clone())?;
+    let mut scene = Scene::new(&stage, sender, events, plays);
+    let stream = || stream.clone();
+    scene.start(Part::Exporter, Role::Export { film, stream: stream(), plays })?;
+    scene.start(Part::Checksum, Role::ReadChecksum { stream: stream() })?;
+    scene.start(Part::Motion, Role::ReadMotion { stream: stream() })?;
+    scene.start(Part::Recorder, Role::Record { stream: stream(), file: recording.clone() })?;
+    scene.play()?;
+    if scene.log.exporter.published > 0 {
+        scene.start(Part::Playback, Role::PlayBack { file: recording.clone() })?;
+        scene.play()?;
+    }
+    let is_good = summary::print(&scene.log, &recording);
+    Ok(match (scene.is_interrupted, is_good) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::FAILURE,
+    })
+}

@@ -1,0 +1,131 @@
+//! A scene: roles at work, until all have ended or one has failed.
+
+use super::{
+    child::{Actor, Event, Part},
+    log::Log,
+    stage::Stage,
+    table::Table,
+};
+use crate::{Role, report::Report, roles::PLAY};
+use anyhow::{Result, bail};
+use std::{
+    sync::mpsc::{Receiver, Sender},
+    time::{Duration, Instant},
+};
+
+/// Where nothing happens for so long, something hangs: a big film's recorder takes a while for its last frames.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long others may take to say why they fail after one has failed, so that all reasons are seen.
+const GRACE: Duration = Duration::from_millis(500);
+
+pub struct Scene<'a> {
+    stage: &'a Stage,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    actors: Vec<Actor>,
+    table: Table,
+    pub log: Log,
+    pub is_interrupted: bool,
+    /// The readers are there, and the exporter was told to play.
+    is_playing: bool,
+}
+
+impl<'a> Scene<'a> {
+    pub fn new(stage: &'a Stage, sender: Sender<Event>, events: Receiver<Event>, plays: u32) -> Self {
+        Self {
+            stage,
+            sender,
+            events,
+            actors: Vec::new(),
+            table: Table::new(plays),
+            log: Log::default(),
+            is_interrupted: false,
+            is_playing: false,
+        }
+    }
+
+    /// Has someone appear.
+    pub fn start(&mut self, part: Part, role: Role) -> Result<()> {
+        let actor = Actor::start(part, role, self.stage, self.sender.clone())?;
+        self.log.enter(part, actor.pid());
+        self.actors.push(actor);
+        Ok(())
+    }
+
+    /// Waits until everyone has ended well.
+    pub fn play(&mut self) -> Result<()> {
+        let mut last_progress = Instant::now();
+        let mut failures: Vec<String> = Vec::new();
+        let mut grace_ends = None;
+        while !self.actors.is_empty() {
+            match self.events.recv_timeout(Duration::from_millis(100)) {
+                Ok(Event::Report(part, report)) => {
+                    if self.note(part, report) {
+                        last_progress = Instant::now();
+                    }
+                }
+                Ok(Event::Said(part, line)) => self.table.say(&format!("{part}: {line}")),
+                Ok(Event::Silent(part)) => {
+                    last_progress = Instant::now();
+                    if let Some(failure) = self.leave(part)? {
+                        failures.push(failure);
+                        grace_ends.get_or_insert(Instant::now() + GRACE);
+                    }
+                }
+                Ok(Event::Interrupted) => self.interrupt(),
+                Err(_) => {}
+            }
+            if grace_ends.is_some_and(|end| Instant::now() >= end) {
+                break;
+            }
+            if last_progress.elapsed() > PATIENCE {
+                let parts: Vec<_> = self.actors.iter().map(|actor| actor.part.to_string()).collect();
+                failures.push(format!(
+                    "nothing has happened for {PATIENCE:?}, with {} at work",
+                    parts.join(", ")
+                ));
+                break;
+            }
+        }
+        self.actors.clear();
+        self.table.draw(&self.log);
+        if !failures.is_empty() && !self.is_interrupted {
+            bail!("{}", failures.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Takes a report to the log; true where it shows that things go on.
+    fn note(&mut self, part: Part, report: Report) -> bool {
+        let is_progress = !matches!(report, Report::Exporter(_));
+        self.log.note(part, report);
+        if !is_progress {
+            if !self.is_playing && self.log.readers.iter().all(|reader| reader.now.is_some()) {
+                self.is_playing = true;
+                self.tell(Part::Exporter, |exporter| exporter.say(PLAY));
+            }
+            self.table.draw(&self.log);
+        }
+        is_progress
+    }
+
+    /// Takes leave of someone; says so where that was no good end.
+    fn leave(&mut self, part: Part) -> Result<Option<String>> {
+        let Some(index) = self.actors.iter().position(|actor| actor.part == part) else { return Ok(None) };
+        let status = self.actors.remove(index).end()?;
+        Ok((!status.success()).then(|| format!("the {part} failed ({status})")))
+    }
+
+    /// Ends the film, and all who read it end with it. Who does not want to wait for that says it again.
+    fn interrupt(&mut self) {
+        let can_end_well = self.is_playing && !self.is_interrupted;
+        self.is_interrupted = true;
+        if !(can_end_well && self.tell(Part::Exporter, Actor::stop)) {
+            self.actors.clear();
+        }
+    }
+
+    fn tell(&mut self, part: Part, what: impl FnOnce(&mut Actor)) -> bool {
+        self.actors.iter_mut().find(|actor| actor.part == part).map(what).is_some()
+    }
+}

@@ -1,0 +1,88 @@
+//! Where the roles find the plugin and one another.
+
+use anyhow::{Context, Result};
+use frameshare::StreamName;
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const PLUGIN: &str = "libgstframeshare.so";
+const RUNTIME: &str = "XDG_RUNTIME_DIR";
+const PLUGIN_PATH: &str = "GST_PLUGIN_PATH";
+
+/// The environment of all roles.
+pub struct Stage {
+    /// Where streams' sockets are, if this user has no such place.
+    runtime: Option<tempfile::TempDir>,
+    /// A folder with the plugin that was built with this program. Without one the installed plugin is used.
+    plugins: Option<PathBuf>,
+}
+
+impl Stage {
+    /// Makes the output folder and what else is missing.
+    pub fn new(output: &Path) -> Result<Self> {
+        fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+        let runtime = env::var_os(RUNTIME).map(PathBuf::from);
+        let runtime = match runtime.filter(|path| path.is_absolute() && path.is_dir()) {
+            Some(_) => None,
+            None => Some(tempfile::Builder::new().prefix("frameshare-demo-").tempdir()?),
+        };
+        let plugins = built_plugin().map(|plugin| alone(&plugin, &output.join("plugins"))).transpose()?;
+        Ok(Self { runtime, plugins })
+    }
+
+    /// Has a command run on this stage.
+    pub fn set(&self, command: &mut Command) {
+        command.envs(self.variables());
+    }
+
+    /// What to type to read the stream as well.
+    pub fn joining(&self, stream: &StreamName) -> String {
+        let variables = self.variables();
+        let variables = variables.iter().map(|(name, value)| format!("{name}={} ", value.display()));
+        let line = format!("gst-launch-1.0 framesharesrc stream={stream} ! videoconvert ! autovideosink");
+        variables.collect::<String>() + &line
+    }
+
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let runtime = self.runtime.as_ref().map(|folder| (RUNTIME, folder.path().into()));
+        let plugins = self.plugins.as_ref().map(|folder| {
+            let mut path = folder.clone().into_os_string();
+            if let Some(more) = env::var_os(PLUGIN_PATH) {
+                path.push(":");
+                path.push(more);
+            }
+            (PLUGIN_PATH, path)
+        });
+        runtime.into_iter().chain(plugins).collect()
+    }
+}
+
+/// The plugin that was built last beside this program.
+fn built_plugin() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let beside = program.parent()?;
+    let places = [beside.join(PLUGIN), beside.join("deps").join(PLUGIN)];
+    let built =
+        places.into_iter().filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)));
+    built.max().map(|(_, path)| path)
+}
+
+/// A folder in which the plugin is alone: GStreamer looks at everything in a folder, and beside the plugin there is
+/// much that was built and is none.
+fn alone(plugin: &Path, folder: &Path) -> Result<PathBuf> {
+    let attempt = || {
+        fs::create_dir_all(folder)?;
+        // In one step, so that no other demo misses it.
+        let fresh = folder.join(format!("{PLUGIN}.{}", std::process::id()));
+        symlink(plugin, &fresh)?;
+        fs::rename(fresh, folder.join(PLUGIN))?;
+        folder.canonicalize()
+    };
+    attempt().with_context(|| format!("cannot put the plugin into {}", folder.display()))
+}

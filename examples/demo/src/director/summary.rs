@@ -1,0 +1,105 @@
+//! The end: what was seen, compared with what was made.
+
+use super::{
+    child::Part,
+    log::{Log, ReaderLog},
+    proof::{self, Promise},
+    table::milliseconds,
+};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
+
+/// Of more problems than these only the number is of interest.
+const SHOWN: usize = 5;
+
+/// Prints the summary; true where everything is as it should be.
+pub fn print(log: &Log, recording: &Path) -> bool {
+    let made = log.published();
+    println!("\n{}", of_exporter(log, &made));
+    let mut problems = Vec::new();
+    let mut say = |who: &str, line: String, found: Vec<String>| {
+        println!("  {who:<10}{line}{}", if found.is_empty() { "" } else { ": WRONG" });
+        problems.extend(found.into_iter().map(|problem| format!("{who}: {problem}")));
+    };
+    for (part, promise, reader) in log.parts() {
+        let (line, found) = of_reader(reader, &made, promise);
+        say(&part.to_string(), line, found);
+    }
+    let (line, found) = of_recording(log, recording);
+    say("recording", line, found);
+
+    for problem in problems.iter().take(SHOWN) {
+        println!("  {problem}");
+    }
+    if problems.len() > SHOWN {
+        println!("  and {} more", problems.len() - SHOWN);
+    }
+    println!(
+        "{}",
+        match problems.is_empty() {
+            true => "ok: what the readers saw is what the decoder made, frame by frame",
+            false => "FAILED: what the readers saw is not what the decoder made",
+        }
+    );
+    problems.is_empty()
+}
+
+fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
+    let pictures = made.values().collect::<HashSet<_>>().len();
+    let (frames, copies) = (log.exporter.published, log.exporter.copies);
+    let reasons: Vec<_> =
+        log.exporter.reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    let how = match copies {
+        0 => "all decoded straight into shared memory".into(),
+        _ => format!("{copies} copied into shared memory ({})", reasons.join(", ")),
+    };
+    format!("{frames} frames published, {pictures} different pictures, {how}.")
+}
+
+fn of_reader(reader: &ReaderLog, made: &BTreeMap<u64, u64>, promise: Promise) -> (String, Vec<String>) {
+    let mut proof = proof::compare(made, &reader.frames, promise);
+    let copies = match reader.copies {
+        None => {
+            proof.problems.push("it did not come to its end".into());
+            String::new()
+        }
+        Some(0) => ", all read in place".into(),
+        Some(copies) => format!(", {copies} copied for an element that keeps them"),
+    };
+    let policy = match promise {
+        Promise::Everything => "lossless",
+        Promise::NewestFrames => "latest",
+    };
+    let mut delays: Vec<_> = reader.frames.iter().map(|frame| frame.delay).collect();
+    delays.sort_unstable();
+    let delay = match (delays.get(delays.len() / 2), delays.last()) {
+        (Some(median), Some(longest)) => {
+            format!(", {} after publication (at most {})", milliseconds(*median), milliseconds(*longest))
+        }
+        _ => String::new(),
+    };
+    let line = format!(
+        "{policy:<9} {} frames read, {} compared, {} differ, {} lost{copies}{delay}",
+        reader.frames.len(),
+        proof.compared,
+        proof.differing,
+        proof.lost
+    );
+    (line, proof.problems)
+}
+
+fn of_recording(log: &Log, recording: &Path) -> (String, Vec<String>) {
+    let name = recording.display();
+    let read =
+        log.parts().find(|(part, ..)| *part == Part::Recorder).map_or(0, |(.., reader)| reader.frames.len());
+    match log.played_back {
+        Some(frames) if frames == read as u64 => (format!("{name}: {frames} frames play back"), Vec::new()),
+        Some(frames) => {
+            let problem = format!("{read} frames were recorded, and {frames} play back");
+            (format!("{name}"), vec![problem])
+        }
+        None => (format!("{name}"), vec!["it was not played back".into()]),
+    }
+}

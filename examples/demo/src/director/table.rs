@@ -1,0 +1,233 @@
+//! How everyone is doing: a table that is drawn in place on a terminal, and a line a second elsewhere.
+
+use super::log::{Log, ReaderLog};
+use crate::report::{Frame, Reader};
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{IsTerminal, Write, stdout},
+    time::{Duration, Instant},
+};
+
+/// What rates are taken over.
+const WINDOW: Duration = Duration::from_secs(1);
+
+pub struct Table {
+    plays: u32,
+    is_terminal: bool,
+    begin: Instant,
+    /// Lines of the table that stand on the terminal.
+    height: usize,
+    last_line: Option<Instant>,
+    rates: HashMap<u32, Rate>,
+}
+
+impl Table {
+    pub fn new(plays: u32) -> Self {
+        Self {
+            plays,
+            is_terminal: stdout().is_terminal(),
+            begin: Instant::now(),
+            height: 0,
+            last_line: None,
+            rates: HashMap::new(),
+        }
+    }
+
+    /// Writes a line above the table.
+    pub fn say(&mut self, line: &str) {
+        let mut text = String::new();
+        self.erase(&mut text);
+        put(&text);
+        eprintln!("{line}");
+    }
+
+    /// Shows how things stand.
+    pub fn draw(&mut self, log: &Log) {
+        let rows = self.rows(log);
+        if self.is_terminal {
+            let mut text = String::from("\x1b[?7l"); // a line that is too long ends at the edge
+            self.erase(&mut text);
+            for line in std::iter::once(self.heading(log)).chain(table(&rows)) {
+                text += &line;
+                text.push('\n');
+                self.height += 1;
+            }
+            put(&(text + "\x1b[?7h"));
+        } else if self.last_line.is_none_or(|last| last.elapsed() >= WINDOW) && log.exporter.published > 0 {
+            self.last_line = Some(Instant::now());
+            put(&format!("{}{}\n", self.heading(log), rows.iter().map(Row::inline).collect::<String>()));
+        }
+    }
+
+    fn erase(&mut self, text: &mut String) {
+        if self.height > 0 {
+            text.push_str(&format!("\x1b[{}A\x1b[J", self.height));
+            self.height = 0;
+        }
+    }
+
+    fn heading(&self, log: &Log) -> String {
+        let now = &log.exporter;
+        let (time, used) = (self.begin.elapsed().as_secs_f64(), now.slots - now.free_slots);
+        match now.published {
+            0 => format!("{time:5.1} s  waiting for the readers"),
+            frames => format!(
+                "{time:5.1} s  play {} of {}: {frames} frames published, {} copied, {used} slots of {} in use",
+                now.play, self.plays, now.copies, now.max_slots
+            ),
+        }
+    }
+
+    fn rows(&mut self, log: &Log) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (part, _, reader) in log.parts() {
+            rows.push(Row {
+                rate: self.rate(reader.pid, reader.frames.len() as u64),
+                ..Row::of(part, reader)
+            });
+        }
+        let is_guest = |reader: &&Reader| log.readers.iter().all(|own| own.pid != reader.pid);
+        for guest in log.exporter.readers.iter().filter(is_guest) {
+            let taken = guest.sent.saturating_sub(guest.lost + u64::from(guest.queued));
+            rows.push(Row { rate: self.rate(guest.pid, taken), ..Row::of_guest(guest, taken) });
+        }
+        rows
+    }
+
+    fn rate(&mut self, pid: u32, frames: u64) -> f64 {
+        self.rates.entry(pid).or_default().at(Instant::now(), frames)
+    }
+}
+
+/// Nobody need see it for the demo to go on.
+fn put(text: &str) {
+    let mut out = stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn table(rows: &[Row]) -> impl Iterator<Item = String> {
+    let title = format!(
+        "\n  {:<10}{:>8}  {:<9}{:>7}{:>8}{:>10}{:>5}{:>6}{:>6}",
+        "reader", "process", "policy", "frames", "rate", "delay", "lag", "held", "lost"
+    );
+    // The empty line is a line of the table, too.
+    title.lines().map(str::to_owned).collect::<Vec<_>>().into_iter().chain(rows.iter().map(Row::line))
+}
+
+struct Row {
+    name: String,
+    pid: u32,
+    policy: String,
+    frames: u64,
+    rate: f64,
+    delay: Option<u64>,
+    lag: u64,
+    held: u32,
+    lost: u64,
+    motion: Option<f64>,
+}
+
+impl Row {
+    fn of(part: impl std::fmt::Display, reader: &ReaderLog) -> Self {
+        let last = reader.frames.last();
+        let lost = reader.frames.iter().map(|frame| frame.lost_before).sum();
+        let own = Self {
+            name: part.to_string(),
+            pid: reader.pid,
+            policy: String::new(),
+            frames: reader.frames.len() as u64,
+            rate: 0.0,
+            delay: last.map(|frame| frame.delay),
+            lag: 0,
+            held: 0,
+            lost,
+            motion: last.and_then(|frame: &Frame| frame.motion),
+        };
+        match &reader.now {
+            None => own,
+            Some(now) => Self { policy: now.policy.clone(), lag: now.lag, held: now.held, ..own },
+        }
+    }
+
+    fn of_guest(guest: &Reader, frames: u64) -> Self {
+        Self {
+            name: "guest".into(),
+            pid: guest.pid,
+            policy: guest.policy.clone(),
+            frames,
+            rate: 0.0,
+            delay: None,
+            lag: guest.lag,
+            held: guest.held,
+            lost: guest.lost,
+            motion: None,
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { name, pid, policy, frames, rate, lag, held, lost, .. } = self;
+        let delay = self.delay.map_or("-".into(), milliseconds);
+        let motion = self.motion.map(|motion| format!("   motion {}", bar(motion))).unwrap_or_default();
+        format!(
+            "  {name:<10}{pid:>8}  {policy:<9}{frames:>7}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}{motion}"
+        )
+    }
+
+    fn inline(&self) -> String {
+        let Self { name, frames, rate, lag, held, lost, .. } = self;
+        let motion = self.motion.map(|motion| format!(" {}", bar(motion))).unwrap_or_default();
+        format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost}{motion}")
+    }
+}
+
+/// A time in ns for people.
+pub fn milliseconds(nanoseconds: u64) -> String {
+    format!("{:.2} ms", nanoseconds as f64 / 1e6)
+}
+
+/// A bar for a part of one. Pictures mostly differ by little: the root shows that as well.
+fn bar(part: f64) -> String {
+    const LENGTH: usize = 16;
+    let full = (part.clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
+    format!("[{}{}] {:4.1} %", "#".repeat(full), " ".repeat(LENGTH - full), part * 100.0)
+}
+
+/// How fast a number grows.
+#[derive(Default)]
+struct Rate(VecDeque<(Instant, u64)>);
+
+impl Rate {
+    fn at(&mut self, now: Instant, count: u64) -> f64 {
+        self.0.push_back((now, count));
+        while self.0.get(1).is_some_and(|(second, _)| now - *second >= WINDOW) {
+            self.0.pop_front();
+        }
+        let (begin, before) = self.0[0];
+        let time = (now - begin).as_secs_f64();
+        if time > 0.0 { count.saturating_sub(before) as f64 / time } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_second() {
+        let begin = Instant::now();
+        let at = |tenths: u64| begin + Duration::from_millis(tenths * 100);
+        let mut rate = Rate::default();
+        assert_eq!(rate.at(at(0), 0), 0.0);
+        assert_eq!(rate.at(at(5), 10), 20.0);
+        assert_eq!(rate.at(at(10), 20), 20.0);
+        assert!((rate.at(at(20), 120) - 100.0).abs() < 1e-6);
+        assert!(rate.at(at(60), 120) < 21.0);
+        assert_eq!(rate.at(at(70), 120), 0.0);
+    }
+
+    #[test]
+    fn bars_have_one_length() {
+        let lengths = [0.0, 0.01, 0.5, 1.0, 7.0].map(|part| bar(part).find(']'));
+        assert!(lengths.iter().all(|length| *length == lengths[0]));
+    }
+}

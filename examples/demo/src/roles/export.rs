@@ -1,0 +1,117 @@
+//! The exporter: decodes the film, at its pace, into the frames of `framesharesink`.
+
+use super::{
+    film::{self, Repeats},
+    picture,
+    pipeline::{self, Happening, STOP},
+};
+use crate::report::{self, Exporter, Reader, Report};
+use anyhow::{Context, Result, bail};
+use frameshare::StreamName;
+use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
+use std::{path::Path, sync::Arc};
+
+/// What the director says when all readers are there.
+pub const PLAY: &str = "play";
+
+/// Shares the film under the stream's name: opens the stream, waits for [`PLAY`], and plays.
+pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
+    let pipeline = gst::Pipeline::new();
+    let sink = gst::ElementFactory::make("framesharesink").property("stream", stream.as_str()).build()?;
+    let pad = sink.static_pad("sink").context("framesharesink has a pad")?;
+    let bus = pipeline.bus().context("a pipeline has a bus")?;
+    let decoder = film::decoder(film, &pad)?;
+    pipeline.add_many([&decoder, &sink])?;
+
+    let repeats = Arc::new(Repeats::new(plays));
+    report_frames(&pad, &sink);
+    repeats.watch(&pad, move || pipeline::say(&bus, film::AGAIN));
+
+    let mut is_playing = false;
+    let on = |happening: Happening<'_>| {
+        match happening {
+            Happening::Tick => report_figures(&sink, &repeats),
+            Happening::Word(PLAY) => {
+                is_playing = true;
+                pipeline.set_state(gst::State::Playing)?;
+            }
+            Happening::Word(film::AGAIN) => film::wind_back(&pad),
+            // Readers are told that the stream has ended, and finish what they have.
+            Happening::Word(STOP) if is_playing => {
+                pad.send_event(gst::event::Eos::new());
+            }
+            Happening::Word(STOP) => bail!("stopped before all readers were there"),
+            Happening::Word(_) => {}
+        }
+        Ok(())
+    };
+    pipeline::run(&pipeline, gst::State::Paused, on, || report_figures(&sink, &repeats))
+}
+
+/// Reports the checksum of every frame that comes to the sink, and under which number it is published.
+///
+/// Frames are published where they come from, one after the other: the number is one more than that of the last. A
+/// frame that the sink drops takes no number, and its report is superseded by that of the next.
+fn report_frames(pad: &gst::Pad, sink: &gst::Element) {
+    let sink = sink.downgrade();
+    pad.add_probe(PadProbeType::BUFFER, move |pad, info| {
+        let (Some(PadProbeData::Buffer(buffer)), Some(sink)) = (&info.data, sink.upgrade()) else {
+            return PadProbeReturn::Ok;
+        };
+        let sum = pad
+            .current_caps()
+            .context("frames came before their caps")
+            .and_then(|caps| picture::checksum(&picture::open(buffer, &caps)?));
+        match sum {
+            Ok(sum) => {
+                report::send(&Report::Decoded { sequence: figure(&figures(&sink), "published") + 1, sum })
+            }
+            Err(error) => gst::element_error!(sink, gst::StreamError::Failed, ("{error:#}")),
+        }
+        PadProbeReturn::Ok
+    });
+}
+
+fn report_figures(sink: &gst::Element, repeats: &Repeats) {
+    let figures = figures(sink);
+    let reasons = figures.get::<gst::Structure>("copy-reasons").ok();
+    let pool = figures.get::<gst::Structure>("pool").ok();
+    let of_pool = |name: &str| pool.as_ref().and_then(|pool| pool.get::<u32>(name).ok()).unwrap_or(0);
+    let readers = figures.get::<gst::Array>("readers").ok();
+    report::send(&Report::Exporter(Exporter {
+        play: repeats.play(),
+        published: figure(&figures, "published"),
+        copies: figure(&figures, "copies"),
+        reasons: reasons
+            .iter()
+            .flat_map(|reasons| reasons.iter())
+            .filter_map(|(name, count)| Some((name.to_string(), count.get().ok()?)))
+            .filter(|(_, count)| *count > 0)
+            .collect(),
+        slots: of_pool("slots"),
+        free_slots: of_pool("free-slots"),
+        max_slots: of_pool("max-slots"),
+        readers: readers.iter().flat_map(|readers| readers.iter()).filter_map(reader).collect(),
+    }));
+}
+
+fn figures(sink: &gst::Element) -> gst::Structure {
+    sink.property("stats")
+}
+
+fn figure(figures: &gst::StructureRef, name: &str) -> u64 {
+    figures.get(name).unwrap_or(0)
+}
+
+fn reader(value: &glib::SendValue) -> Option<Reader> {
+    let figures = value.get::<gst::Structure>().ok()?;
+    Some(Reader {
+        pid: figures.get("pid").ok()?,
+        policy: figures.get("policy").ok()?,
+        held: figures.get("held").ok()?,
+        queued: figures.get("queued").ok()?,
+        sent: figures.get("sent").ok()?,
+        lost: figures.get("lost").ok()?,
+        lag: figures.get("lag").ok()?,
+    })
+}

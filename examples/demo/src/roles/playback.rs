@@ -1,0 +1,34 @@
+//! Whether a recording can be played.
+
+use super::{
+    film,
+    pipeline::{self, until_stopped},
+};
+use crate::report::{self, Report};
+use anyhow::{Context, Result};
+use gst::{PadProbeReturn, PadProbeType, prelude::*};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Decodes all of a file, and reports how many frames there are in it.
+pub fn play_back(file: &Path) -> Result<()> {
+    let pipeline = gst::Pipeline::new();
+    let sink = gst::ElementFactory::make("fakesink").property("sync", false).build()?;
+    let pad = sink.static_pad("sink").context("fakesink has a pad")?;
+    let decoder = film::decoder(file, &pad)?;
+    pipeline.add_many([&decoder, &sink])?;
+    let frames = Arc::new(AtomicU64::new(0));
+    let count = frames.clone();
+    pad.add_probe(PadProbeType::BUFFER, move |_, _| {
+        count.fetch_add(1, Relaxed);
+        PadProbeReturn::Ok
+    });
+    pipeline::run(&pipeline, gst::State::Playing, until_stopped, || {
+        report::send(&Report::PlayedBack { frames: frames.load(Relaxed) });
+    })
+}
