@@ -64,7 +64,7 @@ fn read() -> Config {
     Config {
         seed: number("SIMCUDA_SEED", 1),
         delay_us: number("SIMCUDA_DELAY_US", 100),
-        afterlife_us: number("SIMCUDA_AFTERLIFE_US", 8_000),
+        afterlife_us: number("SIMCUDA_AFTERLIFE_US", 25_000),
         visible: visible(devices, text("CUDA_VISIBLE_DEVICES")),
         memory: number("SIMCUDA_MEM", 16 << 30),
         version: number("SIMCUDA_VERSION", 13_000) as i32,

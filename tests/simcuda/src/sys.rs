@@ -54,9 +54,58 @@ pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// An open file of its own for the same memory: locks taken through it are told apart from the exporter's.
+/// An open file of its own for the same memory: locks taken through it are told apart from the exporter's. The /proc may
+/// be any that this process is in.
 pub fn reopen(fd: RawFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"))
+}
+
+/// Control data with room for one descriptor, CMSG_SPACE(4).
+#[repr(C, align(8))]
+struct OneFd([u8; 24]);
+
+/// A message of one byte with room for a descriptor.
+fn with_message<T>(run: impl FnOnce(&mut libc::msghdr) -> T) -> T {
+    let mut control = OneFd([0; 24]);
+    let mut byte = [0u8; 1];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len() as _;
+    run(&mut message)
+}
+
+/// Sends a copy of a descriptor.
+pub fn send_fd(to: impl AsFd, fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: the message lives until the call returns, and has room for one header and one int.
+    let sent = with_message(|message| unsafe {
+        let header = libc::CMSG_FIRSTHDR(message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(4) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd.as_fd().as_raw_fd());
+        libc::sendmsg(to.as_fd().as_raw_fd(), message, libc::MSG_NOSIGNAL)
+    });
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits for a descriptor that was sent with [`send_fd`]. A hang-up is an error.
+pub fn receive_fd(from: impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: the message lives until the call returns; a header is there only if the kernel has filled it in, and its
+    // descriptor is nobody else's.
+    with_message(|message| unsafe {
+        if libc::recvmsg(from.as_fd().as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let header = libc::CMSG_FIRSTHDR(message);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
+    })
 }
 
 /// The size of a file.

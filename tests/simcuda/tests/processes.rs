@@ -3,6 +3,16 @@
 mod common;
 
 use common::{Process, run};
+use std::process::Command;
+
+/// A program in namespaces of its own, with a /proc and a /dev/shm of its own.
+fn isolate(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount", "--ipc", "--net", "--uts", "sh", "-c"]);
+    command.args(["mount -t proc proc /proc && mount -t tmpfs none /dev/shm && exec \"$@\"", "sh"]);
+    command.arg(program);
+    command
+}
 
 #[test]
 fn allocations_travel_as_fds() {
@@ -12,6 +22,30 @@ fn allocations_travel_as_fds() {
 #[test]
 fn legacy_handles_open_in_one_context() {
     run("legacy_exporter", &[]);
+}
+
+/// The exporter's doorway is found by its path, not by the number of its process.
+#[test]
+fn legacy_handles_open_between_namespaces() {
+    if isolate("true").output().is_ok_and(|output| output.status.success()) {
+        run("legacy_exporter_to_another_namespace", &[]);
+    } else {
+        println!("SKIP simcuda/namespaces: this machine lets us make no namespaces");
+    }
+}
+
+#[test]
+fn a_doorway_goes_with_its_process() {
+    for end in ["exit", "kill"] {
+        let mut process = Process::start("doorway", &[]);
+        let path = process.hear();
+        assert!(std::path::Path::new(&path).exists(), "{path}");
+        match end {
+            "exit" => process.finish(),
+            _ => process.kill(),
+        }
+        assert!(!std::path::Path::new(&path).exists(), "{end} leaves {path}");
+    }
 }
 
 #[test]
@@ -98,7 +132,7 @@ fn a_forked_child_has_no_driver() {
 
 cases! {
     vmm_exporter vmm_importer
-    legacy_exporter legacy_importer legacy_exporter_frees_early frees_early_and_aborts
+    legacy_exporter legacy_importer legacy_exporter_to_another_namespace doorway legacy_exporter_frees_early frees_early_and_aborts
     pool_exporter pool_importer
     event_exporter event_recorder event_reader event_exporter_that_dies event_maker
     reader_of_an_idle_exporter idle_exporter
@@ -152,12 +186,35 @@ mod cases {
         let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
         assert_eq!((cuMemsetD8Async(memory, 0x11, MIB_2, 0), cuCtxSynchronize()), (0, 0));
         let handle = blob(|place| cuIpcGetMemHandle(place, memory));
-        let mut reader = Process::start("legacy_importer", &[]);
-        reader.say(&hex(&handle));
+        serve(Process::start("legacy_importer", &[]), memory, &handle);
+    }
+
+    fn serve(mut reader: Process, memory: u64, handle: &Blob) {
+        reader.say(&hex(handle));
         assert_eq!(reader.hear(), "closed");
         assert_eq!((cuMemFree_v2(memory), cuMemAlloc_v2(&mut 0, MIB_2)), (0, 0));
         reader.say("freed");
         reader.finish();
+    }
+
+    pub fn legacy_exporter_to_another_namespace() {
+        start();
+        let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
+        assert_eq!((cuMemsetD8Async(memory, 0x11, MIB_2, 0), cuCtxSynchronize()), (0, 0));
+        let handle = blob(|place| cuIpcGetMemHandle(place, memory));
+        let mut isolated = super::isolate(std::env::current_exe().expect("a test knows where it is"));
+        isolated.args(["--exact", "case", "--ignored", "--nocapture", "--test-threads=1"]);
+        serve(Process::spawn(isolated, "legacy_importer", &[]), memory, &handle);
+    }
+
+    /// Says where its doorway is: the first number of a handle is in its name.
+    pub fn doorway() {
+        start();
+        let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
+        let handle = blob(|place| cuIpcGetMemHandle(place, memory));
+        let process = handle.0.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).expect("64 bytes");
+        say(&format!("/tmp/simcuda.{process:016x}"));
+        hear();
     }
 
     pub fn legacy_importer() {
@@ -168,7 +225,7 @@ mod cases {
         assert_eq!(bytes(memory, 64), [0x11; 64]);
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 1, "imports cannot be exported");
         context(0);
-        assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 208);
+        assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 400);
         assert_eq!(cuCtxSetCurrent(first), 0);
         assert_eq!((cuIpcCloseMemHandle(memory), bytes(memory, 1)), (0, vec![0x11]));
         assert_eq!((cuIpcCloseMemHandle(memory), cuIpcCloseMemHandle(memory)), (0, 1));

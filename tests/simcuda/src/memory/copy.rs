@@ -115,6 +115,11 @@ fn set(
     if !super::known(address, span(pitch, width, height)) {
         return Err(INVALID_VALUE);
     }
+    // Measured: a memset of memory that is mapped for reading is refused, where a kernel, for which copies stand here,
+    // fails when it runs and takes the context with it.
+    if super::read_only(stream.fate.device, address, span(pitch, width, height)) {
+        return Err(INVALID_VALUE);
+    }
     let from = Source::Pattern { value, size };
     queue(
         &stream,

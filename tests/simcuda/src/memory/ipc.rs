@@ -1,13 +1,11 @@
 //! cuIpcGetMemHandle and its like: whole allocations opened by 64 bytes.
 //!
-//! The bytes name the exporter's process and the allocation's file in it, which is opened through /proc. A number in the
-//! file tells whether it is still the same allocation.
+//! The bytes name the exporter's doorway and the allocation, whose file it hands out. A number in the file tells whether
+//! it is still the same allocation.
 
 use super::plain::Notice;
-use super::{Kind, READ_WRITE, Region};
-use crate::api::{
-    ALREADY_MAPPED, Answer, Blob, Code, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out,
-};
+use super::{Kind, READ_WRITE, Region, doorway};
+use crate::api::{Answer, Blob, Code, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out};
 use crate::queue::wait_until_unused;
 use crate::sys::{self, Mapping, PAGE};
 use crate::{config, context, event};
@@ -44,19 +42,12 @@ fn export(address: usize) -> Result<Blob, Code> {
     let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
     // Mapped, pooled and imported memory has no handle of this kind.
     let Kind::Plain(block) = &region.kind else { return Err(INVALID_VALUE) };
-    let owner = u64::from(std::process::id()) | (block.file.as_raw_fd() as u64) << 32;
-    Ok(Blob::pack(&[
-        process(),
-        owner,
-        block.nonce,
-        region.len as u64,
-        region.size as u64,
-        region.device.into(),
-    ]))
+    doorway::open(process())?;
+    Ok(Blob::pack(&[process(), block.nonce, region.len as u64, region.size as u64, region.device.into()]))
 }
 
 fn open(blob: &Blob) -> Result<usize, Code> {
-    let [exporter, owner, nonce, len, size, device, ..] = blob.unpack();
+    let [exporter, nonce, len, size, device, ..] = blob.unpack();
     let context = context::current()?;
     if exporter == process() {
         return Err(INVALID_CONTEXT);
@@ -70,16 +61,15 @@ fn open(blob: &Blob) -> Result<usize, Code> {
     for region in super::regions().values() {
         let Kind::Imported(import) = &region.kind else { continue };
         if region.device == device && region.context != context.handle {
-            // One context in a process may open a device's handles.
-            return Err(ALREADY_MAPPED);
+            // One context in a process may open a device's handles. The code is measured.
+            return Err(INVALID_HANDLE);
         }
         if import.nonce == nonce {
             import.count.fetch_add(1, Ordering::Relaxed);
             return Ok(region.start);
         }
     }
-    let path = format!("/proc/{}/fd/{}", owner as u32, owner >> 32);
-    let file: OwnedFd = File::options().read(true).write(true).open(path).map_err(|_| INVALID_HANDLE)?.into();
+    let file = doorway::ask(exporter, nonce)?;
     if sys::size_of(file.as_raw_fd()).ok() != Some((len + PAGE) as u64) {
         return Err(INVALID_HANDLE);
     }

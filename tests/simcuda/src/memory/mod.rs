@@ -1,6 +1,7 @@
 //! The table of all memory that a device may touch, and who may touch it how.
 
 pub mod copy;
+pub mod doorway;
 mod host;
 pub mod ipc;
 mod plain;
@@ -191,6 +192,13 @@ fn permits(table: &Table, device: u32, start: usize, len: usize, write: bool) ->
         region.check_not_freed();
         region.access(device) & needed == needed
     })
+}
+
+/// Whether a range, or a part of it, is mapped for a device to read and not to write.
+pub fn read_only(device: u32, start: usize, len: usize) -> bool {
+    let writable =
+        |region: &Arc<Region>| !matches!(region.kind, Kind::Vmm(_)) || region.access(device) != READ;
+    !walk(&regions(), start, len.max(1), writable)
 }
 
 /// Whether a device may touch a range in this way.

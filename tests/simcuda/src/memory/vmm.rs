@@ -3,7 +3,7 @@
 use super::{Charge, Kind, READ, READ_WRITE, Region};
 use crate::api::{
     Answer, Code, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, In, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY,
-    Out,
+    Out, UNKNOWN,
 };
 use crate::sys::{self, GRANULE, Mapping};
 use crate::{config, device};
@@ -127,8 +127,9 @@ fn aligned(value: usize) -> bool {
 }
 
 fn import(fd: RawFd) -> Result<u64, Code> {
-    let name = sys::memory_file_name(fd).ok_or(INVALID_VALUE)?;
-    let device = name.strip_prefix(FILE).and_then(|device| device.parse().ok()).ok_or(INVALID_VALUE)?;
+    // Measured: what is not one of CUDA's descriptors is no invalid value.
+    let name = sys::memory_file_name(fd).ok_or(UNKNOWN)?;
+    let device = name.strip_prefix(FILE).and_then(|device| device.parse().ok()).ok_or(UNKNOWN)?;
     device::ordinal(device).ok_or(INVALID_DEVICE)?;
     let size = sys::size_of(fd).map_err(|_| INVALID_VALUE)? as usize;
     // The caller keeps its descriptor.
@@ -138,8 +139,12 @@ fn import(fd: RawFd) -> Result<u64, Code> {
 
 fn map(address: usize, size: usize, handle: u64) -> Answer {
     let allocation = by_handle(handle)?;
-    if !aligned(address) || !aligned(size) || size > allocation.size {
+    if !aligned(address) || !aligned(size) {
         return Err(INVALID_VALUE);
+    }
+    // Measured.
+    if size > allocation.size {
+        return Err(NOT_SUPPORTED);
     }
     let place = with(|state| {
         let (_, place) = state.reserved.range(..=address).next_back()?;

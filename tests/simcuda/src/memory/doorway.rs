@@ -1,0 +1,97 @@
+//! Where a process hands out the files behind its allocations to whoever knows their numbers: a socket in /tmp.
+//!
+//! The real driver finds another process's memory in the kernel, whatever namespaces the two are in. A socket that is
+//! found by its path comes close: it works between PID, network and mount namespaces, as long as /tmp is the same. It goes
+//! when the process exits, and its keeper takes it away when the process is killed.
+//!
+//! # Safety
+//!
+//! The keeper calls [`remove`], which reads a path that is never changed and makes one system call.
+
+use super::Kind;
+use crate::api::{Code, INVALID_HANDLE, OUT_OF_MEMORY};
+use crate::{queue, sys};
+use std::ffi::CString;
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// A process that does not answer for so long is as good as dead.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Set once the socket is there.
+static PATH: OnceLock<CString> = OnceLock::new();
+
+fn path(process: u64) -> String {
+    format!("/tmp/simcuda.{process:016x}")
+}
+
+/// Opens this process's doorway, if it is not open yet.
+pub fn open(process: u64) -> Result<(), Code> {
+    static OPENING: Mutex<()> = Mutex::new(());
+    let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if PATH.get().is_some() {
+        return Ok(());
+    }
+    let path = path(process);
+    let listener = UnixListener::bind(&path).map_err(|_| OUT_OF_MEMORY)?;
+    let _ = PATH.set(CString::new(path.as_str()).map_err(|_| OUT_OF_MEMORY)?);
+    // SAFETY: the handler needs nothing but the static above.
+    unsafe { libc::atexit(remove_at_exit) };
+    // Who knows the bytes of a handle may open it, whoever that is.
+    let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o666));
+    let serve = move || {
+        queue::block_signals();
+        for caller in listener.incoming().flatten() {
+            // The caller is gone, or wants what is freed: it sees the hang-up.
+            let _ = answer(caller);
+        }
+    };
+    std::thread::Builder::new().name("simcuda-doorway".into()).spawn(serve).map_err(|_| OUT_OF_MEMORY)?;
+    Ok(())
+}
+
+fn answer(mut caller: UnixStream) -> std::io::Result<()> {
+    caller.set_read_timeout(Some(PATIENCE))?;
+    let mut nonce = [0; 8];
+    caller.read_exact(&mut nonce)?;
+    let nonce = u64::from_ne_bytes(nonce);
+    let file = super::regions().values().find_map(|region| match &region.kind {
+        Kind::Plain(block) if block.nonce == nonce => sys::duplicate(block.file.as_raw_fd()).ok(),
+        _ => None,
+    });
+    match file {
+        Some(file) => sys::send_fd(&caller, &file),
+        None => Ok(()),
+    }
+}
+
+/// The file behind another process's allocation, opened anew: its marks are told apart from the exporter's.
+pub fn ask(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
+    let ask = || {
+        let mut exporter = UnixStream::connect(path(process))?;
+        exporter.set_read_timeout(Some(PATIENCE))?;
+        exporter.write_all(&nonce.to_ne_bytes())?;
+        sys::reopen(sys::receive_fd(&exporter)?.as_raw_fd())
+    };
+    ask().map(OwnedFd::from).map_err(|_| INVALID_HANDLE)
+}
+
+/// Takes the socket's file away.
+pub fn remove() {
+    if let Some(path) = PATH.get() {
+        // SAFETY: a C string that lives for ever.
+        unsafe { libc::unlink(path.as_ptr()) };
+    }
+}
+
+extern "C" fn remove_at_exit() {
+    // Not for a child that was forked and exits.
+    if crate::device::ready().is_ok() {
+        remove();
+    }
+}
