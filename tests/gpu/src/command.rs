@@ -30,6 +30,14 @@ pub enum Command {
     Supports(String),
     /// The calls of the driver since the last time this was asked, as `name count, …`.
     Calls,
+    /// What the process sees of the machine around it.
+    Surroundings,
+    /// Writes, after a pause, to memory that is mapped for reading, and so loses the context. Says by what.
+    Spoil {
+        memory: Id,
+        stream: Id,
+        after_ms: u64,
+    },
     /// Blocks until the context has nothing to do.
     SynchronizeContext,
 

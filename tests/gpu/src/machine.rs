@@ -23,8 +23,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::command::{Command, Id, Reply, Source};
 use crate::link::Link;
-use crate::random;
 use crate::words::Words;
+use crate::{isolate, kernel, random};
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -63,6 +63,15 @@ pub fn serve(socket: &str) -> anyhow::Result<()> {
         link.send(&reply, &fds)?;
     }
     Ok(())
+}
+
+/// Answers the first command with a failure: there will be no peer.
+pub fn refuse(socket: &str, why: &str) -> anyhow::Result<()> {
+    let link = Link::inherited(socket)?;
+    // What a peer that died was asked has no answer yet, and nothing more may come.
+    link.set_patience(Duration::from_secs(1))?;
+    let _ = link.receive::<Command>();
+    link.send(&Reply::Failed { text: why.to_owned(), code: None, sticky: false }, &[])
 }
 
 /// Objects by the numbers that the case knows them under.
@@ -211,6 +220,10 @@ impl Machine {
                 let text = now.since(&self.counted).to_string();
                 self.counted = now;
                 (Reply::Text(text), None)
+            }
+            Command::Surroundings => (Reply::Text(isolate::surroundings()), None),
+            Command::Spoil { memory, stream, after_ms } => {
+                (Reply::Text(self.spoil(memory, stream, after_ms)?), None)
             }
             Command::SynchronizeContext => {
                 self.context()?.synchronize()?;
@@ -514,6 +527,32 @@ impl Machine {
             unsafe { stream.fill(memory.ptr(), 0, *step) }?;
         }
         Ok(())
+    }
+
+    /// Queues a write to memory that is mapped for reading: by a kernel; where there are none, on the simulated driver,
+    /// by a copy, which fails there as a kernel does.
+    fn spoil(&mut self, memory: Id, stream: Id, after_ms: u64) -> Result<String> {
+        let stream = self.streams.get(stream)?;
+        let to = self.memories.get(memory)?.ptr();
+        // Both are made ready before the pause: loading and allocating may wait for the GPU.
+        let kernel = kernel::Store::load(stream);
+        let source = vmm::Allocation::new(self.context()?, 4096)?;
+        let from = source.ptr();
+        stream.call(move || std::thread::sleep(Duration::from_millis(after_ms)))?;
+        let told = match kernel {
+            Ok(kernel) => {
+                // SAFETY: see the head of the file.
+                unsafe { kernel.launch(stream, to) }.map_err(nonsense)?;
+                "a kernel".to_owned()
+            }
+            Err(why_not) => {
+                // SAFETY: see the head of the file.
+                unsafe { stream.copy(to, from, 4096) }?;
+                format!("a copy, for want of kernels ({why_not})")
+            }
+        };
+        self.memories.add(Memory::Vmm(source));
+        Ok(told)
     }
 
     fn calibrate(&self) -> Result<(vmm::Allocation, usize)> {

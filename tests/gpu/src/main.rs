@@ -1,11 +1,13 @@
 //! Suites of memory kinds and fences between processes.
 //!
-//! One program on every driver, simulated or real: it fills, copies and calls host functions, and runs no kernels. A
+//! One program on every driver, simulated or real: it fills, copies and calls host functions, and needs no kernels. A
 //! *case* is a process that conducts and never touches CUDA; the CUDA work is done by *peers*, processes of this same
 //! program that obey it over a socket. Whatever hangs in a peer is killed with it.
+//! The one kernel (see [`kernel`]) is for what only a kernel can do: lose a context.
 
 mod command;
 mod isolate;
+mod kernel;
 mod link;
 mod machine;
 mod peer;
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
-const USAGE: &str = "gpu-suites [--list] [--seed N] [SUITE | SUITE/CASE]...";
+const USAGE: &str = "gpu-suites [--list] [--platform] [--seed N] [SUITE | SUITE/CASE]...";
 
 fn main() -> ExitCode {
     match start(std::env::args().skip(1).collect()) {
@@ -36,6 +38,11 @@ fn start(arguments: Vec<String>) -> Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--peer", socket] => machine::serve(socket).map(|()| ExitCode::SUCCESS),
         ["--isolate", what, socket] => isolate::enter(what, socket),
+        ["--isolated", what, socket] => isolate::settle(what, socket),
+        ["--platform"] => {
+            println!("{}", platform::line());
+            Ok(ExitCode::SUCCESS)
+        }
         ["--case", name, seed] => {
             runner::conduct(name, seed.parse().context("the seed")?);
             Ok(ExitCode::SUCCESS)

@@ -167,6 +167,11 @@ impl Peer {
         }
     }
 
+    /// Loses the context by a write to memory that is mapped for reading, some time from now; says how.
+    pub fn spoil(&self, memory: Id, stream: Id, after_ms: u64) -> Result<String> {
+        self.text(Command::Spoil { memory, stream, after_ms })
+    }
+
     pub fn stream(&self) -> Result<Id> {
         self.object(Command::Stream, &[])
     }

@@ -10,26 +10,53 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
+use serde_json::json;
 
 /// Linux 6.5; the same number on every architecture with a GPU.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Prints kernel, driver, and which of the system calls that frameshare likes to have work here.
-pub fn print() {
-    println!("kernel {}", rustix::system::uname().release().to_string_lossy());
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
-    let line = driver.as_deref().and_then(|text| text.lines().next());
-    println!("driver {}", line.unwrap_or("without /proc/driver/nvidia"));
-    report("pidfd_open", rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()));
-    report("SO_PEERPIDFD", peer_pidfd());
-    report("F_SEAL_FUTURE_WRITE", seal_future_write());
+/// One JSON line: kernel, driver, GPUs, and which of the system calls that frameshare likes to have work here. Asks
+/// nothing of CUDA, which may hang or fail.
+pub fn line() -> String {
+    let shm = rustix::fs::statvfs("/dev/shm").ok().map(|shm| (shm.f_bavail * shm.f_frsize) >> 20);
+    json!({
+        "platform": {
+            "kernel": rustix::system::uname().release().to_string_lossy(),
+            "driver": driver(),
+            "gpus": gpus(),
+            "cores": std::thread::available_parallelism().ok(),
+            "pidfd": works(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())),
+            "SO_PEERPIDFD": works(peer_pidfd()),
+            "F_SEAL_FUTURE_WRITE": works(seal_future_write()),
+            "dev_shm_mib": shm,
+        }
+    })
+    .to_string()
 }
 
-fn report<T>(what: &str, tried: Result<T, impl Display>) {
-    match tried {
-        Ok(_) => println!("{what} works"),
-        Err(error) => println!("{what} does not work: {error}"),
-    }
+fn works<T>(tried: Result<T, impl Display>) -> String {
+    tried.map_or_else(|error| error.to_string(), |_| "yes".to_owned())
+}
+
+/// The version of NVIDIA's kernel module, if it is loaded.
+fn driver() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.split_whitespace().find(number).map(str::to_owned)
+}
+
+/// The models that the kernel module has found.
+fn gpus() -> Vec<String> {
+    let found = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+    let mut models: Vec<_> = found
+        .filter_map(|gpu| {
+            let text = std::fs::read_to_string(gpu.path().join("information")).ok()?;
+            let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+            Some(model.trim().to_owned())
+        })
+        .collect();
+    models.sort();
+    models
 }
 
 fn peer_pidfd() -> std::io::Result<OwnedFd> {

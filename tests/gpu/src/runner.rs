@@ -1,5 +1,7 @@
 //! Runs cases one by one, each in a process group of its own with a time limit, and says how it went in JSON lines.
 //!
+//! The first line tells what machine it is, before anything else is tried; see [`platform`].
+//!
 //! A line holds `suite`, `case`, `result` (`pass`, `fail` or `skip`), `ms`, and `detail` or, where it did not pass,
 //! `reason`.
 
@@ -52,7 +54,7 @@ impl std::error::Error for Skip {}
 /// Runs the cases whose suite or name is wanted; all, if nothing is.
 pub fn run(wanted: &[String], seed: u64) -> Result<ExitCode> {
     let cases = select(wanted)?;
-    platform::print();
+    println!("{}", platform::line());
     let machine = Machine::look();
     match &machine.devices {
         Ok(devices) => println!("CUDA {}, {}", machine.version, devices.join(", ")),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Case, Kind, case, require};
 use crate::command::Command;
-use crate::peer::Peer;
+use crate::peer::{Peer, must_fail};
 use crate::words::Words;
 
 const SUITE: &str = "crashes";
@@ -170,30 +170,43 @@ fn ready_event_recorded_over(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A reader that loses its context and lives on: its release, recorded behind the failure, may never come; the exporter
-/// sees no error of it and goes on.
+/// A reader that loses its context and lives on: whether its release, recorded behind the failure, ever comes is not
+/// known; the exporter sees no error of it and goes on, with new events.
 fn context_lost(seed: u64) -> Result<String> {
-    let (exporter, reader) = (Peer::new()?, Peer::new()?);
+    let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
     let shared = Kind::Vmm.share(&exporter, 1 << 20)?;
     exporter.write(shared.memory, shared.size, seed)?;
     let import = shared.import(&exporter, &reader, false)?;
     let release = exporter.event(true)?;
     let theirs = reader.open_event(&exporter, release)?;
-    // Whichever of these calls meets the failure first.
-    let recorded = reader
-        .fill(import, 0, shared.size, 0, 0)
-        .and_then(|()| reader.record(theirs, 0))
-        .and_then(|()| reader.finish(0));
-    ensure!(recorded.is_err(), "writing to memory imported for reading went well");
-    std::thread::sleep(Duration::from_millis(100));
-    let seen = if exporter.event_ready(release).context("the exporter meets the reader's error")? {
-        "done"
-    } else {
-        "pending"
+    // The failure comes once the release is recorded behind it.
+    let how = reader.spoil(import, 0, 300)?;
+    reader.record(theirs, 0)?;
+    ensure!(
+        !exporter.event_ready(release)?,
+        "the release is done before the work that it is recorded behind"
+    );
+    let lost = must_fail(reader.finish(0), "writing to memory imported for reading")?;
+    ensure!(lost.sticky, "{lost}");
+
+    let look = || -> Result<&str> {
+        std::thread::sleep(Duration::from_millis(100));
+        let ready = exporter.event_ready(release).context("the exporter meets the reader's error")?;
+        Ok(if ready { "done" } else { "pending" })
     };
+    let alive = look()?;
+    reader.kill()?;
+    let dead = look()?;
+    exporter.tell(Command::DropEvent(release))?;
     exporter.check(shared.memory, 0, shared.size, seed)?;
-    Ok(format!("the exporter sees the release as {seen}"))
+    let fresh = exporter.event(true)?;
+    exporter.record(fresh, 0)?;
+    exporter.finish(0)?;
+    ensure!(exporter.event_ready(fresh)?, "a new event stays pending");
+    Ok(format!(
+        "{lost}, by {how}; the exporter sees the release as {alive}, and when the reader is gone as {dead}"
+    ))
 }
 
 /// An allocation of a pool whose reader is gone can be freed, and the pool goes on.

@@ -1,41 +1,65 @@
 //! Readers that share nothing with the exporter but a socket, as containers do.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Case, Kind, Needs, require};
+use crate::command::Command;
 use crate::isolate;
 use crate::peer::{Peer, Start, must_fail};
 use crate::words::Words;
 
+const fn isolated_case(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: "isolation", name, seconds: 90, needs: Needs::Namespaces, conduct }
+}
+
 pub const CASES: &[Case] = &[
-    Case {
-        suite: "isolation",
-        name: "own-namespaces-and-shm",
-        seconds: 60,
-        needs: Needs::Namespaces,
-        conduct: own_shm,
-    },
-    Case {
-        suite: "isolation",
-        name: "own-namespaces-with-the-same-shm",
-        seconds: 60,
-        needs: Needs::Namespaces,
-        conduct: same_shm,
-    },
+    isolated_case("namespaces", namespaces),
+    isolated_case("own-namespaces-and-shm", own_shm),
+    isolated_case("own-namespaces-with-the-same-shm", same_shm),
 ];
 
 const MAP_FAILED: i32 = 205;
 const SIZE: usize = 1 << 20;
 
+/// A peer with `what` to itself (see [`isolate`]), and what it sees there.
+fn start(what: &str) -> Result<(Peer, String)> {
+    let peer = Peer::start(Start { isolate: Some(what), ..Start::default() })?;
+    let surroundings = peer.text(Command::Surroundings)?;
+    Ok((peer, surroundings))
+}
+
 fn isolated(what: &str) -> Result<Peer> {
-    let reader = Peer::start(Start { isolate: Some(what), ..Start::default() })?;
-    reader.open(0, true)?;
+    let (reader, surroundings) = start(what)?;
+    reader.open(0, true).with_context(|| format!("{what} [{surroundings}]"))?;
     Ok(reader)
+}
+
+/// CUDA starts in namespaces of its own when its /proc is of the same PID namespace. The others are tried to be told.
+fn namespaces(_: u64) -> Result<String> {
+    let attempt = |what: &str| -> (bool, String) {
+        let told = start(what).and_then(|(peer, surroundings)| {
+            peer.open(0, true).with_context(|| format!("[{surroundings}]"))?;
+            Ok(surroundings)
+        });
+        match told {
+            Ok(surroundings) => (true, format!("{what}: works [{surroundings}]")),
+            Err(error) => (false, format!("{what}: {error:#}")),
+        }
+    };
+    let (works, told) = attempt(isolate::FULL);
+    let mut all = vec![told];
+    let mut others = vec![isolate::SAME_SHM, isolate::SAME_PID, isolate::WRONG_PROC];
+    if !works {
+        others.extend(["pid,mount,proc", "pid", "ipc", "mount,shm", "net", "uts"]);
+    }
+    all.extend(others.into_iter().map(|what| attempt(what).1));
+    let all = all.join("; ");
+    if works { Ok(all) } else { bail!("{all}") }
 }
 
 /// Trap 11: all memory kinds and timeline words, the page mapped read-only too, work; events are refused with a reason.
 fn own_shm(seed: u64) -> Result<String> {
-    let (exporter, reader) = (Peer::new()?, isolated(isolate::WITHOUT_SHM)?);
+    let (exporter, reader) = (Peer::new()?, isolated(isolate::FULL)?);
     for kind in Kind::ALL {
         let shared = kind.share(&exporter, SIZE)?;
         exporter.write(shared.memory, SIZE, seed)?;
@@ -65,7 +89,7 @@ fn own_shm(seed: u64) -> Result<String> {
 
 /// Events need no more than the same /dev/shm.
 fn same_shm(_: u64) -> Result<String> {
-    let (exporter, reader) = (Peer::new()?, isolated(isolate::WITH_SHM)?);
+    let (exporter, reader) = (Peer::new()?, isolated(isolate::SAME_SHM)?);
     require(&exporter, "event")?;
     let event = exporter.event(true)?;
     let opened = reader.open_event(&exporter, event)?;

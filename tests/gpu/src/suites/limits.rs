@@ -1,10 +1,11 @@
 //! How many there can be.
 
 use anyhow::{Context as _, Result, ensure};
+use frameshare_cuda::fence::ipc_event;
 
 use super::{Case, Needs, require};
 use crate::command::Command;
-use crate::peer::Peer;
+use crate::peer::{Peer, must_fail};
 
 pub const CASES: &[Case] = &[
     Case { suite: "limits", name: "events", seconds: 60, needs: Needs::Nothing, conduct: events },
@@ -17,15 +18,22 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// A process can create 4,094 events to be shared; the next fails, harms nothing, and succeeds when others were
-/// destroyed.
+/// What driver 580 has for a process; measured on an H200. Others in the process draw on the same number: on other
+/// machines two were taken before the first was created here.
+const MOST: usize = 4096;
+const OUT_OF_MEMORY: i32 = 2;
+
+/// A process can create 4,094 to 4,096 events to be shared; the next fails, harms nothing, and succeeds when others
+/// were destroyed.
 fn events(_: u64) -> Result<String> {
     let peer = Peer::new()?;
     require(&peer, "event")?;
     let told = peer.text(Command::ManyEvents(5000))?;
     let (made, reason) = told.split_once(' ').context("a number and a reason")?;
-    let expected = frameshare_cuda::fence::ipc_event::PER_PROCESS.to_string();
-    ensure!(made == expected, "{made} events in place of {expected}: {reason}");
+    let expected = ipc_event::PER_PROCESS..=MOST;
+    ensure!(expected.contains(&made.parse()?), "{made} events in place of {expected:?}: {reason}");
+    let failed = must_fail(peer.event(true), "creating one more event")?;
+    ensure!(failed.code == Some(OUT_OF_MEMORY) && !failed.sticky, "{failed}");
     peer.sleep(0, 1000)?;
     peer.finish(0)?;
     peer.tell(Command::DropMany)?;
