@@ -10,6 +10,7 @@ PREFIX ?= /usr/local
 LIBDIR ?=
 DESTDIR ?=
 CLIP ?=
+PLAYS ?=
 BENCH ?=
 
 .PHONY: help
@@ -22,10 +23,10 @@ build: ## build the plugin and the tools, optimised
 	cargo build --release --locked --workspace --exclude frameshare-tests
 
 .PHONY: demo
-demo: ## one process decodes a film, three others read its frames (CLIP=)
+demo: ## one process decodes a film, three others read its frames (CLIP=, PLAYS=)
 	@tools/setup.sh build play
 	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
-	@clip="$(CLIP)"; "$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" "$${clip:-$$(tools/clip.sh)}"
+	@clip="$(CLIP)"; "$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(PLAYS),--plays $(PLAYS)) "$${clip:-$$(tools/clip.sh)}"
 
 .PHONY: test
 test: ## run every check and test that this machine can run

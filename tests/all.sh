@@ -43,6 +43,7 @@ part lint make --no-print-directory lint
 part workspace cargo test --workspace --locked --no-fail-fast
 part loom make --no-print-directory loom
 part install tests/install.sh
+part demo make --no-print-directory demo PLAYS=1
 part gstreamer-1.26 gstreamer_1_26
 
 cat "$logs"/* | awk '

@@ -27,6 +27,14 @@ pub enum Part {
 
 impl Part {
     pub const READERS: [Self; 3] = [Self::Checksum, Self::Motion, Self::Recorder];
+
+    /// Who that is, in a sentence.
+    pub fn title(self) -> String {
+        match self {
+            Self::Checksum | Self::Motion => format!("{self} reader"),
+            _ => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Part {
@@ -73,7 +81,7 @@ impl Actor {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         stage.set(&mut command);
-        let mut child = command.spawn().with_context(|| format!("the {part} cannot be started"))?;
+        let mut child = command.spawn().with_context(|| format!("the {} cannot be started", part.title()))?;
         let stdin = child.stdin.take();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
             thread::spawn(move || attend(part, stdout, stderr, &events));

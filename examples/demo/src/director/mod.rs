@@ -13,7 +13,7 @@ use crate::Role;
 use anyhow::{Context, Result};
 use child::Part;
 use frameshare::StreamName;
-use scene::Scene;
+use scene::{Interruption, Scene};
 use stage::Stage;
 use std::{path::PathBuf, process::ExitCode, sync::mpsc};
 
@@ -46,14 +46,18 @@ pub fn direct(play: Play) -> Result<ExitCode> {
     scene.start(Part::Motion, Role::ReadMotion { stream: stream() })?;
     scene.start(Part::Recorder, Role::Record { stream: stream(), file: recording.clone() })?;
     scene.play()?;
-    if scene.log.exporter.published > 0 {
+    if scene.interruption != Interruption::Broken {
         scene.start(Part::Playback, Role::PlayBack { file: recording.clone() })?;
         scene.play()?;
     }
+    if scene.interruption == Interruption::Broken {
+        println!("\ninterrupted");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     let is_good = summary::print(&scene.log, &recording);
-    Ok(match (scene.is_interrupted, is_good) {
+    Ok(match (is_good, scene.interruption) {
+        (false, _) => ExitCode::FAILURE,
+        (true, Interruption::None) => ExitCode::SUCCESS,
         (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::FAILURE,
     })
 }

@@ -26,8 +26,8 @@ pub struct Proof {
 }
 
 /// Compares the frames that a reader had, in their order, with those that the decoder made: checksums by the numbers
-/// that they were published under, from 1 on without a gap.
-pub fn compare(made: &BTreeMap<u64, u64>, frames: &[Frame], promise: Promise) -> Proof {
+/// that they were published under, which are 1 to `published`.
+pub fn compare(made: &BTreeMap<u64, u64>, published: u64, frames: &[Frame], promise: Promise) -> Proof {
     let mut proof = Proof::default();
     let mut last = 0;
     for frame in frames {
@@ -53,13 +53,13 @@ pub fn compare(made: &BTreeMap<u64, u64>, frames: &[Frame], promise: Promise) ->
         proof.lost += lost_before;
         last = sequence;
     }
-    let newest = made.last_key_value().map_or(0, |(newest, _)| *newest);
-    if made.len() as u64 != newest || newest == 0 {
-        proof.problems.push(format!("of the {newest} frames published only {} are known", made.len()));
+    let known = made.range(1..=published.max(1)).count() as u64;
+    if known != published || published == 0 {
+        proof.problems.push(format!("of the {published} frames published {known} are known"));
     }
     // Even who may lose frames loses the older ones: the newest stays until it is taken.
-    if last < newest {
-        proof.problems.push(format!("the last frame was {last}, and not {newest}"));
+    if last < published {
+        proof.problems.push(format!("the last frame was {last}, and not {published}"));
     }
     if promise == Promise::Everything && proof.lost > 0 {
         proof.problems.push(format!("{} frames were lost", proof.lost));
@@ -87,28 +87,28 @@ mod tests {
     fn problems(change: impl FnOnce(&mut Vec<Frame>)) -> Vec<String> {
         let mut frames = all(10);
         change(&mut frames);
-        compare(&made(10), &frames, Promise::Everything).problems
+        compare(&made(10), 10, &frames, Promise::Everything).problems
     }
 
     #[test]
     fn a_reader_that_saw_everything_is_right() {
-        let proof = compare(&made(10), &all(10), Promise::Everything);
+        let proof = compare(&made(10), 10, &all(10), Promise::Everything);
         assert_eq!(proof, Proof { compared: 10, ..Proof::default() });
     }
 
     #[test]
     fn a_reader_of_the_newest_may_lose_what_it_counts() {
         let frames = [frame(2, 1), frame(3, 0), frame(7, 3), frame(10, 2)];
-        let proof = compare(&made(10), &frames, Promise::NewestFrames);
+        let proof = compare(&made(10), 10, &frames, Promise::NewestFrames);
         assert_eq!(proof, Proof { compared: 4, lost: 6, ..Proof::default() });
-        let lossless = compare(&made(10), &frames, Promise::Everything);
+        let lossless = compare(&made(10), 10, &frames, Promise::Everything);
         assert_eq!(lossless.problems, ["6 frames were lost"]);
     }
 
     #[test]
     fn another_picture_is_found() {
         assert_eq!(problems(|frames| frames[4].sum ^= 1), ["frame 5 is not what the decoder made"]);
-        let last = compare(&made(1), &[Frame { sum: 0, ..frame(1, 0) }], Promise::NewestFrames);
+        let last = compare(&made(1), 1, &[Frame { sum: 0, ..frame(1, 0) }], Promise::NewestFrames);
         assert_eq!((last.compared, last.differing), (1, 1));
     }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_wrong_count_of_lost_frames_is_found() {
         let frames = [frame(1, 0), frame(5, 2), frame(10, 4)];
-        let proof = compare(&made(10), &frames, Promise::NewestFrames);
+        let proof = compare(&made(10), 10, &frames, Promise::NewestFrames);
         assert_eq!(proof.problems, ["3 are missing before frame 5, 2 were counted"]);
     }
 
@@ -149,10 +149,15 @@ mod tests {
 
     #[test]
     fn where_the_decoder_is_not_known_nothing_is_proven() {
-        assert!(!compare(&BTreeMap::new(), &[], Promise::NewestFrames).problems.is_empty());
-        let mut made = made(10);
-        made.remove(&3);
-        let frames: Vec<_> = all(10).into_iter().filter(|frame| frame.sequence != 3).collect();
-        assert!(!compare(&made, &frames, Promise::NewestFrames).problems.is_empty());
+        let problems = |made: &BTreeMap<u64, u64>, published, frames: &[Frame]| {
+            compare(made, published, frames, Promise::NewestFrames).problems
+        };
+        assert!(!problems(&BTreeMap::new(), 0, &[]).is_empty());
+        assert!(!problems(&made(10), 0, &[]).is_empty());
+        assert!(!problems(&made(10), 11, &all(10)).is_empty());
+        let mut incomplete = made(10);
+        incomplete.remove(&3);
+        let frames = [&all(2)[..], &[frame(4, 1)], &all(10)[4..]].concat();
+        assert_eq!(problems(&incomplete, 10, &frames), ["of the 10 frames published 9 are known"]);
     }
 }

@@ -18,6 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long others may take to say why they fail after one has failed, so that all reasons are seen.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// What the user's wish for an end has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    None,
+    /// The film ended early, and everyone else with it, in good order.
+    FilmCut,
+    /// Everyone was stopped where they were.
+    Broken,
+}
+
 pub struct Scene<'a> {
     stage: &'a Stage,
     sender: Sender<Event>,
@@ -25,7 +35,7 @@ pub struct Scene<'a> {
     actors: Vec<Actor>,
     table: Table,
     pub log: Log,
-    pub is_interrupted: bool,
+    pub interruption: Interruption,
     /// The readers are there, and the exporter was told to play.
     is_playing: bool,
 }
@@ -39,7 +49,7 @@ impl<'a> Scene<'a> {
             actors: Vec::new(),
             table: Table::new(plays),
             log: Log::default(),
-            is_interrupted: false,
+            interruption: Interruption::None,
             is_playing: false,
         }
     }
@@ -55,7 +65,7 @@ impl<'a> Scene<'a> {
     /// Waits until everyone has ended well.
     pub fn play(&mut self) -> Result<()> {
         let mut last_progress = Instant::now();
-        let mut failures: Vec<String> = Vec::new();
+        let mut failures: Vec<(Part, String)> = Vec::new();
         let mut grace_ends = None;
         while !self.actors.is_empty() {
             match self.events.recv_timeout(Duration::from_millis(100)) {
@@ -68,7 +78,7 @@ impl<'a> Scene<'a> {
                 Ok(Event::Silent(part)) => {
                     last_progress = Instant::now();
                     if let Some(failure) = self.leave(part)? {
-                        failures.push(failure);
+                        failures.push((part, failure));
                         grace_ends.get_or_insert(Instant::now() + GRACE);
                     }
                 }
@@ -79,18 +89,18 @@ impl<'a> Scene<'a> {
                 break;
             }
             if last_progress.elapsed() > PATIENCE {
-                let parts: Vec<_> = self.actors.iter().map(|actor| actor.part.to_string()).collect();
-                failures.push(format!(
-                    "nothing has happened for {PATIENCE:?}, with {} at work",
-                    parts.join(", ")
-                ));
+                let stuck = |actor: &Actor| (actor.part, format!("did nothing for {PATIENCE:?}"));
+                failures.extend(self.actors.iter().map(stuck));
                 break;
             }
         }
         self.actors.clear();
         self.table.draw(&self.log);
-        if !failures.is_empty() && !self.is_interrupted {
-            bail!("{}", failures.join("; "));
+        if !failures.is_empty() {
+            failures.sort(); // the exporter's first: it may be why others failed
+            let all: Vec<_> =
+                failures.iter().map(|(part, how)| format!("the {} {how}", part.title())).collect();
+            bail!("{}", all.join("; "));
         }
         Ok(())
     }
@@ -109,18 +119,21 @@ impl<'a> Scene<'a> {
         is_progress
     }
 
-    /// Takes leave of someone; says so where that was no good end.
+    /// Takes leave of someone; says how, where that was no good end.
     fn leave(&mut self, part: Part) -> Result<Option<String>> {
         let Some(index) = self.actors.iter().position(|actor| actor.part == part) else { return Ok(None) };
         let status = self.actors.remove(index).end()?;
-        Ok((!status.success()).then(|| format!("the {part} failed ({status})")))
+        Ok((!status.success()).then(|| format!("failed ({status})")))
     }
 
     /// Ends the film, and all who read it end with it. Who does not want to wait for that says it again.
     fn interrupt(&mut self) {
-        let can_end_well = self.is_playing && !self.is_interrupted;
-        self.is_interrupted = true;
-        if !(can_end_well && self.tell(Part::Exporter, Actor::stop)) {
+        let can_end_well = self.is_playing && self.interruption == Interruption::None;
+        self.interruption = match can_end_well && self.tell(Part::Exporter, Actor::stop) {
+            true => Interruption::FilmCut,
+            false => Interruption::Broken,
+        };
+        if self.interruption == Interruption::Broken {
             self.actors.clear();
         }
     }

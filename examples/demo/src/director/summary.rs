@@ -24,7 +24,7 @@ pub fn print(log: &Log, recording: &Path) -> bool {
         problems.extend(found.into_iter().map(|problem| format!("{who}: {problem}")));
     };
     for (part, promise, reader) in log.parts() {
-        let (line, found) = of_reader(reader, &made, promise);
+        let (line, found) = of_reader(reader, &made, log.exporter.published, promise);
         say(&part.to_string(), line, found);
     }
     let (line, found) = of_recording(log, recording);
@@ -58,8 +58,13 @@ fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
     format!("{frames} frames published, {pictures} different pictures, {how}.")
 }
 
-fn of_reader(reader: &ReaderLog, made: &BTreeMap<u64, u64>, promise: Promise) -> (String, Vec<String>) {
-    let mut proof = proof::compare(made, &reader.frames, promise);
+fn of_reader(
+    reader: &ReaderLog,
+    made: &BTreeMap<u64, u64>,
+    published: u64,
+    promise: Promise,
+) -> (String, Vec<String>) {
+    let mut proof = proof::compare(made, published, &reader.frames, promise);
     let copies = match reader.copies {
         None => {
             proof.problems.push("it did not come to its end".into());
@@ -101,5 +106,69 @@ fn of_recording(log: &Log, recording: &Path) -> (String, Vec<String>) {
             (format!("{name}"), vec![problem])
         }
         None => (format!("{name}"), vec!["it was not played back".into()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Exporter, Frame, Reader, Report};
+
+    /// What is left of a demo of three frames in which everything went well.
+    fn log() -> Log {
+        let mut log = Log::default();
+        for sequence in 1..=3 {
+            log.note(Part::Exporter, Report::Decoded { sequence, sum: sequence * 7 });
+        }
+        for (part, pid) in Part::READERS.into_iter().zip(1..) {
+            log.enter(part, pid);
+            for sequence in 1..=3 {
+                log.note(part, Report::Read(frame(sequence)));
+            }
+            log.note(part, Report::Finished { copies: 0 });
+        }
+        log.note(Part::Exporter, Report::Exporter(Exporter { published: 3, ..Exporter::default() }));
+        log.note(Part::Playback, Report::PlayedBack { frames: 3 });
+        log
+    }
+
+    fn frame(sequence: u64) -> Frame {
+        Frame { sequence, lost_before: 0, sum: sequence * 7, delay: 1, motion: None }
+    }
+
+    fn is_good(change: impl FnOnce(&mut Log)) -> bool {
+        let mut log = log();
+        change(&mut log);
+        print(&log, Path::new("recording.mkv"))
+    }
+
+    #[test]
+    fn all_is_well_only_if_everything_is() {
+        assert!(is_good(|_| {}));
+        for reader in 0..Part::READERS.len() {
+            assert!(!is_good(|log| log.readers[reader].frames[1].sum += 1));
+            assert!(!is_good(|log| log.readers[reader].frames.truncate(2)), "a frame is missing");
+            assert!(!is_good(|log| log.readers[reader].copies = None), "it broke off");
+        }
+        assert!(!is_good(|log| log.played_back = Some(2)));
+        assert!(!is_good(|log| log.played_back = None));
+        assert!(!is_good(|log| log.exporter.published = 4), "a frame that nobody saw");
+        assert!(!is_good(|log| *log = Log::default()));
+    }
+
+    #[test]
+    fn a_frame_that_was_decoded_and_not_published_is_nothing_to_compare() {
+        assert!(is_good(|log| log.note(Part::Exporter, Report::Decoded { sequence: 4, sum: 5 })));
+    }
+
+    #[test]
+    fn who_has_left_holds_nothing() {
+        let now = Reader { pid: 1, policy: "latest".into(), held: 2, queued: 0, sent: 3, lost: 0, lag: 1 };
+        let mut log = log();
+        let readers = vec![now];
+        log.note(Part::Exporter, Report::Exporter(Exporter { published: 3, readers, ..Exporter::default() }));
+        log.note(Part::READERS[0], Report::Finished { copies: 0 });
+        let now = log.readers[0].now.as_ref().unwrap();
+        assert_eq!((now.held, now.lag), (0, 0));
     }
 }

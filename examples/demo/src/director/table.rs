@@ -185,10 +185,10 @@ pub fn milliseconds(nanoseconds: u64) -> String {
     format!("{:.2} ms", nanoseconds as f64 / 1e6)
 }
 
-/// A bar for a part of one. Pictures mostly differ by little: the root shows that as well.
+/// A bar for a part of one. Pictures mostly differ by little: a tenth fills it, and the root shows less as well.
 fn bar(part: f64) -> String {
     const LENGTH: usize = 16;
-    let full = (part.clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
+    let full = ((part * 10.0).clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
     format!("[{}{}] {:4.1} %", "#".repeat(full), " ".repeat(LENGTH - full), part * 100.0)
 }
 

@@ -24,8 +24,8 @@ pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
     pipeline.add_many([&decoder, &sink])?;
 
     let repeats = Arc::new(Repeats::new(plays));
-    report_frames(&pad, &sink);
     repeats.watch(&pad, move || pipeline::say(&bus, film::AGAIN));
+    report_frames(&pad, &sink);
 
     let mut is_playing = false;
     let on = |happening: Happening<'_>| {
@@ -37,9 +37,7 @@ pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
             }
             Happening::Word(film::AGAIN) => film::wind_back(&pad),
             // Readers are told that the stream has ended, and finish what they have.
-            Happening::Word(STOP) if is_playing => {
-                pad.send_event(gst::event::Eos::new());
-            }
+            Happening::Word(STOP) if is_playing => repeats.cut(),
             Happening::Word(STOP) => bail!("stopped before all readers were there"),
             Happening::Word(_) => {}
         }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -58,13 +58,14 @@ fn name_of(caps: &gst::Caps) -> String {
 pub struct Repeats {
     plays: u32,
     play: AtomicU32,
+    is_over: AtomicBool,
     /// The running time at which the last frame so far ends.
     end: Mutex<gst::ClockTime>,
 }
 
 impl Repeats {
     pub fn new(plays: u32) -> Self {
-        Self { plays, play: AtomicU32::new(1), end: Mutex::default() }
+        Self { plays, play: AtomicU32::new(1), is_over: AtomicBool::new(false), end: Mutex::default() }
     }
 
     /// Which play it is, from 1.
@@ -72,11 +73,22 @@ impl Repeats {
         self.play.load(Relaxed)
     }
 
+    /// Has the film end in front of its next frame.
+    pub fn cut(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
     /// Starts. `again` is called when [`wind_back`] is to be called, which cannot be done where the film ends.
     pub fn watch(self: &Arc<Self>, pad: &gst::Pad, again: impl Fn() + Send + Sync + 'static) {
         let repeats = self.clone();
         let kinds = PadProbeType::BUFFER | PadProbeType::EVENT_DOWNSTREAM | PadProbeType::EVENT_FLUSH;
         pad.add_probe(kinds, move |pad, info| match &info.data {
+            // It is ended here, where it is played: the pad is never free for others for long enough.
+            Some(PadProbeData::Buffer(_)) if repeats.is_over.load(Relaxed) => {
+                pad.send_event(gst::event::Eos::new());
+                info.flow_res = Err(gst::FlowError::Eos);
+                PadProbeReturn::Handled
+            }
             Some(PadProbeData::Buffer(buffer)) => {
                 if let Some(end) = end_of(pad, buffer) {
                     *repeats.end.lock().expect("nothing panics with this lock held") = end;
@@ -85,7 +97,7 @@ impl Repeats {
             }
             Some(PadProbeData::Event(event)) => match event.type_() {
                 gst::EventType::FlushStart | gst::EventType::FlushStop => PadProbeReturn::Handled,
-                gst::EventType::Eos if repeats.play() < repeats.plays => {
+                gst::EventType::Eos if repeats.play() < repeats.plays && !repeats.is_over.load(Relaxed) => {
                     repeats.play.fetch_add(1, Relaxed);
                     let end = *repeats.end.lock().expect("nothing panics with this lock held");
                     pad.set_offset(end.nseconds() as i64);

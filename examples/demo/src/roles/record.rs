@@ -1,7 +1,7 @@
 //! The recorder: every frame, encoded into a file.
 
 use super::{
-    pipeline::{self, until_stopped},
+    pipeline::{self, Happening, STOP},
     read,
 };
 use crate::report::{self, Report};
@@ -10,7 +10,7 @@ use frameshare::StreamName;
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::path::Path;
 
-/// Records the stream. A Matroska file can be played even if nobody came to end it.
+/// Records the stream, until it ends or the director wants no more.
 pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
     let description = format!(
         "{} ! videoconvert ! x264enc ! matroskamux offset-to-zero=true ! filesink name=file",
@@ -34,5 +34,12 @@ pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
         }
         PadProbeReturn::Ok
     });
-    pipeline::run(&pipeline, gst::State::Playing, until_stopped, || read::finished(&source))
+    let on = |happening: Happening<'_>| {
+        if let Happening::Word(STOP) = happening {
+            // The encoder gives away what it has, and the file is whole.
+            pipeline.send_event(gst::event::Eos::new());
+        }
+        Ok(())
+    };
+    pipeline::run(&pipeline, gst::State::Playing, on, || read::finished(&source))
 }
