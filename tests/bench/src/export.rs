@@ -82,9 +82,10 @@ impl Pipeline {
         let sink = match run.transport {
             Transport::Lossless | Transport::Latest => gst::ElementFactory::make("framesharesink"),
             Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
-            // Room for as many frames as the others have, if they are big.
+            // Room for the whole pool, whatever an area loses to its own blocks: a buffer that does not fit in is copied
+            // later, to room that the rest of the pool never gives up.
             Transport::Shm => gst::ElementFactory::make("shmsink")
-                .property("shm-size", u32::try_from(info.size() * 16)?.max(64 << 20)),
+                .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
             Transport::Engine => bail!("the engine has no element"),
         };
         let sink = sink
