@@ -121,9 +121,14 @@ pub fn surroundings() -> String {
             Err(error) => write!(text, ", {path}: {error}"),
         };
     }
-    for path in
-        ["/proc/driver/nvidia/version", "/proc/devices", "/dev/null", "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"]
-    {
+    for path in [
+        "/proc/driver/nvidia/version",
+        "/proc/devices",
+        "/dev/null",
+        "/dev/nvidiactl",
+        "/dev/nvidia0",
+        "/dev/nvidia-uvm",
+    ] {
         if let Err(error) = std::fs::File::open(path) {
             let _ = write!(text, ", {path}: {error}");
         }
