@@ -228,10 +228,15 @@ fn work_off() {
         return;
     }
     let share = queued.div_ceil(ROUNDS);
-    let pause = config::get().afterlife_us / (ROUNDS + 1);
+    let afterlife = Duration::from_micros(config::get().afterlife_us);
+    let begin = Instant::now();
     for _ in 0..ROUNDS {
         // SAFETY: sleeps.
-        unsafe { libc::usleep(pause as u32) };
+        unsafe { libc::usleep(afterlife.as_micros() as u32 / (ROUNDS as u32 + 1)) };
+        // What is not done by then never is.
+        if begin.elapsed() > afterlife {
+            return;
+        }
         let mut left = share;
         let mut moved = true;
         while moved && left > 0 {
