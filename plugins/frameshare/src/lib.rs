@@ -4,6 +4,7 @@
 //! them, in place. What happens between the two is the engine's business, the crate `frameshare`.
 
 mod errors;
+mod events;
 mod flags;
 mod meta;
 mod plugin;

@@ -10,7 +10,7 @@ pub(crate) mod wire;
 
 pub(crate) use frame::Frame;
 pub use frame::{FrameState, FrameshareMeta};
-pub(crate) use text::{is_harmless, parse_caps};
+pub(crate) use text::{is_harmless, parse_caps, parse_structure};
 
 /// Makes the metas' types known to GStreamer.
 pub(crate) fn register() {

@@ -22,6 +22,31 @@ pub(crate) fn is_harmless(text: &str) -> bool {
         })
 }
 
+/// The structure that a text stands for, which must not go on after it: GStreamer would take that for a mistake of
+/// this program's.
+pub(crate) fn parse_structure(text: &str) -> Option<gst::Structure> {
+    (is_harmless(text) && ends_with_its_first_part(text)).then(|| text.parse().ok()).flatten()
+}
+
+/// Whether the first semicolon that is neither quoted, escaped nor inside brackets ends the text.
+fn ends_with_its_first_part(text: &str) -> bool {
+    let (mut quoted, mut escaped, mut depth) = (false, false, 0_usize);
+    let end = text.bytes().position(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'[' | b'{' | b'<' => depth += 1,
+            b']' | b'}' | b'>' => depth = depth.saturating_sub(1),
+            b';' => return depth == 0,
+            _ => {}
+        }
+        false
+    });
+    end.is_none_or(|end| end + 1 == text.len())
+}
+
 /// The fixed caps that a text stands for.
 pub(crate) fn parse_caps(text: &str) -> Option<gst::Caps> {
     let caps = is_harmless(text).then(|| text.parse::<gst::Caps>().ok()).flatten()?;
@@ -40,6 +65,17 @@ mod tests {
         assert!(parse_caps("ANY").is_none());
         assert!(parse_caps("no caps at all, really").is_none());
         assert!(parse_caps("").is_none());
+    }
+
+    #[test]
+    fn a_structure_is_one_structure() {
+        gst::init().unwrap();
+        for whole in ["a, b=1", "a, b=1;", "a, b=\"x;y\\\"\", c=2;", "a, b={ \"x;\", y };"] {
+            assert!(parse_structure(whole).is_some(), "{whole}");
+        }
+        for more in ["a, b=1; c", "a;;", "a, b=\"x;y\"; \"", "nul\0"] {
+            assert!(parse_structure(more).is_none(), "{more}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! Not sent are metas that speak of a buffer's memory or parent, and [`FrameshareMeta`](super::FrameshareMeta),
 //! which belongs to one stream.
 
-use super::{is_harmless, parse_caps, raw::FromRaw};
+use super::{is_harmless, parse_caps, parse_structure, raw::FromRaw};
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -326,7 +326,7 @@ fn is_type_name(name: &str) -> bool {
 
 fn add(item: &Item, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
     let impossible = || MetaError::Impossible(item.what());
-    let structure = |text: &String| text.parse::<gst::Structure>().map_err(|_| impossible());
+    let structure = |text: &String| parse_structure(text).ok_or_else(impossible);
     match item {
         Item::Video(_) => {}
         Item::Crop([x, y, width, height]) => {

@@ -7,6 +7,7 @@
 //! `GstBaseSink`'s preroll lock, which `wait_preroll` gives up; `unlock` is called without it, and from anywhere.
 
 use super::{
+    events::Told,
     settings::Settings,
     stats,
     stream::{PlaceError, Placed, Stream, Times},
@@ -34,7 +35,7 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 
 /// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
 #[derive(Default)]
-struct Input {
+pub(super) struct Input {
     /// Upstream has said what it sends.
     has_caps: bool,
     /// The layout of raw video.
@@ -43,6 +44,9 @@ struct Input {
     prepared: Option<(gst::Buffer, Placed)>,
     /// Stands in for a pipeline's clock where there is none: the first frame is due when it comes.
     clockless: Option<Difference>,
+    /// The next frame does not go on where the one before ended: upstream flushed.
+    is_seam: bool,
+    pub(super) told: Told,
 }
 
 #[derive(Default)]
@@ -57,8 +61,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl FrameshareSink {
-    fn stream(&self) -> Option<Arc<Stream>> {
+    pub(super) fn stream(&self) -> Option<Arc<Stream>> {
         lock(&self.stream).clone()
+    }
+
+    pub(super) fn input(&self) -> MutexGuard<'_, Input> {
+        lock(&self.input)
     }
 
     /// Opens the stream for readers.
@@ -118,8 +126,13 @@ impl FrameshareSink {
         }
     }
 
-    /// A buffer's times on the clock that all processes share.
-    fn times(&self, buffer: &gst::BufferRef) -> Times {
+    /// Times of upstream on the clock that all processes share.
+    pub(super) fn times(
+        &self,
+        pts: Option<gst::ClockTime>,
+        dts: Option<gst::ClockTime>,
+        duration: Option<gst::ClockTime>,
+    ) -> Times {
         let sink = self.obj();
         let segment = sink.segment();
         let Some(segment) = segment.downcast_ref::<gst::ClockTime>() else { return Times::default() };
@@ -128,11 +141,11 @@ impl FrameshareSink {
             gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
         };
         // Played backwards, a frame is shown from its end on.
-        let shown = match buffer.duration() {
-            Some(duration) if segment.rate() < 0.0 => buffer.pts().map(|pts| pts + duration),
-            _ => buffer.pts(),
+        let shown = match duration {
+            Some(duration) if segment.rate() < 0.0 => pts.map(|pts| pts + duration),
+            _ => pts,
         };
-        let (pts, dts) = (shown.and_then(running), buffer.dts().and_then(running));
+        let (pts, dts) = (shown.and_then(running), dts.and_then(running));
         let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
         let (difference, base) = match (sink.clock(), sink.base_time()) {
             (Some(clock), Some(base)) => (Difference::sample(&clock), i128::from(base.nseconds()) + late),
@@ -149,7 +162,7 @@ impl FrameshareSink {
         Times {
             pts: pts.map(|time| difference.to_monotonic(time + base)),
             dts: dts.map(|time| difference.to_monotonic(time + base)),
-            duration: buffer.duration().map(|duration| (duration.nseconds() as f64 / rate) as u64),
+            duration: duration.map(|duration| (duration.nseconds() as f64 / rate) as u64),
         }
     }
 
@@ -183,8 +196,11 @@ impl FrameshareSink {
         gst::FlowError::Error
     }
 
-    /// The end of the stream has come, and is answered when this returns.
+    /// A gap is due, or the end of the stream, which is answered when this returns.
     pub(super) fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
+        if let gst::EventView::Gap(gap) = event.view() {
+            self.forward_gap(gap);
+        }
         let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
         stream.exporter.end_of_stream();
         let timeout = lock(&self.settings).drain_timeout;
@@ -370,7 +386,9 @@ impl BaseSinkImpl for FrameshareSink {
     fn event(&self, event: gst::Event) -> bool {
         if let gst::EventView::FlushStop(_) = event.view() {
             self.forget_prepared();
+            self.input().is_seam = true;
         }
+        self.forward(&event);
         self.parent_event(event)
     }
 
@@ -416,8 +434,11 @@ impl BaseSinkImpl for FrameshareSink {
         };
         loop {
             // Taken anew after a pause, which moved the base time.
-            match stream.publish(&placed, buffer, self.times(buffer)) {
+            let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
+            let is_seam = self.input().is_seam;
+            match stream.publish(&placed, buffer, times, is_seam) {
                 Ok(sequence) => {
+                    self.input().is_seam = false;
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }

@@ -2,6 +2,7 @@
 
 mod caps;
 mod copies;
+mod events;
 mod imp;
 mod settings;
 mod stats;

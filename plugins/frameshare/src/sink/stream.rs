@@ -155,13 +155,16 @@ impl Stream {
         })
     }
 
-    /// Makes a placed frame available to all readers; waits for the credit of lossless ones.
+    /// Makes a placed frame available to all readers; waits for the credit of lossless ones. The first after a seam
+    /// is marked DISCONT.
     pub(super) fn publish(
         &self,
         placed: &Placed,
         buffer: &gst::Buffer,
         times: Times,
+        is_seam: bool,
     ) -> Result<u64, PublishError> {
+        let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);
         let frame = Frame {
             slot: &placed.slot,
@@ -172,7 +175,7 @@ impl Stream {
             duration: times.duration,
             media_offset: counter(buffer.offset()),
             media_offset_end: counter(buffer.offset_end()),
-            flags: flags::to_word(buffer.flags()),
+            flags: flags::to_word(buffer.flags() | seam),
             planes: &placed.planes[..placed.plane_count],
             metadata: &meta::wire::serialize(buffer),
             keep: placed.in_place.then(|| Box::new(buffer.clone()) as _),

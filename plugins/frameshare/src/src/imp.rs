@@ -9,6 +9,7 @@
 use super::{
     copies::Copies,
     errors,
+    events::Early,
     frames::{self, Context, Downstream, Shape, Way},
     settings::{self, Settings},
     stats::Figures,
@@ -58,7 +59,7 @@ struct Negotiated {
 }
 
 /// What lives from `start` to `stop`, and belongs to the streaming thread.
-struct Running {
+pub(super) struct Running {
     endpoint: Endpoint,
     settings: Settings,
     reader: Option<Reader>,
@@ -68,6 +69,7 @@ struct Running {
     is_seam: bool,
     has_ended: bool,
     lost: u64,
+    pub(super) early: Early,
 }
 
 #[glib::object_subclass]
@@ -154,6 +156,7 @@ impl BaseSrcImpl for FrameshareSrc {
             is_seam: false,
             has_ended: false,
             lost: 0,
+            early: Early::default(),
         });
         self.hold_back_allocation_queries();
         Ok(())
@@ -265,11 +268,12 @@ impl FrameshareSrc {
                 }
             };
             match item {
-                Ok(Some(Item::Frame(frame))) => return self.take_frame(running, frame),
-                Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
-                Ok(Some(Item::Event(event))) => {
-                    gst::debug!(CAT, imp = self, "Nothing to do for an event of kind {}", event.kind);
+                Ok(Some(Item::Frame(frame))) => {
+                    self.push_early(running);
+                    return self.take_frame(running, frame);
                 }
+                Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
+                Ok(Some(Item::Event(event))) => self.take_event(running, &event),
                 Ok(Some(Item::Reconnected)) => {
                     gst::info!(CAT, imp = self, "Connected to another run of {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
@@ -278,6 +282,7 @@ impl FrameshareSrc {
                 }
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
+                    self.push_early(running);
                     // Nobody takes frames any more, so the exporter shall not wait for us.
                     running.reader = None;
                     running.has_ended = true;
@@ -338,6 +343,15 @@ impl FrameshareSrc {
             })?;
         self.note(&reader);
         Ok(reader)
+    }
+
+    pub(super) fn has_caps(&self) -> bool {
+        lock(&self.negotiated).caps.is_some()
+    }
+
+    /// The exporter's process.
+    pub(super) fn exporter(&self) -> u32 {
+        self.figures.exporter.load(Relaxed)
     }
 
     fn note_connection(&self, running: &Running) {
@@ -440,7 +454,7 @@ impl FrameshareSrc {
     }
 
     /// This pipeline's time for the exporter's, as it is now.
-    fn running_time(&self) -> RunningTime {
+    pub(super) fn running_time(&self) -> RunningTime {
         let element = self.obj();
         let difference = element.clock().map(|clock| Difference::sample(&clock)).unwrap_or_default();
         RunningTime::new(difference, element.base_time().unwrap_or_default())

@@ -2,6 +2,7 @@
 
 mod copies;
 mod errors;
+mod events;
 mod frames;
 mod imp;
 mod layout;

@@ -1,0 +1,191 @@
+//! What crosses from `framesharesink` to `framesharesrc` besides the pixels, both elements in one process.
+
+mod events;
+
+use gst::prelude::*;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, Once, mpsc},
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const GRAY: &str =
+    "video/x-raw, format=(string)GRAY8, width=(int)16, height=(int)8, framerate=(fraction)25/1";
+const GRAY_SIZE: usize = 16 * 8;
+
+fn init() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        gst::init().unwrap();
+        gstframeshare::plugin_register_static().unwrap();
+    });
+}
+
+/// A `framesharesink` that is fed by the test.
+struct Exporter {
+    harness: gst_check::Harness,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Exporter {
+    fn new(caps: &str) -> Self {
+        Self::with(caps, "")
+    }
+
+    /// With more properties, as `gst-launch-1.0` takes them.
+    fn with(caps: &str, properties: &str) -> Self {
+        init();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let sink = gst::parse::launch(&format!(
+            "framesharesink socket-path={} sync=false wait-for-connection=true {properties}",
+            path.display()
+        ))
+        .unwrap();
+        let mut harness = gst_check::Harness::with_element(&sink, Some("sink"), None);
+        harness.use_systemclock();
+        // As a pipeline does when it starts to play.
+        sink.set_base_time(gst::SystemClock::obtain().time());
+        harness.set_src_caps(caps.parse().unwrap());
+        harness.play();
+        Self { harness, path, _folder: folder }
+    }
+
+    fn push(&mut self, buffer: gst::Buffer) {
+        self.harness.push(buffer).unwrap();
+    }
+
+    /// Pushes a frame of [`GRAY`] that is full of `value`.
+    fn push_value(&mut self, value: u8) {
+        self.push(gst::Buffer::from_slice([value; GRAY_SIZE]));
+    }
+
+    fn event(&mut self, event: gst::Event) {
+        assert!(self.harness.push_event(event));
+    }
+
+    fn wait_for_readers(&self, count: u32) {
+        let begin = Instant::now();
+        while self.harness.element().unwrap().property::<u32>("num-clients") != count {
+            assert!(begin.elapsed() < PATIENCE, "{count} readers should be there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What comes out of a `framesharesrc`.
+#[derive(Debug)]
+enum Arrival {
+    Buffer(gst::Buffer, Option<gst::Caps>),
+    Event(gst::Event),
+}
+
+/// `framesharesrc policy=lossless ! fakesink`.
+struct Reader {
+    pipeline: gst::Pipeline,
+    arrivals: mpsc::Receiver<Arrival>,
+}
+
+impl Reader {
+    fn new(path: &Path) -> Self {
+        Self::knowing(path, &[])
+    }
+
+    /// Downstream says that it knows these metas.
+    fn knowing(path: &Path, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
+        init();
+        let pipeline = gst::parse::launch(&format!(
+            "framesharesrc socket-path={} policy=lossless connection-timeout=20000000000 ! \
+             fakesink name=end sync=false enable-last-sample=false",
+            path.display()
+        ));
+        let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
+        let pad = pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
+        let (sender, arrivals) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let kinds = gst::PadProbeType::BUFFER
+            | gst::PadProbeType::EVENT_DOWNSTREAM
+            | gst::PadProbeType::EVENT_FLUSH
+            | gst::PadProbeType::QUERY_DOWNSTREAM;
+        pad.add_probe(kinds, move |pad, info| {
+            let arrival = match &mut info.data {
+                Some(gst::PadProbeData::Buffer(buffer)) => {
+                    Arrival::Buffer(buffer.clone(), pad.current_caps())
+                }
+                Some(gst::PadProbeData::Event(event)) => Arrival::Event(event.clone()),
+                Some(gst::PadProbeData::Query(query)) => {
+                    return match query.view_mut() {
+                        gst::QueryViewMut::Allocation(query) if !metas.is_empty() => {
+                            metas.iter().for_each(|add| add(query));
+                            gst::PadProbeReturn::Handled
+                        }
+                        _ => gst::PadProbeReturn::Ok,
+                    };
+                }
+                _ => return gst::PadProbeReturn::Ok,
+            };
+            let _ = sender.lock().unwrap().send(arrival);
+            gst::PadProbeReturn::Ok
+        });
+        pipeline.set_state(gst::State::Playing).unwrap();
+        Self { pipeline, arrivals }
+    }
+
+    fn next(&self) -> Arrival {
+        self.arrivals.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            let error = self.pipeline.bus().unwrap().pop_filtered(&[gst::MessageType::Error]);
+            panic!("nothing came: {error:?}")
+        })
+    }
+
+    /// The next buffer, and the events before it.
+    fn next_buffer(&self) -> (gst::Buffer, Option<gst::Caps>, Vec<gst::Event>) {
+        let mut events = Vec::new();
+        loop {
+            match self.next() {
+                Arrival::Buffer(buffer, caps) => return (buffer, caps, events),
+                Arrival::Event(event) => events.push(event),
+            }
+        }
+    }
+
+    fn buffer(&self) -> gst::Buffer {
+        self.next_buffer().0
+    }
+
+    /// The next event of a type; frames before it are left out.
+    fn next_event(&self, kind: gst::EventType) -> gst::Event {
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "no {kind:?} came");
+            match self.next() {
+                Arrival::Event(event) if event.type_() == kind => return event,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+fn bytes(buffer: &gst::BufferRef) -> Vec<u8> {
+    buffer.map_readable().unwrap().to_vec()
+}
+
+/// Bytes that differ everywhere from those of another seed.
+fn noise(seed: u64, size: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..size).map(|_| next()).collect()
+}
