@@ -1,6 +1,7 @@
 //! What crosses from `framesharesink` to `framesharesrc` besides the pixels, both elements in one process.
 
 mod events;
+mod seek;
 
 use gst::prelude::*;
 use std::{
@@ -97,11 +98,19 @@ impl Reader {
     fn knowing(path: &Path, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
         init();
         let pipeline = gst::parse::launch(&format!(
-            "framesharesrc socket-path={} policy=lossless connection-timeout=20000000000 ! \
+            "framesharesrc name=source socket-path={} policy=lossless connection-timeout=20000000000 ! \
              fakesink name=end sync=false enable-last-sample=false",
             path.display()
         ));
-        let pipeline = pipeline.unwrap().downcast::<gst::Pipeline>().unwrap();
+        Self::watching(pipeline.unwrap().downcast().unwrap(), metas)
+    }
+
+    /// A pipeline whose sink `end` is watched.
+    fn watch(pipeline: gst::Pipeline) -> Self {
+        Self::watching(pipeline, &[])
+    }
+
+    fn watching(pipeline: gst::Pipeline, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
         let pad = pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
         let (sender, arrivals) = mpsc::channel();
         let sender = Mutex::new(sender);

@@ -82,6 +82,7 @@ fn nothing_goes_out_before_playing() {
     assert_eq!((change.is_ok(), state), (true, gst::State::Paused));
     let mut reader = connect(&path, Policy::Lossless, 2);
     assert!(matches!(next(&mut reader), Item::Format(_)));
+    assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
     let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
     assert!(matches!(quiet, Ok(None)), "{quiet:?}");
     pipeline.set_state(gst::State::Playing).unwrap();

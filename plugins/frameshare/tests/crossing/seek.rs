@@ -1,0 +1,80 @@
+//! A seek on the exporter's side, with real elements: what a recorder makes of it.
+
+use super::*;
+
+const FRAMES: usize = 50;
+
+/// A file of raw frames, each full of its number, and a pipeline that shares it at its own pace.
+fn film(folder: &Path) -> gst::Pipeline {
+    let film = (0..FRAMES).flat_map(|number| [number as u8; GRAY_SIZE]).collect::<Vec<_>>();
+    std::fs::write(folder.join("film.raw"), film).unwrap();
+    let pipeline = gst::parse::launch(&format!(
+        "filesrc location={0}/film.raw ! rawvideoparse format=gray8 width=16 height=8 framerate=25/1 ! \
+         framesharesink name=sink socket-path={0}/s wait-for-connection=true",
+        folder.display()
+    ));
+    pipeline.unwrap().downcast().unwrap()
+}
+
+#[test]
+fn a_seek_is_a_discontinuity_with_a_new_time_and_the_recording_goes_on() {
+    init();
+    if gst::ElementFactory::find("rawvideoparse").is_none() {
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), "SKIP a_seek_is_a_discontinuity: no rawvideoparse here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = film(folder.path());
+    let reader = gst::parse::launch(&format!(
+        "framesharesrc socket-path={0}/s policy=lossless connection-timeout=20000000000 ! tee name=t \
+         t. ! queue ! filesink location={0}/record async=false sync=false \
+         t. ! queue ! fakesink name=end async=false sync=false enable-last-sample=false",
+        folder.path().display()
+    ));
+    let reader = Reader::watch(reader.unwrap().downcast().unwrap());
+    exporter.set_state(gst::State::Playing).unwrap();
+
+    let mut frames = Vec::new();
+    let take = |reader: &Reader| {
+        let (buffer, _, events) = reader.next_buffer();
+        let flush = |event: &gst::Event| {
+            matches!(event.type_(), gst::EventType::FlushStart | gst::EventType::FlushStop)
+        };
+        assert!(!events.iter().any(flush), "{events:?}");
+        (bytes(&buffer)[0], buffer.flags().contains(gst::BufferFlags::DISCONT), buffer.pts().unwrap())
+    };
+    for _ in 0..8 {
+        frames.push(take(&reader));
+    }
+    let there = gst::ClockTime::from_mseconds(40 * 30);
+    exporter.seek_simple(gst::SeekFlags::FLUSH | gst::SeekFlags::ACCURATE, there).unwrap();
+    while frames.last().is_none_or(|(number, ..)| *number != FRAMES as u8 - 1) {
+        frames.push(take(&reader));
+    }
+    reader.next_event(gst::EventType::Eos);
+    let recorded = || reader.pipeline.bus().unwrap().pop_filtered(&[gst::MessageType::Eos]).is_some();
+    let begin = Instant::now();
+    while !recorded() {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    exporter.set_state(gst::State::Null).unwrap();
+
+    let seams = frames.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).collect::<Vec<_>>();
+    let [seam] = seams[..] else { panic!("one jump: {frames:?}") };
+    assert_eq!(seam[1].0, 30, "it goes on where the seek went");
+    for pair in frames.windows(2) {
+        assert_eq!(pair[1].1, pair[1].0 == 30, "a discontinuity at the jump, and nowhere else: {frames:?}");
+        // In the reader's time nothing goes back; beyond the jump frames follow each other as they did.
+        let step = pair[1].2.checked_sub(pair[0].2).expect("time goes on");
+        if pair[1].0 != 30 {
+            let off = step.absdiff(gst::ClockTime::from_mseconds(40));
+            assert!(off < gst::ClockTime::from_mseconds(5), "{step}");
+        }
+    }
+    // The file has everything, from before the seek too.
+    let record = std::fs::read(folder.path().join("record")).unwrap();
+    let expected = frames.iter().flat_map(|(number, ..)| [*number; GRAY_SIZE]).collect::<Vec<_>>();
+    assert!(record == expected, "{} bytes instead of {}", record.len(), expected.len());
+}
