@@ -44,7 +44,8 @@ impl Stage {
     /// What to type to read the stream as well.
     pub fn joining(&self, stream: &StreamName) -> String {
         let variables = self.variables();
-        let variables = variables.iter().map(|(name, value)| format!("{name}={} ", value.display()));
+        let variables =
+            variables.iter().map(|(name, value)| format!("{name}={} ", quoted(&value.to_string_lossy())));
         let line = format!("gst-launch-1.0 framesharesrc stream={stream} ! videoconvert ! autovideosink");
         variables.collect::<String>() + &line
     }
@@ -61,6 +62,12 @@ impl Stage {
         });
         runtime.into_iter().chain(plugins).collect()
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = word.chars().all(|c| c.is_alphanumeric() || "/._-:+".contains(c));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// The plugin that was built last beside this program.
@@ -85,4 +92,16 @@ fn alone(plugin: &Path, folder: &Path) -> Result<PathBuf> {
         folder.canonicalize()
     };
     attempt().with_context(|| format!("cannot put the plugin into {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_take_them_apart() {
+        assert_eq!(quoted("/run/user/1000"), "/run/user/1000");
+        assert_eq!(quoted("/home/me/my films"), "'/home/me/my films'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
 }

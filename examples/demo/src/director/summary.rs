@@ -81,7 +81,11 @@ fn of_reader(
     delays.sort_unstable();
     let delay = match (delays.get(delays.len() / 2), delays.last()) {
         (Some(median), Some(longest)) => {
-            format!(", {} after publication (at most {})", milliseconds(*median), milliseconds(*longest))
+            format!(
+                ", within {} of publication (median; at most {})",
+                milliseconds(*median),
+                milliseconds(*longest)
+            )
         }
         _ => String::new(),
     };

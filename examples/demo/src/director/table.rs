@@ -68,7 +68,7 @@ impl Table {
 
     fn heading(&self, log: &Log) -> String {
         let now = &log.exporter;
-        let (time, used) = (self.begin.elapsed().as_secs_f64(), now.slots - now.free_slots);
+        let (time, used) = (self.begin.elapsed().as_secs_f64(), now.slots.saturating_sub(now.free_slots));
         match now.published {
             0 => format!("{time:5.1} s  waiting for the readers"),
             frames => format!(
