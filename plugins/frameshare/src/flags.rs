@@ -2,6 +2,11 @@
 //!
 //! The word has bits of its own, so that a reader need not run the GStreamer that the exporter runs. What is left
 //! out says something about the pipeline that a buffer is in, not about the frame: the memory tag and sync-after.
+//!
+//! # Safety
+//!
+//! One plain field of a buffer is read, which is borrowed.
+#![allow(unsafe_code)]
 
 const PAIRS: &[(gst::BufferFlags, u64)] = &[
     (gst::BufferFlags::LIVE, 1 << 0),
@@ -20,6 +25,12 @@ const PAIRS: &[(gst::BufferFlags, u64)] = &[
 const MEDIA_SHIFT: u32 = 32;
 /// `GST_BUFFER_FLAG_LAST` and the nine bits above it: what is left of the 32 for media libraries.
 const MEDIA_FIRST: u32 = gst::ffi::GST_BUFFER_FLAG_LAST.trailing_zeros();
+
+/// All flags of a buffer; the binding's own function leaves out those of media libraries.
+pub(crate) fn of(buffer: &gst::BufferRef) -> gst::BufferFlags {
+    // SAFETY: the pointer is that of a reference.
+    gst::BufferFlags::from_bits_retain(unsafe { (*buffer.as_ptr()).mini_object.flags })
+}
 
 /// The word for a buffer's flags.
 pub(crate) fn to_word(flags: gst::BufferFlags) -> u64 {
@@ -51,6 +62,15 @@ mod tests {
             gst_video::ffi::GST_VIDEO_BUFFER_FLAG_INTERLACED | gst_video::ffi::GST_VIDEO_BUFFER_FLAG_TFF,
         );
         assert_eq!(from_word(to_word(all | interlaced)), all | interlaced);
+    }
+
+    #[test]
+    fn flags_of_media_libraries_are_read_from_a_buffer() {
+        gst::init().unwrap();
+        let mut buffer = gst::Buffer::new();
+        let media = gst::BufferFlags::from_bits_retain(gst_video::ffi::GST_VIDEO_BUFFER_FLAG_TFF);
+        buffer.make_mut().set_flags(media | gst::BufferFlags::LIVE);
+        assert!(of(&buffer).contains(media | gst::BufferFlags::LIVE));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! from the exporter's buffers to its readers'.
 
 mod frame;
+mod newer;
 mod raw;
 mod text;
 pub(crate) mod wire;
@@ -11,6 +12,10 @@ pub(crate) mod wire;
 pub(crate) use frame::Frame;
 pub use frame::{FrameState, FrameshareMeta};
 pub(crate) use text::{is_harmless, parse_caps, parse_structure};
+
+static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|| {
+    gst::DebugCategory::new("frameshare-meta", gst::DebugColorFlags::empty(), Some("Metas between processes"))
+});
 
 /// Makes the metas' types known to GStreamer.
 pub(crate) fn register() {

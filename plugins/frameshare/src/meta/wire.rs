@@ -11,11 +11,13 @@
 //! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
 //!    `GstReferenceTimestampMeta`, closed captions, active format descriptions and bars.
 //! 3. Custom metas, as their structure's text; the reader registers a name that it does not know.
+//! 4. Every other meta that GStreamer can write down itself, which it does from 1.24 on: in its own words, for readers
+//!    that run the very same version.
 //!
 //! Not sent are metas that speak of a buffer's memory or parent, and [`FrameshareMeta`](super::FrameshareMeta),
 //! which belongs to one stream.
 
-use super::{is_harmless, parse_caps, parse_structure, raw::FromRaw};
+use super::{is_harmless, newer, parse_caps, parse_structure, raw::FromRaw};
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -50,6 +52,7 @@ enum Item {
     Caption { kind: i32, data: Vec<u8> },
     ActiveFormat { field: u8, spec: i32, value: i32 },
     Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
+    Other { version: newer::Version, data: Vec<u8> },
 }
 
 /// A frame's `GstVideoMeta`, but for where its planes lie.
@@ -103,10 +106,16 @@ impl Video {
 }
 
 /// The bytes that stand for a buffer's metas; none where there are none that cross.
-pub(crate) fn serialize(buffer: &gst::BufferRef) -> Vec<u8> {
+///
+/// A frame that was `moved` to another layout on its way has none of the alignment that its meta names.
+pub(crate) fn serialize(buffer: &gst::BufferRef, moved: bool) -> Vec<u8> {
     let mut items = Vec::new();
     buffer.foreach_meta(|meta| {
-        items.extend(item(&meta));
+        let mut item = item(&meta);
+        if let (true, Some(Item::Video(video))) = (moved, &mut item) {
+            video.alignment = None;
+        }
+        items.extend(item);
         ControlFlow::Continue(())
     });
     if items.is_empty() {
@@ -195,9 +204,11 @@ fn item(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Item> {
         let (spec, value) = (afd.spec().into_glib(), afd.afd().into_glib());
         return Some(Item::ActiveFormat { field: afd.field(), spec, value });
     }
-    let bar = meta.downcast_ref::<gst_video::VideoBarMeta>()?;
-    let (first, second) = (bar.bar_data1(), bar.bar_data2());
-    Some(Item::Bar { field: bar.field(), is_letterbox: bar.is_letterbox(), first, second })
+    if let Some(bar) = meta.downcast_ref::<gst_video::VideoBarMeta>() {
+        let (first, second) = (bar.bar_data1(), bar.bar_data2());
+        return Some(Item::Bar { field: bar.field(), is_letterbox: bar.is_letterbox(), first, second });
+    }
+    newer::write(meta).map(|data| Item::Other { version: newer::version(), data })
 }
 
 impl Video {
@@ -289,6 +300,7 @@ fn check(item: &Item) -> Result<(), MetaError> {
             is_type_name(name) && is_harmless(structure) && tags.iter().all(|tag| is_harmless(tag))
         }
         Item::Caption { kind, data } => is_caption(*kind) && !data.is_empty(),
+        Item::Other { data, .. } => newer::is_sound(data),
         Item::Crop(_) | Item::ActiveFormat { .. } | Item::Bar { .. } => true,
     };
     if fine { Ok(()) } else { Err(MetaError::Impossible(item.what())) }
@@ -306,6 +318,7 @@ impl Item {
             Self::Caption { .. } => "closed caption",
             Self::ActiveFormat { .. } => "active format description",
             Self::Bar { .. } => "bar meta",
+            Self::Other { .. } => "meta of GStreamer's own form",
         }
     }
 }
@@ -372,6 +385,16 @@ fn add(item: &Item, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
         }
         Item::Bar { field, is_letterbox, first, second } => {
             gst_video::VideoBarMeta::add(buffer, *field, *is_letterbox, *first, *second);
+        }
+        Item::Other { version, .. } if *version != newer::version() => {
+            let here = newer::version();
+            gst::debug!(super::CAT, "A meta that GStreamer {version:?} wrote is left out here, in {here:?}");
+        }
+        Item::Other { data, .. } => {
+            if !newer::add(data, buffer) {
+                // Perhaps of a plugin that only the exporter has loaded.
+                gst::debug!(super::CAT, "A meta of {} bytes means nothing to this process", data.len());
+            }
         }
     }
     Ok(())

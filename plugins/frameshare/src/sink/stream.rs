@@ -101,12 +101,15 @@ impl Stream {
         }
     }
 
-    /// A copy of the frame in a slot of its own, in the default layout.
+    /// A copy of the frame in a slot of its own, in the default layout: of all that is in memory, where that is more
+    /// than the caps say, since a crop meta counts from there.
     fn copy(
         &self,
         buffer: &gst::BufferRef,
         info: Option<&gst_video::VideoInfo>,
     ) -> Result<Placed, PlaceError> {
+        let whole = info.and_then(|info| whole(buffer, info));
+        let info = whole.as_ref().or(info);
         let size = info.map_or(buffer.size(), |info| info.size());
         // Buffers that grow a little every time shall not ask for a new generation every time.
         let slot_size = match info {
@@ -175,9 +178,9 @@ impl Stream {
             duration: times.duration,
             media_offset: counter(buffer.offset()),
             media_offset_end: counter(buffer.offset_end()),
-            flags: flags::to_word(buffer.flags() | seam),
+            flags: flags::to_word(flags::of(buffer) | seam),
             planes: &placed.planes[..placed.plane_count],
-            metadata: &meta::wire::serialize(buffer),
+            metadata: &meta::wire::serialize(buffer, !placed.in_place),
             keep: placed.in_place.then(|| Box::new(buffer.clone()) as _),
         };
         self.exporter.publish(frame, &self.interrupt)
@@ -191,6 +194,19 @@ impl Placed {
             *plane = Plane { offset: *offset as u64, stride: *stride };
         }
     }
+}
+
+/// The layout of a picture in memory that is bigger than its caps say.
+fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Option<gst_video::VideoInfo> {
+    let meta = buffer.meta::<gst_video::VideoMeta>()?;
+    let (width, height) = (meta.width(), meta.height());
+    let holds_more = meta.format() == info.format()
+        && width >= info.width()
+        && height >= info.height()
+        && (width, height) != (info.width(), info.height());
+    let whole =
+        || gst_video::VideoInfo::builder(info.format(), width, height).interlace_mode(info.interlace_mode());
+    holds_more.then(|| whole().build().ok()).flatten()
 }
 
 fn in_place(
@@ -238,5 +254,6 @@ fn holds(size: u64, planes: &[Plane], info: &gst_video::VideoInfo) -> bool {
 /// How many rows a plane has: as many as its first component.
 fn rows(info: &gst_video::VideoInfo, plane: usize) -> u32 {
     let component = (0..info.n_components() as usize).find(|c| info.comp_plane(*c as u8) as usize == plane);
-    component.map_or(1, |component| info.comp_height(component as u8)).max(1)
+    let height = |component: usize| info.format_info().scale_height(component as u8, info.field_height());
+    component.map_or(1, height).max(1)
 }

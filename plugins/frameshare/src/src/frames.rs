@@ -78,7 +78,7 @@ impl Shape {
 
     /// From one frame to the next, where the caps tell.
     pub fn frame_duration(&self) -> Option<gst::ClockTime> {
-        let fps = self.video.as_ref()?.fps();
+        let fps = self.video.as_ref()?.field_rate();
         let (frames, seconds) = (u64::try_from(fps.numer()).ok()?, u64::try_from(fps.denom()).ok()?);
         let nanoseconds = seconds.checked_mul(1_000_000_000)?.checked_div(frames)?;
         Some(gst::ClockTime::from_nseconds(nanoseconds))

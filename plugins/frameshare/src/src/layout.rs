@@ -123,12 +123,14 @@ fn rows(info: &VideoInfo, plane: usize) -> (usize, usize) {
         return (1, 256 * 4);
     }
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
-    let rows = components.clone().map(|c| info.comp_height(c) as usize).max();
+    // Of alternating fields, a buffer holds one.
+    let height = info.field_height();
+    let rows = components.clone().map(|c| format.scale_height(c, height) as usize).max();
     let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
     let default = info.stride()[plane].unsigned_abs() as usize;
     // Formats that pack several pixels in one word have no stride from pixel to pixel.
     let bytes = bytes.filter(|bytes| *bytes > 0 && !format.is_complex()).unwrap_or(default);
-    (rows.unwrap_or(info.height() as usize), bytes)
+    (rows.unwrap_or(height as usize), bytes)
 }
 
 /// The same for a plane of tiles, whose stride counts tiles: columns in the low half, rows in the high one.

@@ -3,7 +3,7 @@ use crate::meta::FrameshareMeta;
 
 fn there_and_back(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut copy = gst::Buffer::new();
-    let metas = parse(&serialize(buffer)).unwrap();
+    let metas = parse(&serialize(buffer, false)).unwrap();
     metas.add_to(copy.make_mut(), true).unwrap();
     copy
 }
@@ -31,7 +31,7 @@ fn time_code(fps: (i32, i32), daily_jam: Option<&glib::DateTime>) -> gst_video::
 
 #[test]
 fn a_buffer_without_metas_has_no_bytes() {
-    assert!(serialize(&with(|_| {})).is_empty());
+    assert!(serialize(&with(|_| {}), false).is_empty());
     assert_eq!(parse(&[]), Ok(Metas::default()));
 }
 
@@ -52,7 +52,7 @@ fn the_video_meta_crosses_without_its_planes() {
         .unwrap();
         meta.set_alignment(&gst_video::VideoAlignment::new(0, 16, 0, 32, &[0; 4])).unwrap();
     });
-    let metas = parse(&serialize(&buffer)).unwrap();
+    let metas = parse(&serialize(&buffer, false)).unwrap();
     let video = metas.video().unwrap();
     assert_eq!((video.format(), video.width, video.height), (gst_video::VideoFormat::Nv12, 320, 240));
     assert_eq!(video.flags(), gst_video::VideoFrameFlags::INTERLACED);
@@ -163,7 +163,7 @@ fn what_belongs_to_one_stream_or_one_memory_stays() {
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
-    assert!(serialize(&buffer).is_empty());
+    assert!(serialize(&buffer, false).is_empty());
 }
 
 fn refused(item: Item) -> bool {
@@ -239,12 +239,13 @@ fn a_wrong_item_does_not_cost_the_others() {
 
 #[test]
 fn damaged_bytes_are_refused() {
-    let bytes = serialize(&with(|buffer| {
+    let buffer = with(|buffer| {
         gst_video::VideoCropMeta::add(buffer, (1, 2, 3, 4));
         gst_video::VideoRegionOfInterestMeta::add(buffer, "face", (1, 2, 3, 4));
         gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30000, 1001), None));
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
-    }));
+    });
+    let bytes = serialize(&buffer, false);
     assert_eq!(parse(&[9]), Err(MetaError::Version(9)));
     for length in 1..bytes.len() {
         assert_eq!(parse(&bytes[..length]), Err(MetaError::Malformed), "{length}");
@@ -261,5 +262,54 @@ fn damaged_bytes_are_refused() {
                 let _ = metas.add_to(gst::Buffer::new().make_mut(), true);
             }
         }
+    }
+}
+
+/// What GStreamer 1.24 and later write for a meta of this name and content.
+fn in_its_own_form(name: &str, content: &[u8]) -> Vec<u8> {
+    let total = (9 + name.len() + 1 + content.len()) as u32;
+    let mut bytes = [total.to_le_bytes(), (name.len() as u32).to_le_bytes()].concat();
+    bytes.push(0);
+    bytes.extend(name.bytes().chain([0]).chain(content.iter().copied()));
+    bytes
+}
+
+#[test]
+fn what_gstreamer_writes_itself_is_looked_at_first() {
+    assert!(newer::is_sound(&in_its_own_form("GstAudioMeta", &[1, 2, 3])));
+    let good = in_its_own_form("Meta", &[]);
+    for length in 0..good.len() {
+        assert!(!newer::is_sound(&good[..length]), "{length}");
+    }
+    for bad in
+        [in_its_own_form("", &[]), in_its_own_form("a\0b", &[]), in_its_own_form(&"x".repeat(300), &[])]
+    {
+        assert!(!newer::is_sound(&bad), "{bad:?}");
+    }
+    let mut long_name = good.clone();
+    long_name[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(!newer::is_sound(&long_name));
+}
+
+#[test]
+fn another_version_of_gstreamer_is_not_believed() {
+    gst::init().unwrap();
+    let (major, minor, micro, nano) = newer::version();
+    let name = "frameshare-test-newer";
+    let item = |version| {
+        let data = in_its_own_form(name, b"frameshare-test-newer, n=(int)7;\0");
+        let mut bytes = vec![VERSION];
+        bytes.extend(postcard::to_allocvec(&vec![Item::Other { version, data }]).unwrap());
+        let mut buffer = gst::Buffer::new();
+        parse(&bytes).unwrap().add_to(buffer.make_mut(), true).unwrap();
+        buffer
+    };
+    gst::meta::CustomMeta::register(name, &[]);
+    let other = item((major, minor, micro + 1, nano));
+    assert!(gst::meta::CustomMeta::from_buffer(&other, name).is_err());
+    let same = item((major, minor, micro, nano));
+    match gst::meta::CustomMeta::from_buffer(&same, name) {
+        Ok(meta) => assert_eq!(meta.structure().get::<i32>("n"), Ok(7)),
+        Err(_) => assert!(!newer::is_there(), "GStreamer {major}.{minor} can read metas"),
     }
 }
