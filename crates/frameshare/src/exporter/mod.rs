@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Everything is decided from the private [`State`]; what readers write is compared with it and never
+//! 1. Everything is decided from the private `State`; what readers write is compared with it and never
 //!    believed (see [`queue`](crate::queue)).
 //! 2. A slot is free if nobody but the state refers to it: not upstream, not a publication with a lease left.
 //! 3. The credits of all readers + 2 ≤ `max_slots`, besides what upstream holds, so a copy always finds a slot.
