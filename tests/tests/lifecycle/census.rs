@@ -1,0 +1,103 @@
+//! What a process has of the things that can leak.
+
+use crate::{
+    pipelines::wait_until,
+    stage::{PATIENCE, Stage},
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Counts by kind; files by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Census(BTreeMap<String, usize>);
+
+impl Census {
+    pub fn of(pid: u32, stage: &Stage) -> Self {
+        let place = |what: &str| PathBuf::from(format!("/proc/{pid}/{what}"));
+        let entries = |path: PathBuf| fs::read_dir(&path).map_or(0, Iterator::count);
+        let maps = fs::read_to_string(place("maps")).expect("the process is there");
+        let mut counts = BTreeMap::from([
+            ("descriptors".to_owned(), entries(place("fd"))),
+            ("threads".to_owned(), entries(place("task"))),
+            ("mappings".to_owned(), maps.lines().filter(|line| line.contains("memfd:frameshare")).count()),
+        ]);
+        for entry in fs::read_dir(stage.path("frameshare")).expect("the stage has a folder") {
+            let name = entry.expect("an entry").file_name();
+            counts.insert(format!("file {}", name.display()), 1);
+        }
+        Self(counts)
+    }
+
+    /// Of this process.
+    pub fn here(stage: &Stage) -> Self {
+        Self::of(std::process::id(), stage)
+    }
+
+    /// Of this process once it shares and reads nothing any more: what just stopped may take a moment to be gone,
+    /// and counted as having always been there it would hide as much that is left behind.
+    pub fn at_rest(stage: &Stage) -> Self {
+        let mut census = Self::here(stage);
+        wait_until("nothing is shared and read", || {
+            census = Self::here(stage);
+            census.0["mappings"] == 0
+        });
+        census
+    }
+
+    /// Has at least so many mappings pass.
+    pub fn with_mappings(mut self, count: usize) -> Self {
+        self.0.entry("mappings".into()).and_modify(|mappings| *mappings = count.max(*mappings));
+        self
+    }
+
+    /// What there is more of now than there was.
+    pub fn growth(&self, now: &Self) -> Vec<String> {
+        let more = |(what, count): (&String, &usize)| {
+            let before = self.0.get(what).copied().unwrap_or(0);
+            (*count > before).then(|| format!("{what}: {count} instead of {before}"))
+        };
+        now.0.iter().filter_map(more).collect()
+    }
+
+    /// Waits until a process has nothing more than at this census: threads take a moment to end, and a process to
+    /// hear that its peer is gone.
+    pub fn compare_of(&self, pid: u32, stage: &Stage) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let growth = self.growth(&Self::of(pid, stage));
+            if growth.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "process {pid} left behind: {growth:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn compare_here(&self, stage: &Stage) {
+        self.compare_of(std::process::id(), stage);
+    }
+}
+
+/// Runs a test in a process of its own, where nothing that another test has open is counted. Call it first in the
+/// test with the test's path in this binary; it is true in that other process.
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "FRAMESHARE_TEST_ALONE";
+    if std::env::var(ALONE).is_ok_and(|name| name == test) {
+        return true;
+    }
+    let own = std::env::current_exe().expect("a test has a path");
+    let output = Command::new(own)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, test)
+        .output()
+        .expect("it runs once more");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
+    false
+}

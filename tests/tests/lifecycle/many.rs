@@ -1,0 +1,139 @@
+//! Many sinks and sources.
+
+use crate::{
+    pipelines::{Exporter, Reader, SIZE, check, picture, socket},
+    stage::Stage,
+};
+use std::thread;
+
+const STREAMS: usize = 6;
+const READERS: u32 = 4;
+const FRAMES: u64 = 60;
+
+fn name(stream: usize) -> String {
+    format!("s{stream}")
+}
+
+fn film(stream: usize) -> Vec<u8> {
+    (1..=FRAMES).flat_map(|number| picture(stream, number, SIZE)).collect()
+}
+
+/// Has every stream published at once, each as fast as its readers take it.
+fn publish(exporters: Vec<Exporter>) -> Vec<thread::JoinHandle<Exporter>> {
+    let publish = |(stream, exporter): (usize, Exporter)| {
+        thread::spawn(move || {
+            exporter.push_pictures(stream, 1..=FRAMES);
+            exporter.end();
+            exporter
+        })
+    };
+    exporters.into_iter().enumerate().map(publish).collect()
+}
+
+#[test]
+fn many_sinks_and_sources_of_one_process_do_not_mix() {
+    let stage = Stage::new();
+    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&stage, &name(stream))));
+    let mut readers = Vec::new();
+    for stream in 0..STREAMS {
+        for reader in 0..READERS {
+            let is_lossless = reader % 2 == 0;
+            let policy = if is_lossless { "policy=lossless" } else { "policy=latest" };
+            readers.push((stream, is_lossless, Reader::start(&stage, &name(stream), policy)));
+        }
+    }
+    exporters.iter().for_each(|exporter| exporter.wait_for_readers(READERS));
+
+    let published = publish(exporters);
+    let checks = readers.into_iter().map(|(stream, is_lossless, reader)| {
+        thread::spawn(move || {
+            let arrivals = reader.rest();
+            let numbers = check(stream, &arrivals);
+            let lost = arrivals.iter().map(|arrival| arrival.lost_before).sum::<u64>();
+            assert_eq!(lost + numbers.len() as u64, FRAMES, "of stream {stream}");
+            // The newest frame is never the one that is lost.
+            assert_eq!(numbers.last(), Some(&FRAMES));
+            assert!(!is_lossless || lost == 0, "{lost} frames of stream {stream} lost");
+        })
+    });
+    for check in Vec::from_iter(checks) {
+        check.join().unwrap();
+    }
+    for exporter in published {
+        exporter.join().unwrap();
+    }
+}
+
+#[test]
+fn many_sinks_and_sources_of_several_processes_do_not_mix() {
+    let stage = Stage::new();
+    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&stage, &name(stream))));
+    // Each process reads all streams.
+    let process = |reader: u32| {
+        let branches = (0..STREAMS).map(|stream| {
+            format!(
+                "framesharesrc socket-path={} policy=lossless ! filesink location=read{reader}-{stream}.raw",
+                socket(&stage, &name(stream))
+            )
+        });
+        stage.gst(&Vec::from_iter(branches).join(" "))
+    };
+    let processes = Vec::from_iter((0..READERS).map(process));
+    exporters.iter().for_each(|exporter| exporter.wait_for_readers(READERS));
+
+    let published = publish(exporters);
+    for process in processes {
+        process.finish_well();
+    }
+    for exporter in published {
+        exporter.join().unwrap();
+    }
+    for stream in 0..STREAMS {
+        let film = film(stream);
+        for reader in 0..READERS {
+            assert!(stage.read(format!("read{reader}-{stream}.raw")) == film, "{reader} of stream {stream}");
+        }
+    }
+}
+
+/// Every process but the first reads one stream and shares it again as the next.
+#[test]
+fn frames_are_handed_on_from_process_to_process() {
+    let stage = Stage::new();
+    let first = Exporter::start(&stage, &name(0));
+    let relay = |stream: usize| {
+        stage.gst(&format!(
+            "framesharesrc socket-path={} policy=lossless connection-timeout=-1 ! \
+             framesharesink socket-path={} sync=false wait-for-connection=true",
+            socket(&stage, &name(stream)),
+            socket(&stage, &name(stream + 1))
+        ))
+    };
+    let relays = Vec::from_iter((0..3).map(relay));
+    let last = Reader::start(&stage, &name(3), "policy=lossless");
+    first.wait_for_readers(1);
+
+    let published = publish(vec![first]);
+    assert_eq!(check(0, &last.rest()), Vec::from_iter(1..=FRAMES));
+    for relay in relays {
+        relay.finish_well();
+    }
+    for exporter in published {
+        exporter.join().unwrap();
+    }
+}
+
+/// The sinks do not preroll: in a pipeline with a live source whose data depends on another sink's, GStreamer's own
+/// elements stand still as well now and then when they do.
+#[test]
+fn one_pipeline_can_hold_both_ends_of_a_stream() {
+    let stage = Stage::new();
+    let socket = socket(&stage, "s");
+    let process = stage.gst(&format!(
+        "videotestsrc num-buffers=50 ! video/x-raw,format=GRAY8,width=64,height=48 ! \
+         framesharesink socket-path={socket} wait-for-connection=true sync=false async=false \
+         framesharesrc socket-path={socket} policy=lossless ! filesink location=read.raw async=false"
+    ));
+    process.finish_well();
+    assert_eq!(stage.read("read.raw").len(), 50 * SIZE);
+}

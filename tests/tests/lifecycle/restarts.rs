@@ -1,0 +1,180 @@
+//! Exporters that end and start again under their readers.
+
+use crate::{
+    census::Census,
+    pipelines::{Arrival, CAPS, Exporter, Reader, SIZE, check, picture, socket},
+    stage::{Process, Stage},
+};
+
+const OTHER_CAPS: &str =
+    "video/x-raw, format=(string)RGB, width=(int)32, height=(int)16, framerate=(fraction)50/1";
+const OTHER_SIZE: usize = 32 * 16 * 3;
+
+/// Takes frames up to the first one of another session, and returns that one.
+fn next_session(reader: &Reader, before: u64) -> Arrival {
+    loop {
+        let arrival = reader.next().expect("the stream goes on");
+        if arrival.session != before {
+            return arrival;
+        }
+        assert!(!arrival.is_discont || arrival.lost_before > 0, "{:?}", arrival.sequence);
+    }
+}
+
+#[test]
+fn readers_go_on_with_the_next_run_and_its_caps() {
+    let stage = Stage::new();
+    let first = Exporter::start(&stage, "s");
+    let readers = ["lossless", "latest"]
+        .map(|policy| Reader::start(&stage, "s", &format!("reconnect=true policy={policy}")));
+    first.wait_for_readers(2);
+    first.push_pictures(0, 1..=30);
+    let sessions = readers.each_ref().map(|reader| {
+        let frame = reader.next().expect("a frame");
+        assert_eq!(frame.sequence, 1 + frame.lost_before);
+        frame.session
+    });
+    // It is stopped, not ended: without an EOS.
+    drop(first);
+
+    let second = Exporter::start(&stage, "s");
+    second.wait_for_readers(2);
+    second.set_caps(OTHER_CAPS);
+    (1..=30).for_each(|number| second.push(picture(1, number, OTHER_SIZE)));
+    for (reader, before) in readers.iter().zip(sessions) {
+        let seam = next_session(reader, before);
+        assert!(seam.is_discont);
+        assert_eq!(seam.sequence, 1 + seam.lost_before);
+        assert_eq!(seam.caps.to_string(), OTHER_CAPS);
+        assert!(seam.bytes == picture(1, seam.sequence, OTHER_SIZE));
+        // One seam is marked once.
+        let next = reader.next().expect("a frame");
+        assert_eq!(next.session, seam.session);
+        assert_eq!(
+            (next.is_discont, next.sequence),
+            (next.lost_before > 0, seam.sequence + 1 + next.lost_before)
+        );
+    }
+    // What has ended in good order is not waited for again.
+    let ended = std::thread::spawn(move || {
+        second.end();
+        second
+    });
+    let [lossless, latest] = readers.map(|reader| reader.rest());
+    assert_eq!(lossless.len(), 28);
+    assert_eq!(latest.last().map(|frame| frame.sequence), Some(30));
+    ended.join().unwrap();
+}
+
+/// Negative control of `reconnect`.
+#[test]
+fn readers_that_were_not_told_to_do_not_go_on() {
+    let stage = Stage::new();
+    let first = Exporter::start(&stage, "s");
+    let reader =
+        stage.gst(&format!("framesharesrc socket-path={} policy=lossless ! fakesink", socket(&stage, "s")));
+    first.wait_for_readers(1);
+    first.push_pictures(0, 1..=30);
+    drop(first);
+    let second = Exporter::start(&stage, "s");
+    let error = reader.finish_badly();
+    assert!(error.contains("reconnect"), "{error}");
+    assert_eq!(second.readers(), 0);
+}
+
+/// How many frames a second its pictures come at.
+const RATE: u64 = 25;
+
+fn camera(stage: &Stage) -> Process {
+    stage.gst(&format!(
+        "videotestsrc is-live=true ! video/x-raw,format=GRAY8,width=64,height=48,framerate={RATE}/1 ! \
+         framesharesink socket-path={}",
+        socket(stage, "s")
+    ))
+}
+
+#[test]
+fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
+    let stage = Stage::new();
+    let mut exporter = camera(&stage);
+    let here = Reader::start(&stage, "s", "reconnect=true");
+    let process = stage.gst(&format!(
+        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 num-buffers=60 ! \
+         filesink location=read.raw",
+        socket(&stage, "s")
+    ));
+    let mut session = here.next().expect("a frame").session;
+    for _ in 0..3 {
+        for _ in 0..5 {
+            assert_eq!(here.next().expect("a frame").session, session);
+        }
+        exporter.kill();
+        exporter = camera(&stage);
+        let seam = next_session(&here, session);
+        assert!(seam.is_discont);
+        assert!(seam.sequence <= RATE, "it missed {} frames", seam.sequence - 1);
+        session = seam.session;
+    }
+    process.finish_well();
+    assert_eq!(stage.read("read.raw").len(), 60 * SIZE);
+}
+
+const FRAMES: u64 = 10;
+/// What a run may need: a slot for each frame, and the pages of descriptors, claims and metadata. How many slots it
+/// does need is a matter of how soon frames come back; one mapping kept from each run would be more.
+const MAPPINGS: usize = FRAMES as usize + 3;
+
+#[test]
+fn a_reader_keeps_nothing_of_the_runs_that_it_has_seen() {
+    let stage = Stage::new();
+    let reader = stage.peer(&format!(
+        "read --socket {} --policy lossless --reconnect yes --timeout-ms 60000 --quiet yes",
+        socket(&stage, "s")
+    ));
+    let pid = reader.pid();
+    let mut settled = None;
+    for run in 1..=20_u64 {
+        let exporter = Exporter::start(&stage, "s");
+        exporter.wait_for_readers(1);
+        exporter.push_pictures(0, 1..=FRAMES);
+        crate::pipelines::wait_until("all frames", || exporter.published() == FRAMES);
+        match &settled {
+            None if run == 5 => settled = Some(Census::of(pid, &stage).with_mappings(MAPPINGS)),
+            Some(before) => before.compare_of(pid, &stage),
+            None => {}
+        }
+        if run == 20 {
+            exporter.end();
+        }
+    }
+    let outcome = reader.finish_well();
+    assert_eq!(outcome.events("reconnected").len(), 19);
+    assert_eq!(outcome.summary()["lost"], 0);
+}
+
+#[test]
+fn frames_of_the_last_run_stay_whole_in_the_next() {
+    let stage = Stage::new();
+    let first = Exporter::start(&stage, "s");
+    let reader = Reader::start(&stage, "s", "reconnect=true policy=lossless max-held=8");
+    first.wait_for_readers(1);
+    first.push_pictures(0, 1..=3);
+    let kept = [(); 3].map(|()| reader.sample().expect("a frame"));
+    drop(first);
+
+    let second = Exporter::start(&stage, "s");
+    second.wait_for_readers(1);
+    second.push_pictures(1, 1..=40);
+    let ended = std::thread::spawn(move || {
+        second.end();
+        second
+    });
+    let arrivals = reader.rest();
+    assert_eq!(check(1, &arrivals), Vec::from_iter(1..=40));
+    assert!(arrivals.iter().all(|arrival| arrival.caps.to_string() == CAPS));
+    for (index, sample) in kept.iter().enumerate() {
+        let map = sample.buffer().expect("a buffer").map_readable().expect("it can be read");
+        assert!(map.as_slice() == picture(0, index as u64 + 1, SIZE), "frame {}", index + 1);
+    }
+    ended.join().unwrap();
+}
