@@ -40,8 +40,10 @@ check install-licences test -f "$staged/opt/frameshare/share/doc/frameshare/LICE
 check install-sink-found inspect "$installed" framesharesink
 check install-src-found inspect "$installed" framesharesrc
 
-# Negative control: without the installed folder nothing answers, so the two finds above are its doing.
-not_found() { ! inspect "$work" framesharesink; }
+# Negative control: without the installed folder nothing answers, so the two finds above are its doing. GStreamer looks
+# into sub-folders too.
+mkdir "$work/empty"
+not_found() { ! inspect "$work/empty" framesharesink; }
 check install-nothing-else-answers not_found
 
 exit $failed
