@@ -8,6 +8,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 PREFIX ?= /usr/local
 LIBDIR ?=
+BUILD ?= build
 DESTDIR ?=
 CLIP ?=
 PLAYS ?=
@@ -62,10 +63,10 @@ bench: ## measure against GStreamer's own elements, some 20 minutes (BENCH=optio
 .PHONY: install
 install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 	@tools/setup.sh build install
-	@if [ -d build/meson-info ]; then act=configure; else act=setup; fi; \
-		meson $$act build --prefix="$(PREFIX)" $(if $(LIBDIR),--libdir="$(LIBDIR)")
-	meson compile -C build
-	DESTDIR="$(DESTDIR)" meson install --no-rebuild -C build
+	@if [ -d "$(BUILD)/meson-info" ]; then act=configure; else act=setup; fi; \
+		meson $$act "$(BUILD)" --prefix="$(PREFIX)" $(if $(LIBDIR),--libdir="$(LIBDIR)")
+	meson compile -C "$(BUILD)"
+	DESTDIR="$(DESTDIR)" meson install --no-rebuild -C "$(BUILD)"
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

@@ -24,8 +24,12 @@ inspect() { # FOLDER WHAT
   env GST_REGISTRY="$1/registry.bin" GST_PLUGIN_SYSTEM_PATH= GST_PLUGIN_PATH="$1" gst-inspect-1.0 "$2"
 }
 
-# Kept, so that a second run of the tests has little to build.
-build=$repo/target/install
+# Kept, so that a second run of the tests has little to build, and built where the other parts build.
+target=${CARGO_TARGET_DIR:-$repo/target}
+build=$target/install
+[ -L "$build/cargo" ] || rm -rf "$build/cargo"
+mkdir -p "$build"
+ln -sfn "$target" "$build/cargo"
 staged=$work/staged
 installed=$staged/opt/frameshare/lib/gstreamer-1.0
 setup() {
@@ -45,5 +49,26 @@ check install-src-found inspect "$installed" framesharesrc
 mkdir "$work/empty"
 not_found() { ! inspect "$work/empty" framesharesink; }
 check install-nothing-else-answers not_found
+
+# Frames from one process to another through what was installed, with everything else from the system.
+frames_cross() {
+  export XDG_RUNTIME_DIR=$work GST_REGISTRY=$work/registry.bin GST_PLUGIN_PATH=$installed
+  gst-inspect-1.0 framesharesink | grep -F "$installed/libgstframeshare.so" || return
+  local picture="videotestsrc num-buffers=50 pattern=ball ! video/x-raw,format=NV12,width=320,height=240" exporter
+  # shellcheck disable=SC2086  # pipelines are words
+  gst-launch-1.0 -q $picture ! filesink location="$work/made" || return
+  # shellcheck disable=SC2086
+  timeout 60 gst-launch-1.0 -q $picture ! framesharesink stream=installed wait-for-connection=true sync=false &
+  exporter=$!
+  timeout 60 gst-launch-1.0 -q framesharesrc stream=installed policy=lossless ! filesink location="$work/read" || return
+  wait "$exporter" && [ -s "$work/made" ] && cmp "$work/made" "$work/read"
+}
+check install-frames-cross frames_cross
+
+# The same through `make install`, to a place that a distribution would take.
+made=$work/made-by-make
+check install-make make -C "$repo" --no-print-directory install BUILD="$build" \
+  PREFIX=/usr LIBDIR=lib/multiarch DESTDIR="$made"
+check install-make-plugin inspect "$made/usr/lib/multiarch/gstreamer-1.0" framesharesrc
 
 exit $failed
