@@ -99,9 +99,3 @@ pub(super) fn add(bytes: &[u8], buffer: &mut gst::BufferRef) -> bool {
         unsafe { (functions.deserialize)(buffer.as_mut_ptr(), bytes.as_ptr(), bytes.len(), &raw mut used) };
     !meta.is_null()
 }
-
-/// Whether GStreamer can write metas down here.
-#[cfg(test)]
-pub(super) fn is_there() -> bool {
-    FUNCTIONS.is_some()
-}

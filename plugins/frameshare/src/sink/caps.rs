@@ -1,5 +1,6 @@
 //! What the sink accepts.
 
+use gst::prelude::*;
 use std::sync::LazyLock;
 
 /// Encoded and contained media, by the names of their families.
@@ -71,6 +72,20 @@ pub(super) fn template() -> gst::Caps {
         caps
     });
     CAPS.clone()
+}
+
+/// GstBaseSink throws away what has no time but a DTS before the segment, as the parts of an encoded picture have that
+/// follow its first. Without any time they go out at once, after that one.
+pub(super) fn keep_timeless(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) -> gst::PadProbeReturn {
+    if let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data
+        && let (None, Some(dts)) = (buffer.pts(), buffer.dts())
+        && let Some(segment) = pad.sticky_event::<gst::event::Segment>(0)
+        && let Some(segment) = segment.segment().downcast_ref::<gst::ClockTime>()
+        && segment.start().is_some_and(|start| dts < start)
+    {
+        buffer.make_mut().set_dts(None);
+    }
+    gst::PadProbeReturn::Ok
 }
 
 /// What brings frames out of a kind of memory that cannot be shared.

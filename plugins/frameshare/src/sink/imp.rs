@@ -253,6 +253,9 @@ impl ObjectImpl for FrameshareSink {
         self.parent_constructed();
         // It would hold a lease's worth of memory for a property that hardly anyone reads.
         self.obj().set_enable_last_sample(false);
+        if let Some(pad) = self.obj().static_pad("sink") {
+            pad.add_probe(gst::PadProbeType::BUFFER, super::caps::keep_timeless);
+        }
     }
 
     fn set_property(&self, _id: usize, value: &glib::Value, spec: &glib::ParamSpec) {

@@ -1,6 +1,6 @@
 //! The one virtual function of `GstBaseSink` that its Rust binding leaves out: `wait_event`.
 //!
-//! It is where an end of stream has arrived in PLAYING and at its time, and has not been answered yet.
+//! It is where a gap or an end of stream has arrived in PLAYING and at its time, and has not been answered yet.
 //!
 //! # Safety
 //!

@@ -21,7 +21,7 @@ use std::sync::{Arc, atomic::AtomicU32};
 const NO_OFFSET: u64 = u64::MAX;
 
 /// What the frames of a stream are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
     /// Set for raw video.
     video: Option<VideoInfo>,

@@ -412,14 +412,8 @@ impl FrameshareSrc {
         #[cfg(test)]
         let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
         let downstream = lock(&self.negotiated).downstream;
-        let Some(shape) = &running.shape else {
-            gst::element_imp_error!(
-                self,
-                gst::StreamError::Format,
-                ("The exporter of {} sent a frame before it said what its frames are", running.endpoint)
-            );
-            return Err(gst::FlowError::Error);
-        };
+        // A stream without caps is of bytes that nothing is known of.
+        let shape = running.shape.get_or_insert_default();
         let context = Context {
             shape,
             downstream,

@@ -1,6 +1,7 @@
 //! What crosses from `framesharesink` to `framesharesrc` besides the pixels, both elements in one process.
 
 mod events;
+mod media;
 mod metas;
 mod seek;
 

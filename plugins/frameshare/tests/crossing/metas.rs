@@ -187,7 +187,7 @@ fn visible(buffer: &gst::Buffer, info: &gst_video::VideoInfo, (x, y): (u32, u32)
     let frame = gst_video::VideoFrame::from_buffer_readable(buffer.clone(), info).ok().unwrap();
     let mut picture = Vec::new();
     for plane in 0..info.n_planes() {
-        let component = (0..info.n_components() as u8).find(|c| info.comp_plane(*c) as u32 == plane).unwrap();
+        let component = (0..info.n_components() as u8).find(|c| info.comp_plane(*c) == plane).unwrap();
         let format = info.format_info();
         let pixel = info.comp_pstride(component) as usize;
         let row = info.comp_width(component) as usize * pixel;
