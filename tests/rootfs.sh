@@ -72,7 +72,7 @@ enter() { # COMMAND...
 # `layers` is about the sources and asks cargo, which the rootfs lacks; every other test binary runs.
 # The whole workspace is asked for, so that nothing is built again that `cargo test --workspace` has built.
 run_tests() { # FOLDER...
-  local failed=0 list
+  local failed=0 list status
   list=$(cd "$repo" && cargo test --workspace --locked --no-run --message-format=json | python3 -c '
 import json, os, sys
 wanted = {os.path.realpath(folder) for folder in sys.argv[1:]}
@@ -84,7 +84,11 @@ for line in sys.stdin:
             print(folder, built["executable"], sep="\t")' "$@")
   while IFS=$'\t' read -r folder program; do
     echo "     Running ${program#"$target"/} with GStreamer 1.26"
-    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" "$program" </dev/null) || failed=1
+    # One that hangs must not cost the others their turn.
+    status=0
+    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" timeout --kill-after=10 300 "$program" </dev/null) || status=$?
+    [ $status = 0 ] || failed=1
+    [ $status -lt 124 ] || echo "FAIL $(basename "$program"): it hangs or was killed (status $status)"
   done <<<"$list"
   return $failed
 }
