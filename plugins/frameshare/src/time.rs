@@ -24,6 +24,9 @@ pub(crate) struct Difference {
 impl Difference {
     /// Compares the two clocks now. Calls the pipeline clock: not to be called with a lock held.
     pub(crate) fn sample(clock: &gst::Clock) -> Self {
+        if is_monotonic(clock) {
+            return Self::default();
+        }
         let read = || {
             let before = monotonic_now();
             let time = clock.time();
@@ -56,6 +59,16 @@ impl Difference {
     }
 }
 
+/// Whether a clock reads `CLOCK_MONOTONIC` itself, as a pipeline's usually does: nothing has to be measured then.
+fn is_monotonic(clock: &gst::Clock) -> bool {
+    let is_system = clock.type_() == gst::SystemClock::static_type();
+    let (internal, external, numerator, denominator) = clock.calibration();
+    is_system
+        && clock.property::<gst::ClockType>("clock-type") == gst::ClockType::Monotonic
+        && internal == external
+        && numerator == denominator
+}
+
 /// The nearest time that a descriptor or a buffer can carry: all ones stand for "none" in both.
 fn clamp(time: i128) -> u64 {
     time.clamp(0, i128::from(u64::MAX - 1)) as u64
@@ -85,7 +98,24 @@ mod tests {
         gst::init().unwrap();
         let clock = gst::SystemClock::obtain();
         let difference = Difference::sample(&clock);
+        assert_eq!(difference, Difference::default(), "it is the monotonic clock");
         let monotonic = difference.to_monotonic(i128::from(clock.time().nseconds()));
         assert!(monotonic.abs_diff(monotonic_now()) < 20_000_000);
+    }
+
+    #[test]
+    fn other_clocks_are_measured() {
+        gst::init().unwrap();
+        let clock = || glib::Object::builder::<gst::SystemClock>();
+        let realtime = clock().property("clock-type", gst::ClockType::Realtime).build();
+        let calibrated = clock().build();
+        let internal = calibrated.internal_time();
+        calibrated.set_calibration(internal, gst::ClockTime::SECOND, 101, 100);
+        for clock in [realtime, calibrated] {
+            let difference = Difference::sample(clock.upcast_ref());
+            assert_ne!(difference, Difference::default());
+            let monotonic = difference.to_monotonic(i128::from(clock.time().nseconds()));
+            assert!(monotonic.abs_diff(monotonic_now()) < 20_000_000);
+        }
     }
 }

@@ -4,6 +4,7 @@ mod events;
 mod media;
 mod metas;
 mod seek;
+mod time;
 
 use gst::prelude::*;
 use std::{
