@@ -50,9 +50,12 @@ impl Census {
         census
     }
 
-    /// Has at least so many mappings pass.
-    pub fn with_mappings(mut self, count: usize) -> Self {
-        self.0.entry("mappings".into()).and_modify(|mappings| *mappings = count.max(*mappings));
+    /// Lets so many slots more pass than there were: they come when they are first needed, which is a matter of how
+    /// soon frames are given back. What is compared must be able to leak more than that.
+    pub fn with_slots(mut self, count: usize) -> Self {
+        for what in ["mappings", "descriptors"] {
+            self.0.entry(what.into()).and_modify(|there| *there += count);
+        }
         self
     }
 

@@ -15,6 +15,8 @@ use std::{
 /// After so many everything is there that comes once: threads that wait for work, slots, types.
 const WARM_UP: usize = 20;
 const CYCLES: usize = 1000;
+/// More than readers that are just leaving and one that is there can hold.
+const SLOTS: usize = 32;
 /// Elements are used again so many times, and then made anew.
 const USES: usize = 10;
 
@@ -93,8 +95,9 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
     init();
     let stage = Stage::new();
     let socket = socket(&stage, "s");
-    let mut exporter = stage
-        .peer(&format!("export --socket {socket} --frames 100000000 --fps 2000 --size 4096 --readers 0"));
+    let mut exporter = stage.peer(&format!(
+        "export --socket {socket} --frames 100000000 --fps 2000 --size 4096 --readers 0 --max-slots {SLOTS}"
+    ));
     exporter.wait_for("open");
     let run = |cycles: usize| {
         for _ in 0..cycles / USES {
@@ -107,7 +110,7 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
         }
     };
     run(WARM_UP);
-    let (here, there) = (Census::at_rest(&stage), Census::of(exporter.pid(), &stage));
+    let (here, there) = (Census::at_rest(&stage), Census::of(exporter.pid(), &stage).with_slots(SLOTS));
     run(CYCLES);
     here.compare_here(&stage);
     there.compare_of(exporter.pid(), &stage);

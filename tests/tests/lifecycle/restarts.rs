@@ -119,10 +119,8 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
     assert_eq!(stage.read("read.raw").len(), 60 * SIZE);
 }
 
+/// Fewer than the runs that are compared.
 const FRAMES: u64 = 10;
-/// What a run may need: a slot for each frame, and the pages of descriptors, claims and metadata. How many slots it
-/// does need is a matter of how soon frames come back; one mapping kept from each run would be more.
-const MAPPINGS: usize = FRAMES as usize + 3;
 
 #[test]
 fn a_reader_keeps_nothing_of_the_runs_that_it_has_seen() {
@@ -139,7 +137,7 @@ fn a_reader_keeps_nothing_of_the_runs_that_it_has_seen() {
         exporter.push_pictures(0, 1..=FRAMES);
         crate::pipelines::wait_until("all frames", || exporter.published() == FRAMES);
         match &settled {
-            None if run == 5 => settled = Some(Census::of(pid, &stage).with_mappings(MAPPINGS)),
+            None if run == 5 => settled = Some(Census::of(pid, &stage).with_slots(FRAMES as usize)),
             Some(before) => before.compare_of(pid, &stage),
             None => {}
         }
