@@ -21,8 +21,8 @@ pub(super) type Version = (u32, u32, u32, u32);
 
 /// Longest name of a meta, in what GStreamer writes.
 const MAX_NAME: usize = 256;
-/// Two sizes and a version come before a meta's name.
-const BEFORE_NAME: usize = 9;
+/// Two sizes come before a meta's name.
+const BEFORE_NAME: usize = 8;
 
 type Serialize =
     unsafe extern "C" fn(*const gst::ffi::GstMeta, *mut glib::ffi::GByteArray) -> glib::ffi::gboolean;
@@ -75,14 +75,15 @@ pub(super) fn write(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether bytes begin as GStreamer's do, with a name that nothing is read beyond: total size, length of the name,
-/// a version, the name with a zero at its end.
+/// Whether bytes begin as GStreamer's do, with a name that nothing is read beyond: total size, length of the name, the
+/// name with a zero at its end, the version of what follows.
 pub(super) fn is_sound(bytes: &[u8]) -> bool {
     let number = |at: usize| {
         bytes.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?) as usize))
     };
     let (Some(total), Some(name)) = (number(0), number(4)) else { return false };
     total == bytes.len()
+        && total > BEFORE_NAME.saturating_add(name).saturating_add(1)
         && (1..=MAX_NAME).contains(&name)
         && bytes.get(BEFORE_NAME..=BEFORE_NAME + name).is_some_and(|text| {
             text.iter().position(|byte| *byte == 0) == Some(name)

@@ -11,6 +11,7 @@ use super::{
     errors,
     events::Early,
     frames::{self, Context, Downstream, Shape, Way},
+    pauses::Pauses,
     settings::{self, Settings},
     stats::Figures,
     timing::RunningTime,
@@ -44,6 +45,7 @@ pub struct FrameshareSrc {
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
     figures: Figures,
+    pauses: Pauses,
     /// Lets downstream hold all frames, to show what the rule is good for.
     #[cfg(test)]
     pub(super) holds_everything: std::sync::atomic::AtomicBool,
@@ -132,6 +134,13 @@ impl ElementImpl for FrameshareSrc {
                 .collect()
         });
         &TEMPLATES
+    }
+
+    fn change_state(
+        &self,
+        transition: gst::StateChange,
+    ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
+        self.pauses.during(transition, || self.parent_change_state(transition))
     }
 }
 
@@ -243,7 +252,15 @@ impl PushSrcImpl for FrameshareSrc {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
         let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
         let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
-        let result = self.next_buffer(&mut running, &interrupt);
+        let mut pauses = self.pauses.count();
+        let mut result = self.next_buffer(&mut running, &interrupt);
+        while matches!(result, Err(gst::FlowError::Flushing)) && self.pauses.came_since(&mut pauses) {
+            // That fails when the element stops, which a pause does not outlast.
+            if self.obj().wait_playing().is_err() {
+                break;
+            }
+            result = self.next_buffer(&mut running, &interrupt);
+        }
         *lock(&self.running) = Some(running);
         result.map(CreateSuccess::NewBuffer)
     }

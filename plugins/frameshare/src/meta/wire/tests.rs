@@ -267,10 +267,9 @@ fn damaged_bytes_are_refused() {
 
 /// What GStreamer 1.24 and later write for a meta of this name and content.
 fn in_its_own_form(name: &str, content: &[u8]) -> Vec<u8> {
-    let total = (9 + name.len() + 1 + content.len()) as u32;
+    let total = (4 + 4 + name.len() + 1 + 1 + content.len()) as u32;
     let mut bytes = [total.to_le_bytes(), (name.len() as u32).to_le_bytes()].concat();
-    bytes.push(0);
-    bytes.extend(name.bytes().chain([0]).chain(content.iter().copied()));
+    bytes.extend(name.bytes().chain([0, 0]).chain(content.iter().copied()));
     bytes
 }
 
