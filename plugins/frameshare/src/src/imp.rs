@@ -11,7 +11,6 @@ use super::{
     errors,
     events::Early,
     frames::{self, Context, Downstream, Shape, Way},
-    pauses::Pauses,
     settings::{self, Settings},
     stats::Figures,
     timing::RunningTime,
@@ -45,7 +44,6 @@ pub struct FrameshareSrc {
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
     figures: Figures,
-    pauses: Pauses,
     /// Lets downstream hold all frames, to show what the rule is good for.
     #[cfg(test)]
     pub(super) holds_everything: std::sync::atomic::AtomicBool,
@@ -134,13 +132,6 @@ impl ElementImpl for FrameshareSrc {
                 .collect()
         });
         &TEMPLATES
-    }
-
-    fn change_state(
-        &self,
-        transition: gst::StateChange,
-    ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
-        self.pauses.during(transition, || self.parent_change_state(transition))
     }
 }
 
@@ -252,15 +243,7 @@ impl PushSrcImpl for FrameshareSrc {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
         let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
         let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
-        let mut pauses = self.pauses.count();
-        let mut result = self.next_buffer(&mut running, &interrupt);
-        while matches!(result, Err(gst::FlowError::Flushing)) && self.pauses.came_since(&mut pauses) {
-            // That fails when the element stops, which a pause does not outlast.
-            if self.obj().wait_playing().is_err() {
-                break;
-            }
-            result = self.next_buffer(&mut running, &interrupt);
-        }
+        let result = self.next_buffer(&mut running, &interrupt);
         *lock(&self.running) = Some(running);
         result.map(CreateSuccess::NewBuffer)
     }

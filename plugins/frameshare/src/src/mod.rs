@@ -7,7 +7,6 @@ mod frames;
 mod imp;
 mod layout;
 mod lease;
-mod pauses;
 mod settings;
 mod stats;
 #[cfg(test)]
