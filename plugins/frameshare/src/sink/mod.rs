@@ -24,6 +24,9 @@ use gst::prelude::*;
  *   lets it: the sink then waits for it, no longer than {reader-timeout} at a time.
  * - Frames are published when they are due (`sync=true`), with the time at which they are to be shown.
  *
+ * - With the frames go their caps, times, offsets, flags and metas, and the events stream-start, tag, gap and custom ones;
+ *   an end of stream too. A flush does not: after a seek the next frame is marked DISCONT.
+ *
  * ## Example
  *
  * |[

@@ -43,6 +43,8 @@ glib::wrapper! {
     /// - Is live, with the exporter's timestamps carried over to this pipeline's clock. The longest latency that it
     ///   reports is the time that the frames it may hold last; a sink that synchronises on a stream of many frames a
     ///   second needs a `queue` in front or a higher `max-held`.
+    /// - Pushes the exporter's tags, stream-start, gaps and custom events in their place among the frames; of tags and
+    ///   sticky events a late reader gets the newest. A seek of the exporter is a buffer marked DISCONT, never a flush.
     /// - Ends the stream where the exporter does. An exporter that vanishes without ending it is an error, or with
     ///   `reconnect=true` is waited for; the first buffer of its successor is marked DISCONT.
     ///
