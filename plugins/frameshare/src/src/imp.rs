@@ -11,6 +11,7 @@ use super::{
     errors,
     events::Early,
     frames::{self, Context, Downstream, Shape, Way},
+    pause::Pause,
     settings::{self, Settings},
     stats::Figures,
     timing::RunningTime,
@@ -43,6 +44,7 @@ pub struct FrameshareSrc {
     interrupt: Mutex<Option<Interrupt>>,
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
+    pause: Pause,
     figures: Figures,
     /// Lets downstream hold all frames, to show what the rule is good for.
     #[cfg(test)]
@@ -133,6 +135,17 @@ impl ElementImpl for FrameshareSrc {
         });
         &TEMPLATES
     }
+
+    fn change_state(
+        &self,
+        transition: gst::StateChange,
+    ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
+        if transition == gst::StateChange::PlayingToPaused {
+            self.pause.change(|| self.parent_change_state(transition))
+        } else {
+            self.parent_change_state(transition)
+        }
+    }
 }
 
 impl BaseSrcImpl for FrameshareSrc {
@@ -176,8 +189,9 @@ impl BaseSrcImpl for FrameshareSrc {
     }
 
     fn unlock(&self) -> Result<(), gst::ErrorMessage> {
-        if let Some(interrupt) = &*lock(&self.interrupt) {
-            interrupt.set();
+        let interrupt = lock(&self.interrupt).clone();
+        if let Some(interrupt) = interrupt {
+            self.pause.unlock(&interrupt);
         }
         Ok(())
     }
@@ -243,7 +257,13 @@ impl PushSrcImpl for FrameshareSrc {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
         let interrupt = lock(&self.interrupt).clone().ok_or(gst::FlowError::Flushing)?;
         let mut running = lock(&self.running).take().ok_or(gst::FlowError::Flushing)?;
-        let result = self.next_buffer(&mut running, &interrupt);
+        self.pause.begin();
+        let result = loop {
+            match self.next_buffer(&mut running, &interrupt) {
+                Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
+                result => break result,
+            }
+        };
         *lock(&self.running) = Some(running);
         result.map(CreateSuccess::NewBuffer)
     }

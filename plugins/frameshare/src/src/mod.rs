@@ -7,6 +7,7 @@ mod frames;
 mod imp;
 mod layout;
 mod lease;
+mod pause;
 mod settings;
 mod stats;
 #[cfg(test)]
