@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     Interrupt,
-    spin::Spin,
+    fence::Written,
+    spin::{Backoff, Spin},
     sys::{Timeout, Wake, is_ready, monotonic_ns, store_bytes, wait},
 };
 use frameshare_protocol::{
@@ -31,6 +32,8 @@ const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
 pub struct Frame<'a> {
     /// The slot that holds it.
     pub slot: &'a Slot,
+    /// By whom it was written.
+    pub written: Written<'a>,
     /// Bytes from the start of the slot to the start of the frame.
     pub offset: u64,
     /// Bytes of the frame.
@@ -70,6 +73,9 @@ pub enum PublishError {
     /// The exporter is closed.
     #[error("the exporter is closed")]
     Closed,
+    /// The GPU that the frame was written on has failed.
+    #[error("the frame cannot be signalled: {0}")]
+    Gpu(frameshare_cuda::Error),
     /// The frame makes no sense.
     #[error("the frame cannot be published: {0}")]
     Invalid(&'static str),
@@ -117,7 +123,7 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
             return None;
         }
         // Nobody has to be waited for: from here on nothing fails but links.
-        frame.take().map(|frame| Ok(state.hand_out(frame, descriptor.clone())))
+        frame.take().map(|frame| state.hand_out(frame, descriptor.clone()))
     };
     let outcome = wait_until(shared, interrupt, Timeout::Never, publish)?;
     let (sequence, sleepers) = outcome.unwrap_or(Err(PublishError::Closed))?;
@@ -129,7 +135,8 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
 
 impl State {
     /// Gives a frame to every reader that has room or can make some. Returns who must be woken.
-    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> (u64, Vec<Arc<Wake>>) {
+    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<(u64, Vec<Arc<Wake>>), PublishError> {
+        self.signals.begin(frame.written).map_err(PublishError::Gpu)?;
         let sequence = self.next;
         self.next += 1;
         self.goes_on();
@@ -140,11 +147,10 @@ impl State {
                 link.lose(sequence);
                 Ok(())
             });
-            return (sequence, sleepers);
+            return Ok((sequence, sleepers));
         };
         descriptor.sequence = sequence;
         descriptor.area = area as u32;
-        descriptor.published = monotonic_ns();
         let fits = frame.metadata.len() <= METADATA_AREA;
         if fits {
             descriptor.metadata = frame.metadata.len() as u32;
@@ -152,36 +158,52 @@ impl State {
         }
         let bulky = (!fits)
             .then(|| ToReader::Metadata { sequence, payload: Payload::Inline(frame.metadata.to_vec()) });
-        let kind = self.allocator.kind();
+
         let mut index = 0;
         while index < self.links.len() {
-            let given = self.make_room(index).and_then(|room| {
-                let link = &mut self.links[index];
-                let Some(entry) = room else {
-                    link.lose(sequence);
-                    return Ok(false);
-                };
-                link.introduce(frame.slot, kind)?;
-                if let Some(message) = &bulky {
-                    link.send(message)?;
-                }
-                if link.publish(entry, area, descriptor.clone())? {
-                    sleepers.push(link.wake.clone());
-                }
-                Ok(true)
-            });
-            match given {
-                Ok(true) => self.add_lease(area),
-                Ok(false) => {}
-                Err(ending) => {
-                    self.drop_link(index, &ending);
-                    continue;
-                }
+            match self.offer(index, frame.slot, area, sequence, bulky.as_ref()) {
+                Ok(()) => index += 1,
+                Err(ending) => self.drop_link(index, &ending),
             }
-            index += 1;
+        }
+        // One call signals all readers' words, and the descriptors follow the signals.
+        if let Err(error) = self.signals.flush() {
+            self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            return Err(PublishError::Closed);
+        }
+        descriptor.published = monotonic_ns();
+        for link in &mut self.links {
+            if link.publish(&descriptor) {
+                sleepers.push(link.wake.clone());
+            }
         }
         self.publication_is_out(area);
-        (sequence, sleepers)
+        Ok((sequence, sleepers))
+    }
+
+    /// Leases a frame to one reader, if it has room or can make some.
+    fn offer(
+        &mut self,
+        index: usize,
+        slot: &Slot,
+        area: usize,
+        sequence: u64,
+        bulky: Option<&ToReader>,
+    ) -> Result<(), Ending> {
+        let room = self.make_room(index)?;
+        let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
+        let link = &mut self.links[index];
+        let (Some(entry), Some(generation)) = (room, generation) else {
+            link.lose(sequence);
+            return Ok(());
+        };
+        link.introduce(slot, generation.kind, generation.pool())?;
+        if let Some(message) = bulky {
+            link.send(message)?;
+        }
+        link.offer(entry, area, sequence, &mut self.signals)?;
+        self.add_lease(area);
+        Ok(())
     }
 }
 
@@ -202,6 +224,7 @@ pub(super) fn wait_until<T>(
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
+    let mut backoff = Backoff::default();
     loop {
         let mut state = shared.lock();
         state.reclaim();
@@ -230,15 +253,17 @@ pub(super) fn wait_until<T>(
         shared.progress.clear();
         state.reclaim();
         let result = condition(&mut state);
+        // Nobody rings when a GPU is done.
+        let look = if state.fences_pending { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let hung_up = if result.is_none() {
-            sleep(shared, interrupt, &wakes, timeout.min(deadline))
+            sleep(shared, interrupt, &wakes, timeout.min(deadline).min(look))
         } else {
             Vec::new()
         };
         let mut state = shared.lock();
         for reader in hung_up {
-            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"));
+            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
         }
         state.links.iter().for_each(|link| link.end_wait());
         if result.is_some() {

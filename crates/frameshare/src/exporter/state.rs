@@ -30,7 +30,7 @@ use std::{
     mem,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -295,14 +295,13 @@ impl State {
     /// The connection of a reader is over, or the reader itself is.
     pub fn end_link_of(&mut self, id: u64, ending: &Ending, process_is_gone: bool) {
         if let Some(link) = self.links.iter_mut().find(|link| link.info.id == id) {
-            link.process_is_gone |= process_is_gone;
+            link.hung_up(process_is_gone);
         }
         if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
             self.end_link(index, ending);
         } else if let Some(index) = self.leaving.iter().position(|link| link.info.id == id) {
             let mut link = self.leaving.remove(index);
-            link.process_is_gone |= process_is_gone;
-            link.hung_up = true;
+            link.hung_up(process_is_gone);
             self.forget(link);
         }
     }
@@ -346,7 +345,9 @@ impl State {
     }
 
     /// Ends the leases that readers have released, and retires generations that are used no more.
-    pub fn reclaim(&mut self) {
+    ///
+    /// True if some lease ended.
+    pub fn reclaim(&mut self) -> bool {
         let mut ended = Vec::new();
         let mut pending = false;
         let timeout = self.config.fence_timeout;
@@ -364,10 +365,12 @@ impl State {
             }
         }
         self.fences_pending = pending;
+        let progress = !ended.is_empty();
         self.end_leases(ended);
         if self.generations.len() > 1 || self.closed {
             self.retire();
         }
+        progress
     }
 
     fn end_leases(&mut self, areas: Vec<usize>) {

@@ -30,11 +30,10 @@ fn failed(size: u64) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Mem
 }
 
 impl Foreign {
-    /// The whole allocation that `pointer` lies in, and how far behind its start that is.
-    pub fn new(context: &Context, pointer: u64, owner: Box<dyn Any + Send>) -> Result<(Self, u64), MemoryError> {
+    /// The whole allocation that `pointer` lies in.
+    pub fn new(context: &Context, pointer: u64, owner: Box<dyn Any + Send>) -> Result<Self, MemoryError> {
         let found = foreign::export(context, pointer).map_err(|error| failed(0)(error.into()))?;
-        let offset = found.offset as u64;
-        Ok((Self { found, _owner: Mutex::new(owner) }, offset))
+        Ok(Self { found, _owner: Mutex::new(owner) })
     }
 }
 

@@ -1,48 +1,40 @@
 //! One session with an exporter.
 
 use super::{
-    Item, ReadError, Stats,
+    Config, ConnectError, Item, ReadError, Stats,
     frame::{Frame, Lease},
+    rescue::rescue,
+    session::Session,
 };
 use crate::{
     event::Event,
-    fence::{FenceState, NoFence, ReaderFence},
-    memory::{Import, Importer, MemoryError, host::Host},
+    fence::{FenceState, ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
+    memory::{Import, Importer, importer},
     queue::{Consumer, Taken},
-    sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes},
+    sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes, process_nonce},
+};
+use frameshare_cuda::{
+    context::Context,
+    device::{Device, Uuid},
 };
 use frameshare_protocol::{
-    MemoryKind,
+    FenceKind,
     limits::METADATA_AREA,
     message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
-    page::{claims_size, metadata_size, queue_size},
+    page::{claims_size, metadata_size, queue_size, timeline_size},
 };
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
-
-/// What the frames that are out share with the connection.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub id: u64,
-    pub consumer: Consumer<Words>,
-    pub wake: Wake,
-    pub socket: Socket,
-    pub fence: Box<dyn ReaderFence>,
-    pub held: AtomicU32,
-}
 
 /// The slots of a generation that were imported. The last holder's going tells the exporter.
 #[derive(Debug)]
 pub(super) struct Imports {
     generation: u32,
-    kind: MemoryKind,
     slot_size: u64,
     session: Arc<Session>,
 }
@@ -59,8 +51,10 @@ impl Drop for Imports {
 /// A generation that frames may still come in.
 #[derive(Debug)]
 struct Generation {
-    imports: Arc<Imports>,
+    // Slots go before the imports' acknowledgement.
+    importer: Arc<dyn Importer>,
     slots: BTreeMap<u32, Arc<dyn Import>>,
+    imports: Arc<Imports>,
 }
 
 /// A message that waits for its place among the frames.
@@ -81,7 +75,13 @@ pub(super) struct Connection {
     credit: u32,
     areas: u32,
     metadata: Words,
-    importer: Host,
+    gpu: Option<Arc<Context>>,
+    gpu_wait: bool,
+    fence_timeout: Duration,
+    /// The oldest frame's fence was pending when it was looked at last, and has been since this moment.
+    unwritten: Option<(u64, Instant)>,
+    /// Frames that were delivered ahead of their fences, with their entries.
+    ahead: VecDeque<(usize, u64)>,
     generations: BTreeMap<u32, Generation>,
     /// Ordered messages received so far.
     messages: u64,
@@ -95,51 +95,74 @@ pub(super) struct Connection {
     lost: u64,
     /// How the exporter went, once it has.
     over: Option<Over>,
+    /// Streams that wait for it are being freed.
+    rescued: bool,
 }
 
 #[derive(Debug)]
 enum Over {
     HungUp,
+    /// A frame's fence did not come in time.
+    Stalled(u64),
     Goodbye(Reason, String),
 }
 
 impl Connection {
     /// Maps what came with the welcome. Nothing of it is trusted.
-    pub fn new(socket: Socket, peer: Peer, welcome: Welcome, fds: Vec<OwnedFd>) -> io::Result<Self> {
-        let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
-        let [queue, claims, metadata, wake]: [OwnedFd; 4] = fds
-            .try_into()
-            .map_err(|_| invalid("its welcome came without the descriptors that belong to it"))?;
+    pub fn new(
+        socket: Socket,
+        peer: Peer,
+        welcome: Welcome,
+        fds: Vec<OwnedFd>,
+        config: &Config,
+    ) -> Result<Self, ConnectError> {
+        let invalid = |text: &str| ConnectError::Violation(text.into());
+        let unmapped = |error: io::Error| ConnectError::Violation(error.to_string());
+        let mut fds = fds.into_iter();
+        let (Some(queue), Some(claims), Some(metadata), Some(wake)) = (fds.next(), fds.next(), fds.next(), fds.next())
+        else {
+            return Err(invalid("its welcome came without the descriptors that belong to it"));
+        };
         let entries = welcome.credit as usize;
         let map = |fd: OwnedFd, size: usize, writable: bool| {
             check_memfd(&fd, size as u64)?;
             let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
             mapping.map(Words::from)
         };
-        let queue = map(queue, queue_size(entries), false)?;
-        let claims = map(claims, claims_size(entries), true)?;
-        let metadata = map(metadata, metadata_size(welcome.areas), false)?;
-        let consumer = Consumer::new(queue, claims, entries)
-            .ok_or_else(|| invalid("its queue is of another version"))?;
-        let fence = NoFence;
-        if fence.kind() != welcome.fence {
-            return Err(invalid("it chose a fence that was not offered"));
+        let queue = map(queue, queue_size(entries), false).map_err(unmapped)?;
+        let claims = map(claims, claims_size(entries), true).map_err(unmapped)?;
+        let metadata = map(metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
+        let consumer =
+            Consumer::new(queue, claims, entries).ok_or_else(|| invalid("its queue is of another version"))?;
+        let gpu = config.gpu.clone().filter(|_| welcome.fence != FenceKind::None);
+        if let (Some(gpu), Some(theirs)) = (&gpu, welcome.gpu) {
+            check_reach(gpu, Uuid(theirs))?;
         }
-        let session = Session {
-            id: welcome.session,
-            consumer,
-            wake: Wake::from_peer(wake)?,
-            socket,
-            fence: Box::new(fence),
-            held: AtomicU32::new(0),
+        let fence: Box<dyn ReaderFence> = match (welcome.fence, &gpu, fds.next()) {
+            (FenceKind::None, _, None) => Box::new(NoFence),
+            (FenceKind::Timeline, Some(gpu), Some(page)) => {
+                let words = map(page, timeline_size(entries), true).map_err(unmapped)?;
+                Box::new(Timeline::new(gpu, words)?)
+            }
+            (FenceKind::Event, Some(gpu), None) => {
+                let opened = ReaderEvents::open(gpu, &welcome.events);
+                Box::new(opened.map_err(|error| ConnectError::of_events(error, welcome.nonce == process_nonce()))?)
+            }
+            _ => return Err(invalid("it chose a fence that was not offered")),
         };
+        let wake = Wake::from_peer(wake).map_err(unmapped)?;
+        let session = Session::new(welcome.session, consumer, wake, socket, fence, gpu.as_ref())?;
         Ok(Self {
+            gpu_wait: config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline),
+            fence_timeout: config.fence_timeout,
+            unwritten: None,
+            ahead: VecDeque::new(),
             session: Arc::new(session),
             peer,
             credit: welcome.credit,
             areas: welcome.areas,
             metadata,
-            importer: Host,
+            gpu,
             generations: BTreeMap::new(),
             messages: 0,
             pending: VecDeque::new(),
@@ -148,11 +171,15 @@ impl Connection {
             received: 0,
             lost: 0,
             over: None,
+            rescued: false,
         })
     }
 
     /// The next thing in order that is there. An error only after all that was there before it.
     pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
+        if let Some(text) = self.session.failure() {
+            return Err(ReadError::Fence(text.into()));
+        }
         loop {
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
@@ -188,6 +215,9 @@ impl Connection {
                     Some(Some(item)) => return Ok(Some(item)),
                     _ => continue,
                 }
+            }
+            if !self.may_be_delivered(taken.entry, sequence)? {
+                return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
                 continue;
@@ -252,15 +282,79 @@ impl Connection {
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
     }
 
+    /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
+    /// is gone never will be.
+    fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        let fence = &self.session.fence;
+        let pending = |entry, sequence| {
+            let state = fence.poll_ready(entry, sequence).map_err(|error| ReadError::Fence(error.to_string()))?;
+            Ok::<_, ReadError>(state == FenceState::Pending)
+        };
+        if fence.kind() == FenceKind::None {
+            return Ok(true);
+        }
+        // Frames are written in order: the oldest that is not tells whether the exporter still does anything.
+        while let Some(&(entry, sequence)) = self.ahead.front() {
+            if pending(entry, sequence)? && self.ahead.len() <= self.credit as usize {
+                break;
+            }
+            self.ahead.pop_front();
+        }
+        let is_pending = pending(entry, sequence)?;
+        let oldest = self.ahead.front().copied().or(is_pending.then_some((entry, sequence)));
+        let Some((_, oldest)) = oldest else {
+            self.unwritten = None;
+            return Ok(true);
+        };
+        match self.unwritten {
+            Some((of, since)) if of == oldest => {
+                if since.elapsed() > self.fence_timeout {
+                    self.over.get_or_insert(Over::Stalled(oldest));
+                }
+            }
+            _ => self.unwritten = Some((oldest, Instant::now())),
+        }
+        if is_pending && self.gpu_wait && self.over.is_none() {
+            self.ahead.push_back((entry, sequence));
+        }
+        Ok(!is_pending || (self.gpu_wait && self.over.is_none()))
+    }
+
+    /// Whether the next frame is published, and waits for its fence.
+    pub fn awaits_fence(&self) -> bool {
+        self.unwritten.is_some()
+    }
+
     /// How the exporter went, if it has, and nothing else is left to be delivered.
-    fn over(&self) -> Result<Option<Item>, ReadError> {
+    fn over(&mut self) -> Result<Option<Item>, ReadError> {
+        let Some(over) = &self.over else { return Ok(None) };
+        let torn = self.count_torn();
+        self.rescue_streams(matches!(over, Over::Goodbye(..)));
         match &self.over {
             None => Ok(None),
-            Some(Over::HungUp) => Err(ReadError::Gone),
+            Some(Over::HungUp) => Err(ReadError::Gone { torn }),
+            Some(Over::Stalled(sequence)) => Err(ReadError::Stalled { sequence: *sequence, torn }),
             Some(Over::Goodbye(Reason::Stopped, text)) => Err(ReadError::Stopped(text.clone())),
             Some(Over::Goodbye(reason, text)) => {
                 Err(ReadError::CutOff { reason: *reason, text: text.clone() })
             }
+        }
+    }
+
+    /// How many frames were delivered ahead of a fence that never came.
+    fn count_torn(&self) -> u64 {
+        let unwritten = |(entry, sequence): &&(usize, u64)| {
+            !matches!(self.session.fence.poll_ready(*entry, *sequence), Ok(FenceState::Ready))
+        };
+        self.ahead.iter().filter(unwritten).count() as u64
+    }
+
+    /// Frees the streams that wait for frames that will not be written.
+    fn rescue_streams(&mut self, said_goodbye: bool) {
+        // An exporter in this process ends its work whether or not it says goodbye.
+        if self.session.fence.kind() == FenceKind::Timeline && self.peer.pid != std::process::id() && !self.rescued {
+            self.rescued = true;
+            rescue(self.session.clone(), self.peer.gone.take(), said_goodbye);
         }
     }
 
@@ -300,9 +394,10 @@ impl Connection {
         match message {
             ToReader::Generation { generation, memory, slot_size } => {
                 let session = self.session.clone();
-                let imports = Arc::new(Imports { generation, kind: memory, slot_size, session });
-                let slots = BTreeMap::new();
-                if self.generations.insert(generation, Generation { imports, slots }).is_some() {
+                let importer = importer(memory, self.gpu.as_ref(), fd)?;
+                let imports = Arc::new(Imports { generation, slot_size, session });
+                let new = Generation { importer, slots: BTreeMap::new(), imports };
+                if self.generations.insert(generation, new).is_some() {
                     return Err(violation(format!("generation {generation} came twice")));
                 }
             }
@@ -342,12 +437,7 @@ impl Connection {
         let found = self.generations.get_mut(&generation);
         let found =
             found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
-        if self.importer.kind() != found.imports.kind {
-            let cause = "this reader did not offer to read it".into();
-            let size = found.imports.slot_size;
-            return Err(MemoryError { doing: "import", size, kind: found.imports.kind, cause }.into());
-        }
-        let import = self.importer.import(found.imports.slot_size, handle, fd)?;
+        let import = found.importer.import(found.imports.slot_size, handle, fd)?;
         found.slots.insert(slot, import);
         Ok(())
     }
@@ -402,6 +492,20 @@ impl Drop for Connection {
             // Frames that are still out keep the socket open, so the exporter has to be told.
             let _ = self.session.socket.send(&packet, &[]);
         }
+    }
+}
+
+/// Checks that a context can read what lies on the exporter's GPU.
+fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
+    if gpu.device().uuid() == theirs {
+        return Ok(());
+    }
+    let there = Device::with_uuid(theirs)?
+        .ok_or_else(|| ConnectError::Gpu(format!("the frames are on GPU {theirs}, which this process cannot see")))?;
+    if gpu.device().can_access(&there)? {
+        Ok(())
+    } else {
+        Err(ConnectError::Gpu(format!("the frames are on {there}, which {} cannot read", gpu.device())))
     }
 }
 

@@ -19,6 +19,8 @@ mod connect;
 mod connection;
 mod error;
 mod frame;
+mod rescue;
+mod session;
 
 pub use error::{ConnectError, ReadError};
 pub use frame::Frame;
@@ -27,11 +29,12 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    spin::Spin,
+    spin::{Backoff, Spin},
     sys::{Timeout, wait},
 };
 use connection::Connection;
-use frameshare_protocol::{Policy, message::Format};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{FenceKind, Policy, message::Format};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -54,6 +57,15 @@ pub struct Config {
     pub connection_timeout: Option<Duration>,
     /// Whether to wait for the next exporter of the same name when this one is gone.
     pub reconnect: bool,
+    /// The CUDA context that frames are read in; `None` for host memory alone.
+    pub gpu: Option<Arc<Context>>,
+    /// The one kind of fence to take part in; `None` is whichever suits.
+    pub fence: Option<FenceKind>,
+    /// Whether frames are delivered ahead of their fences, for streams to wait on ([`Frame::wait_on`]). `None` is yes
+    /// with timeline fences and no with event fences, whose waits a crash of the exporter leaves stuck for ever.
+    pub gpu_wait: Option<bool>,
+    /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone.
+    pub fence_timeout: Duration,
 }
 
 impl Default for Config {
@@ -65,6 +77,10 @@ impl Default for Config {
             busy_poll: Duration::ZERO,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
+            gpu: None,
+            fence: None,
+            gpu_wait: None,
+            fence_timeout: Duration::from_secs(2),
         }
     }
 }
@@ -157,7 +173,8 @@ impl Reader {
 
     /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
     ///
-    /// Does not reconnect: that takes time.
+    /// Does not reconnect: that takes time. Where frames are only delivered when they are written, and one is published
+    /// that is not ([`Reader::awaits_fence`]), the descriptor does not tell when it is: ask again within a millisecond.
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
         if std::mem::take(&mut self.reconnected) {
             return Ok(Some(Item::Reconnected));
@@ -194,6 +211,7 @@ impl Reader {
                 return Ok(None);
             }
         }
+        let mut backoff = Backoff::default();
         loop {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
@@ -212,7 +230,9 @@ impl Reader {
             }
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
             fds.extend(self.connection.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            wait(&mut fds, timeout).map_err(ReadError::Io)?;
+            // Nobody rings when a GPU is done.
+            let look = if self.connection.awaits_fence() { backoff.next() } else { Timeout::Never };
+            wait(&mut fds, timeout.min(look)).map_err(ReadError::Io)?;
             drop(fds);
             self.connection.drain_wake();
         }
@@ -228,6 +248,11 @@ impl Reader {
         self.connection = connection;
         self.reconnected = true;
         Ok(())
+    }
+
+    /// Whether the next frame is published and waits for its fence.
+    pub fn awaits_fence(&self) -> bool {
+        self.connection.awaits_fence()
     }
 
     /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. It changes
