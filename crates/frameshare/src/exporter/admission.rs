@@ -4,6 +4,7 @@
 //! state locked, make pages and fences with it unlocked, link the reader with it locked.
 
 use super::{
+    download::Downloads,
     link::Link,
     notice::{Notice, ReaderInfo},
     state::{Ending, SetupError, Shared, State},
@@ -31,6 +32,10 @@ struct Promise {
     credit: u32,
     fence: Choice<FenceKind>,
     gpu: Option<Arc<Context>>,
+    /// Its frames are downloaded to host memory.
+    downloads: bool,
+    /// It is in this very process.
+    local: bool,
 }
 
 /// What a reader and its exporter share.
@@ -70,7 +75,16 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
         match admitted {
             Ok((producer, wake, fence)) => {
                 let info = state.new_reader(&peer, hello, promise.credit);
-                state.link(Link::new(info, socket, wake, peer, producer, fence, promise.fence));
+                state.link(Link::new(
+                    info,
+                    socket,
+                    wake,
+                    peer,
+                    producer,
+                    fence,
+                    promise.fence,
+                    promise.downloads,
+                ));
             }
             Err(error) => {
                 let text = format!("the exporter cannot serve another reader: {error}");
@@ -90,12 +104,14 @@ impl Shares {
         let (mut events, mut timeline_fd) = (Vec::new(), None);
         let fence: Box<dyn ExporterFence> = match (promise.fence.kind, &promise.gpu) {
             (FenceKind::Timeline, Some(gpu)) => {
-                let (words, fd) = page("frameshare-timeline", timeline_size(entries), SealedAgainst::Resizing)?;
+                let (words, fd) =
+                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::Resizing)?;
                 timeline_fd = Some(fd);
                 Box::new(Timeline::new(gpu, words)?)
             }
             (FenceKind::Event, Some(gpu)) => {
-                let fence = ExporterEvents::new(gpu, entries)?;
+                let new = if promise.local { ExporterEvents::new_local } else { ExporterEvents::new };
+                let fence = new(gpu, entries)?;
                 events = fence.handles()?;
                 Box::new(fence)
             }
@@ -127,20 +143,30 @@ impl State {
             return Err(Ending::new(Reason::LosslessNotGranted, text));
         }
         let kind = self.memory.kind;
-        if kind != MemoryKind::Host && !self.config.may_have_gpu_memory(peer) {
-            let text = format!(
-                "permission denied: the frames are in GPU memory, which user {} is not trusted with: see trusted-uids on the exporter",
-                peer.uid
-            );
-            return Err(Ending::new(Reason::PermissionDenied, text));
+        let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
+        let direct = trusted && hello.memory.contains(&kind);
+        if !direct && !hello.memory.contains(&MemoryKind::Host) {
+            let (reason, why) = if trusted {
+                (Reason::NothingInCommon, "which this reader cannot read".into())
+            } else {
+                let why =
+                    format!("which user {} is not trusted with: see trusted-uids on the exporter", peer.uid);
+                (Reason::PermissionDenied, format!("permission denied, {why}"))
+            };
+            return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
         }
-        if !hello.memory.contains(&kind) {
-            let text = format!("the stream's frames are in {kind} memory, which this reader cannot read");
-            return Err(Ending::new(Reason::NothingInCommon, text));
+        let fence = if direct {
+            let ours = choice::fence_kinds(self.config.gpu.as_ref());
+            choice::fence(self.config.fence, kind, &ours, &hello.fences)
+                .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
+        } else {
+            let why = if trusted { "it cannot read GPU memory" } else { "it is not trusted with GPU memory" };
+            Choice { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
+        };
+        if let (false, None, Some(gpu)) = (direct, &self.downloads, &self.config.gpu) {
+            let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
+            self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
         }
-        let ours = choice::fence_kinds(self.config.gpu.as_ref());
-        let fence = choice::fence(self.config.fence, kind, &ours, &hello.fences)
-            .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?;
         self.reclaim();
         let left = self.credit_left();
         if left == 0 {
@@ -152,7 +178,8 @@ impl State {
         }
         let credit = hello.credit.min(self.config.max_held_limit).min(left);
         self.promised = credit;
-        Ok(Promise { credit, fence, gpu: self.config.gpu.clone() })
+        let gpu = self.config.gpu.clone();
+        Ok(Promise { credit, fence, gpu, downloads: !direct, local: hello.nonce == process_nonce() })
     }
 
     /// Sends the reader what the two share.
@@ -163,7 +190,7 @@ impl State {
         promise: &Promise,
         shares: &Shares,
     ) -> Result<(), SetupError> {
-        let on_gpu = self.config.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
+        let on_gpu = promise.gpu.as_ref().filter(|_| promise.fence.kind != FenceKind::None);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
             session: self.session,

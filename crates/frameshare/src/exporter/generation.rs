@@ -45,6 +45,11 @@ impl Generation {
         Self { id, slot_size: 0, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
     }
 
+    /// Whether its slots are ours and of this kind.
+    pub fn is_own(&self, kind: MemoryKind) -> bool {
+        !self.is_foreign() && self.kind == kind
+    }
+
     pub fn is_foreign(&self) -> bool {
         matches!(self.source, Source::Foreign(_))
     }

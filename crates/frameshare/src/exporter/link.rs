@@ -58,6 +58,8 @@ pub(super) struct Link {
     pub gone: Option<Arc<OwnedFd>>,
     producer: Producer<Words>,
     fence: Box<dyn ExporterFence>,
+    /// It gets frames in host memory, though the stream's are on a GPU.
+    pub downloads: bool,
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     /// Ordered messages sent so far, waiting ones included.
@@ -86,6 +88,7 @@ impl Link {
         producer: Producer<Words>,
         fence: Box<dyn ExporterFence>,
         fence_choice: Choice<FenceKind>,
+        downloads: bool,
     ) -> Self {
         Self {
             entries: vec![None; info.credit as usize],
@@ -95,6 +98,7 @@ impl Link {
             gone: peer.gone.map(Arc::new),
             producer,
             fence,
+            downloads,
             fence_choice,
             messages: 0,
             backlog: VecDeque::new(),
@@ -186,7 +190,12 @@ impl Link {
     }
 
     /// Makes sure that the reader knows a slot. `pool` is the descriptor that its whole generation has, if any.
-    pub fn introduce(&mut self, slot: &Slot, kind: MemoryKind, pool: Option<BorrowedFd<'_>>) -> Result<(), Ending> {
+    pub fn introduce(
+        &mut self,
+        slot: &Slot,
+        kind: MemoryKind,
+        pool: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Ending> {
         let (generation, index) = (slot.0.generation, slot.0.index);
         if self.known.get(&generation).is_some_and(|known| known.slots.contains(&index)) {
             return Ok(());
@@ -212,7 +221,13 @@ impl Link {
     }
 
     /// Leases a frame to the reader in a vacant entry and signals its ready fence; [`Link::publish`] follows.
-    pub fn offer(&mut self, entry: usize, area: usize, sequence: u64, signals: &mut Signals) -> Result<(), Ending> {
+    pub fn offer(
+        &mut self,
+        entry: usize,
+        area: usize,
+        sequence: u64,
+        signals: &mut Signals,
+    ) -> Result<(), Ending> {
         self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
         self.entries[entry] = Some(Lease { sequence, area, released: None });
         self.offered = Some(entry);
@@ -226,10 +241,12 @@ impl Link {
         self.producer.publish(entry, &Descriptor { messages: self.messages, ..descriptor.clone() })
     }
 
-    /// Counts a frame that the reader does not get.
-    pub fn lose(&mut self, sequence: u64) {
+    /// Counts a frame that the reader does not get. True if it must be woken, since what waits for that frame to be
+    /// over, such as the end of the stream, may now be delivered.
+    pub fn lose(&mut self, sequence: u64) -> bool {
         self.lost += 1;
         self.producer.skip(sequence);
+        self.producer.reader_sleeps()
     }
 
     /// Finds the leases that the reader has ended, and puts their areas into `ended`. True if some release fence is

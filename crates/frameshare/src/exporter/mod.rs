@@ -18,6 +18,7 @@
 
 mod admission;
 mod config;
+mod download;
 mod generation;
 mod link;
 mod notice;
@@ -111,7 +112,8 @@ impl Exporter {
             holder => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
         let listener = Listener::bind(endpoint.path()).map_err(failed)?;
-        let shared = Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
+        let shared =
+            Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
         let shared = Arc::new(shared);
         let service = Service::start(shared.clone(), lock, listener).map_err(failed)?;
         Ok(Self(Arc::new(Running { shared, service })))

@@ -78,7 +78,9 @@ impl Service {
         shared.service.set();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // An observer may drop the exporter from this very thread.
-        let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) else { return };
+        let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) else {
+            return;
+        };
         // Nothing is ever sent: this returns when the other end is dropped.
         let _ = self.closed.lock().unwrap_or_else(PoisonError::into_inner).recv();
         if shared.lock().leaving.is_empty() {
@@ -103,7 +105,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
         // A decoder that sleeps for a surface never calls us, and a GPU rings nobody: somebody has to look.
         let (progress, look, left, trash) = shared.with(|state| {
             let progress = state.reclaim();
-            let look = state.fences_pending || (state.config.gpu.is_some() && state.keeps_something());
+            let look = state.gpu_is_busy() || state.keeps_something();
             (progress, look, !state.leaving.is_empty(), std::mem::take(&mut state.trash))
         });
         // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.

@@ -3,6 +3,7 @@
 use super::{
     Guard,
     config::Config,
+    download::Downloads,
     generation::Generation,
     link::{Link, Vacancy},
     notice::Notice,
@@ -15,9 +16,9 @@ use crate::{
     memory::{
         MemoryError,
         choice::{self, Choice},
-        foreign, frees_imports_first,
+        foreign, frees_imports_first, local,
     },
-    sys::{Mapping, SealedAgainst, Words, memfd, monotonic_ns},
+    sys::{Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
 };
 use frameshare_protocol::{
     MemoryKind,
@@ -30,7 +31,7 @@ use std::{
     mem,
     os::fd::OwnedFd,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -89,8 +90,12 @@ impl Shared {
         let notices = mem::take(&mut state.notices);
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
+        let sleepers = mem::take(&mut state.sleepers);
         let service_needed = links_changed || !state.trash.is_empty();
         drop(state);
+        for wake in sleepers {
+            wake.ring();
+        }
         if service_needed {
             self.service.set();
         }
@@ -121,6 +126,8 @@ pub(super) struct State {
     next_generation: u32,
     /// The next slot starts a generation if its size differs from the present one's.
     renew: bool,
+    /// The same for host slots beside the GPU's.
+    renew_host: bool,
     pub links: Vec<Link>,
     /// Readers that are published to no more, but still hold frames, or memory that waits for them. What they hold
     /// stays reserved.
@@ -143,6 +150,10 @@ pub(super) struct State {
     pub links_changed: bool,
     /// Some release fence has been looked at and was pending.
     pub fences_pending: bool,
+    /// For readers that get host memory though the stream's is a GPU's.
+    pub downloads: Option<Downloads>,
+    /// Who must be woken.
+    pub sleepers: Vec<Arc<Wake>>,
     /// What ended publications kept.
     dropped: Vec<Box<dyn Any + Send>>,
     /// What may wait for a GPU when it is dropped: for the service thread.
@@ -164,6 +175,7 @@ impl State {
             generations: Vec::new(),
             next_generation: 1,
             renew: true,
+            renew_host: true,
             links: Vec::new(),
             leaving: Vec::new(),
             promised: 0,
@@ -178,6 +190,8 @@ impl State {
             notices: Vec::new(),
             links_changed: false,
             fences_pending: false,
+            downloads: None,
+            sleepers: Vec::new(),
             dropped: Vec::new(),
             trash: Vec::new(),
         })
@@ -367,6 +381,9 @@ impl State {
         self.fences_pending = pending;
         let progress = !ended.is_empty();
         self.end_leases(ended);
+        if self.downloads.is_some() {
+            self.deliver_downloads();
+        }
         if self.generations.len() > 1 || self.closed {
             self.retire();
         }
@@ -379,7 +396,7 @@ impl State {
         }
     }
 
-    fn end_lease(&mut self, area: usize) {
+    pub fn end_lease(&mut self, area: usize) {
         let Some(publication) = &mut self.publications[area] else { return };
         publication.leases -= 1;
         if publication.leases == 0 {
@@ -390,7 +407,9 @@ impl State {
 
     /// Tells readers of old generations that only readers still refer to, and frees their slots.
     fn retire(&mut self) {
-        let current = self.generations.iter().rfind(|one| !one.is_foreign()).map(|one| one.id);
+        let kind = self.memory.kind;
+        let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
+        let current = [newest(kind), newest(MemoryKind::Host)];
         for index in 0..self.generations.len() {
             let publications = &self.publications;
             let generation = &mut self.generations[index];
@@ -401,11 +420,12 @@ impl State {
                 };
                 publications.iter().flatten().filter(in_slot).count()
             };
-            let old = !generation.is_foreign() && Some(id) != current;
+            let old = !generation.is_foreign() && !current.contains(&Some(id));
             if old && !generation.retired && generation.is_held_by_publications_alone(of) {
                 self.retire_generation(index);
             }
-            let imported = self.links.iter().chain(&self.leaving).any(|link| link.knows().any(|known| known == id));
+            let imported =
+                self.links.iter().chain(&self.leaving).any(|link| link.knows().any(|known| known == id));
             let generation = &mut self.generations[index];
             if generation.retired && !(frees_imports_first(kind) && imported) {
                 let unused = generation.take_unused();
@@ -415,7 +435,8 @@ impl State {
             }
         }
         let closed = self.closed;
-        self.generations.retain(|one| !one.is_empty() || (!closed && (Some(one.id) == current || !one.retired)));
+        self.generations
+            .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
         for link in mem::take(&mut self.leaving) {
             if link.holds_nothing() { self.forget(link) } else { self.leaving.push(link) }
         }
@@ -429,9 +450,11 @@ impl State {
             self.generations.iter().filter(|one| one.retired).map(|one| (one.id, one.bytes())).collect();
         let limit = self.config.max_retired_bytes;
         self.each_link(|link| {
-            let kept: u64 = link.knows().filter(|known| *known != id).filter_map(|known| retired.get(&known)).sum();
+            let kept: u64 =
+                link.knows().filter(|known| *known != id).filter_map(|known| retired.get(&known)).sum();
             if kept > limit {
-                let text = format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
+                let text =
+                    format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
                 return Err(Ending::new(Reason::LimitExceeded, text));
             }
             link.retire(before, id)
@@ -447,26 +470,52 @@ impl State {
             return Err(AcquireError::Size(size));
         }
         self.reclaim();
-        let current = self.generations.iter().rposition(|one| !one.is_foreign());
-        let present = current.map_or(0, |index| self.generations[index].slot_size);
+        let kind = self.memory.kind;
         let renew = mem::replace(&mut self.renew, false);
-        if needed > present || (renew && needed != present) {
-            // Within one format sizes vary only where frames are plain bytes: leave room for longer ones.
-            let slot_size = if renew { needed } else { needed.next_power_of_two() };
-            let gpu = self.config.gpu.as_ref();
-            self.generations.push(Generation::new(self.next_generation, slot_size, self.memory.kind, gpu)?);
-            self.next_generation += 1;
-            self.retire();
-        }
+        self.renew_host |= renew;
+        self.renew_generation(kind, needed, renew)?;
         let max = self.config.max_slots;
         let credit = self.credit();
         let publications = &self.publications;
-        let current = self.generations.iter_mut().rfind(|one| !one.is_foreign());
+        let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
         let Some(generation) = current else { return Err(AcquireError::Size(size)) };
         if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
-        generation.acquire(max, exporter)
+        let slot = generation.acquire(max, exporter)?;
+        self.note_local(&slot);
+        Ok(slot)
+    }
+
+    /// A host slot for a download, if there is one.
+    pub fn acquire_host(&mut self, size: u64, exporter: u64) -> Option<Slot> {
+        let needed = size.max(1).checked_next_multiple_of(PAGE)?;
+        let renew = mem::replace(&mut self.renew_host, false);
+        self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
+        let generation = self.generations.iter_mut().rfind(|one| one.is_own(MemoryKind::Host))?;
+        let slot = generation.acquire(self.config.max_slots, exporter).ok()?;
+        self.note_local(&slot);
+        Some(slot)
+    }
+
+    /// Starts a new generation of our own where the newest does not suit.
+    fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
+        let present = self.generations.iter().rfind(|one| one.is_own(kind)).map_or(0, |one| one.slot_size);
+        if needed > present || (renew && needed != present) {
+            // Within one format sizes vary only where frames are plain bytes: leave room for longer ones.
+            let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
+            let gpu = self.config.gpu.as_ref();
+            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu)?);
+            self.next_generation += 1;
+            self.retire();
+        }
+        Ok(())
+    }
+
+    /// Readers of this process need no import.
+    fn note_local(&self, slot: &Slot) {
+        let key = (self.session, slot.0.generation, slot.0.index);
+        local::note(key, &slot.0.memory, self.config.gpu.as_ref());
     }
 
     /// A slot for memory that somebody else allocated: the one that it has, or a new one.
@@ -495,6 +544,7 @@ impl State {
             Some(slot) => slot,
             None => generation.adopt(&gpu, pointer, buffer_id, owner, exporter)?,
         };
+        self.note_local(&slot);
         let start = match slot.address() {
             crate::memory::Address::Device(start) => start,
             crate::memory::Address::Host(_) => pointer,
@@ -520,7 +570,7 @@ impl State {
 
     /// How much credit is left for a newcomer.
     pub fn credit_left(&mut self) -> u32 {
-        let current = self.generations.iter_mut().rfind(|one| !one.is_foreign());
+        let current = self.generations.iter_mut().rfind(|one| one.is_own(self.memory.kind));
         let held = current.map_or(0, |generation| held_upstream(generation, &self.publications));
         self.config.max_slots.saturating_sub(2 + self.credit() + held)
     }
@@ -547,9 +597,15 @@ impl State {
         self.end_lease(area);
     }
 
-    /// Whether somebody upstream waits for what a publication keeps.
+    /// Whether a GPU is at work on what nobody would announce.
+    pub fn gpu_is_busy(&self) -> bool {
+        self.fences_pending || self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
+    }
+
+    /// Whether somebody upstream may wait for what a publication keeps.
     pub fn keeps_something(&self) -> bool {
-        self.publications.iter().flatten().any(|publication| publication.keep.is_some())
+        self.config.gpu.is_some()
+            && self.publications.iter().flatten().any(|publication| publication.keep.is_some())
     }
 
     /// Makes room for a lease in a link, whatever its policy demands; the areas of leases that ended for it are

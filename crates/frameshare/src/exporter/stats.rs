@@ -50,7 +50,8 @@ impl State {
     pub(super) fn stats(&mut self) -> Stats {
         let next = self.next;
         let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
-        let current = self.generations.iter_mut().rfind(|generation| !generation.is_foreign());
+        let kind = self.memory.kind;
+        let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
         let (slots, free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
             (generation.len(), generation.count_free(), generation.slot_size)
         });

@@ -12,22 +12,41 @@ use frameshare_cuda::{
     stream::Stream,
 };
 use frameshare_protocol::{FenceKind, message::EVENT_HANDLE};
-use std::sync::Arc;
+use once_cell::sync::Lazy;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 /// What the exporter holds.
 #[derive(Debug)]
 pub struct ExporterEvents {
     // Before the events: work on the stream refers to them.
     stream: Stream,
-    ready: Vec<Event>,
-    released: Vec<Event>,
+    events: Arc<Events>,
+    /// Under which a reader of this process finds them.
+    token: Option<u64>,
 }
 
 /// What the reader holds.
 #[derive(Debug)]
-pub struct ReaderEvents {
+pub struct ReaderEvents(Arc<Events>);
+
+/// One of each for every entry.
+#[derive(Debug)]
+struct Events {
     ready: Vec<Event>,
     released: Vec<Event>,
+}
+
+/// Events for readers of this process, which CUDA does not let it open: they take the exporter's own.
+static LOCAL: Lazy<Mutex<HashMap<u64, Arc<Events>>>> = Lazy::new(Mutex::default);
+
+fn local() -> MutexGuard<'static, HashMap<u64, Arc<Events>>> {
+    LOCAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The process has no events left for another reader.
@@ -42,20 +61,58 @@ pub struct NoEventsLeft {
 
 impl ExporterEvents {
     /// Makes the events for `entries` entries.
-    pub(crate) fn new(gpu: &Arc<Context>, entries: usize) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub(crate) fn new(
+        gpu: &Arc<Context>,
+        entries: usize,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let (alive, needed) = (ipc_event::alive(), 2 * entries);
         if alive + needed > PER_PROCESS {
             return Err(NoEventsLeft { alive, needed }.into());
         }
+        Self::with(gpu, entries, Event::new_shared, None)
+    }
+
+    /// Makes events for a reader of this process.
+    pub(crate) fn new_local(
+        gpu: &Arc<Context>,
+        entries: usize,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        static TOKEN: AtomicU64 = AtomicU64::new(1);
+        let token = TOKEN.fetch_add(1, Ordering::Relaxed);
+        let events = Self::with(gpu, entries, Event::new, Some(token))?;
+        local().insert(token, events.events.clone());
+        Ok(events)
+    }
+
+    fn with(
+        gpu: &Arc<Context>,
+        entries: usize,
+        make: fn(&Arc<Context>) -> frameshare_cuda::Result<Event>,
+        token: Option<u64>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let _current = gpu.push()?;
-        let events = || (0..entries).map(|_| Event::new_shared(gpu)).collect::<frameshare_cuda::Result<Vec<_>>>();
-        Ok(Self { stream: Stream::new(gpu)?, ready: events()?, released: events()? })
+        let events = || (0..entries).map(|_| make(gpu)).collect::<frameshare_cuda::Result<Vec<_>>>();
+        let events = Arc::new(Events { ready: events()?, released: events()? });
+        Ok(Self { stream: Stream::new(gpu)?, events, token })
     }
 
     /// What the reader opens them by.
     pub(crate) fn handles(&self) -> frameshare_cuda::Result<Vec<u8>> {
-        let events = self.ready.iter().chain(&self.released);
-        Ok(events.map(Event::export).collect::<frameshare_cuda::Result<Vec<_>>>()?.concat())
+        let events = self.events.ready.iter().chain(&self.events.released);
+        let Some(token) = self.token else {
+            return Ok(events.map(Event::export).collect::<frameshare_cuda::Result<Vec<_>>>()?.concat());
+        };
+        let mut handles = vec![0; events.count() * EVENT_HANDLE];
+        handles[..size_of::<u64>()].copy_from_slice(&token.to_le_bytes());
+        Ok(handles)
+    }
+}
+
+impl Drop for ExporterEvents {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            local().remove(&token);
+        }
     }
 }
 
@@ -64,9 +121,19 @@ impl ReaderEvents {
     pub(crate) fn open(gpu: &Arc<Context>, handles: &[u8]) -> frameshare_cuda::Result<Self> {
         let _current = gpu.push()?;
         let (handles, _) = handles.as_chunks::<EVENT_HANDLE>();
-        let mut ready = handles.iter().map(|handle| Event::open(gpu, handle)).collect::<Result<Vec<_>, _>>()?;
+        let mut ready =
+            handles.iter().map(|handle| Event::open(gpu, handle)).collect::<Result<Vec<_>, _>>()?;
         let released = ready.split_off(handles.len() / 2);
-        Ok(Self { ready, released })
+        Ok(Self(Arc::new(Events { ready, released })))
+    }
+
+    /// Finds the events of an exporter of this process; `None` if they are gone, or of another context, in which they
+    /// could not be recorded.
+    pub(crate) fn find(gpu: &Arc<Context>, handles: &[u8]) -> Option<Self> {
+        let token = handles.first_chunk().map(|token| u64::from_le_bytes(*token))?;
+        let events = local().get(&token)?.clone();
+        let same = events.ready.first().is_some_and(|event| event.context().as_raw() == gpu.as_raw());
+        same.then_some(Self(events))
     }
 }
 
@@ -86,14 +153,19 @@ impl ExporterFence for ExporterEvents {
         FenceKind::Event
     }
 
-    fn signal_ready(&mut self, entry: usize, _sequence: u64, signals: &mut Signals) -> Result<(), FenceError> {
-        let ready = of(&self.ready, entry)?;
+    fn signal_ready(
+        &mut self,
+        entry: usize,
+        _sequence: u64,
+        signals: &mut Signals,
+    ) -> Result<(), FenceError> {
+        let ready = of(&self.events.ready, entry)?;
         self.stream.wait(signals.written(FenceKind::Event)?).map_err(failed(FenceKind::Event))?;
         ready.record(&self.stream).map_err(failed(FenceKind::Event))
     }
 
     fn poll_released(&mut self, entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
-        poll(of(&self.released, entry)?)
+        poll(of(&self.events.released, entry)?)
     }
 }
 
@@ -103,15 +175,15 @@ impl ReaderFence for ReaderEvents {
     }
 
     fn poll_ready(&self, entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
-        poll(of(&self.ready, entry)?)
+        poll(of(&self.0.ready, entry)?)
     }
 
     fn wait_ready(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        stream.wait(of(&self.ready, entry)?).map_err(failed(FenceKind::Event))
+        stream.wait(of(&self.0.ready, entry)?).map_err(failed(FenceKind::Event))
     }
 
     fn signal_released(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        of(&self.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
+        of(&self.0.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
     }
 
     fn rescue(&self, _sequence: u64) {

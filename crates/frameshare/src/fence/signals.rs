@@ -48,6 +48,11 @@ impl Signals {
         }
     }
 
+    /// Makes a stream of this process wait for the work that writes the present frame.
+    pub(crate) fn order(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(&gpu.written))
+    }
+
     /// What a reader's own signal stream has to wait for.
     pub(super) fn written(&self, kind: FenceKind) -> Result<&Event, FenceError> {
         match &self.0 {
@@ -68,7 +73,8 @@ impl Signals {
     /// Signals the words of all readers in one go, behind the work that writes the frame.
     pub fn flush(&mut self) -> Result<(), FenceError> {
         let Some(gpu) = self.0.as_mut().filter(|gpu| !gpu.words.is_empty()) else { return Ok(()) };
-        let words: Vec<_> = gpu.words.iter().filter_map(|(page, word, value)| Some((page.word(*word)?, *value))).collect();
+        let words: Vec<_> =
+            gpu.words.iter().filter_map(|(page, word, value)| Some((page.word(*word)?, *value))).collect();
         let signal = || {
             gpu.stream.wait(&gpu.written)?;
             gpu.stream.write_words(&words)

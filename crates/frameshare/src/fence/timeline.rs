@@ -40,7 +40,12 @@ impl ExporterFence for Timeline {
         FenceKind::Timeline
     }
 
-    fn signal_ready(&mut self, _entry: usize, sequence: u64, signals: &mut Signals) -> Result<(), FenceError> {
+    fn signal_ready(
+        &mut self,
+        _entry: usize,
+        sequence: u64,
+        signals: &mut Signals,
+    ) -> Result<(), FenceError> {
         signals.add_word(&self.page, timeline::READY, sequence)
     }
 
@@ -70,7 +75,11 @@ impl ReaderFence for Timeline {
     fn wait_ready(&self, _entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
         let word = self.word(timeline::READY)?;
         // A word that is there already needs no work on the GPU.
-        if word.reached(sequence) { Ok(()) } else { stream.wait_word(word, sequence).map_err(failed(FenceKind::Timeline)) }
+        if word.reached(sequence) {
+            Ok(())
+        } else {
+            stream.wait_word(word, sequence).map_err(failed(FenceKind::Timeline))
+        }
     }
 
     fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {

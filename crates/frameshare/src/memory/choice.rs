@@ -31,10 +31,7 @@ pub fn fence_kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
 }
 
 /// The kind of memory for a stream: the one wanted, or the best one that there is.
-pub fn memory(
-    wanted: Option<MemoryKind>,
-    gpu: Option<&Arc<Context>>,
-) -> Result<Choice<MemoryKind>, Lacking> {
+pub fn memory(wanted: Option<MemoryKind>, gpu: Option<&Arc<Context>>) -> Result<Choice<MemoryKind>, Lacking> {
     if let Some(kind) = wanted {
         return match lacks_memory(kind, gpu) {
             Some(lack) => Err(Lacking(lack)),
@@ -64,16 +61,22 @@ pub fn fence(
     theirs: &[FenceKind],
 ) -> Result<Choice<FenceKind>, Lacking> {
     if memory == MemoryKind::Host {
-        return Ok(Choice { kind: FenceKind::None, why: "host frames are complete when they are published".into() });
+        return Ok(Choice {
+            kind: FenceKind::None,
+            why: "host frames are complete when they are published".into(),
+        });
     }
     let usable = |kind: &FenceKind| wanted.is_none_or(|wanted| wanted == *kind) && ours.contains(kind);
     let mut kinds = [FenceKind::Timeline, FenceKind::Event].into_iter();
     match kinds.find(|kind| usable(kind) && theirs.contains(kind)) {
         Some(kind) if wanted.is_some() => Ok(Choice { kind, why: "asked for".into() }),
-        Some(FenceKind::Timeline) => Ok(Choice { kind: FenceKind::Timeline, why: "the best that there is".into() }),
+        Some(FenceKind::Timeline) => {
+            Ok(Choice { kind: FenceKind::Timeline, why: "the best that there is".into() })
+        }
         Some(kind) => Ok(Choice { kind, why: "one side cannot use timeline words".into() }),
         None => {
-            let list = |kinds: &[FenceKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let list =
+                |kinds: &[FenceKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let wanted = wanted.map(|kind| format!(", {kind} is asked for")).unwrap_or_default();
             Err(Lacking(format!(
                 "no kind of fence in common: the exporter can {}, the reader {}{wanted}",

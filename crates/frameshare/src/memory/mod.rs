@@ -7,6 +7,7 @@ pub mod choice;
 pub mod foreign;
 pub mod host;
 pub mod legacy;
+pub(crate) mod local;
 pub mod pool;
 pub mod vmm;
 

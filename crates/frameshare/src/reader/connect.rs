@@ -90,7 +90,8 @@ impl<E: Into<ConnectError>> From<E> for Failure {
 
 /// Says hello and hears the answer; `None` if the exporter hung up over it, as one does that is just stopping.
 fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Option<Connection>, Failure> {
-    let allowed = |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);
+    let allowed =
+        |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);
     let mut name = config.name.clone();
     name.truncate(name.floor_char_boundary(MAX_PEER_NAME));
     let hello = ToExporter::Hello(Hello {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     event::Event,
     fence::{FenceState, ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
-    memory::{Import, Importer, importer},
+    memory::{Import, Importer, importer, local},
     queue::{Consumer, Taken},
     sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes, process_nonce},
 };
@@ -18,7 +18,7 @@ use frameshare_cuda::{
     device::{Device, Uuid},
 };
 use frameshare_protocol::{
-    FenceKind,
+    FenceKind, MemoryKind,
     limits::METADATA_AREA,
     message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
@@ -51,8 +51,10 @@ impl Drop for Imports {
 /// A generation that frames may still come in.
 #[derive(Debug)]
 struct Generation {
+    kind: MemoryKind,
+    /// `None` where the exporter is in this process: there is nothing to import.
+    importer: Option<Arc<dyn Importer>>,
     // Slots go before the imports' acknowledgement.
-    importer: Arc<dyn Importer>,
     slots: BTreeMap<u32, Arc<dyn Import>>,
     imports: Arc<Imports>,
 }
@@ -76,6 +78,8 @@ pub(super) struct Connection {
     areas: u32,
     metadata: Words,
     gpu: Option<Arc<Context>>,
+    /// The exporter is in this very process.
+    local: bool,
     gpu_wait: bool,
     fence_timeout: Duration,
     /// The oldest frame's fence was pending when it was looked at last, and has been since this moment.
@@ -118,8 +122,10 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let invalid = |text: &str| ConnectError::Violation(text.into());
         let unmapped = |error: io::Error| ConnectError::Violation(error.to_string());
+        let local = welcome.nonce == process_nonce();
         let mut fds = fds.into_iter();
-        let (Some(queue), Some(claims), Some(metadata), Some(wake)) = (fds.next(), fds.next(), fds.next(), fds.next())
+        let (Some(queue), Some(claims), Some(metadata), Some(wake)) =
+            (fds.next(), fds.next(), fds.next(), fds.next())
         else {
             return Err(invalid("its welcome came without the descriptors that belong to it"));
         };
@@ -132,8 +138,8 @@ impl Connection {
         let queue = map(queue, queue_size(entries), false).map_err(unmapped)?;
         let claims = map(claims, claims_size(entries), true).map_err(unmapped)?;
         let metadata = map(metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
-        let consumer =
-            Consumer::new(queue, claims, entries).ok_or_else(|| invalid("its queue is of another version"))?;
+        let consumer = Consumer::new(queue, claims, entries)
+            .ok_or_else(|| invalid("its queue is of another version"))?;
         let gpu = config.gpu.clone().filter(|_| welcome.fence != FenceKind::None);
         if let (Some(gpu), Some(theirs)) = (&gpu, welcome.gpu) {
             check_reach(gpu, Uuid(theirs))?;
@@ -144,15 +150,20 @@ impl Connection {
                 let words = map(page, timeline_size(entries), true).map_err(unmapped)?;
                 Box::new(Timeline::new(gpu, words)?)
             }
+            (FenceKind::Event, Some(gpu), None) if local => Box::new(
+                ReaderEvents::find(gpu, &welcome.events).ok_or_else(|| {
+                    ConnectError::Gpu("within one process event fences need the exporter's CUDA context: use timeline fences".into())
+                })?,
+            ),
             (FenceKind::Event, Some(gpu), None) => {
-                let opened = ReaderEvents::open(gpu, &welcome.events);
-                Box::new(opened.map_err(|error| ConnectError::of_events(error, welcome.nonce == process_nonce()))?)
+                Box::new(ReaderEvents::open(gpu, &welcome.events).map_err(ConnectError::of_events)?)
             }
             _ => return Err(invalid("it chose a fence that was not offered")),
         };
         let wake = Wake::from_peer(wake).map_err(unmapped)?;
         let session = Session::new(welcome.session, consumer, wake, socket, fence, gpu.as_ref())?;
         Ok(Self {
+            local,
             gpu_wait: config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline),
             fence_timeout: config.fence_timeout,
             unwritten: None,
@@ -184,8 +195,10 @@ impl Connection {
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
             else {
-                // Every frame before the first message was taken or lost: when the message came, they were out.
-                match self.apply_first() {
+                // Nothing is published below the head that was not taken: a message in its place is due.
+                let due =
+                    self.pending.front().is_some_and(|(before, _)| *before <= self.session.consumer.head());
+                match due.then(|| self.apply_first()).flatten() {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
                     None => return self.over(),
@@ -287,7 +300,8 @@ impl Connection {
     fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
         let fence = &self.session.fence;
         let pending = |entry, sequence| {
-            let state = fence.poll_ready(entry, sequence).map_err(|error| ReadError::Fence(error.to_string()))?;
+            let state =
+                fence.poll_ready(entry, sequence).map_err(|error| ReadError::Fence(error.to_string()))?;
             Ok::<_, ReadError>(state == FenceState::Pending)
         };
         if fence.kind() == FenceKind::None {
@@ -352,7 +366,10 @@ impl Connection {
     /// Frees the streams that wait for frames that will not be written.
     fn rescue_streams(&mut self, said_goodbye: bool) {
         // An exporter in this process ends its work whether or not it says goodbye.
-        if self.session.fence.kind() == FenceKind::Timeline && self.peer.pid != std::process::id() && !self.rescued {
+        if self.session.fence.kind() == FenceKind::Timeline
+            && self.peer.pid != std::process::id()
+            && !self.rescued
+        {
             self.rescued = true;
             rescue(self.session.clone(), self.peer.gone.take(), said_goodbye);
         }
@@ -394,9 +411,10 @@ impl Connection {
         match message {
             ToReader::Generation { generation, memory, slot_size } => {
                 let session = self.session.clone();
-                let importer = importer(memory, self.gpu.as_ref(), fd)?;
+                let gpu = self.gpu.as_ref();
+                let importer = (!self.local).then(|| importer(memory, gpu, fd)).transpose()?;
                 let imports = Arc::new(Imports { generation, slot_size, session });
-                let new = Generation { importer, slots: BTreeMap::new(), imports };
+                let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
                 if self.generations.insert(generation, new).is_some() {
                     return Err(violation(format!("generation {generation} came twice")));
                 }
@@ -437,7 +455,10 @@ impl Connection {
         let found = self.generations.get_mut(&generation);
         let found =
             found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
-        let import = found.importer.import(found.imports.slot_size, handle, fd)?;
+        let import = match &found.importer {
+            Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
+            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
+        };
         found.slots.insert(slot, import);
         Ok(())
     }
@@ -500,8 +521,9 @@ fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
     if gpu.device().uuid() == theirs {
         return Ok(());
     }
-    let there = Device::with_uuid(theirs)?
-        .ok_or_else(|| ConnectError::Gpu(format!("the frames are on GPU {theirs}, which this process cannot see")))?;
+    let there = Device::with_uuid(theirs)?.ok_or_else(|| {
+        ConnectError::Gpu(format!("the frames are on GPU {theirs}, which this process cannot see"))
+    })?;
     if gpu.device().can_access(&there)? {
         Ok(())
     } else {

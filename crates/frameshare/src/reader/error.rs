@@ -127,11 +127,11 @@ fn and_torn(torn: u64) -> String {
 
 impl ConnectError {
     /// Events that could not be opened, with the usual reasons.
-    pub(super) fn of_events(error: frameshare_cuda::Error, same_process: bool) -> Self {
-        if same_process {
-            Self::Gpu("event fences do not work within one process: use timeline fences".into())
-        } else if error.is_map_failed() {
-            Self::Gpu(format!("event fences need a /dev/shm that both processes share: share it, or use timeline fences ({error})"))
+    pub(super) fn of_events(error: frameshare_cuda::Error) -> Self {
+        if error.is_map_failed() {
+            Self::Gpu(format!(
+                "event fences need a /dev/shm that both processes share: share it, or use timeline fences ({error})"
+            ))
         } else {
             error.into()
         }

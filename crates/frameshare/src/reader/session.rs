@@ -117,7 +117,11 @@ impl Session {
         let mut sender = gpu.late.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_none() {
             let (new, receiver) = channel();
-            if thread::Builder::new().name("frameshare-late".into()).spawn(move || release_when_possible(&receiver)).is_ok() {
+            if thread::Builder::new()
+                .name("frameshare-late".into())
+                .spawn(move || release_when_possible(&receiver))
+                .is_ok()
+            {
                 *sender = Some(new);
             }
         }
