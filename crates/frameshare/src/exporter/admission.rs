@@ -5,7 +5,7 @@
 
 use super::{
     download::Downloads,
-    link::Link,
+    link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
     state::{Ending, SetupError, Shared, State},
 };
@@ -60,6 +60,7 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
         Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
     };
     let shares = Shares::new(&promise);
+    let credit = promise.credit;
     shared.with(|state| {
         state.promised = 0;
         if state.closed {
@@ -70,21 +71,14 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
             state.welcome(&socket, hello, &promise, &shares)?;
-            Ok((producer, shares.wake, shares.fence))
+            let (wake, fence) = (shares.wake, shares.fence);
+            let (fence_choice, downloads) = (promise.fence, promise.downloads);
+            Ok(Delivery { producer, wake, fence, fence_choice, downloads })
         });
         match admitted {
-            Ok((producer, wake, fence)) => {
-                let info = state.new_reader(&peer, hello, promise.credit);
-                state.link(Link::new(
-                    info,
-                    socket,
-                    wake,
-                    peer,
-                    producer,
-                    fence,
-                    promise.fence,
-                    promise.downloads,
-                ));
+            Ok(delivery) => {
+                let info = state.new_reader(&peer, hello, credit);
+                state.link(Link::new(info, socket, peer, delivery));
             }
             Err(error) => {
                 let text = format!("the exporter cannot serve another reader: {error}");

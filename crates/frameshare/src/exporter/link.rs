@@ -79,17 +79,19 @@ pub(super) struct Link {
     pub process_is_gone: bool,
 }
 
+/// How a reader gets its frames.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub producer: Producer<Words>,
+    pub wake: Wake,
+    pub fence: Box<dyn ExporterFence>,
+    pub fence_choice: Choice<FenceKind>,
+    pub downloads: bool,
+}
+
 impl Link {
-    pub fn new(
-        info: ReaderInfo,
-        socket: Socket,
-        wake: Wake,
-        peer: Peer,
-        producer: Producer<Words>,
-        fence: Box<dyn ExporterFence>,
-        fence_choice: Choice<FenceKind>,
-        downloads: bool,
-    ) -> Self {
+    pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
+        let Delivery { producer, wake, fence, fence_choice, downloads } = delivery;
         Self {
             entries: vec![None; info.credit as usize],
             info,

@@ -483,7 +483,7 @@ impl State {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
         let slot = generation.acquire(max, exporter)?;
-        self.note_local(&slot);
+        self.note_local(&slot, kind);
         Ok(slot)
     }
 
@@ -493,9 +493,7 @@ impl State {
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
         let generation = self.generations.iter_mut().rfind(|one| one.is_own(MemoryKind::Host))?;
-        let slot = generation.acquire(self.config.max_slots, exporter).ok()?;
-        self.note_local(&slot);
-        Some(slot)
+        generation.acquire(self.config.max_slots, exporter).ok()
     }
 
     /// Starts a new generation of our own where the newest does not suit.
@@ -512,8 +510,11 @@ impl State {
         Ok(())
     }
 
-    /// Readers of this process need no import.
-    fn note_local(&self, slot: &Slot) {
+    /// Readers of this process use memory in place that they could not import.
+    fn note_local(&self, slot: &Slot, kind: MemoryKind) {
+        if !frees_imports_first(kind) {
+            return;
+        }
         let key = (self.session, slot.0.generation, slot.0.index);
         local::note(key, &slot.0.memory, self.config.gpu.as_ref());
     }
@@ -544,7 +545,7 @@ impl State {
             Some(slot) => slot,
             None => generation.adopt(&gpu, pointer, buffer_id, owner, exporter)?,
         };
-        self.note_local(&slot);
+        self.note_local(&slot, MemoryKind::Legacy);
         let start = match slot.address() {
             crate::memory::Address::Device(start) => start,
             crate::memory::Address::Host(_) => pointer,

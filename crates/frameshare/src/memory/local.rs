@@ -1,6 +1,7 @@
-//! Memory of this very process: a reader in the exporter's own process needs no import, and CUDA refuses most.
+//! Memory of this very process, of the kinds that CUDA does not let it import: a reader in the exporter's own process
+//! uses the exporter's pointer.
 
-use super::{Address, Allocation, Import, MemoryError, frees_imports_first};
+use super::{Address, Allocation, Import, MemoryError};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -44,7 +45,7 @@ pub(crate) fn find(
     let failed = MemoryError::while_doing("import", 0, kind);
     let local = local();
     let entry = local.get(&key).ok_or_else(|| failed("it is gone already".into()))?;
-    if frees_imports_first(kind) && entry.context != identity(context) {
+    if entry.context != identity(context) {
         return Err(failed(
             "within one process it can be read in the exporter's CUDA context alone: use vmm memory".into(),
         ));

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     event::Event,
     fence::{FenceState, ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
-    memory::{Import, Importer, importer, local},
+    memory::{Import, Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
     sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes, process_nonce},
 };
@@ -52,7 +52,7 @@ impl Drop for Imports {
 #[derive(Debug)]
 struct Generation {
     kind: MemoryKind,
-    /// `None` where the exporter is in this process: there is nothing to import.
+    /// `None` for memory of this process that CUDA does not let it import: there the exporter's own is used.
     importer: Option<Arc<dyn Importer>>,
     // Slots go before the imports' acknowledgement.
     slots: BTreeMap<u32, Arc<dyn Import>>,
@@ -412,7 +412,8 @@ impl Connection {
             ToReader::Generation { generation, memory, slot_size } => {
                 let session = self.session.clone();
                 let gpu = self.gpu.as_ref();
-                let importer = (!self.local).then(|| importer(memory, gpu, fd)).transpose()?;
+                let own = self.local && frees_imports_first(memory);
+                let importer = (!own).then(|| importer(memory, gpu, fd)).transpose()?;
                 let imports = Arc::new(Imports { generation, slot_size, session });
                 let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
                 if self.generations.insert(generation, new).is_some() {
