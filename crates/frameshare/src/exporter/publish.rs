@@ -134,6 +134,9 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
 impl State {
     /// Gives a frame to every reader that has room or can make some.
     fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<u64, PublishError> {
+        // Made current once for all the calls of the frame.
+        let gpu = self.config.gpu.clone();
+        let _current = gpu.as_ref().map(|gpu| gpu.push()).transpose().map_err(PublishError::Gpu)?;
         self.signals.begin(frame.written).map_err(PublishError::Gpu)?;
         let sequence = self.next;
         self.next += 1;

@@ -287,11 +287,6 @@ impl Connection {
                 load_bytes(&self.metadata, at, descriptor.metadata as usize)
             }
         };
-        let fence = self.session.fence.poll_ready(entry, sequence);
-        debug_assert!(
-            matches!(fence, Ok(FenceState::Ready)),
-            "host frames are ready when they are published"
-        );
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
     }
 

@@ -37,6 +37,7 @@ pub(super) struct Session {
 /// What releases are signalled with.
 #[derive(Debug)]
 struct Gpu {
+    context: Arc<Context>,
     lane: Mutex<Lane>,
     /// Leads to the thread that does what this one may not, once there is one.
     late: Mutex<Option<Sender<Late>>>,
@@ -69,7 +70,7 @@ impl Session {
         let gpu = gpu.filter(|_| fence.kind() != FenceKind::None);
         let gpu = gpu.map(|gpu| -> frameshare_cuda::Result<Gpu> {
             let lane = Lane { read: Event::new(gpu)?, stream: Stream::new(gpu)? };
-            Ok(Gpu { lane: Mutex::new(lane), late: Mutex::new(None) })
+            Ok(Gpu { context: gpu.clone(), lane: Mutex::new(lane), late: Mutex::new(None) })
         });
         Ok(Self {
             id,
@@ -87,6 +88,8 @@ impl Session {
     pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: &[Stream]) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some(gpu) = &self.gpu else { return self.end_lease(entry, sequence) };
+        // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
+        let _current = gpu.context.push();
         let signalled = gpu.signal(|lane| {
             lane.read.record_context()?;
             lane.stream.wait(&lane.read)?;
