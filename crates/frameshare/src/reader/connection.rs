@@ -302,9 +302,11 @@ impl Connection {
         if fence.kind() == FenceKind::None {
             return Ok(true);
         }
+        // An entry is used again only when its last frame has been written and read; its event speaks of this one now.
+        self.ahead.retain(|(used, _)| *used != entry);
         // Frames are written in order: the oldest that is not tells whether the exporter still does anything.
         while let Some(&(entry, sequence)) = self.ahead.front() {
-            if pending(entry, sequence)? && self.ahead.len() <= self.credit as usize {
+            if pending(entry, sequence)? {
                 break;
             }
             self.ahead.pop_front();
