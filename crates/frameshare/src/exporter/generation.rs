@@ -4,7 +4,7 @@ use super::slot::{AcquireError, Slot, SlotInner};
 use crate::memory::{Allocator, MemoryError, allocator, foreign::Foreign};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
-use std::{any::Any, collections::BTreeMap, os::fd::BorrowedFd, sync::Arc};
+use std::{collections::BTreeMap, os::fd::BorrowedFd, sync::Arc};
 
 /// A generation, in the exporter's ledger.
 #[derive(Debug)]
@@ -39,10 +39,10 @@ impl Generation {
         Ok(Self { id, slot_size, kind, source, slots: Vec::new(), retired: false })
     }
 
-    /// A generation of somebody else's allocations.
-    pub fn foreign(id: u32) -> Self {
+    /// A generation of somebody else's allocations, each of `slot_size` bytes.
+    pub fn foreign(id: u32, slot_size: u64) -> Self {
         let source = Source::Foreign(BTreeMap::new());
-        Self { id, slot_size: 0, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
+        Self { id, slot_size, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
     }
 
     /// Whether its slots are ours and of this kind.
@@ -61,21 +61,14 @@ impl Generation {
     }
 
     /// Makes a slot of somebody else's allocation.
-    pub fn adopt(
-        &mut self,
-        gpu: &Context,
-        pointer: u64,
-        buffer_id: u64,
-        owner: Box<dyn Any + Send>,
-        exporter: u64,
-    ) -> Result<Slot, MemoryError> {
-        let memory = Arc::new(Foreign::new(gpu, pointer, owner)?);
+    pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
+        let memory = Arc::new(memory);
         let slot = Arc::new(SlotInner { exporter, generation: self.id, index: self.len(), memory });
         if let Source::Foreign(known) = &mut self.source {
             known.insert(buffer_id, slot.index);
         }
         self.slots.push(slot.clone());
-        Ok(Slot(slot))
+        Slot(slot)
     }
 
     /// The descriptor that importers need once for all slots, where the kind has one.

@@ -181,6 +181,11 @@ impl Link {
         self.process_is_gone |= process_is_gone || self.gone.is_none();
     }
 
+    /// Whether the reader has opened events of ours.
+    pub fn has_events(&self) -> bool {
+        self.fence.kind() == FenceKind::Event
+    }
+
     /// The generations whose imports the reader has not given up.
     pub fn knows(&self) -> impl Iterator<Item = u32> {
         self.known.keys().copied()

@@ -14,7 +14,7 @@ use crate::{
     event::Event,
     fence::Signals,
     memory::{
-        MemoryError,
+        Allocation as _, MemoryError,
         choice::{self, Choice},
         foreign, frees_imports_first, local,
     },
@@ -300,10 +300,13 @@ impl State {
         }
     }
 
-    /// Whether memory cannot be freed before this reader has given up its imports, or is gone.
+    /// Whether memory cannot be freed before this reader has given up its imports, or is gone; or events not be
+    /// destroyed before it has hung up.
     fn awaits(&self, link: &Link) -> bool {
         let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
-        !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
+        // What an opened event does is undefined once its creator has destroyed it.
+        let shares_events = link.has_events() && !link.hung_up;
+        shares_events || !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
     }
 
     /// The connection of a reader is over, or the reader itself is.
@@ -371,7 +374,7 @@ impl State {
         });
         for mut link in mem::take(&mut self.leaving) {
             match link.collect_released(&mut ended, timeout) {
-                Ok(fences) if !link.holds_nothing() => {
+                Ok(fences) if !link.holds_nothing() || self.awaits(&link) => {
                     pending |= fences;
                     self.leaving.push(link);
                 }
@@ -384,7 +387,7 @@ impl State {
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
-        if self.generations.len() > 1 || self.closed {
+        if self.generations.len() > 1 || self.closed || self.generations.iter().any(|one| one.retired) {
             self.retire();
         }
         progress
@@ -437,9 +440,6 @@ impl State {
         let closed = self.closed;
         self.generations
             .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
-        for link in mem::take(&mut self.leaving) {
-            if link.holds_nothing() { self.forget(link) } else { self.leaving.push(link) }
-        }
     }
 
     /// Tells readers that nothing more is published in a generation. Who keeps too much from being freed is cut off.
@@ -534,16 +534,22 @@ impl State {
             return Err(MemoryError { doing: "share", size: 0, kind: MemoryKind::Legacy, cause }.into());
         };
         let buffer_id = foreign::buffer_id(&gpu, pointer)?;
-        let open = self.generations.iter().position(|one| one.is_foreign() && !one.retired);
-        let index = open.unwrap_or_else(|| {
-            self.generations.insert(0, Generation::foreign(self.next_generation));
-            self.next_generation += 1;
-            0
-        });
-        let generation = &mut self.generations[index];
-        let slot = match generation.adopted(buffer_id) {
+        let open = |one: &Generation| one.is_foreign() && !one.retired;
+        let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
+        let slot = match known {
             Some(slot) => slot,
-            None => generation.adopt(&gpu, pointer, buffer_id, owner, exporter)?,
+            None => {
+                let memory = foreign::Foreign::new(&gpu, pointer, owner)?;
+                let size = memory.size();
+                // The slots of a generation are of one size.
+                let fits = self.generations.iter().position(|one| open(one) && one.slot_size == size);
+                let index = fits.unwrap_or_else(|| {
+                    self.generations.insert(0, Generation::foreign(self.next_generation, size));
+                    self.next_generation += 1;
+                    0
+                });
+                self.generations[index].adopt(memory, buffer_id, exporter)
+            }
         };
         self.note_local(&slot, MemoryKind::Legacy);
         let start = match slot.address() {

@@ -1,6 +1,6 @@
 //! GPU memory with a file descriptor of its own: outlives its exporter, and readers map it read-only.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, idle, length};
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -14,12 +14,21 @@ pub struct Vmm(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct VmmAllocation {
-    memory: vmm::Allocation,
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<vmm::Allocation>,
+    start: u64,
+    size: u64,
     fd: OwnedFd,
 }
 
 #[derive(Debug)]
-struct VmmImport(vmm::Import);
+struct VmmImport {
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<vmm::Import>,
+    start: u64,
+}
 
 impl Allocator for Vmm {
     fn kind(&self) -> MemoryKind {
@@ -30,8 +39,8 @@ impl Allocator for Vmm {
         let allocate = || {
             let memory = vmm::Allocation::new(&self.0, length(size)?)?;
             clear(&self.0, memory.ptr(), memory.size())?;
-            let fd = memory.export()?;
-            Ok(VmmAllocation { memory, fd })
+            let (fd, start, size) = (memory.export()?, memory.ptr(), memory.size() as u64);
+            Ok(VmmAllocation { gpu: self.0.clone(), memory: Some(memory), start, size, fd })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Vmm))?))
     }
@@ -48,17 +57,17 @@ impl Importer for Vmm {
             Ok(vmm::Import::new(&self.0, fd.as_fd(), length(size)?, Access::Read)?)
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;
-        Ok(Arc::new(VmmImport(import)))
+        Ok(Arc::new(VmmImport { gpu: self.0.clone(), start: import.ptr(), memory: Some(import) }))
     }
 }
 
 impl Allocation for VmmAllocation {
     fn address(&self) -> Address {
-        Address::Device(self.memory.ptr())
+        Address::Device(self.start)
     }
 
     fn size(&self) -> u64 {
-        self.memory.size() as u64
+        self.size
     }
 
     fn handle(&self) -> Handle<'_> {
@@ -68,6 +77,18 @@ impl Allocation for VmmAllocation {
 
 impl Import for VmmImport {
     fn address(&self) -> Address {
-        Address::Device(self.0.ptr())
+        Address::Device(self.start)
+    }
+}
+
+impl Drop for VmmAllocation {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.memory.take());
+    }
+}
+
+impl Drop for VmmImport {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.memory.take());
     }
 }

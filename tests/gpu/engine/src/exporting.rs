@@ -33,9 +33,25 @@ pub struct Exporting {
     random: Random,
     /// The sequence number that the next frame will have.
     next: u64,
-    /// Foreign allocations that were adopted, and how many of their owners have been told.
+    owners: Owners,
+}
+
+/// How many foreign allocations were adopted, and how many of their owners have been told.
+#[derive(Clone, Default)]
+pub struct Owners {
     adopted: usize,
     told: Arc<AtomicUsize>,
+}
+
+impl Owners {
+    /// Waits until all have been told, at most so long, and says how many have.
+    pub fn wait(&self, ms: u64) -> Result<u64> {
+        let until = Instant::now() + Duration::from_millis(ms);
+        while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.told.load(Ordering::SeqCst).try_into().context("a count")
+    }
 }
 
 /// What the owner of an adopted allocation gives: frees it and counts when it is dropped.
@@ -83,14 +99,18 @@ impl Exporting {
             notices,
             random: Random::new(bind.seed),
             next: 1,
-            adopted: 0,
-            told: Arc::default(),
+            owners: Owners::default(),
         })
     }
 
     /// The context that frames are written in.
     pub fn context(&self) -> Arc<Context> {
         self.gpu.context.clone()
+    }
+
+    /// Who gave memory to be adopted.
+    pub fn owners(&self) -> Owners {
+        self.owners.clone()
     }
 
     /// Ends the stream; how many ms that took.
@@ -208,10 +228,10 @@ impl Exporting {
         const OFFSET: u64 = 4096;
         let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(OFFSET + size)?)?;
         let start = memory.ptr();
-        let owner = Owner { memory: Some(memory), told: self.told.clone() };
+        let owner = Owner { memory: Some(memory), told: self.owners.told.clone() };
         let (slot, offset) = self.exporter.adopt(start + OFFSET, Box::new(owner))?;
         ensure!(offset == OFFSET, "the frame is at {offset} of its allocation, not at {OFFSET}");
-        self.adopted += 1;
+        self.owners.adopted += 1;
         gpu::slow(&self.gpu.stream, slow, &mut self.random)?;
         gpu::write(&slot, offset, size, self.next, &self.gpu.stream)?;
         // The slot is looked up again for each frame, and must be found to be the same.
@@ -225,11 +245,7 @@ impl Exporting {
 
     fn retire_adopted(&mut self, ms: u64) -> Result<u64> {
         self.exporter.retire_adopted();
-        let until = Instant::now() + Duration::from_millis(ms);
-        while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.told.load(Ordering::SeqCst).try_into().context("a count")
+        self.owners.wait(ms)
     }
 }
 

@@ -14,6 +14,20 @@ pub enum Command {
     Connect(Connect),
     /// Becomes a user without rights.
     BecomeNobody,
+    /// Becomes a reader that breaks rules; see [`crate::rogue`].
+    Rogue(Connect),
+    /// Records over the events that it was given, on a stream that sleeps.
+    RecordOver {
+        us: u64,
+    },
+    /// Acknowledges a retirement and keeps its imports.
+    AcknowledgeAndKeep {
+        ms: u64,
+    },
+    /// Makes events that other processes could open, and holds them.
+    TakeEvents {
+        count: usize,
+    },
 
     // Of an exporter.
     /// Waits until it has so many readers.
@@ -46,6 +60,10 @@ pub enum Command {
     },
     /// Gives adopted memory back: how many owners have been told when this long has passed, at most.
     RetireAdopted {
+        ms: u64,
+    },
+    /// Drops the exporter, if it is there: how many owners of adopted memory have been told when this long has passed.
+    UnbindAdopted {
         ms: u64,
     },
     /// Opens a reader of the exporter in this very process.
@@ -219,6 +237,8 @@ pub struct Read {
     pub what: Use,
     /// Keeps this many frames.
     pub hold: usize,
+    /// Waits for each download before the next frame, at most so long, as an app does that needs the bytes at once.
+    pub at_once_ms: Option<u64>,
     /// Lets captures be as they are once this is over, and reports how many are stuck, in place of failing.
     pub settle_ms: Option<u64>,
     pub count_from: u64,

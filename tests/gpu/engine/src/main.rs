@@ -26,6 +26,7 @@ mod job;
 mod measure;
 mod peer;
 mod reading;
+mod rogue;
 mod suites;
 mod worker;
 

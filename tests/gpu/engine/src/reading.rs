@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -47,6 +48,9 @@ struct Tally {
     wake: Vec<f64>,
     done: Vec<f64>,
     metadata_wrong: Option<String>,
+    /// What is wrong with frames in host memory.
+    wrong: u64,
+    first_wrong: Option<String>,
 }
 
 impl Reading {
@@ -124,7 +128,7 @@ impl Reading {
         if job.what != Use::Check && self.scratch.is_none() {
             self.scratch = Some(Scratch::new(self.gpu()?, 4096)?);
         }
-        let watched = Event::new(&self.gpu()?.context)?;
+        let watched = self.gpu.as_ref().map(|gpu| Event::new(&gpu.context)).transpose()?;
         let interrupt = Interrupt::new()?;
         let patience = Duration::from_millis(job.patience_ms);
         let mut tally = Tally::default();
@@ -143,7 +147,7 @@ impl Reading {
             };
             last = Instant::now();
             match item {
-                Item::Frame(frame) => self.take(frame, job, &watched, &mut tally)?,
+                Item::Frame(frame) => self.take(frame, job, watched.as_ref(), &mut tally)?,
                 Item::EndOfStream => break End::EndOfStream,
                 Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
             }
@@ -155,7 +159,13 @@ impl Reading {
 
     /// Does with a frame what the job says, and lets it go at once: that the work on it is not done is what release
     /// fences are for.
-    fn take(&mut self, mut frame: Frame, job: &Read, watched: &Event, tally: &mut Tally) -> Result<()> {
+    fn take(
+        &mut self,
+        mut frame: Frame,
+        job: &Read,
+        watched: Option<&Event>,
+        tally: &mut Tally,
+    ) -> Result<()> {
         if job.what != Use::Check {
             tally.wake.push(since(frame.descriptor().published));
         }
@@ -172,6 +182,9 @@ impl Reading {
         }
         if !frame.metadata().is_empty() && frame.metadata() != sequence.to_le_bytes() {
             tally.metadata_wrong = Some(format!("frame {sequence} came with the metadata of another"));
+        }
+        if frame.as_ptr().is_some() {
+            return Ok(look(&frame, tally));
         }
         if job.what == Use::Check {
             self.make_room(job.on, frame.len())?;
@@ -199,7 +212,11 @@ impl Reading {
         } else {
             drop(frame);
         }
-        if job.what == Use::Watch {
+        if let (Some(ms), Some((_, captures))) = (job.at_once_ms, &mut self.captures) {
+            let stuck = captures.settle(Duration::from_millis(ms))?;
+            ensure!(stuck == 0, "the stream is stuck: a download was not done after {ms} ms");
+        }
+        if let (Use::Watch, Some(watched)) = (job.what, watched) {
             watched.record(&gpu.stream)?;
             let until = Instant::now() + PATIENCE;
             while !watched.query()?.is_ready() {
@@ -241,10 +258,11 @@ impl Reading {
         steady: crate::job::Steady,
     ) -> Result<WasRead> {
         let begin = Instant::now();
-        let (mut stuck, mut wrong, mut first_wrong) = (0, 0, None);
+        let (mut stuck, mut wrong, mut first_wrong) = (0, tally.wrong, tally.first_wrong);
         if let Some((on, mut captures)) = self.captures.take() {
             stuck = captures.settle(job.settle_ms.map_or(PATIENCE, Duration::from_millis))?;
-            (wrong, first_wrong) = (captures.wrong, captures.first_wrong.take());
+            wrong += captures.wrong;
+            first_wrong = captures.first_wrong.take().or(first_wrong);
             captures.wrong = 0;
             if stuck == 0 {
                 self.captures = Some((on, captures));
@@ -284,6 +302,18 @@ impl Reading {
         }
         ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
         Ok(captures.first_wrong.take().into_iter().collect())
+    }
+}
+
+/// Looks at every byte of a frame in host memory.
+fn look(frame: &Frame, tally: &mut Tally) {
+    let sequence = frame.descriptor().sequence;
+    let expected = gpu::byte_of(sequence);
+    let wrong = frame.bytes().iter().filter(|byte| byte.load(Ordering::Relaxed) != expected).count();
+    if wrong > 0 {
+        tally.wrong += 1;
+        let text = format!("frame {sequence}: {wrong} of {} bytes in host memory are wrong", frame.len());
+        tally.first_wrong.get_or_insert(text);
     }
 }
 

@@ -1,27 +1,33 @@
 //! A peer: does the jobs of its case, one after the other.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
+use frameshare::cuda::event::Event;
 use frameshare::reader::Reader;
 use frameshare::{Endpoint, Interrupt};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::exporting::Exporting;
-use crate::gpu;
+use crate::exporting::{Exporting, Owners};
+use crate::gpu::{self, Gpu};
 use crate::job::{Command, Reply};
 use crate::link::Link;
 use crate::reading::Reading;
+use crate::rogue::Rogue;
 
 /// What a peer is, as far as it has been told.
 #[derive(Default)]
 struct Worker {
     exporting: Option<Exporting>,
     reading: Option<Reading>,
+    rogue: Option<Rogue>,
+    events: Vec<Event>,
+    told: Option<Owners>,
 }
 
 /// Works until the other end of the socket closes.
 pub fn serve(socket: &str) -> Result<()> {
-    // Started by a case, or by a process that isolates it: gone with it.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    die_with_parent()?;
     let link = Link::inherited(socket)?;
     let mut worker = Worker::default();
     while let Some((command, _)) = link.receive()? {
@@ -58,6 +64,27 @@ impl Worker {
             }
             Command::BecomeNobody => {
                 gpu::become_nobody()?;
+                die_with_parent()?;
+                Ok(Reply::Done)
+            }
+            Command::Rogue(connect) => {
+                self.rogue = Some(Rogue::connect(&connect)?);
+                Ok(Reply::Done)
+            }
+            Command::RecordOver { us } => {
+                self.rogue.as_mut().context("no rogue is here")?.record_over(us)?;
+                Ok(Reply::Done)
+            }
+            Command::AcknowledgeAndKeep { ms } => {
+                let rogue = self.rogue.as_mut().context("no rogue is here")?;
+                rogue.acknowledge_and_keep(Duration::from_millis(ms))?;
+                Ok(Reply::Done)
+            }
+            Command::TakeEvents { count } => {
+                let gpu = Gpu::open(0)?;
+                for _ in 0..count {
+                    self.events.push(Event::new_shared(&gpu.context)?);
+                }
                 Ok(Reply::Done)
             }
             Command::ConnectHere(connect) => {
@@ -75,6 +102,14 @@ impl Worker {
             Command::Unbind => {
                 let exporting = self.exporting.take().context("no exporter is here")?;
                 exporting.unbind().map(Reply::Number)
+            }
+            Command::UnbindAdopted { ms } => {
+                if let Some(exporting) = self.exporting.take() {
+                    self.told = Some(exporting.owners());
+                    exporting.unbind()?;
+                }
+                let told = self.told.as_ref().context("nothing was adopted")?;
+                told.wait(ms).map(Reply::Number)
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
@@ -97,6 +132,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Started by a case, or by a process that isolates it: gone with it. Becoming another user undoes it.
+fn die_with_parent() -> Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
 /// Opens a reader as it was asked for.

@@ -16,6 +16,8 @@ pub const CASES: &[Case] = &[
     crash("reader-killed-with-a-release-pending", reader_killed),
     crash("reader-lives-with-a-release-pending", reader_stuck),
     crash("reader-loses-its-context", reader_loses_context),
+    crash("reader-killed-after-recording-over-ready-events", reader_recorded_over),
+    crash("exporter-killed-under-an-app-that-waits-for-its-stream", exporter_killed_under_app),
     crash("exporter-killed-with-a-frame-pending", exporter_killed_stalled),
     crash("exporter-killed-with-many-frames-queued", exporter_killed_loaded),
     crash("exporter-killed-under-readers-of-written-frames", exporter_killed_unseen),
@@ -95,15 +97,7 @@ impl Scene {
             let read = witness.was_read()?;
             ensure!(read.wrong == 0, "after the crash: {:?}", read.first_wrong);
         }
-        let until = Instant::now() + DEADLINE;
-        loop {
-            let stats = self.stage.exporter.stats()?;
-            if stats.retired_bytes == 0 {
-                return Ok(());
-            }
-            ensure!(Instant::now() < until, "{} bytes of retired memory are not freed", stats.retired_bytes);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.stage.frees_retired()
     }
 }
 
@@ -184,6 +178,52 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         scene.frees_memory()?;
         Ok(gap)
     })
+}
+
+/// A reader records over the ready events that it was given, and dies: whoever records them again is stuck, and that is
+/// its own signal stream alone.
+fn reader_recorded_over(seed: u64) -> Result<String> {
+    let mut longest: f64 = 0.0;
+    for kind in KINDS {
+        let mut scene = Scene::new(kind, FenceKind::Timeline, seed)?;
+        let mut rogue = Peer::new()?;
+        let connect = Connect { max_held: Some(3), ..scene.stage.lossless(8, Some(FenceKind::Event)) };
+        rogue.tell(Command::Rogue(connect))?;
+        rogue.tell(Command::RecordOver { us: FOREVER_US })?;
+        scene.victim.kill()?;
+        scene.publish()?;
+        std::thread::sleep(Duration::from_millis(100));
+        rogue.kill()?;
+        longest = longest.max(scene.survives().with_context(|| kind.to_string())?);
+        scene.frees_memory()?;
+    }
+    Ok(format!("the exporter was held up for {longest:.1} ms at most"))
+}
+
+/// An app that waits for its stream asks for no further frame meanwhile, and must be set free all the same.
+fn exporter_killed_under_app(seed: u64) -> Result<String> {
+    let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| stage.lossless(number, Some(FenceKind::Timeline)))?;
+    for reader in &readers {
+        let read = Read { at_once_ms: Some(8000), settle_ms: Some(0), ..to_the_end() };
+        reader.begin(&Command::Read(read))?;
+    }
+    stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+    std::thread::sleep(Duration::from_millis(50));
+    let begin = Instant::now();
+    stage.exporter.kill()?;
+    for reader in &readers {
+        let read = reader.was_read()?;
+        let gone =
+            matches!(&read.end, End::Error { kind, torn, .. } if kind == "Gone" && *torn >= read.wrong);
+        ensure!(gone, "{:?}", read.end);
+    }
+    let took = begin.elapsed();
+    ensure!(took < DEADLINE + Duration::from_secs(1), "the app was free only after {took:?}");
+    Ok(format!("the app was free {} ms after the kill", took.as_millis()))
 }
 
 fn lose_context(peer: &Peer) -> Result<()> {

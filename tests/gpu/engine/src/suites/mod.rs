@@ -3,7 +3,14 @@
 mod bench;
 mod crashes;
 mod fences;
+mod foreign;
+mod isolated;
+mod order;
+mod policies;
 mod steady;
+mod two_gpus;
+
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
@@ -33,17 +40,26 @@ pub struct Case {
 #[derive(Clone, Copy)]
 pub enum Needs {
     Nothing,
-    #[expect(dead_code, reason = "soon")]
     TwoDevices,
-    #[expect(dead_code, reason = "soon")]
     Simulation,
-    #[expect(dead_code, reason = "soon")]
     Namespaces,
 }
 
 /// Every case there is.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [fences::CASES, crashes::CASES, steady::CASES, bench::CASES].into_iter().flatten()
+    [
+        fences::CASES,
+        order::CASES,
+        crashes::CASES,
+        foreign::CASES,
+        steady::CASES,
+        policies::CASES,
+        two_gpus::CASES,
+        isolated::CASES,
+        bench::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case that needs no more than a GPU and little time.
@@ -66,6 +82,12 @@ impl Place {
     fn new() -> Result<Place> {
         // Short enough for a socket, whatever the machine calls its folder for temporary files.
         Ok(Place(tempfile::Builder::new().prefix("gpu-engine").tempdir_in("/tmp")?))
+    }
+
+    /// Lets other users in, and the stream with its lock be made by one of them.
+    fn open(&self) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        Ok(std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o777))?)
     }
 
     fn path(&self) -> String {
@@ -116,6 +138,19 @@ impl Stage {
 
     fn await_readers(&self, count: usize) -> Result<()> {
         self.exporter.tell(Command::AwaitReaders { count, ms: 20_000 })
+    }
+
+    /// Waits until no memory of retired generations is left.
+    fn frees_retired(&self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(3);
+        loop {
+            let stats = self.exporter.stats()?;
+            if stats.retired_bytes == 0 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{} bytes of retired memory are not freed", stats.retired_bytes);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Publishes while readers read, each to the end of the stream.
