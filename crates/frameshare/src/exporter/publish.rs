@@ -337,7 +337,8 @@ pub(super) fn wait_until<T>(
             shared.finish(state);
             return Ok(None);
         }
-        if spin.again() {
+        // To ask a GPU takes a call each time: that is left to the intervals below.
+        if !state.fences_pending && spin.again() {
             shared.finish(state);
             continue;
         }

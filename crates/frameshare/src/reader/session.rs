@@ -109,6 +109,16 @@ impl Session {
         }
     }
 
+    /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
+    pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+        if self.gpu.is_some() {
+            self.fence.signal_released(entry, sequence, stream)?;
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.end_lease(entry, sequence);
+        Ok(())
+    }
+
     fn end_lease(&self, entry: usize, sequence: u64) {
         if self.consumer.release(entry, sequence) {
             self.wake.ring();
