@@ -4,7 +4,7 @@ use crate::sys::Timeout;
 use std::time::{Duration, Instant};
 
 /// To sleep and be woken takes some tens of microseconds; to spin for less than that is cheaper for both sides.
-const MOMENT: Duration = Duration::from_micros(20);
+const MOMENT: Duration = Duration::from_micros(60);
 
 /// A wait that spins for a moment before it sleeps.
 #[derive(Debug, Default)]
@@ -16,7 +16,8 @@ impl Spin {
     /// Whether to look once more before sleeping.
     pub fn again(&mut self) -> bool {
         let now = Instant::now();
-        std::hint::spin_loop();
+        // Where more run than there are cores, whoever is waited for needs this one.
+        std::thread::yield_now();
         now < *self.until.get_or_insert(now + MOMENT)
     }
 }

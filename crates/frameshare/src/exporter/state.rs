@@ -306,7 +306,8 @@ impl State {
         let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
         // What an opened event does is undefined once its creator has destroyed it.
         let shares_events = link.has_events() && !link.hung_up;
-        shares_events || !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
+        shares_events
+            || !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
     }
 
     /// The connection of a reader is over, or the reader itself is.

@@ -7,11 +7,15 @@ use super::{
     session::Session,
 };
 use crate::{
+    Interrupt,
     event::Event,
     fence::{FenceState, ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
     memory::{Import, Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
-    sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes, process_nonce},
+    sys::{
+        Mapping, Peer, Received, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
+        process_nonce, wait,
+    },
 };
 use frameshare_cuda::{
     context::Context,
@@ -23,10 +27,11 @@ use frameshare_protocol::{
     message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
 };
+use rustix::event::{PollFd, PollFlags};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -390,11 +395,9 @@ impl Connection {
 
     /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
     fn exporter_is_gone(&self) -> bool {
-        use crate::sys::{Timeout, is_ready, wait};
-        use rustix::event::{PollFd, PollFlags};
         let Some(gone) = &self.peer.gone else { return false };
         let mut fds = [PollFd::new(gone, PollFlags::IN)];
-        wait(&mut fds, Timeout::after(Some(std::time::Duration::ZERO))).is_ok() && is_ready(&fds[0])
+        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
     }
 
     fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
@@ -477,10 +480,18 @@ impl Connection {
         &self.session.wake
     }
 
-    /// What to sleep on.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let gone = self.peer.gone.as_ref().map(|gone| gone.as_fd());
-        [self.session.wake.as_fd(), self.session.socket.as_fd()].into_iter().chain(gone)
+    /// Sleeps until the exporter rings or says something, and hears what it said.
+    pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
+        let poll = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let (wake, socket) = (self.session.wake.as_fd(), self.session.socket.as_fd());
+        let gone = self.peer.gone.as_ref().map_or(socket, |gone| gone.as_fd());
+        let mut fds = [poll(interrupt.as_fd()), poll(wake), poll(socket), poll(gone)];
+        wait(&mut fds, timeout).map_err(ReadError::Io)?;
+        let (rang, spoke) = (is_ready(&fds[1]), is_ready(&fds[2]) || is_ready(&fds[3]));
+        if rang {
+            self.drain_wake();
+        }
+        if spoke { self.receive() } else { Ok(()) }
     }
 
     pub fn credit(&self) -> u32 {

@@ -30,12 +30,11 @@ use crate::{
     endpoint::Endpoint,
     event::Event,
     spin::{Backoff, Spin},
-    sys::{Timeout, wait},
+    sys::{Timeout, monotonic_ns},
 };
 use connection::Connection;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, Policy, message::Format};
-use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
@@ -133,12 +132,12 @@ pub struct Reader {
     reconnected: bool,
     /// Of earlier sessions.
     past: Stats,
-    /// How long the last wait took that had to sleep.
+    /// For how long there was nothing to take, the last time that it had to sleep.
     last_wait: Duration,
 }
 
 /// A wait shorter than this was hardly worth sleeping for.
-const SHORT_WAIT: Duration = Duration::from_micros(50);
+const SHORT_WAIT: Duration = Duration::from_micros(100);
 
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
@@ -196,14 +195,13 @@ impl Reader {
         if let Some(item) = self.connection.next()? {
             return Ok(Some(item));
         }
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), monotonic_ns());
         // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
         let mut spin = Spin::default();
         while start.elapsed() < self.config.busy_poll || (self.last_wait < SHORT_WAIT && spin.again()) {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
-            std::hint::spin_loop();
             if let Some(item) = self.connection.next()? {
                 return Ok(Some(item));
             }
@@ -216,26 +214,34 @@ impl Reader {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
+            // Announce, then look once more: what was published in between wakes nobody.
             self.connection.announce_sleep();
-            self.connection.receive()?;
             let item = self.connection.next();
-            if !matches!(item, Ok(None)) {
-                self.connection.end_sleep();
-                self.last_wait = start.elapsed();
-                return item;
+            if !matches!(item, Ok(None)) || timeout.is_over() {
+                return self.woken(began, item);
             }
-            if timeout.is_over() {
-                self.connection.end_sleep();
-                return Ok(None);
-            }
-            let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
-            fds.extend(self.connection.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             // Nobody rings when a GPU is done.
             let look = if self.connection.awaits_fence() { backoff.next() } else { Timeout::Never };
-            wait(&mut fds, timeout.min(look)).map_err(ReadError::Io)?;
-            drop(fds);
-            self.connection.drain_wake();
+            let slept = self.connection.sleep(interrupt, timeout.min(look));
+            let item = slept.and_then(|()| self.connection.next());
+            if !matches!(item, Ok(None)) {
+                return self.woken(began, item);
+            }
         }
+    }
+
+    /// Takes the announcement of sleep back, and notes how long there was nothing to take. That is not how long the wait
+    /// took: to wake takes long itself.
+    fn woken(
+        &mut self,
+        began: u64,
+        item: Result<Option<Item>, ReadError>,
+    ) -> Result<Option<Item>, ReadError> {
+        self.connection.end_sleep();
+        if let Ok(Some(Item::Frame(frame))) = &item {
+            self.last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
+        }
+        item
     }
 
     fn reconnect(&mut self, interrupt: &Interrupt) -> Result<(), ReadError> {
