@@ -204,6 +204,8 @@ pub enum Where {
     /// In its own.
     #[default]
     Own,
+    /// In its own, all on one stream, in whose order it gives them back.
+    OwnInOrder,
     /// In another, whose stream it names.
     Elsewhere,
     /// In another, without a word.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::io::FdFlags;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
 use crate::link::Link;
@@ -96,10 +97,18 @@ impl Peer {
     pub fn end(&self) -> Result<Reply> {
         self.busy.set(false);
         let answer = self.link.receive().context("a peer does not answer")?;
-        match answer.ok_or_else(|| anyhow!("a peer died over its job"))? {
+        match answer.ok_or_else(|| anyhow!("a peer died over its job{}", self.how_it_ended()))? {
             (Reply::Failed { text, code, sticky }, _) => Err(Failed { text, code, sticky }.into()),
             (reply, _) => Ok(reply),
         }
+    }
+
+    /// The exit status of a peer that has gone, for people to read; it is left to be waited for.
+    fn how_it_ended(&self) -> String {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let status =
+            pid.and_then(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok());
+        status.flatten().map(|status| format!(": {status:?}")).unwrap_or_default()
     }
 
     /// Has it do a job, and waits for the report.

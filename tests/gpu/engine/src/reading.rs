@@ -122,7 +122,7 @@ impl Reading {
     }
 
     fn read(&mut self, job: &Read) -> Result<WasRead> {
-        if job.on != Where::Own && self.elsewhere.is_none() {
+        if matches!(job.on, Where::Elsewhere | Where::ElsewhereUnnamed) && self.elsewhere.is_none() {
             self.elsewhere = Some(self.gpu()?.another()?);
         }
         if job.what != Use::Check && self.scratch.is_none() {
@@ -190,7 +190,7 @@ impl Reading {
             self.make_room(job.on, frame.len())?;
         }
         let gpu = match job.on {
-            Where::Own => self.gpu.as_ref(),
+            Where::Own | Where::OwnInOrder => self.gpu.as_ref(),
             Where::Elsewhere | Where::ElsewhereUnnamed => self.elsewhere.as_ref(),
         };
         let Some(gpu) = gpu else { bail!("there is no GPU to read on") };
@@ -209,6 +209,8 @@ impl Reading {
         let published = frame.descriptor().published;
         if self.held.len() < job.hold {
             self.held.push_back(frame);
+        } else if job.on == Where::OwnInOrder {
+            frame.release_on(&gpu.stream)?;
         } else {
             drop(frame);
         }
@@ -229,7 +231,7 @@ impl Reading {
 
     /// Room for downloads, in the context that they are done in.
     fn make_room(&mut self, on: Where, size: usize) -> Result<()> {
-        let at_home = |on| on == Where::Own;
+        let at_home = |on| matches!(on, Where::Own | Where::OwnInOrder);
         if let Some((there, captures)) = &mut self.captures {
             if at_home(*there) == at_home(on) && captures.fit(size) {
                 return Ok(());
@@ -270,7 +272,7 @@ impl Reading {
                 ensure!(job.settle_ms.is_some(), "{stuck} downloads are stuck");
                 captures.abandon();
             }
-        } else if let Some(gpu) = &self.gpu {
+        } else if let Some(gpu) = self.gpu.as_ref().filter(|_| job.settle_ms.is_none()) {
             gpu.stream.synchronize()?;
         }
         if let Some(text) = tally.metadata_wrong {

@@ -18,7 +18,7 @@ use frameshare::{FenceKind, MemoryKind};
 use serde::Serialize;
 
 use super::{Case, KINDS, Needs, Place, Stage, frames, to_the_end, whole};
-use crate::job::{Bind, Command, Connect, Publish, Read, Use, WasRead};
+use crate::job::{Bind, Command, Connect, Publish, Read, Use, WasRead, Where};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-bench";
@@ -122,7 +122,9 @@ fn one(
     let count_from = WARM.min(frames / 2);
     let what = if waiting == Waiting::Watching { Use::Watch } else { Use::Touch };
     for reader in readers {
-        reader.begin(&Command::Read(Read { what, count_from, ..to_the_end() }))?;
+        // As the bare hand-off does: all on one stream.
+        let on = Where::OwnInOrder;
+        reader.begin(&Command::Read(Read { what, on, count_from, ..to_the_end() }))?;
     }
     let publish =
         Publish { frames, size: FRAME, pace_us, copy: true, drain: true, count_from, ..Publish::default() };

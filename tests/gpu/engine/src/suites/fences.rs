@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     hold("legacy-event", |seed| matrix(MemoryKind::Legacy, FenceKind::Event, seed)),
     hold("legacy-timeline", |seed| matrix(MemoryKind::Legacy, FenceKind::Timeline, seed)),
     hold("both-at-once", both_at_once),
+    hold("given-back-in-the-order-of-a-stream", given_back_in_order),
     hold("reader-waits-for-written-frames", without_gpu_wait),
     hold("ready-fence-left-out", ready_left_out),
     hold("another-context-named", |seed| another_context(true, seed)),
@@ -60,6 +61,25 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
         }
     }
     Ok(format!("readers: {}", rates.join(", ")))
+}
+
+/// Readers that do everything on one stream, and give frames back in its order.
+fn given_back_in_order(seed: u64) -> Result<String> {
+    let readers = Peer::some(4)?;
+    for fence in [FenceKind::Event, FenceKind::Timeline] {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        for read in stage.run(&readers, publish(frames()), |_| Read { on: Where::OwnInOrder, ..read() })? {
+            whole(&read, frames()).with_context(|| format!("{fence}"))?;
+        }
+        for reader in &readers {
+            reader.tell(Command::Disconnect)?;
+        }
+    }
+    Ok(String::new())
 }
 
 /// Readers with events and readers with timeline words read the same frames.
