@@ -220,7 +220,10 @@ impl State {
             downloads.start(&self.signals, from, to, area, descriptor, bulky).ok()
         });
         match started {
-            Some(()) => self.add_lease(area),
+            Some(()) => {
+                self.look_wanted = true;
+                self.add_lease(area);
+            }
             None => self.lose_downloads(sequence),
         }
     }

@@ -106,6 +106,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
         let (progress, look, left, trash) = shared.with(|state| {
             let progress = state.reclaim();
             let look = state.gpu_is_busy() || state.keeps_something();
+            state.looking = look;
             (progress, look, !state.leaving.is_empty(), std::mem::take(&mut state.trash))
         });
         // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.

@@ -91,7 +91,8 @@ impl Shared {
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = mem::take(&mut state.sleepers);
-        let service_needed = links_changed || !state.trash.is_empty();
+        let look_wanted = mem::take(&mut state.look_wanted) && !state.looking;
+        let service_needed = links_changed || look_wanted || !state.trash.is_empty();
         drop(state);
         for wake in sleepers {
             wake.ring();
@@ -148,6 +149,10 @@ pub(super) struct State {
     pub notices: Vec<Notice>,
     /// Readers came or went, or have messages that wait, or no longer have.
     pub links_changed: bool,
+    /// Something was begun whose end the service thread has to look for.
+    pub look_wanted: bool,
+    /// It looks from time to time, without being woken.
+    pub looking: bool,
     /// Some release fence has been looked at and was pending.
     pub fences_pending: bool,
     /// For readers that get host memory though the stream's is a GPU's.
@@ -189,6 +194,8 @@ impl State {
             readers_total: 0,
             notices: Vec::new(),
             links_changed: false,
+            look_wanted: false,
+            looking: false,
             fences_pending: false,
             downloads: None,
             sleepers: Vec::new(),
@@ -589,6 +596,7 @@ impl State {
             self.dropped.extend(keep);
             return None;
         };
+        self.look_wanted |= keep.is_some() && self.config.gpu.is_some();
         self.publications[area] = Some(Publication { slot, leases: 1, keep });
         Some(area)
     }
