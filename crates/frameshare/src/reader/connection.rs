@@ -3,13 +3,13 @@
 use super::{
     Config, ConnectError, Item, ReadError, Stats,
     frame::{Frame, Lease},
-    rescue::rescue,
+    rescue::{rescue, watch},
     session::Session,
 };
 use crate::{
     Interrupt,
     event::Event,
-    fence::{FenceState, ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
+    fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
     memory::{Import, Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
     sys::{
@@ -167,13 +167,18 @@ impl Connection {
         };
         let wake = Wake::from_peer(wake).map_err(unmapped)?;
         let session = Session::new(welcome.session, consumer, wake, socket, fence, gpu.as_ref())?;
+        let session = Arc::new(session);
+        let gpu_wait = config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline);
+        if gpu_wait && welcome.fence == FenceKind::Timeline && !local {
+            watch(&session, peer.gone.as_ref());
+        }
         Ok(Self {
             local,
-            gpu_wait: config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline),
+            gpu_wait,
             fence_timeout: config.fence_timeout,
             unwritten: None,
             ahead: VecDeque::new(),
-            session: Arc::new(session),
+            session,
             peer,
             credit: welcome.credit,
             areas: welcome.areas,
@@ -206,7 +211,10 @@ impl Connection {
                 match due.then(|| self.apply_first()).flatten() {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
-                    None => return self.over(),
+                    None => {
+                        self.look_ahead(None)?;
+                        return self.over();
+                    }
                 }
             };
             let sequence = taken.descriptor.sequence;
@@ -298,29 +306,37 @@ impl Connection {
     /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
     /// is gone never will be.
     fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
-        let fence = &self.session.fence;
-        let pending = |entry, sequence| {
-            let state =
-                fence.poll_ready(entry, sequence).map_err(|error| ReadError::Fence(error.to_string()))?;
-            Ok::<_, ReadError>(state == FenceState::Pending)
-        };
-        if fence.kind() == FenceKind::None {
+        if self.session.fence.kind() == FenceKind::None {
             return Ok(true);
         }
         // An entry is used again only when its last frame has been written and read; its event speaks of this one now.
         self.ahead.retain(|(used, _)| *used != entry);
-        // Frames are written in order: the oldest that is not tells whether the exporter still does anything.
+        let is_pending = self.is_pending(entry, sequence)?;
+        self.look_ahead(is_pending.then_some(sequence))?;
+        let may = !is_pending || (self.gpu_wait && self.over.is_none());
+        if is_pending && may {
+            self.ahead.push_back((entry, sequence));
+        }
+        Ok(may)
+    }
+
+    fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        let written = self.session.is_written(entry, sequence);
+        written.map(|written| !written).map_err(|error| ReadError::Fence(error.to_string()))
+    }
+
+    /// Looks whether frames that were delivered ahead of their fences have been written, and for how long the oldest that
+    /// has not been, or else frame `next`, has kept everyone waiting: frames are written in order.
+    fn look_ahead(&mut self, next: Option<u64>) -> Result<(), ReadError> {
         while let Some(&(entry, sequence)) = self.ahead.front() {
-            if pending(entry, sequence)? {
+            if self.is_pending(entry, sequence)? {
                 break;
             }
             self.ahead.pop_front();
         }
-        let is_pending = pending(entry, sequence)?;
-        let oldest = self.ahead.front().copied().or(is_pending.then_some((entry, sequence)));
-        let Some((_, oldest)) = oldest else {
+        let Some(oldest) = self.ahead.front().map(|(_, sequence)| *sequence).or(next) else {
             self.unwritten = None;
-            return Ok(true);
+            return Ok(());
         };
         match self.unwritten {
             Some((of, since)) if of == oldest => {
@@ -330,10 +346,7 @@ impl Connection {
             }
             _ => self.unwritten = Some((oldest, Instant::now())),
         }
-        if is_pending && self.gpu_wait && self.over.is_none() {
-            self.ahead.push_back((entry, sequence));
-        }
-        Ok(!is_pending || (self.gpu_wait && self.over.is_none()))
+        Ok(())
     }
 
     /// Whether the next frame is published, and waits for its fence.
@@ -360,7 +373,7 @@ impl Connection {
     /// How many frames were delivered ahead of a fence that never came.
     fn count_torn(&self) -> u64 {
         let unwritten = |(entry, sequence): &&(usize, u64)| {
-            !matches!(self.session.fence.poll_ready(*entry, *sequence), Ok(FenceState::Ready))
+            !matches!(self.session.is_written(*entry, *sequence), Ok(true))
         };
         self.ahead.iter().filter(unwritten).count() as u64
     }

@@ -8,7 +8,7 @@
 
 use super::{connection::Imports, session::Session};
 use crate::{
-    fence::{FenceError, FenceState},
+    fence::FenceError,
     memory::{Address, Import},
 };
 use frameshare_cuda::stream::Stream;
@@ -113,8 +113,7 @@ impl Frame {
 
     /// Whether the frame is written.
     pub fn is_written(&self) -> Result<bool, FenceError> {
-        let state = self.lease.session.fence.poll_ready(self.lease.entry, self.lease.sequence)?;
-        Ok(state == FenceState::Ready)
+        self.lease.session.is_written(self.lease.entry, self.lease.sequence)
     }
 
     /// Gives the frame back once the work put on `stream` so far is done, where that is all the work on the frame. Does

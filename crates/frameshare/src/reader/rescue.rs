@@ -5,7 +5,7 @@
 //! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.)
 
 use super::session::Session;
-use crate::sys::{Timeout, is_ready, wait};
+use crate::sys::{Interrupt, Timeout, is_ready, wait};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
@@ -21,24 +21,46 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sees to it, on a thread of its own, that no stream waits for ever for a frame of this session.
 pub(super) fn rescue(session: Arc<Session>, gone: Option<OwnedFd>, said_goodbye: bool) {
-    let run = move || {
-        let until = Instant::now() + PATIENCE;
-        // Who says goodbye finishes what it has queued, unless its process ends before.
-        let mut process_is_gone = said_goodbye && wait_for_end(gone.as_ref(), until);
-        let sequence = session.consumer.head().saturating_sub(1);
-        let mut end = Instant::now() + AFTERLIFE;
-        while Instant::now() < end {
-            session.fence.rescue(sequence);
-            thread::sleep(Duration::from_millis(1));
-            if !process_is_gone && Instant::now() < until && gone.is_some() {
-                process_is_gone = wait_for_end(gone.as_ref(), Instant::now());
-                end = Instant::now() + AFTERLIFE;
-            }
-        }
-    };
+    let run = move || store(&session, gone.as_ref(), said_goodbye);
     // Without a thread the streams stay stuck until the app ends; there is no better place to report it than the
     // error that the reader gets anyway.
     let _ = thread::Builder::new().name("frameshare-rescue".into()).spawn(run);
+}
+
+/// Watches the exporter's process on a thread of its own, as long as the session lasts: an app that waits for its stream
+/// asks for no further frame, and would never hear that none is coming. Where the kernel does not show the process, only
+/// asking helps.
+pub(super) fn watch(session: &Arc<Session>, gone: Option<&OwnedFd>) {
+    let (Some(Ok(gone)), Ok(over)) = (gone.map(OwnedFd::try_clone), Interrupt::new()) else { return };
+    session.watched_by(over.clone());
+    let session = Arc::downgrade(session);
+    let run = move || {
+        let mut fds = [PollFd::new(&gone, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
+        let woken = wait(&mut fds, Timeout::Never).is_ok();
+        let process_is_gone = woken && is_ready(&fds[0]);
+        if let Some(session) = session.upgrade().filter(|_| process_is_gone) {
+            store(&session, Some(&gone), false);
+        }
+    };
+    // Without a thread it is as it is without the watch.
+    let _ = thread::Builder::new().name("frameshare-watch".into()).spawn(run);
+}
+
+/// Stores the words that the exporter will not write, until nobody writes them any more.
+fn store(session: &Session, gone: Option<&OwnedFd>, said_goodbye: bool) {
+    let until = Instant::now() + PATIENCE;
+    // Who says goodbye finishes what it has queued, unless its process ends before.
+    let mut process_is_gone = said_goodbye && wait_for_end(gone, until);
+    let sequence = session.consumer.head().saturating_sub(1);
+    let mut end = Instant::now() + AFTERLIFE;
+    while Instant::now() < end {
+        session.rescue(sequence);
+        thread::sleep(Duration::from_millis(1));
+        if !process_is_gone && Instant::now() < until && gone.is_some() {
+            process_is_gone = wait_for_end(gone, Instant::now());
+            end = Instant::now() + AFTERLIFE;
+        }
+    }
 }
 
 /// Whether the process has ended by a moment.

@@ -1,9 +1,9 @@
 //! What the frames that are out share with their connection: the way back to the exporter.
 
 use crate::{
-    fence::{FenceError, FenceFault, ReaderFence},
+    fence::{FenceError, FenceFault, FenceState, ReaderFence},
     queue::Consumer,
-    sys::{Socket, Wake, Words},
+    sys::{Interrupt, Socket, Wake, Words},
 };
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{
@@ -32,6 +32,10 @@ pub(super) struct Session {
     gpu: Option<Gpu>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
+    /// The last frame that was written before streams that wait for others were set free.
+    written: OnceLock<u64>,
+    /// Ends the watch over the exporter's process.
+    watch: OnceLock<Interrupt>,
 }
 
 /// What releases are signalled with.
@@ -81,7 +85,30 @@ impl Session {
             held: AtomicU32::new(0),
             gpu: gpu.transpose()?,
             failure: OnceLock::new(),
+            written: OnceLock::new(),
+            watch: OnceLock::new(),
         })
+    }
+
+    /// Has `watch` set when the session is over.
+    pub fn watched_by(&self, watch: Interrupt) {
+        let _ = self.watch.set(watch);
+    }
+
+    /// Whether a frame has been written by its exporter.
+    pub fn is_written(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
+        let ready = self.fence.poll_ready(entry, sequence)? == FenceState::Ready;
+        // Looked at in this order: what a rescue stores comes after it has noted how things were.
+        Ok(ready && self.written.get().is_none_or(|written| sequence <= *written))
+    }
+
+    /// Sets streams free that wait for frames up to `sequence`, none of which will be written any more.
+    pub fn rescue(&self, sequence: u64) {
+        self.written.get_or_init(|| {
+            let is_written = |sequence: &u64| matches!(self.fence.poll_ready(0, *sequence), Ok(FenceState::Ready));
+            (0..=sequence).rev().find(is_written).unwrap_or(0)
+        });
+        self.fence.rescue(sequence);
     }
 
     /// Ends a lease once all GPU work of the context on the frame is done, and that of the streams that the app named.
@@ -158,6 +185,14 @@ impl Session {
     /// Why nothing can be released any more, if so.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.get() {
+            watch.set();
+        }
     }
 }
 
