@@ -250,9 +250,14 @@ pub struct Read {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Enough,
-    EndOfStream,
+    /// The stream did.
+    Stream,
     Nothing,
-    Error { kind: String, torn: u64, text: String },
+    Error {
+        kind: String,
+        torn: u64,
+        text: String,
+    },
 }
 
 /// What was read.

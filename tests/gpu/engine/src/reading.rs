@@ -148,7 +148,7 @@ impl Reading {
             last = Instant::now();
             match item {
                 Item::Frame(frame) => self.take(frame, job, watched.as_ref(), &mut tally)?,
-                Item::EndOfStream => break End::EndOfStream,
+                Item::EndOfStream => break End::Stream,
                 Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
             }
         };
@@ -184,7 +184,8 @@ impl Reading {
             tally.metadata_wrong = Some(format!("frame {sequence} came with the metadata of another"));
         }
         if frame.as_ptr().is_some() {
-            return Ok(look(&frame, tally));
+            look(&frame, tally);
+            return Ok(());
         }
         if job.what == Use::Check {
             self.make_room(job.on, frame.len())?;

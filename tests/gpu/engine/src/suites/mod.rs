@@ -174,7 +174,7 @@ fn to_the_end() -> Read {
 /// Checks that a reader got every frame whole.
 fn whole(read: &WasRead, frames: u64) -> Result<()> {
     let WasRead { frames: got, lost, wrong, first_wrong, end, .. } = read;
-    ensure!(*end == End::EndOfStream, "after {got} frames: {end:?}");
+    ensure!(*end == End::Stream, "after {got} frames: {end:?}");
     ensure!(*got == frames && *lost == 0, "{got} of {frames} frames came, {lost} were lost");
     ensure!(*wrong == 0, "{wrong} of {frames} frames are wrong: {}", first_wrong.clone().unwrap_or_default());
     Ok(())

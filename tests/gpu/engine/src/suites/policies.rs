@@ -48,7 +48,7 @@ fn latest(seed: u64) -> Result<String> {
         whole(&reads[2], count()).with_context(|| kind.to_string())?;
         for read in &reads[..2] {
             ensure!(read.wrong == 0, "{kind}: {:?}", read.first_wrong);
-            ensure!(read.end == End::EndOfStream && read.lost > 0, "{kind}: {read:?}");
+            ensure!(read.end == End::Stream && read.lost > 0, "{kind}: {read:?}");
             seen.push(format!("{kind}: {} lost of {}", read.lost, count()));
         }
     }
@@ -73,7 +73,7 @@ fn late_joiners(seed: u64) -> Result<String> {
     stage.exporter.tell(Command::EndOfStream)?;
     for reader in &readers {
         let read = reader.was_read()?;
-        ensure!(read.end == End::EndOfStream && read.lost == 0 && read.wrong == 0, "{read:?}");
+        ensure!(read.end == End::Stream && read.lost == 0 && read.wrong == 0, "{read:?}");
         ensure!(read.frames <= frames, "{} frames of {frames}", read.frames);
         seen.push(read.frames.to_string());
     }
@@ -111,7 +111,7 @@ fn restarts(seed: u64) -> Result<String> {
         for reader in &readers {
             let read = reader.was_read()?;
             ensure!(read.frames == 60 && read.reconnects == 2, "{kind}: {read:?}");
-            ensure!(read.wrong == 0 && read.end == End::EndOfStream, "{kind}: {read:?}");
+            ensure!(read.wrong == 0 && read.end == End::Stream, "{kind}: {read:?}");
         }
     }
     Ok(String::new())
@@ -157,8 +157,7 @@ fn same_process(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
             let stage = Stage::new(kind, seed)?;
-            let here =
-                Connect { policy: Policy::Latest, gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
+            let here = Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
             let connected = stage.exporter.ask(Command::ConnectHere(here));
             ensure!(matches!(connected, Ok(Reply::Connected { .. })), "{kind} {fence}: {connected:?}");
             for round in 0..5 {
