@@ -54,6 +54,9 @@ impl Owners {
     }
 }
 
+/// Bytes that keep a GPU busy for a moment, again and again.
+const LOAD: u64 = 256 << 20;
+
 /// What the owner of an adopted allocation gives: frees it and counts when it is dropped.
 struct Owner {
     memory: Option<legacy::Allocation>,
@@ -156,8 +159,8 @@ impl Exporting {
         if job.copy && self.source.as_ref().is_none_or(|source| source.size() < job.size) {
             self.source = Some(Scratch::new(&self.gpu, job.size)?);
         }
-        if self.load.as_ref().is_none_or(|load| load.size() < job.load) && job.load > 0 {
-            self.load = Some(Scratch::new(&self.gpu, job.load)?);
+        if job.load > 0 && self.load.is_none() {
+            self.load = Some(Scratch::new(&self.gpu, LOAD)?);
         }
         let begin = Instant::now();
         let (mut last, mut longest_gap) = (begin, Duration::ZERO);
@@ -169,7 +172,9 @@ impl Exporting {
             let stream = if job.says == Says::Truth { &self.gpu.stream } else { &self.second };
             gpu::slow(stream, job.slow, &mut self.random)?;
             if let Some(load) = self.load.as_ref().filter(|_| job.load > 0) {
-                load.fill(job.load, stream)?;
+                for _ in 0..job.load.div_ceil(LOAD) {
+                    load.fill(stream)?;
+                }
             }
             match self.source.as_ref().filter(|_| job.copy) {
                 Some(source) => source.copy_to(&slot, job.size, stream)?,

@@ -137,8 +137,8 @@ impl Scratch {
     }
 
     /// Keeps a stream busy.
-    pub fn fill(&self, size: u64, stream: &Stream) -> Result<()> {
-        fill(self.0.ptr(), size.min(self.size()), 0, stream)
+    pub fn fill(&self, stream: &Stream) -> Result<()> {
+        fill(self.0.ptr(), self.size(), 0, stream)
     }
 
     /// Copies all of a frame from here.

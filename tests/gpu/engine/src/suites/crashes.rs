@@ -263,7 +263,7 @@ fn exporter_killed(
     }
     stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
     pending(&stage.exporter)?;
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(10));
     stage.exporter.kill()?;
     readers.iter().map(Peer::was_read).collect()
 }
@@ -308,11 +308,10 @@ fn exporter_killed_stalled(seed: u64) -> Result<String> {
 /// store.
 fn exporter_killed_loaded(seed: u64) -> Result<String> {
     let reads = exporter_killed(FenceKind::Timeline, true, seed, |exporter| {
-        let publish = Publish { frames: 60, size: SIZE, load: 2 << 30, ..Publish::default() };
+        let publish = Publish { frames: 60, size: SIZE, load: 8 << 30, ..Publish::default() };
         exporter.publish(publish).map(|_| ())
     })?;
-    // Fast GPUs may be done with everything: then nothing was torn.
-    for read in reads.iter().filter(|read| !matches!(&read.end, End::Error { torn: 0, .. })) {
+    for read in &reads {
         set_free(read)?;
     }
     Ok(told(&reads))
