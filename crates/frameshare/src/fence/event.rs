@@ -33,7 +33,18 @@ pub struct ExporterEvents {
 
 /// What the reader holds.
 #[derive(Debug)]
-pub struct ReaderEvents(Arc<Events>);
+pub struct ReaderEvents {
+    events: Arc<Events>,
+    relay: Mutex<Relay>,
+}
+
+/// Passes on to streams of other contexts what an opened event says: driver 580 crashes in cuStreamWaitEvent when a
+/// stream of another context than the one that it was opened in waits for it (measured on an H200).
+#[derive(Debug)]
+struct Relay {
+    stream: Stream,
+    passed: Event,
+}
 
 /// One of each for every entry.
 #[derive(Debug)]
@@ -124,7 +135,12 @@ impl ReaderEvents {
         let mut ready =
             handles.iter().map(|handle| Event::open(gpu, handle)).collect::<Result<Vec<_>, _>>()?;
         let released = ready.split_off(handles.len() / 2);
-        Ok(Self(Arc::new(Events { ready, released })))
+        Self::with(gpu, Arc::new(Events { ready, released }))
+    }
+
+    fn with(gpu: &Arc<Context>, events: Arc<Events>) -> frameshare_cuda::Result<Self> {
+        let relay = Relay { stream: Stream::new(gpu)?, passed: Event::new(gpu)? };
+        Ok(Self { events, relay: Mutex::new(relay) })
     }
 
     /// Finds the events of an exporter of this process; `None` if they are gone, or of another context, in which they
@@ -133,7 +149,7 @@ impl ReaderEvents {
         let token = handles.first_chunk().map(|token| u64::from_le_bytes(*token))?;
         let events = local().get(&token)?.clone();
         let same = events.ready.first().is_some_and(|event| event.context().as_raw() == gpu.as_raw());
-        same.then_some(Self(events))
+        same.then(|| Self::with(gpu, events).ok()).flatten()
     }
 }
 
@@ -175,15 +191,25 @@ impl ReaderFence for ReaderEvents {
     }
 
     fn poll_ready(&self, entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
-        poll(of(&self.0.ready, entry)?)
+        poll(of(&self.events.ready, entry)?)
     }
 
     fn wait_ready(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        stream.wait(of(&self.0.ready, entry)?).map_err(failed(FenceKind::Event))
+        let ready = of(&self.events.ready, entry)?;
+        let wait = || {
+            if stream.context().as_raw() == ready.context().as_raw() {
+                return stream.wait(ready);
+            }
+            let relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+            relay.stream.wait(ready)?;
+            relay.passed.record(&relay.stream)?;
+            stream.wait(&relay.passed)
+        };
+        wait().map_err(failed(FenceKind::Event))
     }
 
     fn signal_released(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        of(&self.0.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
+        of(&self.events.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
     }
 
     fn rescue(&self, _sequence: u64) {
