@@ -54,6 +54,7 @@ pub(crate) mod flag {
         sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
     pub(crate) const GRANULARITY_MINIMUM: c_uint =
         sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_uint;
+    pub(crate) const HOST_REGISTER_PORTABLE: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE;
     pub(crate) const HOST_REGISTER_DEVICE_MAP: c_uint = sys::CU_MEMHOSTREGISTER_DEVICEMAP;
     pub(crate) const HOST_REGISTER_READ_ONLY: c_uint = sys::CU_MEMHOSTREGISTER_READ_ONLY;
     pub(crate) const WAIT_VALUE_GEQ: c_uint =

@@ -67,10 +67,13 @@ impl Registration {
     ) -> Result<Registration> {
         let _current = context.push()?;
         let driver = context.driver();
-        let flags = match access {
-            Access::Read => flag::HOST_REGISTER_DEVICE_MAP | flag::HOST_REGISTER_READ_ONLY,
-            Access::ReadWrite => flag::HOST_REGISTER_DEVICE_MAP,
-        };
+        // For every context of the process: streams of any may wait for a word.
+        let flags = flag::HOST_REGISTER_PORTABLE
+            | flag::HOST_REGISTER_DEVICE_MAP
+            | match access {
+                Access::Read => flag::HOST_REGISTER_READ_ONLY,
+                Access::ReadWrite => 0,
+            };
         // SAFETY: the caller vouches for the range.
         unsafe { driver.cuMemHostRegister_v2(start.as_ptr().cast(), size, flags) }?;
         let mut registration = Registration {

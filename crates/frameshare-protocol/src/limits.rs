@@ -8,8 +8,8 @@ pub const MAX_CREDIT: u32 = 64;
 pub const MAX_MESSAGE: usize = 64 * 1024;
 /// Most bytes of a payload that travels as a sealed memfd (cover art in tags, say).
 pub const MAX_PAYLOAD: u64 = 64 * 1024 * 1024;
-/// Most file descriptors that come with a message; a [`Welcome`](crate::message::Welcome) has four.
-pub const MAX_FDS: usize = 4;
+/// Most file descriptors that come with a message; a [`Welcome`](crate::message::Welcome) has up to five.
+pub const MAX_FDS: usize = 5;
 /// Bytes of metadata that fit beside a frame; more travels as a message bound to its sequence number.
 pub const METADATA_AREA: usize = 4096;
 /// Planes of a frame, as in GStreamer's `GST_VIDEO_MAX_PLANES`.

@@ -16,6 +16,8 @@ const HEADER: usize = 8;
 
 /// A random number that a process draws once: equal nonces mean one and the same process.
 pub type Nonce = [u8; 16];
+/// Bytes of the handle of a CUDA event (`CUipcEventHandle`).
+pub const EVENT_HANDLE: usize = 64;
 /// The UUID of a GPU, or of a MIG instance (`cuDeviceGetUuid_v2`).
 pub type GpuUuid = [u8; 16];
 
@@ -38,7 +40,8 @@ pub struct Hello {
     pub gpus: Vec<GpuUuid>,
 }
 
-/// The exporter's answer to a [`Hello`], with four descriptors: queue page, claims page, metadata areas, wake socket.
+/// The exporter's answer to a [`Hello`], with four descriptors: queue page, claims page, metadata areas, wake socket;
+/// and a fifth with timeline fences: the timeline page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The exporter's process.
@@ -51,6 +54,10 @@ pub struct Welcome {
     pub credit: u32,
     /// The kind of fence that the two use.
     pub fence: FenceKind,
+    /// With event fences, the handles of the events: the ready event of each entry, then the release event of each.
+    pub events: Vec<u8>,
+    /// The GPU that the frames lie on, if they lie on one.
+    pub gpu: Option<GpuUuid>,
     /// How many metadata areas there are.
     pub areas: u32,
     /// The sequence number that the next publication will have.
@@ -124,7 +131,7 @@ pub enum ToReader {
         /// Why, for a person to read.
         text: String,
     },
-    /// A new generation of slots.
+    /// A new generation of slots; with a descriptor where the kind of memory has one for all slots.
     Generation {
         /// Its number.
         generation: u32,
@@ -228,8 +235,9 @@ impl ToReader {
     /// How many file descriptors belong to the message.
     pub fn fds(&self) -> std::ops::RangeInclusive<usize> {
         match self {
+            Self::Welcome(welcome) if welcome.fence == FenceKind::Timeline => 5..=5,
             Self::Welcome(_) => 4..=4,
-            Self::Slot { .. } => 0..=1,
+            Self::Generation { .. } | Self::Slot { .. } => 0..=1,
             Self::Event { payload: Payload::Sealed(_), .. }
             | Self::Metadata { payload: Payload::Sealed(_), .. } => 1..=1,
             _ => 0..=0,
@@ -254,6 +262,11 @@ impl ToReader {
             Self::Welcome(welcome) => {
                 check((1..=MAX_CREDIT).contains(&welcome.credit), "credit out of range")?;
                 check((1..=MAX_SLOTS).contains(&welcome.areas), "metadata areas out of range")?;
+                let events = if welcome.fence == FenceKind::Event { 2 * welcome.credit as usize } else { 0 };
+                check(
+                    welcome.events.len() == events * EVENT_HANDLE,
+                    "event handles that do not fit the credit",
+                )?;
             }
             Self::Generation { slot_size, .. } => {
                 check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;

@@ -6,6 +6,10 @@
 //!   allow no other): a header, then one [descriptor](crate::descriptor) per entry.
 //! - The **claims page** is written by both: whether the reader sleeps, then one [`Claim`] per entry.
 //!
+//! - The **timeline page**, where the two use timeline fences, is written by the GPU streams of both: one ready word,
+//!   whose value is the sequence number of the newest frame that is written, and a release word per entry, whose
+//!   value is the sequence number of the newest frame in it that is read.
+//!
 //! An entry carries one lease at a time. Entries have no order among themselves: sequence numbers give it.
 
 use crate::{VERSION, descriptor, limits};
@@ -30,6 +34,14 @@ pub mod claims {
     pub const ENTRIES: usize = 8;
 }
 
+/// Words of the timeline page, before its entries.
+pub mod timeline {
+    /// The sequence number of the newest frame whose ready fence is signalled.
+    pub const READY: usize = 0;
+    /// The first entry's release word; on a cache line of its own.
+    pub const ENTRIES: usize = 8;
+}
+
 /// The value of [`queue::MAGIC`] in a page of this version.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fshrq\0\0\0") | (VERSION as u64) << 48;
 
@@ -51,6 +63,16 @@ pub const fn queue_size(entries: usize) -> usize {
 /// Bytes of a claims page with `entries` entries.
 pub const fn claims_size(entries: usize) -> usize {
     claim_at(entries) * 8
+}
+
+/// Where the release word of `entry` lies in the timeline page.
+pub const fn release_at(entry: usize) -> usize {
+    timeline::ENTRIES + entry
+}
+
+/// Bytes of a timeline page with `entries` entries: whole pages, as the GPU maps them.
+pub const fn timeline_size(entries: usize) -> usize {
+    (release_at(entries) * 8).next_multiple_of(4096)
 }
 
 /// Bytes of the metadata areas of `slots` slots' worth of publications.

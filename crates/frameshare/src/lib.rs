@@ -62,6 +62,7 @@ pub use {
     sys::{Interrupt, monotonic_ns},
 };
 
+pub use frameshare_cuda as cuda;
 pub use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Plane, Policy, StreamName,
     message::{Format, Reason, Video},

@@ -6,6 +6,7 @@ use frameshare::{
     exporter::{
         self, AcquireError, BindError, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose,
     },
+    fence::Written,
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
 use std::{
@@ -81,6 +82,7 @@ impl Stream {
 fn frame_in(slot: &exporter::Slot) -> Frame<'_> {
     Frame {
         slot,
+        written: Written::Cpu,
         offset: 0,
         size: slot.size(),
         pts: None,

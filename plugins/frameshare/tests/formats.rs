@@ -209,6 +209,7 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
             planes: &planes,
             metadata: &[],
             keep: None,
+            written: frameshare::fence::Written::Cpu,
         };
         exporter.publish(frame, &interrupt).unwrap();
 

@@ -149,6 +149,7 @@ impl Bare {
                     planes: &[],
                     metadata: &pace.stamp().encode(),
                     keep: None,
+                    written: frameshare::fence::Written::Cpu,
                 };
                 exporter.publish(frame, &ended)?;
             }

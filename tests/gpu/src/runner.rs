@@ -6,7 +6,7 @@
 //! `reason`.
 
 use std::fmt;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -150,13 +150,16 @@ fn in_a_process(case: &Case, seed: u64) -> Verdict {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()?;
-        let mut answers = child.stdout.take().context("no pipe")?;
+        let answers = child.stdout.take().context("no pipe")?;
         let (sender, receiver) = mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = answers.read_to_string(&mut text);
+            let mut verdict = String::new();
+            for line in BufReader::new(answers).lines().map_while(Result::ok) {
+                // What it measured is passed on as it comes; the other line is its verdict.
+                if line.starts_with("{\"suite\"") { println!("{line}") } else { verdict = line }
+            }
             // The receiver may have given up.
-            let _ = sender.send(text);
+            let _ = sender.send(verdict);
         });
         let answer = receiver.recv_timeout(Duration::from_secs(case.seconds));
         let group = rustix::process::Pid::from_child(&child);

@@ -240,6 +240,7 @@ fn export(options: &Options) -> Result<ExitCode> {
         reader_timeout: options
             .get("reader-timeout-ms")?
             .map_or(default.reader_timeout, Duration::from_millis),
+        ..Default::default()
     };
     let (frames, size) = (options.or("frames", 100_u64)?, options.or("size", 1_000_000_u64)?);
     let (fps, readers) = (options.or("fps", 0.0_f64)?, options.or("readers", 1_usize)?);
@@ -272,6 +273,7 @@ fn export(options: &Options) -> Result<ExitCode> {
             planes: &[],
             metadata: &[],
             keep: None,
+            written: frameshare::fence::Written::Cpu,
         };
         let published = exporter.publish(frame, &interrupt)?;
         if published != sequence {

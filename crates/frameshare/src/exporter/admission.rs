@@ -1,40 +1,121 @@
 //! Admitting a reader: from its Hello to its link.
+//!
+//! Three steps, since making fences takes driver calls that must not hold a publication up: promise credit with the
+//! state locked, make pages and fences with it unlocked, link the reader with it locked.
 
 use super::{
-    link::Link,
+    download::Downloads,
+    link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
-    state::{Ending, State},
+    state::{Ending, SetupError, Shared, State},
 };
 use crate::{
-    fence::NoFence,
+    fence::{ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
+    memory::choice::{self, Choice},
     queue::Producer,
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, memfd, process_nonce},
 };
+use frameshare_cuda::context::Context;
 use frameshare_protocol::{
-    FenceKind, Policy,
+    FenceKind, MemoryKind, Policy,
     message::{Hello, Reason, ToReader, Welcome},
-    page::{claims_size, queue_size},
+    page::{claims_size, queue_size, timeline_size},
 };
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
-impl State {
-    /// Admits a reader, or tells it and the owner why not.
-    pub fn admit(&mut self, socket: Socket, peer: Peer, hello: &Hello) {
-        let refusal = match self.grant(&peer, hello) {
-            Ok(credit) => match self.welcome(&socket, hello, credit) {
-                Ok((wake, producer)) => return self.link(socket, wake, peer, producer, hello, credit),
-                Err(error) => {
-                    Ending::new(Reason::Failed, format!("the exporter cannot serve another reader: {error}"))
-                }
-            },
-            Err(refusal) => refusal,
-        };
-        self.refuse(&socket, &peer, &refusal);
-    }
+/// What a reader was promised.
+struct Promise {
+    credit: u32,
+    fence: Choice<FenceKind>,
+    gpu: Option<Arc<Context>>,
+    /// Its frames are downloaded to host memory.
+    downloads: bool,
+    /// It is in this very process.
+    local: bool,
+}
 
+/// What a reader and its exporter share.
+struct Shares {
+    queue: Words,
+    claims: Words,
+    wake: Wake,
+    fence: Box<dyn ExporterFence>,
+    /// The handles of events.
+    events: Vec<u8>,
+    /// What is sent: queue, claims, wake socket, timeline page if there is one.
+    queue_fd: OwnedFd,
+    claims_fd: OwnedFd,
+    wake_fd: OwnedFd,
+    timeline_fd: Option<OwnedFd>,
+}
+
+/// Admits a reader, or tells it and the owner why not.
+pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
+    let promise = match shared.with(|state| state.promise(&peer, hello)) {
+        Ok(promise) => promise,
+        Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
+    };
+    let shares = Shares::new(&promise);
+    let credit = promise.credit;
+    shared.with(|state| {
+        state.promised = 0;
+        if state.closed {
+            return;
+        }
+        let admitted = shares.and_then(|shares| {
+            // The queue is ready before the reader can look at it.
+            let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
+            let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
+            state.welcome(&socket, hello, &promise, &shares)?;
+            let (wake, fence) = (shares.wake, shares.fence);
+            let (fence_choice, downloads) = (promise.fence, promise.downloads);
+            Ok(Delivery { producer, wake, fence, fence_choice, downloads })
+        });
+        match admitted {
+            Ok(delivery) => {
+                let info = state.new_reader(&peer, hello, credit);
+                state.link(Link::new(info, socket, peer, delivery));
+            }
+            Err(error) => {
+                let text = format!("the exporter cannot serve another reader: {error}");
+                state.refuse(&socket, &peer, &Ending::new(Reason::Failed, text));
+            }
+        }
+    });
+}
+
+impl Shares {
+    fn new(promise: &Promise) -> Result<Self, SetupError> {
+        let entries = promise.credit as usize;
+        let (queue, queue_fd) =
+            page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
+        let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
+        let (wake, wake_fd) = Wake::pair()?;
+        let (mut events, mut timeline_fd) = (Vec::new(), None);
+        let fence: Box<dyn ExporterFence> = match (promise.fence.kind, &promise.gpu) {
+            (FenceKind::Timeline, Some(gpu)) => {
+                let (words, fd) =
+                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::Resizing)?;
+                timeline_fd = Some(fd);
+                Box::new(Timeline::new(gpu, words)?)
+            }
+            (FenceKind::Event, Some(gpu)) => {
+                let new = if promise.local { ExporterEvents::new_local } else { ExporterEvents::new };
+                let fence = new(gpu, entries)?;
+                events = fence.handles()?;
+                Box::new(fence)
+            }
+            _ => Box::new(NoFence),
+        };
+        Ok(Self { queue, claims, wake, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
+    }
+}
+
+impl State {
     /// Tells a reader that it is not admitted, and why.
     pub fn refuse(&mut self, socket: &Socket, peer: &Peer, refusal: &Ending) {
         let message = ToReader::Refused { reason: refusal.reason, text: refusal.text.clone() };
@@ -49,16 +130,36 @@ impl State {
         });
     }
 
-    /// How much credit a reader gets.
-    fn grant(&mut self, peer: &Peer, hello: &Hello) -> Result<u32, Ending> {
+    /// What a reader gets. Its credit is reserved from now on.
+    fn promise(&mut self, peer: &Peer, hello: &Hello) -> Result<Promise, Ending> {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless: use policy=latest, or set lossless-readers there";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
         }
-        let kind = self.allocator.kind();
-        if !hello.memory.contains(&kind) || !hello.fences.contains(&FenceKind::None) {
-            let text = format!("the stream's frames are in {kind} memory, which this reader cannot read");
-            return Err(Ending::new(Reason::NothingInCommon, text));
+        let kind = self.memory.kind;
+        let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
+        let direct = trusted && hello.memory.contains(&kind);
+        if !direct && !hello.memory.contains(&MemoryKind::Host) {
+            let (reason, why) = if trusted {
+                (Reason::NothingInCommon, "which this reader cannot read".into())
+            } else {
+                let why =
+                    format!("which user {} is not trusted with: see trusted-uids on the exporter", peer.uid);
+                (Reason::PermissionDenied, format!("permission denied, {why}"))
+            };
+            return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
+        }
+        let fence = if direct {
+            let ours = choice::fence_kinds(self.config.gpu.as_ref());
+            choice::fence(self.config.fence, kind, &ours, &hello.fences)
+                .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
+        } else {
+            let why = if trusted { "it cannot read GPU memory" } else { "it is not trusted with GPU memory" };
+            Choice { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
+        };
+        if let (false, None, Some(gpu)) = (direct, &self.downloads, &self.config.gpu) {
+            let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
+            self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
         }
         self.reclaim();
         let left = self.credit_left();
@@ -69,62 +170,57 @@ impl State {
             );
             return Err(Ending::new(Reason::NoCreditLeft, text));
         }
-        Ok(hello.credit.min(self.config.max_held_limit).min(left))
+        let credit = hello.credit.min(self.config.max_held_limit).min(left);
+        self.promised = credit;
+        let gpu = self.config.gpu.clone();
+        Ok(Promise { credit, fence, gpu, downloads: !direct, local: hello.nonce == process_nonce() })
     }
 
-    /// Makes the pages that the two share, and sends them.
+    /// Sends the reader what the two share.
     fn welcome(
         &mut self,
         socket: &Socket,
         hello: &Hello,
-        credit: u32,
-    ) -> io::Result<(Wake, Producer<Words>)> {
-        let entries = credit as usize;
-        let (queue, queue_fd) =
-            page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
-        let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
-        let producer = Producer::new(queue, claims, entries, self.next);
-        let (wake, their_wake) = Wake::pair()?;
+        promise: &Promise,
+        shares: &Shares,
+    ) -> Result<(), SetupError> {
+        let on_gpu = promise.gpu.as_ref().filter(|_| promise.fence.kind != FenceKind::None);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
             session: self.session,
             policy: hello.policy,
-            credit,
-            fence: FenceKind::None,
+            credit: promise.credit,
+            fence: promise.fence.kind,
+            events: shares.events.clone(),
+            gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,
             next: self.next,
         });
-        let packet = welcome.encode().map_err(io::Error::other)?;
-        let fds = [queue_fd.as_fd(), claims_fd.as_fd(), self.metadata_fd.as_fd(), their_wake.as_fd()];
-        socket.send(&packet, &fds)?;
-        Ok((wake, producer))
+        let fds = [&shares.queue_fd, &shares.claims_fd, &self.metadata_fd, &shares.wake_fd];
+        let fds: Vec<_> = fds.into_iter().chain(&shares.timeline_fd).map(|fd| fd.as_fd()).collect();
+        Ok(socket.send(&welcome.encode()?, &fds)?)
     }
 
-    fn link(
-        &mut self,
-        socket: Socket,
-        wake: Wake,
-        peer: Peer,
-        producer: Producer<Words>,
-        hello: &Hello,
-        credit: u32,
-    ) {
+    fn new_reader(&mut self, peer: &Peer, hello: &Hello, credit: u32) -> ReaderInfo {
         self.readers_total += 1;
-        let info = ReaderInfo {
+        ReaderInfo {
             id: self.readers_total,
             pid: peer.pid,
             uid: peer.uid,
             name: hello.name.clone(),
             policy: hello.policy,
             credit,
-        };
-        self.notices.push(Notice::ReaderAdded(info.clone()));
-        self.links.push(Link::new(info, socket, wake, peer, producer, Box::new(NoFence)));
+        }
+    }
+
+    fn link(&mut self, link: Link) {
+        self.notices.push(Notice::ReaderAdded(link.info.clone()));
+        self.links.push(link);
         self.links_changed = true;
         let newcomer = self.links.len() - 1;
         for message in self.introduction() {
             if let Err(ending) = self.links[newcomer].send(&message) {
-                return self.end_link(newcomer, &ending);
+                return self.drop_link(newcomer, &ending);
             }
         }
     }

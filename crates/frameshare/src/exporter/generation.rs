@@ -1,22 +1,82 @@
 //! The slots that share one size and kind of memory.
 
 use super::slot::{AcquireError, Slot, SlotInner};
-use crate::memory::Allocator;
-use std::sync::Arc;
+use crate::memory::{Allocator, MemoryError, allocator, foreign::Foreign};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::MemoryKind;
+use std::{collections::BTreeMap, os::fd::BorrowedFd, sync::Arc};
 
 /// A generation, in the exporter's ledger.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub id: u32,
     pub slot_size: u64,
+    pub kind: MemoryKind,
+    pub source: Source,
     slots: Vec<Arc<SlotInner>>,
     /// Readers have been told that nothing more is published in it.
     pub retired: bool,
 }
 
+/// Where the slots of a generation come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// They are ours.
+    Allocated(Arc<dyn Allocator>),
+    /// They are somebody else's, found by what CUDA names an allocation by.
+    Foreign(BTreeMap<u64, u32>),
+}
+
 impl Generation {
-    pub fn new(id: u32, slot_size: u64) -> Self {
-        Self { id, slot_size, slots: Vec::new(), retired: false }
+    /// A generation of our own slots.
+    pub fn new(
+        id: u32,
+        slot_size: u64,
+        kind: MemoryKind,
+        gpu: Option<&Arc<Context>>,
+    ) -> Result<Self, MemoryError> {
+        let source = Source::Allocated(allocator(kind, gpu)?);
+        Ok(Self { id, slot_size, kind, source, slots: Vec::new(), retired: false })
+    }
+
+    /// A generation of somebody else's allocations, each of `slot_size` bytes.
+    pub fn foreign(id: u32, slot_size: u64) -> Self {
+        let source = Source::Foreign(BTreeMap::new());
+        Self { id, slot_size, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
+    }
+
+    /// Whether its slots are ours and of this kind.
+    pub fn is_own(&self, kind: MemoryKind) -> bool {
+        !self.is_foreign() && self.kind == kind
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.source, Source::Foreign(_))
+    }
+
+    /// The slot that an allocation of somebody else's has, if it has one.
+    pub fn adopted(&self, buffer_id: u64) -> Option<Slot> {
+        let Source::Foreign(known) = &self.source else { return None };
+        known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).cloned().map(Slot)
+    }
+
+    /// Makes a slot of somebody else's allocation.
+    pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
+        let memory = Arc::new(memory);
+        let slot = Arc::new(SlotInner { exporter, generation: self.id, index: self.len(), memory });
+        if let Source::Foreign(known) = &mut self.source {
+            known.insert(buffer_id, slot.index);
+        }
+        self.slots.push(slot.clone());
+        Slot(slot)
+    }
+
+    /// The descriptor that importers need once for all slots, where the kind has one.
+    pub fn pool(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::Allocated(allocator) => allocator.fd(),
+            Source::Foreign(_) => None,
+        }
     }
 
     pub fn len(&self) -> u32 {
@@ -32,12 +92,7 @@ impl Generation {
     }
 
     /// A slot that nobody holds; a new one where there is none and there may be more.
-    pub fn acquire(
-        &mut self,
-        max: u32,
-        exporter: u64,
-        allocator: &dyn Allocator,
-    ) -> Result<Slot, AcquireError> {
+    pub fn acquire(&mut self, max: u32, exporter: u64) -> Result<Slot, AcquireError> {
         // `get_mut` succeeds if ours is the only reference, and orders what the last holder did before.
         if let Some(free) = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some()) {
             return Ok(Slot(self.slots[free].clone()));
@@ -45,6 +100,9 @@ impl Generation {
         if self.len() >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
+        let Source::Allocated(allocator) = &self.source else {
+            return Err(AcquireError::Exhausted { max_slots: 0 });
+        };
         let memory = allocator.allocate(self.slot_size)?;
         let slot = Arc::new(SlotInner { exporter, generation: self.id, index: self.len(), memory });
         self.slots.push(slot.clone());
@@ -63,8 +121,13 @@ impl Generation {
         self.slots.iter().all(|slot| Arc::strong_count(slot) == 1 + of(slot.index))
     }
 
-    /// Forgets the slots that nobody holds, and so frees them.
-    pub fn free_unused(&mut self) {
-        self.slots.retain_mut(|slot| Arc::get_mut(slot).is_none());
+    /// Forgets the slots that nobody holds, and hands them over to be freed.
+    pub fn take_unused(&mut self) -> Vec<Arc<SlotInner>> {
+        self.slots.extract_if(.., |slot| Arc::get_mut(slot).is_some()).collect()
+    }
+
+    /// Bytes of all slots.
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.memory.size()).sum()
     }
 }

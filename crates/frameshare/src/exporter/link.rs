@@ -2,12 +2,13 @@
 
 use super::{notice::ReaderInfo, slot::Slot, state::Ending, stats::ReaderStats};
 use crate::{
-    fence::{ExporterFence, FenceState},
+    fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
+    memory::choice::Choice,
     queue::{Producer, Revocation},
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, memfd},
 };
 use frameshare_protocol::{
-    Descriptor, MemoryKind, Policy,
+    Descriptor, FenceKind, MemoryKind, Policy,
     limits::MAX_MESSAGE,
     message::{Payload, Reason, ToReader},
     page::ClaimState,
@@ -15,7 +16,7 @@ use frameshare_protocol::{
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,6 +29,16 @@ const MAX_BACKLOG: usize = 1024;
 struct Lease {
     sequence: u64,
     area: usize,
+    /// When it was first seen released with its fence pending.
+    released: Option<Instant>,
+}
+
+/// What a reader knows of a generation.
+#[derive(Debug, Default)]
+struct Known {
+    slots: BTreeSet<u32>,
+    /// It was told to give its imports up.
+    retired: bool,
 }
 
 /// Where the next publication of a link goes.
@@ -47,27 +58,40 @@ pub(super) struct Link {
     pub gone: Option<Arc<OwnedFd>>,
     producer: Producer<Words>,
     fence: Box<dyn ExporterFence>,
+    /// It gets frames in host memory, though the stream's are on a GPU.
+    pub downloads: bool,
+    fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     /// Ordered messages sent so far, waiting ones included.
     messages: u64,
     backlog: VecDeque<(Vec<u8>, Option<Arc<OwnedFd>>)>,
-    /// Which slots of which generations the reader knows.
-    known: BTreeMap<u32, BTreeSet<u32>>,
+    /// The generations whose imports the reader has not given up.
+    known: BTreeMap<u32, Known>,
+    /// Where the frame goes that is being handed out.
+    offered: Option<usize>,
     sent: u64,
     lost: u64,
     /// Since when the exporter has waited for it, and whether the owner was told.
     pub blocked: Option<(Instant, bool)>,
+    /// Its connection is over; only its process is still watched.
+    pub hung_up: bool,
+    /// Its process is gone, and with it all that it had imported.
+    pub process_is_gone: bool,
+}
+
+/// How a reader gets its frames.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub producer: Producer<Words>,
+    pub wake: Wake,
+    pub fence: Box<dyn ExporterFence>,
+    pub fence_choice: Choice<FenceKind>,
+    pub downloads: bool,
 }
 
 impl Link {
-    pub fn new(
-        info: ReaderInfo,
-        socket: Socket,
-        wake: Wake,
-        peer: Peer,
-        producer: Producer<Words>,
-        fence: Box<dyn ExporterFence>,
-    ) -> Self {
+    pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
+        let Delivery { producer, wake, fence, fence_choice, downloads } = delivery;
         Self {
             entries: vec![None; info.credit as usize],
             info,
@@ -76,12 +100,17 @@ impl Link {
             gone: peer.gone.map(Arc::new),
             producer,
             fence,
+            downloads,
+            fence_choice,
             messages: 0,
             backlog: VecDeque::new(),
             known: BTreeMap::new(),
+            offered: None,
             sent: 0,
             lost: 0,
             blocked: None,
+            hung_up: false,
+            process_is_gone: false,
         }
     }
 
@@ -139,66 +168,119 @@ impl Link {
 
     /// Tells the reader of a generation that is used no more, if it knows it.
     pub fn retire(&mut self, before: u64, generation: u32) -> Result<(), Ending> {
-        match self.known.remove(&generation) {
-            Some(_) => self.send(&ToReader::Retire { before, generation }),
-            None => Ok(()),
+        let known = self.known.get_mut(&generation);
+        if known.is_none_or(|known| std::mem::replace(&mut known.retired, true)) {
+            return Ok(());
         }
+        self.send(&ToReader::Retire { before, generation })
     }
 
-    /// Makes sure that the reader knows a slot.
-    pub fn introduce(&mut self, slot: &Slot, kind: MemoryKind) -> Result<(), Ending> {
+    /// The connection is over. Where the kernel cannot say whether the process is gone, that has to do.
+    pub fn hung_up(&mut self, process_is_gone: bool) {
+        self.hung_up = true;
+        self.process_is_gone |= process_is_gone || self.gone.is_none();
+    }
+
+    /// Whether the reader has opened events of ours.
+    pub fn has_events(&self) -> bool {
+        self.fence.kind() == FenceKind::Event
+    }
+
+    /// The generations whose imports the reader has not given up.
+    pub fn knows(&self) -> impl Iterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
+    /// The reader has given its imports of a generation up.
+    pub fn forget_generation(&mut self, generation: u32) {
+        self.known.remove(&generation);
+    }
+
+    /// Makes sure that the reader knows a slot. `pool` is the descriptor that its whole generation has, if any.
+    pub fn introduce(
+        &mut self,
+        slot: &Slot,
+        kind: MemoryKind,
+        pool: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Ending> {
         let (generation, index) = (slot.0.generation, slot.0.index);
-        if self.known.get(&generation).is_some_and(|slots| slots.contains(&index)) {
+        if self.known.get(&generation).is_some_and(|known| known.slots.contains(&index)) {
             return Ok(());
         }
         if !self.known.contains_key(&generation) {
             let slot_size = slot.size();
-            self.send(&ToReader::Generation { generation, memory: kind, slot_size })?;
+            self.send_with(&ToReader::Generation { generation, memory: kind, slot_size }, pool)?;
         }
         let handle = slot.0.memory.handle();
-        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot export a slot: {error}"));
-        let fd = handle.fd.map(|fd| fd.try_clone_to_owned()).transpose().map_err(failed)?;
         let message = ToReader::Slot { generation, slot: index, handle: handle.bytes.to_vec() };
-        let packet = message.encode().map_err(|error| Ending::new(Reason::Failed, error.to_string()))?;
-        self.messages += 1;
-        self.send_packet(packet, fd.map(Arc::new))?;
-        self.known.entry(generation).or_default().insert(index);
+        self.send_with(&message, handle.fd)?;
+        self.known.entry(generation).or_default().slots.insert(index);
         Ok(())
     }
 
-    /// Publishes into a vacant entry; true if the reader must be woken.
-    pub fn publish(&mut self, entry: usize, area: usize, mut descriptor: Descriptor) -> Result<bool, Ending> {
-        descriptor.messages = self.messages;
-        let sequence = descriptor.sequence;
-        self.fence
-            .signal_ready(entry, sequence)
-            .map_err(|error| Ending::new(Reason::Failed, error.to_string()))?;
-        self.entries[entry] = Some(Lease { sequence, area });
-        self.sent += 1;
-        Ok(self.producer.publish(entry, &descriptor))
+    /// Sends a message of the handing over of memory, with the descriptor that belongs to it.
+    fn send_with(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> Result<(), Ending> {
+        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot export a slot: {error}"));
+        let fd = fd.map(|fd| fd.try_clone_to_owned()).transpose().map_err(failed)?;
+        let packet = message.encode().map_err(|error| failed(io::Error::other(error)))?;
+        self.messages += u64::from(message.is_ordered());
+        self.send_packet(packet, fd.map(Arc::new))
     }
 
-    /// Counts a frame that the reader does not get.
-    pub fn lose(&mut self, sequence: u64) {
+    /// Leases a frame to the reader in a vacant entry and signals its ready fence; [`Link::publish`] follows.
+    pub fn offer(
+        &mut self,
+        entry: usize,
+        area: usize,
+        sequence: u64,
+        signals: &mut Signals,
+    ) -> Result<(), Ending> {
+        self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
+        self.entries[entry] = Some(Lease { sequence, area, released: None });
+        self.offered = Some(entry);
+        Ok(())
+    }
+
+    /// Publishes what was offered, if anything was; true if the reader must be woken.
+    pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
+        let Some(entry) = self.offered.take() else { return false };
+        self.sent += 1;
+        self.producer.publish(entry, &Descriptor { messages: self.messages, ..descriptor.clone() })
+    }
+
+    /// Counts a frame that the reader does not get. True if it must be woken, since what waits for that frame to be
+    /// over, such as the end of the stream, may now be delivered.
+    pub fn lose(&mut self, sequence: u64) -> bool {
         self.lost += 1;
         self.producer.skip(sequence);
+        self.producer.reader_sleeps()
     }
 
-    /// Finds the leases that the reader has ended, and puts their areas into `ended`.
-    pub fn collect_released(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
+    /// Finds the leases that the reader has ended, and puts their areas into `ended`. True if some release fence is
+    /// still pending, none of them for longer than `timeout`.
+    pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
+        let mut pending = false;
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            let Some(Lease { sequence, area }) = *entry else { continue };
-            let state = self.producer.state(index, sequence);
-            if state.map_err(violation)? != ClaimState::Released {
+            let Some(lease) = entry else { continue };
+            let state = self.producer.state(index, lease.sequence).map_err(violation)?;
+            if state != ClaimState::Released {
                 continue;
             }
-            let fence = self.fence.poll_released(index, sequence);
-            if fence.map_err(|error| Ending::new(Reason::Failed, error.to_string()))? == FenceState::Ready {
+            if self.fence.poll_released(index, lease.sequence).map_err(fence_failed)? == FenceState::Ready {
+                ended.push(lease.area);
                 *entry = None;
-                ended.push(area);
+                continue;
+            }
+            pending = true;
+            if lease.released.get_or_insert_with(Instant::now).elapsed() > timeout {
+                let text = format!(
+                    "its GPU work on frame {} did not end within fence-timeout ({timeout:?})",
+                    lease.sequence
+                );
+                return Err(Ending::new(Reason::Failed, text));
             }
         }
-        Ok(())
+        Ok(pending)
     }
 
     /// Whether a publication would have to wait.
@@ -236,14 +318,14 @@ impl Link {
     /// Takes back what the reader has not taken, and what it has released.
     pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
-            let Some(Lease { sequence, area }) = *entry else { continue };
+            let Some(Lease { sequence, area, .. }) = *entry else { continue };
             if self.producer.revoke(index, sequence).map_err(violation)? == Revocation::Revoked {
                 self.lost += 1;
                 ended.push(area);
                 *entry = None;
             }
         }
-        self.collect_released(ended)
+        self.collect_released(ended, Duration::MAX).map(|_| ())
     }
 
     /// Whether no lease is left.
@@ -288,9 +370,18 @@ impl Link {
             queued,
             sent: self.sent,
             lost: self.lost,
+            fence: self.fence_choice.clone(),
             lag: next - oldest,
         }
     }
+}
+
+fn fence_failed(error: FenceError) -> Ending {
+    let reason = match error.cause {
+        FenceFault::Violation { .. } => Reason::Violation,
+        FenceFault::Driver(_) | FenceFault::NoGpu => Reason::Failed,
+    };
+    Ending::new(reason, error.to_string())
 }
 
 fn violation(violation: crate::queue::Violation) -> Ending {

@@ -18,6 +18,7 @@
 
 mod admission;
 mod config;
+mod download;
 mod generation;
 mod link;
 mod notice;
@@ -37,13 +38,13 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    memory::{Allocator, host::Host},
     sys::{Listener, NameLock, NameTaken, Timeout},
 };
 use frameshare_protocol::message::{Format, Reason};
 use service::Service;
 use state::{Shared, State};
 use std::{
+    any::Any,
     io,
     sync::{Arc, MutexGuard},
     time::Duration,
@@ -111,8 +112,9 @@ impl Exporter {
             holder => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
         let listener = Listener::bind(endpoint.path()).map_err(failed)?;
-        let allocator: Arc<dyn Allocator> = Arc::new(Host);
-        let shared = Arc::new(Shared::new(config, allocator, Box::new(observer)).map_err(failed)?);
+        let shared =
+            Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
+        let shared = Arc::new(shared);
         let service = Service::start(shared.clone(), lock, listener).map_err(failed)?;
         Ok(Self(Arc::new(Running { shared, service })))
     }
@@ -141,6 +143,24 @@ impl Exporter {
         self.locked(|state| state.acquire(size, purpose, self.0.shared.id))
     }
 
+    /// A slot for GPU memory that somebody else allocated and goes on to own, to be published where it lies: the one
+    /// that the allocation has already, or a new one; and how far behind the slot's start `pointer` lies, in bytes.
+    ///
+    /// `owner` is dropped when no reader imports the allocation any more, after [`Exporter::retire_adopted`] or the
+    /// end of the stream; at once if the allocation has a slot already. The caller sees to it that the memory is
+    /// not freed before, and not written while a publication of it is leased (see [`Frame::keep`]).
+    ///
+    /// All readers must be able to open legacy handles: the exporter's own process cannot.
+    pub fn adopt(&self, pointer: u64, owner: Box<dyn Any + Send>) -> Result<(Slot, u64), AcquireError> {
+        self.locked(|state| state.adopt(pointer, owner, self.0.shared.id))
+    }
+
+    /// Gives adopted memory back: readers are told to close their imports, and owners are told by dropping what they
+    /// gave when the last has done so or is gone.
+    pub fn retire_adopted(&self) {
+        self.locked(State::retire_adopted);
+    }
+
     /// Publishes a frame to every reader, and returns its sequence number.
     ///
     /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or nothing: when it
@@ -162,7 +182,9 @@ impl Exporter {
 
     /// Takes back now what readers have released, and drops its `keep`.
     pub fn reclaim(&self) {
-        self.locked(State::reclaim);
+        self.locked(|state| {
+            state.reclaim();
+        });
     }
 
     /// How many readers there are.

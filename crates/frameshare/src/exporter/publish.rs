@@ -2,14 +2,17 @@
 
 use super::{
     Interrupted,
+    download::Downloads,
+    link::Link,
     notice::Notice,
     slot::Slot,
     state::{Ending, Shared, State},
 };
 use crate::{
     Interrupt,
-    spin::Spin,
-    sys::{Timeout, Wake, is_ready, monotonic_ns, store_bytes, wait},
+    fence::Written,
+    spin::{Backoff, Spin},
+    sys::{Timeout, Wake, is_ready, load_bytes, monotonic_ns, store_bytes, wait},
 };
 use frameshare_protocol::{
     Descriptor, Plane,
@@ -31,6 +34,8 @@ const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
 pub struct Frame<'a> {
     /// The slot that holds it.
     pub slot: &'a Slot,
+    /// By whom it was written.
+    pub written: Written<'a>,
     /// Bytes from the start of the slot to the start of the frame.
     pub offset: u64,
     /// Bytes of the frame.
@@ -70,6 +75,9 @@ pub enum PublishError {
     /// The exporter is closed.
     #[error("the exporter is closed")]
     Closed,
+    /// The GPU that the frame was written on has failed.
+    #[error("the frame cannot be signalled: {0}")]
+    Gpu(frameshare_cuda::Error),
     /// The frame makes no sense.
     #[error("the frame cannot be published: {0}")]
     Invalid(&'static str),
@@ -113,38 +121,36 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         if state.closed {
             return Some(Err(PublishError::Closed));
         }
-        if state.links.iter().any(|link| link.is_lossless() && link.is_full()) {
+        if state.would_lose() {
             return None;
         }
         // Nobody has to be waited for: from here on nothing fails but links.
-        frame.take().map(|frame| Ok(state.hand_out(frame, descriptor.clone())))
+        frame.take().map(|frame| state.hand_out(frame, descriptor.clone()))
     };
     let outcome = wait_until(shared, interrupt, Timeout::Never, publish)?;
-    let (sequence, sleepers) = outcome.unwrap_or(Err(PublishError::Closed))?;
-    for wake in sleepers {
-        wake.ring();
-    }
-    Ok(sequence)
+    outcome.unwrap_or(Err(PublishError::Closed))
 }
 
 impl State {
-    /// Gives a frame to every reader that has room or can make some. Returns who must be woken.
-    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> (u64, Vec<Arc<Wake>>) {
+    /// Gives a frame to every reader that has room or can make some.
+    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<u64, PublishError> {
+        // Made current once for all the calls of the frame.
+        let gpu = self.config.gpu.clone();
+        let _current = gpu.as_ref().map(|gpu| gpu.push()).transpose().map_err(PublishError::Gpu)?;
+        self.signals.begin(frame.written).map_err(PublishError::Gpu)?;
         let sequence = self.next;
         self.next += 1;
         self.goes_on();
-        let mut sleepers = Vec::new();
         // There are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.each_link(|link| {
                 link.lose(sequence);
                 Ok(())
             });
-            return (sequence, sleepers);
+            return Ok(sequence);
         };
         descriptor.sequence = sequence;
         descriptor.area = area as u32;
-        descriptor.published = monotonic_ns();
         let fits = frame.metadata.len() <= METADATA_AREA;
         if fits {
             descriptor.metadata = frame.metadata.len() as u32;
@@ -152,43 +158,158 @@ impl State {
         }
         let bulky = (!fits)
             .then(|| ToReader::Metadata { sequence, payload: Payload::Inline(frame.metadata.to_vec()) });
-        let kind = self.allocator.kind();
-        let mut index = 0;
-        while index < self.links.len() {
-            let given = self.make_room(index).and_then(|room| {
-                let link = &mut self.links[index];
-                let Some(entry) = room else {
-                    link.lose(sequence);
-                    return Ok(false);
-                };
-                link.introduce(frame.slot, kind)?;
-                if let Some(message) = &bulky {
-                    link.send(message)?;
-                }
-                if link.publish(entry, area, descriptor.clone())? {
-                    sleepers.push(link.wake.clone());
-                }
-                Ok(true)
-            });
-            match given {
-                Ok(true) => self.add_lease(area),
-                Ok(false) => {}
-                Err(ending) => {
-                    self.drop_link(index, &ending);
-                    continue;
-                }
-            }
-            index += 1;
+
+        self.offer_all(false, frame.slot, area, sequence, bulky.as_ref());
+        // One call signals all readers' words, and the descriptors follow the signals.
+        if let Err(error) = self.signals.flush() {
+            self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            return Err(PublishError::Closed);
+        }
+        descriptor.published = monotonic_ns();
+        self.publish_offered(false, &descriptor);
+        if self.links.iter().any(|link| link.downloads) {
+            self.start_download(frame.slot, area, descriptor, bulky);
         }
         self.publication_is_out(area);
-        (sequence, sleepers)
+        Ok(sequence)
+    }
+
+    /// Whether a publication now would take a frame from a lossless reader.
+    fn would_lose(&self) -> bool {
+        let behind = self.downloads.as_ref().is_some_and(Downloads::is_full);
+        let full = |link: &Link| if link.downloads { behind } else { link.is_full() };
+        self.links.iter().any(|link| link.is_lossless() && full(link))
+    }
+
+    /// Leases a frame to every reader that gets it from `slot`, as far as it has room or can make some.
+    fn offer_all(
+        &mut self,
+        downloads: bool,
+        slot: &Slot,
+        area: usize,
+        sequence: u64,
+        bulky: Option<&ToReader>,
+    ) {
+        let mut index = 0;
+        while index < self.links.len() {
+            if self.links[index].downloads != downloads {
+                index += 1;
+                continue;
+            }
+            match self.offer(index, slot, area, sequence, bulky) {
+                Ok(()) => index += 1,
+                Err(ending) => self.drop_link(index, &ending),
+            }
+        }
+    }
+
+    /// Publishes what was offered.
+    fn publish_offered(&mut self, downloads: bool, descriptor: &Descriptor) {
+        for link in self.links.iter_mut().filter(|link| link.downloads == downloads) {
+            if link.publish(descriptor) {
+                self.sleepers.push(link.wake.clone());
+            }
+        }
+    }
+
+    /// Sends a frame on its way to the readers that get host memory. Where there is no slot for it, they lose it.
+    fn start_download(&mut self, from: &Slot, area: usize, descriptor: Descriptor, bulky: Option<ToReader>) {
+        let sequence = descriptor.sequence;
+        let started = self.acquire_host(descriptor.size, from.0.exporter).and_then(|to| {
+            let downloads = self.downloads.as_mut()?;
+            downloads.start(&self.signals, from, to, area, descriptor, bulky).ok()
+        });
+        match started {
+            Some(()) => {
+                self.look_wanted = true;
+                self.add_lease(area);
+            }
+            None => self.lose_downloads(sequence),
+        }
+    }
+
+    fn lose_downloads(&mut self, sequence: u64) {
+        for link in self.links.iter_mut().filter(|link| link.downloads) {
+            if link.lose(sequence) {
+                self.sleepers.push(link.wake.clone());
+            }
+        }
+    }
+
+    /// Publishes what has been downloaded, in order, as far as lossless readers have room.
+    pub(super) fn deliver_downloads(&mut self) {
+        loop {
+            let full = |link: &Link| link.downloads && link.is_lossless() && link.is_full();
+            let Some(downloads) = self.downloads.as_mut().filter(|_| !self.links.iter().any(full)) else {
+                return;
+            };
+            let download = match downloads.next() {
+                Ok(Some(download)) => download,
+                Ok(None) => return,
+                Err(error) => {
+                    return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+                }
+            };
+            let sequence = download.descriptor.sequence;
+            self.end_lease(download.area);
+            // A publication of its own: the host slot is held by whoever leases it, not by the GPU's slot.
+            if let Some(area) = self.open_publication(download.slot.clone(), None) {
+                let mut descriptor = Descriptor { area: area as u32, ..download.descriptor.clone() };
+                descriptor.published = monotonic_ns();
+                self.copy_metadata(download.area, area, descriptor.metadata as usize);
+                self.offer_all(true, &download.slot, area, sequence, download.bulky.as_ref());
+                self.publish_offered(true, &descriptor);
+                self.publication_is_out(area);
+            } else {
+                self.lose_downloads(sequence);
+            }
+            if let Some(downloads) = &mut self.downloads {
+                downloads.recycle(download);
+            }
+        }
+    }
+
+    /// The metadata of one publication becomes another's too. Its area has not been used again: the caller has just
+    /// ended the last lease on it, and nothing has been published since.
+    fn copy_metadata(&self, from: usize, to: usize, length: usize) {
+        let at = |area: usize| area * METADATA_AREA / 8;
+        store_bytes(&self.metadata, at(to), &load_bytes(&self.metadata, at(from), length));
+    }
+
+    /// Leases a frame to one reader, if it has room or can make some.
+    fn offer(
+        &mut self,
+        index: usize,
+        slot: &Slot,
+        area: usize,
+        sequence: u64,
+        bulky: Option<&ToReader>,
+    ) -> Result<(), Ending> {
+        let room = self.make_room(index)?;
+        let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
+        let link = &mut self.links[index];
+        let (Some(entry), Some(generation)) = (room, generation) else {
+            if link.lose(sequence) {
+                self.sleepers.push(link.wake.clone());
+            }
+            return Ok(());
+        };
+        link.introduce(slot, generation.kind, generation.pool())?;
+        if let Some(message) = bulky {
+            link.send(message)?;
+        }
+        link.offer(entry, area, sequence, &mut self.signals)?;
+        self.add_lease(area);
+        Ok(())
     }
 }
 
 pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
-        let done = state.links.iter().filter(|link| link.is_lossless()).all(|link| link.is_idle());
-        done.then_some(())
+        let mut lossless = state.links.iter().filter(|link| link.is_lossless());
+        let on_the_way =
+            |link: &Link| link.downloads && state.downloads.as_ref().is_some_and(|some| !some.is_empty());
+        lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
     wait_until(shared, interrupt, Timeout::after(Some(timeout)), drained).map(|drained| drained.is_some())
 }
@@ -202,6 +323,7 @@ pub(super) fn wait_until<T>(
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
+    let mut backoff = Backoff::default();
     loop {
         let mut state = shared.lock();
         state.reclaim();
@@ -218,7 +340,8 @@ pub(super) fn wait_until<T>(
             shared.finish(state);
             return Ok(None);
         }
-        if spin.again() {
+        // To ask a GPU takes a call each time: that is left to the intervals below.
+        if !state.fences_pending && spin.again() {
             shared.finish(state);
             continue;
         }
@@ -230,15 +353,17 @@ pub(super) fn wait_until<T>(
         shared.progress.clear();
         state.reclaim();
         let result = condition(&mut state);
+        // Nobody rings when a GPU is done.
+        let look = if state.gpu_is_busy() { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let hung_up = if result.is_none() {
-            sleep(shared, interrupt, &wakes, timeout.min(deadline))
+            sleep(shared, interrupt, &wakes, timeout.min(deadline).min(look))
         } else {
             Vec::new()
         };
         let mut state = shared.lock();
         for reader in hung_up {
-            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"));
+            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
         }
         state.links.iter().for_each(|link| link.end_wait());
         if result.is_some() {

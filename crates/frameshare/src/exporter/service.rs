@@ -1,10 +1,14 @@
 //! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
 
 use super::{
+    admission::admit,
     link::Link,
     state::{Ending, Shared},
 };
-use crate::sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait};
+use crate::{
+    spin::Backoff,
+    sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait},
+};
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter};
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -13,6 +17,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -27,7 +32,16 @@ const MAX_STRANGERS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Service {
     stop: Arc<AtomicBool>,
+    /// Hangs up when the socket and the name are given up.
+    closed: Mutex<Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What makes the stream reachable. Dropped in this order: the next owner of the name finds no file of ours.
+struct Open {
+    listener: Listener,
+    _lock: NameLock,
+    _closed: Sender<()>,
 }
 
 /// Somebody who has connected and not said hello yet.
@@ -43,44 +57,73 @@ struct Watched {
     socket: Arc<Socket>,
     gone: Option<Arc<OwnedFd>>,
     has_backlog: bool,
+    hung_up: bool,
 }
 
 impl Service {
     pub fn start(shared: Arc<Shared>, lock: NameLock, listener: Listener) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
+        let (sender, closed) = channel();
         let stopped = stop.clone();
-        let run = move || {
-            let mut strangers = Vec::new();
-            loop {
-                // Cleared before anything is looked at: what comes after wakes the thread again.
-                shared.service.clear();
-                if stopped.load(Ordering::Acquire) {
-                    break;
-                }
-                turn(&shared, &listener, &mut strangers);
-            }
-            // The socket goes before the lock: its next owner finds no file of ours.
-            drop(listener);
-            drop(lock);
-        };
+        let open = Open { listener, _lock: lock, _closed: sender };
+        let run = move || serve(&shared, open, &stopped);
         let thread = thread::Builder::new().name("frameshare".into()).spawn(run)?;
-        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
+        Ok(Self { stop, closed: Mutex::new(closed), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the thread and waits for it; it never blocks for long.
+    /// Closes the socket and gives the name up, which never takes long. The thread lives on while there is memory
+    /// that cannot be freed before readers have given up their imports.
     pub fn stop(&self, shared: &Shared) {
         self.stop.store(true, Ordering::Release);
         shared.service.set();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // An observer may drop the exporter from this very thread.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+        let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) else {
+            return;
+        };
+        // Nothing is ever sent: this returns when the other end is dropped.
+        let _ = self.closed.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        if shared.lock().leaving.is_empty() {
             let _ = thread.join();
         }
     }
 }
 
+/// The life of the thread.
+fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
+    let mut open = Some(open);
+    let mut strangers = Vec::new();
+    let mut backoff = Backoff::default();
+    loop {
+        // Cleared before anything is looked at: what comes after wakes the thread again.
+        shared.service.clear();
+        let stopped = stopped.load(Ordering::Acquire);
+        if stopped {
+            open = None;
+            strangers.clear();
+        }
+        // A decoder that sleeps for a surface never calls us, and a GPU rings nobody: somebody has to look.
+        let (progress, look, left, trash) = shared.with(|state| {
+            let progress = state.reclaim();
+            let look = state.gpu_is_busy() || state.keeps_something();
+            state.looking = look;
+            (progress, look, !state.leaving.is_empty(), std::mem::take(&mut state.trash))
+        });
+        // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.
+        drop(trash);
+        if stopped && !left {
+            break;
+        }
+        if progress || !look {
+            backoff.reset();
+        }
+        let look = if look { backoff.next() } else { Timeout::Never };
+        turn(shared, open.as_ref(), &mut strangers, look);
+    }
+}
+
 /// Sleeps until there is something to do, and does it.
-fn turn(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
+fn turn(shared: &Shared, open: Option<&Open>, strangers: &mut Vec<Stranger>, look: Timeout) {
     let links: Vec<Watched> = {
         let state = shared.lock();
         let watched = |link: &Link| Watched {
@@ -88,38 +131,42 @@ fn turn(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
             socket: link.socket.clone(),
             gone: link.gone.clone(),
             has_backlog: link.has_backlog(),
+            hung_up: link.hung_up,
         };
         state.links.iter().chain(&state.leaving).map(watched).collect()
     };
 
     let room = strangers.len() < MAX_STRANGERS;
     let mut fds = vec![PollFd::new(&shared.service, PollFlags::IN)];
-    fds.push(PollFd::new(listener, if room { PollFlags::IN } else { PollFlags::empty() }));
     fds.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.socket, PollFlags::IN)));
     for link in &links {
         let out = if link.has_backlog { PollFlags::OUT } else { PollFlags::empty() };
-        fds.push(PollFd::new(&*link.socket, PollFlags::IN | out));
-        // poll(2) skips negative descriptors, but rustix has none: the socket stands in for a missing pidfd.
-        let gone = link.gone.as_deref().map_or(link.socket.as_fd(), |gone| gone.as_fd());
-        let events = if link.gone.is_some() { PollFlags::IN } else { PollFlags::empty() };
-        fds.push(PollFd::from_borrowed_fd(gone, events));
+        // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a missing other.
+        let socket = (!link.hung_up).then_some(link.socket.as_fd());
+        let gone = link.gone.as_deref().map(|gone| gone.as_fd());
+        let (first, events) = (socket.or(gone).unwrap_or(shared.service.as_fd()), PollFlags::IN | out);
+        fds.push(PollFd::from_borrowed_fd(first, events));
+        fds.push(PollFd::from_borrowed_fd(gone.unwrap_or(first), PollFlags::IN));
+    }
+    if let Some(open) = open.filter(|_| room) {
+        fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
     let deadline = strangers.iter().map(|stranger| Timeout::At(stranger.until));
-    if wait(&mut fds, deadline.fold(Timeout::Never, Timeout::min)).is_err() {
+    if wait(&mut fds, deadline.fold(look, Timeout::min)).is_err() {
         thread::sleep(Duration::from_millis(10));
     }
     let ready: Vec<bool> = fds.iter().map(is_ready).collect();
     drop(fds);
 
-    let (strangers_ready, links_ready) = ready[2..].split_at(strangers.len());
+    let (strangers_ready, rest) = ready[1..].split_at(strangers.len());
+    let (links_ready, listener_ready) = rest.split_at(2 * links.len());
     for (link, ready) in links.iter().zip(links_ready.chunks(2)) {
-        if ready[0] {
+        if ready[0] && !link.hung_up {
             listen_to(shared, link);
         }
         if ready[1] && link.gone.is_some() {
-            shared.with(|state| {
-                state.end_link_of(link.id, &Ending::new(Reason::Stopped, "its process is gone"))
-            });
+            let ending = Ending::new(Reason::Stopped, "its process is gone");
+            shared.with(|state| state.end_link_of(link.id, &ending, true));
         }
     }
     let mut spoke = strangers_ready.iter();
@@ -131,8 +178,8 @@ fn turn(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
             strangers.push(stranger);
         }
     }
-    if ready[1] {
-        accept(shared, listener, strangers);
+    if let (Some(open), [true]) = (open, listener_ready) {
+        accept(shared, &open.listener, strangers);
     }
 }
 
@@ -168,11 +215,7 @@ fn hear(shared: &Shared, stranger: Stranger) {
     let refusal = match socket.receive() {
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Hello(hello)) => {
-                return shared.with(|state| {
-                    if !state.closed {
-                        state.admit(socket, peer, &hello)
-                    }
-                });
+                return admit(shared, socket, peer, &hello);
             }
             Ok(_) => Ending::new(Reason::Violation, "it did not begin with Hello"),
             Err(error @ DecodeError::Version(_)) => Ending::new(Reason::NothingInCommon, error.to_string()),
@@ -190,8 +233,9 @@ fn listen_to(shared: &Shared, link: &Watched) {
         Ok(Received::Nothing) => None,
         Ok(Received::HungUp) => Some(Ending::new(Reason::Stopped, "it hung up")),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
-            // Host memory lives as long as anyone maps it: there is nothing to be freed that waits for this.
-            Ok(ToExporter::Retired { .. }) => None,
+            Ok(ToExporter::Retired { generation }) => {
+                return shared.with(|state| state.acknowledge(link.id, generation));
+            }
             Ok(ToExporter::Goodbye { reason, text }) => {
                 return shared.with(|state| state.let_go(link.id, &Ending { reason, text }));
             }
@@ -201,7 +245,7 @@ fn listen_to(shared: &Shared, link: &Watched) {
         Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
     };
     shared.with(|state| match ending {
-        Some(ending) => state.end_link_of(link.id, &ending),
+        Some(ending) => state.end_link_of(link.id, &ending, false),
         None => state.each_link(|other| if other.info.id == link.id { other.flush() } else { Ok(()) }),
     });
 }

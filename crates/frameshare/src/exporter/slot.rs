@@ -38,7 +38,7 @@ pub enum AcquireError {
         /// How many there may be.
         max_slots: u32,
     },
-    /// A new slot could not be allocated.
+    /// A new slot could not be allocated, or memory not be shared.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// The stream has ended: readers may still look at its slots.

@@ -1,7 +1,8 @@
 //! Numbers for people who want to know how a stream is doing.
 
 use super::{notice::ReaderInfo, state::State};
-use frameshare_protocol::MemoryKind;
+use crate::memory::choice::Choice;
+use frameshare_protocol::{FenceKind, MemoryKind};
 
 /// One reader's numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct ReaderStats {
     pub sent: u64,
     /// Frames that it lost.
     pub lost: u64,
+    /// The kind of fence between the two, and why.
+    pub fence: Choice<FenceKind>,
     /// How many frames the oldest one that it has not taken lies behind the newest; 0 when it has taken all.
     pub lag: u64,
 }
@@ -35,8 +38,10 @@ pub struct Stats {
     pub max_slots: u32,
     /// Bytes of a slot; 0 before the first.
     pub slot_size: u64,
-    /// The kind of the slots' memory.
-    pub memory: MemoryKind,
+    /// The kind of the slots' memory, and why.
+    pub memory: Choice<MemoryKind>,
+    /// Bytes of retired generations that are not freed yet.
+    pub retired_bytes: u64,
     /// Readers admitted so far.
     pub readers_total: u64,
 }
@@ -44,7 +49,9 @@ pub struct Stats {
 impl State {
     pub(super) fn stats(&mut self) -> Stats {
         let next = self.next;
-        let current = self.generations.last_mut();
+        let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
+        let kind = self.memory.kind;
+        let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
         let (slots, free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
             (generation.len(), generation.count_free(), generation.slot_size)
         });
@@ -55,7 +62,8 @@ impl State {
             free_slots,
             max_slots: self.config.max_slots,
             slot_size,
-            memory: self.allocator.kind(),
+            memory: self.memory.clone(),
+            retired_bytes,
             readers_total: self.readers_total,
         }
     }

@@ -1,6 +1,7 @@
 //! No fence: what the CPU wrote before it published is there, and what it read before it released is read.
 
-use super::{ExporterFence, FenceError, FenceState, ReaderFence};
+use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals};
+use frameshare_cuda::stream::Stream;
 use frameshare_protocol::FenceKind;
 
 /// The fence of host memory. The queue's own atomics order everything.
@@ -12,11 +13,11 @@ impl ExporterFence for NoFence {
         FenceKind::None
     }
 
-    fn signal_ready(&mut self, _entry: usize, _sequence: u64) -> Result<(), FenceError> {
+    fn signal_ready(&mut self, _: usize, _: u64, _: &mut Signals) -> Result<(), FenceError> {
         Ok(())
     }
 
-    fn poll_released(&mut self, _entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_released(&mut self, _: usize, _: u64) -> Result<FenceState, FenceError> {
         Ok(FenceState::Ready)
     }
 }
@@ -26,11 +27,18 @@ impl ReaderFence for NoFence {
         FenceKind::None
     }
 
-    fn poll_ready(&self, _entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_ready(&self, _: usize, _: u64) -> Result<FenceState, FenceError> {
         Ok(FenceState::Ready)
     }
 
-    fn signal_released(&self, _entry: usize, _sequence: u64) -> Result<(), FenceError> {
+    fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
         Ok(())
     }
+
+    fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+        // Who copies host frames to a GPU by itself also waits by itself before it lets them go.
+        Err(FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu })
+    }
+
+    fn rescue(&self, _: u64) {}
 }

@@ -1,10 +1,9 @@
 //! Host memory: memfds that are sealed against a change of size and against readers' writes.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError};
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, length};
 use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
 use frameshare_protocol::MemoryKind;
 use std::{
-    io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
@@ -23,14 +22,6 @@ struct HostAllocation {
 #[derive(Debug)]
 struct HostImport(Mapping);
 
-fn failed(doing: &'static str, size: u64) -> impl Fn(io::Error) -> MemoryError {
-    move |error| MemoryError { doing, size, kind: MemoryKind::Host, cause: error.into() }
-}
-
-fn length(size: u64) -> io::Result<usize> {
-    usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory.into())
-}
-
 impl Allocator for Host {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Host
@@ -44,7 +35,7 @@ impl Allocator for Host {
             SealedAgainst::ResizingAndWriting.seal(&fd)?;
             Ok(HostAllocation { fd, mapping, size })
         };
-        Ok(Arc::new(allocate().map_err(failed("allocate", size))?))
+        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Host))?))
     }
 }
 
@@ -55,12 +46,12 @@ impl Importer for Host {
 
     fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let fd =
-                fd.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came with it"))?;
+            let fd = fd.ok_or("no descriptor came with it")?;
             check_memfd(&fd, size)?;
-            Mapping::read_only(&fd, length(size)?)
+            Ok(Mapping::read_only(&fd, length(size)?)?)
         };
-        Ok(Arc::new(HostImport(import().map_err(failed("import", size))?)))
+        let mapping = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Host))?;
+        Ok(Arc::new(HostImport(mapping)))
     }
 }
 

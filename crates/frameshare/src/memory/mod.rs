@@ -1,10 +1,18 @@
 //! Memory that several processes can reach: allocated by an exporter, imported by readers.
 //!
-//! One trait each, and one implementation a [`MemoryKind`]. What is the same for all kinds - who may hold which
-//! slot, and for how long - is the exporter's and the reader's business.
+//! One trait for each side, and one implementation a [`MemoryKind`]. What is the same for all kinds - who may hold
+//! which slot, and for how long - is the exporter's and the reader's business.
 
+pub mod choice;
+pub mod foreign;
 pub mod host;
+mod idle;
+pub mod legacy;
+pub(crate) mod local;
+pub mod pool;
+pub mod vmm;
 
+use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use std::{
     fmt::Debug,
@@ -31,7 +39,7 @@ pub struct Handle<'a> {
     pub fd: Option<BorrowedFd<'a>>,
 }
 
-/// Memory that was allocated to be exported; freed when it is dropped.
+/// Memory that others can import; freed when it is dropped.
 pub trait Allocation: Debug + Send + Sync {
     /// Where it lies in the exporter.
     fn address(&self) -> Address;
@@ -41,26 +49,71 @@ pub trait Allocation: Debug + Send + Sync {
     fn handle(&self) -> Handle<'_>;
 }
 
-/// Memory of another process that was imported; given up when it is dropped.
+/// Memory of another process that was imported; given up when it is dropped, which may wait for the GPU work on it.
 pub trait Import: Debug + Send + Sync {
     /// Where it lies in the reader.
     fn address(&self) -> Address;
 }
 
-/// Allocates memory of one kind.
+/// Allocates the slots of one generation.
 pub trait Allocator: Debug + Send + Sync {
     /// The kind.
     fn kind(&self) -> MemoryKind;
+    /// A descriptor that importers need once for all slots, where the kind has one.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Allocates at least `size` bytes, all zero.
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError>;
 }
 
-/// Imports memory of one kind.
+/// Imports the slots of one generation.
 pub trait Importer: Debug + Send + Sync {
     /// The kind.
     fn kind(&self) -> MemoryKind;
     /// Imports `size` bytes by the handle that the allocation gave. Trusts nothing that it is handed.
     fn import(&self, size: u64, handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError>;
+}
+
+/// An allocator of a kind, for the slots of one generation. All kinds but `host` need the context that frames are
+/// written in.
+pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
+    let failed = MemoryError::while_doing("allocate", 0, kind);
+    Ok(match (kind, gpu) {
+        (MemoryKind::Host, _) => Arc::new(host::Host),
+        (_, None) => return Err(failed("no GPU was given to allocate it on".into())),
+        (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
+        (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
+        (MemoryKind::Pool, Some(gpu)) => {
+            Arc::new(pool::PoolAllocator::new(gpu).map_err(|error| failed(error.into()))?)
+        }
+    })
+}
+
+/// An importer of a kind, for the slots of one generation, with the descriptor that came for all of them. All kinds
+/// but `host` need the context that frames are read in.
+pub fn importer(
+    kind: MemoryKind,
+    gpu: Option<&Arc<Context>>,
+    fd: Option<OwnedFd>,
+) -> Result<Arc<dyn Importer>, MemoryError> {
+    let failed = MemoryError::while_doing("import", 0, kind);
+    Ok(match (kind, gpu) {
+        (MemoryKind::Host, _) => Arc::new(host::Host),
+        (_, None) => return Err(failed("this reader did not offer to read it".into())),
+        (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
+        (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
+        (MemoryKind::Pool, Some(gpu)) => {
+            let fd = fd.ok_or_else(|| failed("the descriptor of its pool did not come".into()))?;
+            Arc::new(pool::PoolImporter::new(gpu, fd).map_err(|error| failed(error.into()))?)
+        }
+    })
+}
+
+/// Whether every import has to be given up before the exporter may free: CUDA leaves undefined what happens otherwise
+/// (CUDA driver API, cuIpcCloseMemHandle and cuMemPoolImportPointer).
+pub fn frees_imports_first(kind: MemoryKind) -> bool {
+    matches!(kind, MemoryKind::Legacy | MemoryKind::Pool)
 }
 
 /// Memory that could not be allocated or imported.
@@ -69,10 +122,38 @@ pub trait Importer: Debug + Send + Sync {
 pub struct MemoryError {
     /// `allocate` or `import`.
     pub doing: &'static str,
-    /// Bytes.
+    /// Bytes; 0 where it is about the kind as such.
     pub size: u64,
     /// The kind of memory.
     pub kind: MemoryKind,
     /// What the system said.
     pub cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl MemoryError {
+    /// Makes errors of causes.
+    fn while_doing(
+        doing: &'static str,
+        size: u64,
+        kind: MemoryKind,
+    ) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        move |cause| Self { doing, size, kind, cause }
+    }
+}
+
+/// A size as this machine counts.
+fn length(size: u64) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
+    usize::try_from(size).map_err(|_| "that is more than there are addresses".into())
+}
+
+/// Sets fresh GPU memory to zero, so that no reader sees what was in it before. Waits for the GPU: slots are
+/// allocated once and used again.
+fn clear(gpu: &Arc<Context>, start: u64, size: usize) -> frameshare_cuda::Result<()> {
+    let stream = frameshare_cuda::stream::Stream::new(gpu)?;
+    // SAFETY: the callers pass an allocation that they have just made and hold until this returns.
+    #[expect(unsafe_code, reason = "filling memory by its address")]
+    unsafe {
+        stream.fill(start, 0, size)?;
+    }
+    stream.synchronize()
 }

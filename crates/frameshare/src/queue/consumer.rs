@@ -15,6 +15,8 @@ pub struct Consumer<P> {
     queue: P,
     claims: P,
     entries: usize,
+    /// The wait that the exporter was woken from last.
+    rung: AtomicU64,
 }
 
 /// A publication that the reader has taken.
@@ -29,7 +31,12 @@ pub struct Taken {
 impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     /// Joins a queue of `entries` entries; `None` if the page is not one of this version.
     pub fn new(queue: P, claims: P, entries: usize) -> Option<Self> {
-        (queue[queue::MAGIC].load(Ordering::Acquire) == MAGIC).then_some(Self { queue, claims, entries })
+        (queue[queue::MAGIC].load(Ordering::Acquire) == MAGIC).then(|| Self {
+            queue,
+            claims,
+            entries,
+            rung: AtomicU64::new(0),
+        })
     }
 
     /// The oldest publication that nobody has taken: its entry, and its descriptor as it reads now.
@@ -82,7 +89,9 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         self.claims[claim_at(entry)].store(released.encode(), Ordering::Release);
         // SYNC(wait): against the exporter's announcement.
         fence(Ordering::SeqCst);
-        self.queue[queue::WAITING].load(Ordering::Relaxed) != 0
+        let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);
+        // One wake-up a wait is enough; each has a number of its own.
+        waiting != 0 && self.rung.swap(waiting, Ordering::Relaxed) != waiting
     }
 
     /// Announces that the reader is going to sleep until something is published. Look once more after it.

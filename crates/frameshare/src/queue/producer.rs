@@ -14,6 +14,8 @@ pub struct Producer<P> {
     queue: P,
     claims: P,
     entries: usize,
+    /// Counts the waits.
+    waits: AtomicU64,
 }
 
 /// A claim word that no reader that keeps the rules could have written.
@@ -43,7 +45,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     pub fn new(queue: P, claims: P, entries: usize, next: u64) -> Self {
         queue[queue::HEAD].store(next, Ordering::Relaxed);
         queue[queue::MAGIC].store(MAGIC, Ordering::Release);
-        Self { queue, claims, entries }
+        Self { queue, claims, entries, waits: AtomicU64::new(0) }
     }
 
     /// Publishes into an entry that carries no lease. True if the reader sleeps and must be woken.
@@ -104,7 +106,8 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
 
     /// Announces that the exporter is going to sleep until a lease ends. Look for ended leases once more after it.
     pub fn announce_wait(&self) {
-        self.queue[queue::WAITING].store(1, Ordering::Relaxed);
+        let wait = self.waits.fetch_add(1, Ordering::Relaxed) + 1;
+        self.queue[queue::WAITING].store(wait, Ordering::Relaxed);
         // SYNC(wait): against the reader's release.
         fence(Ordering::SeqCst);
     }

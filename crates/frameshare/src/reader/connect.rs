@@ -4,10 +4,11 @@ use super::{Config, ConnectError, connection::Connection};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
+    memory::choice,
     sys::{self, Peer, Received, Socket, Timeout, process_nonce, wait},
 };
 use frameshare_protocol::{
-    FenceKind, MemoryKind,
+    FenceKind,
     limits::{MAX_CREDIT, MAX_PEER_NAME},
     message::{Hello, ToExporter, ToReader},
 };
@@ -89,6 +90,8 @@ impl<E: Into<ConnectError>> From<E> for Failure {
 
 /// Says hello and hears the answer; `None` if the exporter hung up over it, as one does that is just stopping.
 fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Option<Connection>, Failure> {
+    let allowed =
+        |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);
     let mut name = config.name.clone();
     name.truncate(name.floor_char_boundary(MAX_PEER_NAME));
     let hello = ToExporter::Hello(Hello {
@@ -96,9 +99,9 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
         name,
         policy: config.policy,
         credit: config.max_held,
-        memory: vec![MemoryKind::Host],
-        fences: vec![FenceKind::None],
-        gpus: Vec::new(),
+        memory: choice::memory_kinds(config.gpu.as_ref()),
+        fences: choice::fence_kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
+        gpus: config.gpu.iter().map(|gpu| gpu.device().uuid().0).collect(),
     });
     let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
     match socket.send(&packet, &[]) {
@@ -128,8 +131,7 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
     match ToReader::decode(&packet)? {
         ToReader::Welcome(welcome) => {
             let peer = Peer::of(&socket)?;
-            let connection = Connection::new(socket, peer, welcome, fds);
-            connection.map(Some).map_err(|error| ConnectError::Violation(error.to_string()).into())
+            Ok(Some(Connection::new(socket, peer, welcome, fds, config)?))
         }
         ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }.into()),
         _ => Err(ConnectError::Violation("it answered with something else than a welcome".into()).into()),

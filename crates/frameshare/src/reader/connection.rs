@@ -1,48 +1,45 @@
 //! One session with an exporter.
 
 use super::{
-    Item, ReadError, Stats,
+    Config, ConnectError, Item, ReadError, Stats,
     frame::{Frame, Lease},
+    rescue::{rescue, watch},
+    session::Session,
 };
 use crate::{
+    Interrupt,
     event::Event,
-    fence::{FenceState, NoFence, ReaderFence},
-    memory::{Import, Importer, MemoryError, host::Host},
+    fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
+    memory::{Import, Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
-    sys::{Mapping, Peer, Received, Socket, Wake, Words, check_memfd, load_bytes},
+    sys::{
+        Mapping, Peer, Received, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
+        process_nonce, wait,
+    },
+};
+use frameshare_cuda::{
+    context::Context,
+    device::{Device, Uuid},
 };
 use frameshare_protocol::{
-    MemoryKind,
+    FenceKind, MemoryKind,
     limits::METADATA_AREA,
     message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
-    page::{claims_size, metadata_size, queue_size},
+    page::{claims_size, metadata_size, queue_size, timeline_size},
 };
+use rustix::event::{PollFd, PollFlags};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
-
-/// What the frames that are out share with the connection.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub id: u64,
-    pub consumer: Consumer<Words>,
-    pub wake: Wake,
-    pub socket: Socket,
-    pub fence: Box<dyn ReaderFence>,
-    pub held: AtomicU32,
-}
 
 /// The slots of a generation that were imported. The last holder's going tells the exporter.
 #[derive(Debug)]
 pub(super) struct Imports {
     generation: u32,
-    kind: MemoryKind,
     slot_size: u64,
     session: Arc<Session>,
 }
@@ -59,8 +56,12 @@ impl Drop for Imports {
 /// A generation that frames may still come in.
 #[derive(Debug)]
 struct Generation {
-    imports: Arc<Imports>,
+    kind: MemoryKind,
+    /// `None` for memory of this process that CUDA does not let it import: there the exporter's own is used.
+    importer: Option<Arc<dyn Importer>>,
+    // Slots go before the imports' acknowledgement.
     slots: BTreeMap<u32, Arc<dyn Import>>,
+    imports: Arc<Imports>,
 }
 
 /// A message that waits for its place among the frames.
@@ -81,7 +82,15 @@ pub(super) struct Connection {
     credit: u32,
     areas: u32,
     metadata: Words,
-    importer: Host,
+    gpu: Option<Arc<Context>>,
+    /// The exporter is in this very process.
+    local: bool,
+    gpu_wait: bool,
+    fence_timeout: Duration,
+    /// The oldest frame's fence was pending when it was looked at last, and has been since this moment.
+    unwritten: Option<(u64, Instant)>,
+    /// Frames that were delivered ahead of their fences, with their entries.
+    ahead: VecDeque<(usize, u64)>,
     generations: BTreeMap<u32, Generation>,
     /// Ordered messages received so far.
     messages: u64,
@@ -95,51 +104,86 @@ pub(super) struct Connection {
     lost: u64,
     /// How the exporter went, once it has.
     over: Option<Over>,
+    /// Streams that wait for it are being freed.
+    rescued: bool,
 }
 
 #[derive(Debug)]
 enum Over {
     HungUp,
+    /// A frame's fence did not come in time.
+    Stalled(u64),
     Goodbye(Reason, String),
 }
 
 impl Connection {
     /// Maps what came with the welcome. Nothing of it is trusted.
-    pub fn new(socket: Socket, peer: Peer, welcome: Welcome, fds: Vec<OwnedFd>) -> io::Result<Self> {
-        let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
-        let [queue, claims, metadata, wake]: [OwnedFd; 4] = fds
-            .try_into()
-            .map_err(|_| invalid("its welcome came without the descriptors that belong to it"))?;
+    pub fn new(
+        socket: Socket,
+        peer: Peer,
+        welcome: Welcome,
+        fds: Vec<OwnedFd>,
+        config: &Config,
+    ) -> Result<Self, ConnectError> {
+        let invalid = |text: &str| ConnectError::Violation(text.into());
+        let unmapped = |error: io::Error| ConnectError::Violation(error.to_string());
+        let local = welcome.nonce == process_nonce();
+        let mut fds = fds.into_iter();
+        let (Some(queue), Some(claims), Some(metadata), Some(wake)) =
+            (fds.next(), fds.next(), fds.next(), fds.next())
+        else {
+            return Err(invalid("its welcome came without the descriptors that belong to it"));
+        };
         let entries = welcome.credit as usize;
         let map = |fd: OwnedFd, size: usize, writable: bool| {
             check_memfd(&fd, size as u64)?;
             let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
             mapping.map(Words::from)
         };
-        let queue = map(queue, queue_size(entries), false)?;
-        let claims = map(claims, claims_size(entries), true)?;
-        let metadata = map(metadata, metadata_size(welcome.areas), false)?;
+        let queue = map(queue, queue_size(entries), false).map_err(unmapped)?;
+        let claims = map(claims, claims_size(entries), true).map_err(unmapped)?;
+        let metadata = map(metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
         let consumer = Consumer::new(queue, claims, entries)
             .ok_or_else(|| invalid("its queue is of another version"))?;
-        let fence = NoFence;
-        if fence.kind() != welcome.fence {
-            return Err(invalid("it chose a fence that was not offered"));
+        let gpu = config.gpu.clone().filter(|_| welcome.fence != FenceKind::None);
+        if let (Some(gpu), Some(theirs)) = (&gpu, welcome.gpu) {
+            check_reach(gpu, Uuid(theirs))?;
         }
-        let session = Session {
-            id: welcome.session,
-            consumer,
-            wake: Wake::from_peer(wake)?,
-            socket,
-            fence: Box::new(fence),
-            held: AtomicU32::new(0),
+        let fence: Box<dyn ReaderFence> = match (welcome.fence, &gpu, fds.next()) {
+            (FenceKind::None, _, None) => Box::new(NoFence),
+            (FenceKind::Timeline, Some(gpu), Some(page)) => {
+                let words = map(page, timeline_size(entries), true).map_err(unmapped)?;
+                Box::new(Timeline::new(gpu, words)?)
+            }
+            (FenceKind::Event, Some(gpu), None) if local => Box::new(
+                ReaderEvents::find(gpu, &welcome.events).ok_or_else(|| {
+                    ConnectError::Gpu("within one process event fences need the exporter's CUDA context: use timeline fences".into())
+                })?,
+            ),
+            (FenceKind::Event, Some(gpu), None) => {
+                Box::new(ReaderEvents::open(gpu, &welcome.events).map_err(ConnectError::of_events)?)
+            }
+            _ => return Err(invalid("it chose a fence that was not offered")),
         };
+        let wake = Wake::from_peer(wake).map_err(unmapped)?;
+        let session = Session::new(welcome.session, consumer, wake, socket, fence, gpu.as_ref())?;
+        let session = Arc::new(session);
+        let gpu_wait = config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline);
+        if gpu_wait && welcome.fence == FenceKind::Timeline && !local {
+            watch(&session, peer.gone.as_ref());
+        }
         Ok(Self {
-            session: Arc::new(session),
+            local,
+            gpu_wait,
+            fence_timeout: config.fence_timeout,
+            unwritten: None,
+            ahead: VecDeque::new(),
+            session,
             peer,
             credit: welcome.credit,
             areas: welcome.areas,
             metadata,
-            importer: Host,
+            gpu,
             generations: BTreeMap::new(),
             messages: 0,
             pending: VecDeque::new(),
@@ -148,20 +192,29 @@ impl Connection {
             received: 0,
             lost: 0,
             over: None,
+            rescued: false,
         })
     }
 
     /// The next thing in order that is there. An error only after all that was there before it.
     pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
+        if let Some(text) = self.session.failure() {
+            return Err(ReadError::Fence(text.into()));
+        }
         loop {
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
             else {
-                // Every frame before the first message was taken or lost: when the message came, they were out.
-                match self.apply_first() {
+                // Nothing is published below the head that was not taken: a message in its place is due.
+                let due =
+                    self.pending.front().is_some_and(|(before, _)| *before <= self.session.consumer.head());
+                match due.then(|| self.apply_first()).flatten() {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
-                    None => return self.over(),
+                    None => {
+                        self.look_ahead(None)?;
+                        return self.over();
+                    }
                 }
             };
             let sequence = taken.descriptor.sequence;
@@ -188,6 +241,9 @@ impl Connection {
                     Some(Some(item)) => return Ok(Some(item)),
                     _ => continue,
                 }
+            }
+            if !self.may_be_delivered(taken.entry, sequence)? {
+                return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
                 continue;
@@ -244,23 +300,93 @@ impl Connection {
                 load_bytes(&self.metadata, at, descriptor.metadata as usize)
             }
         };
-        let fence = self.session.fence.poll_ready(entry, sequence);
-        debug_assert!(
-            matches!(fence, Ok(FenceState::Ready)),
-            "host frames are ready when they are published"
-        );
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
     }
 
+    /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
+    /// is gone never will be.
+    fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        if self.session.fence.kind() == FenceKind::None {
+            return Ok(true);
+        }
+        // An entry is used again only when its last frame has been written and read; its event speaks of this one now.
+        self.ahead.retain(|(used, _)| *used != entry);
+        let is_pending = self.is_pending(entry, sequence)?;
+        self.look_ahead(is_pending.then_some(sequence))?;
+        let may = !is_pending || (self.gpu_wait && self.over.is_none());
+        if is_pending && may {
+            self.ahead.push_back((entry, sequence));
+        }
+        Ok(may)
+    }
+
+    fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        let written = self.session.is_written(entry, sequence);
+        written.map(|written| !written).map_err(|error| ReadError::Fence(error.to_string()))
+    }
+
+    /// Looks whether frames that were delivered ahead of their fences have been written, and for how long the oldest that
+    /// has not been, or else frame `next`, has kept everyone waiting: frames are written in order.
+    fn look_ahead(&mut self, next: Option<u64>) -> Result<(), ReadError> {
+        while let Some(&(entry, sequence)) = self.ahead.front() {
+            if self.is_pending(entry, sequence)? {
+                break;
+            }
+            self.ahead.pop_front();
+        }
+        let Some(oldest) = self.ahead.front().map(|(_, sequence)| *sequence).or(next) else {
+            self.unwritten = None;
+            return Ok(());
+        };
+        match self.unwritten {
+            Some((of, since)) if of == oldest => {
+                if since.elapsed() > self.fence_timeout {
+                    self.over.get_or_insert(Over::Stalled(oldest));
+                }
+            }
+            _ => self.unwritten = Some((oldest, Instant::now())),
+        }
+        Ok(())
+    }
+
+    /// Whether the next frame is published, and waits for its fence.
+    pub fn awaits_fence(&self) -> bool {
+        self.unwritten.is_some()
+    }
+
     /// How the exporter went, if it has, and nothing else is left to be delivered.
-    fn over(&self) -> Result<Option<Item>, ReadError> {
+    fn over(&mut self) -> Result<Option<Item>, ReadError> {
+        let Some(over) = &self.over else { return Ok(None) };
+        let torn = self.count_torn();
+        self.rescue_streams(matches!(over, Over::Goodbye(..)));
         match &self.over {
             None => Ok(None),
-            Some(Over::HungUp) => Err(ReadError::Gone),
+            Some(Over::HungUp) => Err(ReadError::Gone { torn }),
+            Some(Over::Stalled(sequence)) => Err(ReadError::Stalled { sequence: *sequence, torn }),
             Some(Over::Goodbye(Reason::Stopped, text)) => Err(ReadError::Stopped(text.clone())),
             Some(Over::Goodbye(reason, text)) => {
                 Err(ReadError::CutOff { reason: *reason, text: text.clone() })
             }
+        }
+    }
+
+    /// How many frames were delivered ahead of a fence that never came.
+    fn count_torn(&self) -> u64 {
+        let unwritten = |(entry, sequence): &&(usize, u64)| {
+            !matches!(self.session.is_written(*entry, *sequence), Ok(true))
+        };
+        self.ahead.iter().filter(unwritten).count() as u64
+    }
+
+    /// Frees the streams that wait for frames that will not be written.
+    fn rescue_streams(&mut self, said_goodbye: bool) {
+        // An exporter in this process ends its work whether or not it says goodbye.
+        if self.session.fence.kind() == FenceKind::Timeline
+            && self.peer.pid != std::process::id()
+            && !self.rescued
+        {
+            self.rescued = true;
+            rescue(self.session.clone(), self.peer.gone.take(), said_goodbye);
         }
     }
 
@@ -282,11 +408,9 @@ impl Connection {
 
     /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
     fn exporter_is_gone(&self) -> bool {
-        use crate::sys::{Timeout, is_ready, wait};
-        use rustix::event::{PollFd, PollFlags};
         let Some(gone) = &self.peer.gone else { return false };
         let mut fds = [PollFd::new(gone, PollFlags::IN)];
-        wait(&mut fds, Timeout::after(Some(std::time::Duration::ZERO))).is_ok() && is_ready(&fds[0])
+        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
     }
 
     fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
@@ -300,9 +424,12 @@ impl Connection {
         match message {
             ToReader::Generation { generation, memory, slot_size } => {
                 let session = self.session.clone();
-                let imports = Arc::new(Imports { generation, kind: memory, slot_size, session });
-                let slots = BTreeMap::new();
-                if self.generations.insert(generation, Generation { imports, slots }).is_some() {
+                let gpu = self.gpu.as_ref();
+                let own = self.local && frees_imports_first(memory);
+                let importer = (!own).then(|| importer(memory, gpu, fd)).transpose()?;
+                let imports = Arc::new(Imports { generation, slot_size, session });
+                let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
+                if self.generations.insert(generation, new).is_some() {
                     return Err(violation(format!("generation {generation} came twice")));
                 }
             }
@@ -342,12 +469,10 @@ impl Connection {
         let found = self.generations.get_mut(&generation);
         let found =
             found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
-        if self.importer.kind() != found.imports.kind {
-            let cause = "this reader did not offer to read it".into();
-            let size = found.imports.slot_size;
-            return Err(MemoryError { doing: "import", size, kind: found.imports.kind, cause }.into());
-        }
-        let import = self.importer.import(found.imports.slot_size, handle, fd)?;
+        let import = match &found.importer {
+            Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
+            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
+        };
         found.slots.insert(slot, import);
         Ok(())
     }
@@ -368,10 +493,18 @@ impl Connection {
         &self.session.wake
     }
 
-    /// What to sleep on.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let gone = self.peer.gone.as_ref().map(|gone| gone.as_fd());
-        [self.session.wake.as_fd(), self.session.socket.as_fd()].into_iter().chain(gone)
+    /// Sleeps until the exporter rings or says something, and hears what it said.
+    pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
+        let poll = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let (wake, socket) = (self.session.wake.as_fd(), self.session.socket.as_fd());
+        let gone = self.peer.gone.as_ref().map_or(socket, |gone| gone.as_fd());
+        let mut fds = [poll(interrupt.as_fd()), poll(wake), poll(socket), poll(gone)];
+        wait(&mut fds, timeout).map_err(ReadError::Io)?;
+        let (rang, spoke) = (is_ready(&fds[1]), is_ready(&fds[2]) || is_ready(&fds[3]));
+        if rang {
+            self.drain_wake();
+        }
+        if spoke { self.receive() } else { Ok(()) }
     }
 
     pub fn credit(&self) -> u32 {
@@ -402,6 +535,21 @@ impl Drop for Connection {
             // Frames that are still out keep the socket open, so the exporter has to be told.
             let _ = self.session.socket.send(&packet, &[]);
         }
+    }
+}
+
+/// Checks that a context can read what lies on the exporter's GPU.
+fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
+    if gpu.device().uuid() == theirs {
+        return Ok(());
+    }
+    let there = Device::with_uuid(theirs)?.ok_or_else(|| {
+        ConnectError::Gpu(format!("the frames are on GPU {theirs}, which this process cannot see"))
+    })?;
+    if gpu.device().can_access(&there)? {
+        Ok(())
+    } else {
+        Err(ConnectError::Gpu(format!("the frames are on {there}, which {} cannot read", gpu.device())))
     }
 }
 

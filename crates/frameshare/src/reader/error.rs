@@ -35,6 +35,12 @@ pub enum ConnectError {
     /// The exporter breaks the rules of the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
+    /// The frames are on a GPU that this reader cannot use as it asked to.
+    #[error("{0}")]
+    Gpu(String),
+    /// The CUDA driver failed.
+    #[error(transparent)]
+    Driver(#[from] frameshare_cuda::Error),
     /// The wait was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -61,8 +67,22 @@ pub enum ReadError {
     #[error("the exporter has stopped: {0}")]
     Stopped(String),
     /// The exporter has gone without a word.
-    #[error("the exporter is gone without a goodbye: it crashed or was killed")]
-    Gone,
+    #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_torn(*.torn))]
+    Gone {
+        /// Frames that were delivered ahead of a fence that never came: their content is not to be trusted.
+        torn: u64,
+    },
+    /// The exporter's GPU work on a frame did not end in time.
+    #[error("frame {sequence} was not written within fence-timeout: the exporter's GPU has failed or hangs{}", and_torn(*.torn))]
+    Stalled {
+        /// The frame.
+        sequence: u64,
+        /// As above.
+        torn: u64,
+    },
+    /// This reader's GPU work can no longer be signalled.
+    #[error("frames can no longer be released: {0}")]
+    Fence(String),
     /// The exporter ended this reader's connection.
     #[error("cut off by the exporter: {text}")]
     CutOff {
@@ -89,13 +109,31 @@ impl ReadError {
     /// Whether the exporter is gone, so that another may come.
     pub fn is_exporter_gone(&self) -> bool {
         match self {
-            Self::Stopped(_) | Self::Gone => true,
+            Self::Stopped(_) | Self::Gone { .. } | Self::Stalled { .. } => true,
             Self::Interrupted
             | Self::CutOff { .. }
+            | Self::Fence(_)
             | Self::NotBack(_)
             | Self::Violation(_)
             | Self::Memory(_)
             | Self::Io(_) => false,
+        }
+    }
+}
+
+fn and_torn(torn: u64) -> String {
+    if torn == 0 { String::new() } else { format!("; {torn} frames were delivered ahead of it and are torn") }
+}
+
+impl ConnectError {
+    /// Events that could not be opened, with the usual reasons.
+    pub(super) fn of_events(error: frameshare_cuda::Error) -> Self {
+        if error.is_map_failed() {
+            Self::Gpu(format!(
+                "event fences need a /dev/shm that both processes share: share it, or use timeline fences ({error})"
+            ))
+        } else {
+            error.into()
         }
     }
 }

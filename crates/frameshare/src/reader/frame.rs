@@ -6,8 +6,12 @@
 //! slice, which only the caller can justify.
 #![allow(unsafe_code)]
 
-use super::connection::{Imports, Session};
-use crate::memory::{Address, Import};
+use super::{connection::Imports, session::Session};
+use crate::{
+    fence::FenceError,
+    memory::{Address, Import},
+};
+use frameshare_cuda::stream::Stream;
 use frameshare_protocol::Descriptor;
 use std::{
     ptr::NonNull,
@@ -23,25 +27,23 @@ pub(super) struct Lease {
     session: Arc<Session>,
     entry: usize,
     sequence: u64,
+    /// Streams of other contexts that the app reads the frame on.
+    used: Vec<Stream>,
+    /// It has been ended already.
+    ended: bool,
 }
 
 impl Lease {
     pub fn new(session: Arc<Session>, entry: usize, sequence: u64) -> Self {
         session.held.fetch_add(1, Ordering::Relaxed);
-        Self { session, entry, sequence }
+        Self { session, entry, sequence, used: Vec::new(), ended: false }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let session = &self.session;
-        session.held.fetch_sub(1, Ordering::Relaxed);
-        // A fence that cannot be signalled must not look like one that is: the exporter then sees no release,
-        // and takes the slot back when the connection ends.
-        if session.fence.signal_released(self.entry, self.sequence).is_ok()
-            && session.consumer.release(self.entry, self.sequence)
-        {
-            session.wake.ring();
+        if !self.ended {
+            self.session.release(self.entry, self.sequence, &self.used);
         }
     }
 }
@@ -99,6 +101,34 @@ impl Frame {
     /// What was published beside it. A private copy.
     pub fn metadata(&self) -> &[u8] {
         &self.metadata
+    }
+
+    /// Work put on `stream` from now on starts when the frame is written. Does not block. Not needed for host frames,
+    /// nor where the reader delivers only frames that are written (see [`Config::gpu_wait`](super::Config)).
+    ///
+    /// With event fences a stream that waits when the exporter is killed never goes on.
+    pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
+        self.lease.session.fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
+    }
+
+    /// Whether the frame is written.
+    pub fn is_written(&self) -> Result<bool, FenceError> {
+        self.lease.session.is_written(self.lease.entry, self.lease.sequence)
+    }
+
+    /// Gives the frame back once the work put on `stream` so far is done, where that is all the work on the frame. Does
+    /// not block. Cheaper than to drop the frame, which waits for all streams of the reader's context.
+    pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
+        let lease = &mut self.lease;
+        lease.session.release_on(lease.entry, lease.sequence, stream)?;
+        lease.ended = true;
+        Ok(())
+    }
+
+    /// Names a stream of another context than the reader's own that the frame is read on: its work on the frame, up to
+    /// when the frame is dropped, is waited for as well. Work of the reader's own context always is.
+    pub fn used_on(&mut self, stream: Stream) {
+        self.lease.used.push(stream);
     }
 
     /// Where its first byte lies.

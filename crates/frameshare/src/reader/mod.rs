@@ -19,6 +19,8 @@ mod connect;
 mod connection;
 mod error;
 mod frame;
+mod rescue;
+mod session;
 
 pub use error::{ConnectError, ReadError};
 pub use frame::Frame;
@@ -27,12 +29,12 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    spin::Spin,
-    sys::{Timeout, wait},
+    spin::{Backoff, Spin},
+    sys::{Timeout, monotonic_ns},
 };
 use connection::Connection;
-use frameshare_protocol::{Policy, message::Format};
-use rustix::event::{PollFd, PollFlags};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{FenceKind, Policy, message::Format};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
@@ -54,6 +56,15 @@ pub struct Config {
     pub connection_timeout: Option<Duration>,
     /// Whether to wait for the next exporter of the same name when this one is gone.
     pub reconnect: bool,
+    /// The CUDA context that frames are read in; `None` for host memory alone.
+    pub gpu: Option<Arc<Context>>,
+    /// The one kind of fence to take part in; `None` is whichever suits.
+    pub fence: Option<FenceKind>,
+    /// Whether frames are delivered ahead of their fences, for streams to wait on ([`Frame::wait_on`]). `None` is yes
+    /// with timeline fences and no with event fences, whose waits a crash of the exporter leaves stuck for ever.
+    pub gpu_wait: Option<bool>,
+    /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone.
+    pub fence_timeout: Duration,
 }
 
 impl Default for Config {
@@ -65,6 +76,10 @@ impl Default for Config {
             busy_poll: Duration::ZERO,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
+            gpu: None,
+            fence: None,
+            gpu_wait: None,
+            fence_timeout: Duration::from_secs(2),
         }
     }
 }
@@ -117,12 +132,12 @@ pub struct Reader {
     reconnected: bool,
     /// Of earlier sessions.
     past: Stats,
-    /// How long the last wait took that had to sleep.
+    /// For how long there was nothing to take, the last time that it had to sleep.
     last_wait: Duration,
 }
 
 /// A wait shorter than this was hardly worth sleeping for.
-const SHORT_WAIT: Duration = Duration::from_micros(50);
+const SHORT_WAIT: Duration = Duration::from_micros(100);
 
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
@@ -157,7 +172,8 @@ impl Reader {
 
     /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
     ///
-    /// Does not reconnect: that takes time.
+    /// Does not reconnect: that takes time. Where frames are only delivered when they are written, and one is published
+    /// that is not ([`Reader::awaits_fence`]), the descriptor does not tell when it is: ask again within a millisecond.
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
         if std::mem::take(&mut self.reconnected) {
             return Ok(Some(Item::Reconnected));
@@ -179,14 +195,13 @@ impl Reader {
         if let Some(item) = self.connection.next()? {
             return Ok(Some(item));
         }
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), monotonic_ns());
         // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
         let mut spin = Spin::default();
         while start.elapsed() < self.config.busy_poll || (self.last_wait < SHORT_WAIT && spin.again()) {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
-            std::hint::spin_loop();
             if let Some(item) = self.connection.next()? {
                 return Ok(Some(item));
             }
@@ -194,28 +209,39 @@ impl Reader {
                 return Ok(None);
             }
         }
+        let mut backoff = Backoff::default();
         loop {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
+            // Announce, then look once more: what was published in between wakes nobody.
             self.connection.announce_sleep();
-            self.connection.receive()?;
             let item = self.connection.next();
+            if !matches!(item, Ok(None)) || timeout.is_over() {
+                return self.woken(began, item);
+            }
+            // Nobody rings when a GPU is done.
+            let look = if self.connection.awaits_fence() { backoff.next() } else { Timeout::Never };
+            let slept = self.connection.sleep(interrupt, timeout.min(look));
+            let item = slept.and_then(|()| self.connection.next());
             if !matches!(item, Ok(None)) {
-                self.connection.end_sleep();
-                self.last_wait = start.elapsed();
-                return item;
+                return self.woken(began, item);
             }
-            if timeout.is_over() {
-                self.connection.end_sleep();
-                return Ok(None);
-            }
-            let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
-            fds.extend(self.connection.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            wait(&mut fds, timeout).map_err(ReadError::Io)?;
-            drop(fds);
-            self.connection.drain_wake();
         }
+    }
+
+    /// Takes the announcement of sleep back, and notes how long there was nothing to take. That is not how long the wait
+    /// took: to wake takes long itself.
+    fn woken(
+        &mut self,
+        began: u64,
+        item: Result<Option<Item>, ReadError>,
+    ) -> Result<Option<Item>, ReadError> {
+        self.connection.end_sleep();
+        if let Ok(Some(Item::Frame(frame))) = &item {
+            self.last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
+        }
+        item
     }
 
     fn reconnect(&mut self, interrupt: &Interrupt) -> Result<(), ReadError> {
@@ -228,6 +254,11 @@ impl Reader {
         self.connection = connection;
         self.reconnected = true;
         Ok(())
+    }
+
+    /// Whether the next frame is published and waits for its fence.
+    pub fn awaits_fence(&self) -> bool {
+        self.connection.awaits_fence()
     }
 
     /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. It changes

@@ -80,6 +80,12 @@ impl Deref for Words {
     }
 }
 
+impl AsRef<[AtomicU64]> for Words {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
 /// Copies bytes into shared words, eight at a time, from word `at` on.
 pub fn store_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     use std::sync::atomic::Ordering::Relaxed;

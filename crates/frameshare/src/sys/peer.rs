@@ -1,34 +1,42 @@
 //! Who is at the other end of a socket, and who we are.
+//!
+//! # Safety
+//!
+//! Two socket options are asked for that rustix does not know or cannot express (a process of another PID namespace has
+//! the number 0 here), each with an out-parameter on the stack.
+#![allow(unsafe_code)]
 
 use frameshare_protocol::message::Nonce;
 use once_cell::sync::Lazy;
-use rustix::{
-    net::sockopt::socket_peercred,
-    process::{PidfdFlags, pidfd_open},
-};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
+
+/// Linux 6.5; the same number on every architecture with a GPU.
+const SO_PEERPIDFD: libc::c_int = 77;
 
 /// The process at the other end, as the kernel saw it when the connection was made.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its number.
+    /// Its number; 0 if it is in a PID namespace that this process does not see into.
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
     /// Turns readable when the process is gone. `None` where the kernel cannot say (a peer from another PID
-    /// namespace, or Linux before 5.3); the socket's hang-up is then all there is.
+    /// namespace before Linux 6.5, or Linux before 5.3); the socket's hang-up is then all there is.
     pub gone: Option<OwnedFd>,
 }
 
 impl Peer {
     /// Asks the kernel.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        let credentials = socket_peercred(&socket)?;
-        let gone = pidfd_open(credentials.pid, PidfdFlags::empty()).ok();
-        Ok(Self { pid: credentials.pid.as_raw_nonzero().get() as u32, uid: credentials.uid.as_raw(), gone })
+        let credentials: libc::ucred = option(&socket, libc::SO_PEERCRED)?;
+        let by_number = || pidfd_open(Pid::from_raw(credentials.pid)?, PidfdFlags::empty()).ok();
+        let gone = pidfd_of(&socket).or_else(by_number);
+        Ok(Self { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gone })
     }
 
     /// Whether it runs as the same user as this process, or as root, who may read everything anyway.
@@ -40,6 +48,31 @@ impl Peer {
     pub fn is_own(&self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()
     }
+}
+
+/// A descriptor of the process itself, whatever number it has.
+fn pidfd_of(socket: impl AsFd) -> Option<OwnedFd> {
+    let fd: libc::c_int = option(socket, SO_PEERPIDFD).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just opened this descriptor for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A socket's option.
+fn option<T: Copy>(socket: impl AsFd, name: libc::c_int) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `value` has room for `length` bytes.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, value.as_mut_ptr().cast(), &raw mut length) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if length as usize != size_of::<T>() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // SAFETY: the kernel filled all of it; both types that are asked for are plain integers.
+    Ok(unsafe { value.assume_init() })
 }
 
 /// The random number that names this process.

@@ -72,9 +72,9 @@ impl Socket {
         let message = loop {
             match recvmsg(&self.0, &mut [IoSliceMut::new(&mut packet)], &mut control, flags) {
                 Ok(message) => break message,
-                Err(Errno::INTR) => continue,
+                // A peer that closed with messages unread: told once, ahead of what it had sent before.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(Errno::CONNRESET) => return Ok(Received::HungUp),
                 Err(error) => return Err(error.into()),
             }
         };

@@ -206,6 +206,7 @@ impl Settings {
                 LosslessReaders::All => exporter::LosslessReaders::All,
             },
             reader_timeout: self.reader_timeout,
+            ..Config::default()
         }
     }
 }

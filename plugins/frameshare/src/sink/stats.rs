@@ -41,7 +41,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .reasons()
         .fold(gst::Structure::builder("copies"), |builder, (reason, count)| builder.field(reason, count));
     let pool = gst::Structure::builder("pool")
-        .field("memory", stats.memory.to_string())
+        .field("memory", stats.memory.kind.to_string())
         .field("slots", stats.slots)
         .field("free-slots", stats.free_slots)
         .field("max-slots", stats.max_slots)

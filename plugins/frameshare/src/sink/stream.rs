@@ -8,6 +8,7 @@ use crate::{
 use frameshare::{
     Interrupt, Plane,
     exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot},
+    fence::Written,
 };
 use std::sync::Arc;
 
@@ -170,6 +171,7 @@ impl Stream {
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);
         let frame = Frame {
+            written: Written::Cpu,
             slot: &placed.slot,
             offset: placed.offset,
             size: placed.size,

@@ -28,6 +28,9 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
             (ResourceError::OpenRead, "both sides need the same version of this plugin")
         }
+        ConnectError::Gpu(_) | ConnectError::Driver(_) => {
+            (ResourceError::OpenRead, "check the GPU and its driver on both sides")
+        }
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
         ConnectError::Io { .. } => (ResourceError::OpenRead, "check stream or socket-path"),
     };
@@ -37,7 +40,7 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
 /// The message for a connection that ended.
 pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessage {
     let (code, advice) = match error {
-        ReadError::Stopped(_) | ReadError::Gone => {
+        ReadError::Stopped(_) | ReadError::Gone { .. } | ReadError::Stalled { .. } => {
             return gst::error_msg!(
                 ResourceError::Read,
                 (
@@ -52,6 +55,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
             (ResourceError::Read, "start framesharesink again, or raise connection-timeout")
         }
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
+        ReadError::Fence(_) => (ResourceError::Failed, "check the GPU and its driver"),
         ReadError::Memory(_) | ReadError::Io(_) | ReadError::Interrupted => {
             (ResourceError::Read, "check the limits of this process, of open files and of memory")
         }
@@ -107,7 +111,7 @@ mod tests {
             message.contains("no lossless readers here") && message.contains("policy=latest"),
             "{message}"
         );
-        let message = text(&of_read(&ReadError::Gone, &endpoint));
+        let message = text(&of_read(&ReadError::Gone { torn: 0 }, &endpoint));
         assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
     }

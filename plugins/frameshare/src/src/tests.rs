@@ -77,6 +77,7 @@ fn frame<'a>(slot: &'a Slot, size: u64, planes: &'a [Plane]) -> Frame<'a> {
         planes,
         metadata: &[],
         keep: None,
+        written: frameshare::fence::Written::Cpu,
     }
 }
 

@@ -300,6 +300,7 @@ fn events_that_nobody_understands_are_left_out() {
         planes: &[],
         metadata: &[],
         keep: None,
+        written: frameshare::fence::Written::Cpu,
     };
     exporter.publish(frame, &interrupt).unwrap();
     let (buffer, _, events) = reader.next_buffer();

@@ -1,0 +1,124 @@
+//! Host memory for readers that may not have, or cannot read, the GPU memory of a stream: each frame is downloaded once
+//! for all of them, and published to them when the copy is done.
+//!
+//! # Safety
+//!
+//! Asynchronous copies are started here, into slots that are held, from slots that are leased, until they are done.
+#![allow(unsafe_code)]
+
+use super::slot::Slot;
+use crate::{fence::Signals, memory::Address};
+use frameshare_cuda::{
+    Status,
+    context::Context,
+    event::Event,
+    host::{Access, Registration},
+    stream::Stream,
+};
+use frameshare_protocol::{Descriptor, limits::MAX_SLOTS, message::ToReader};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+/// Most downloads that are under way or wait for lossless readers.
+const MAX_WAITING: usize = 4;
+
+/// The downloads of one exporter.
+#[derive(Debug)]
+pub(super) struct Downloads {
+    gpu: Arc<Context>,
+    stream: Stream,
+    waiting: VecDeque<Download>,
+    /// Events of downloads that are over.
+    spare: Vec<Event>,
+    /// Host slots that the GPU can write without the CPU's help, by generation and index.
+    registered: HashMap<(u32, u32), Registration>,
+}
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(super) struct Download {
+    done: Event,
+    /// Where it goes.
+    pub slot: Slot,
+    /// The publication that it comes from: one lease on it is the download's.
+    pub area: usize,
+    pub descriptor: Descriptor,
+    pub bulky: Option<ToReader>,
+}
+
+impl Downloads {
+    pub fn new(gpu: &Arc<Context>) -> frameshare_cuda::Result<Self> {
+        Ok(Self {
+            gpu: gpu.clone(),
+            stream: Stream::new(gpu)?,
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            registered: HashMap::new(),
+        })
+    }
+
+    /// Whether another frame would be too many where readers may lose none.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= MAX_WAITING
+    }
+
+    /// Whether nothing is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Starts a download behind the work that writes the frame.
+    pub fn start(
+        &mut self,
+        signals: &Signals,
+        from: &Slot,
+        to: Slot,
+        area: usize,
+        descriptor: Descriptor,
+        bulky: Option<ToReader>,
+    ) -> frameshare_cuda::Result<()> {
+        let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
+        let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);
+        let key = (to.0.generation, to.0.index);
+        if !self.registered.contains_key(&key) {
+            // Old generations' slots are not written again.
+            if self.registered.len() > MAX_SLOTS as usize {
+                self.registered.clear();
+            }
+            let length = usize::try_from(to.size()).unwrap_or(usize::MAX);
+            // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds
+            // plain bytes, written by the GPU while nobody else does: it is published after the copy.
+            let registration = unsafe {
+                Registration::new(&self.gpu, target, length, Access::ReadWrite, to.0.memory.clone())
+            }?;
+            self.registered.insert(key, registration);
+        }
+        let done = match self.spare.pop() {
+            Some(event) => event,
+            None => Event::new(&self.gpu)?,
+        };
+        signals.order(&self.stream)?;
+        // SAFETY: the frame lies inside its slot and fits into the other; both are held until `done` is.
+        unsafe { self.stream.download(target.as_ptr(), source + descriptor.offset, size) }?;
+        done.record(&self.stream)?;
+        let descriptor =
+            Descriptor { generation: to.0.generation, slot: to.0.index, offset: 0, ..descriptor };
+        self.waiting.push_back(Download { done, slot: to, area, descriptor, bulky });
+        Ok(())
+    }
+
+    /// The next frame whose download is done, in order.
+    pub fn next(&mut self) -> frameshare_cuda::Result<Option<Download>> {
+        match self.waiting.front().map(|download| download.done.query()).transpose()? {
+            Some(Status::Ready) => Ok(self.waiting.pop_front()),
+            Some(Status::Pending) | None => Ok(None),
+        }
+    }
+
+    /// Takes back what a delivered download needs no more.
+    pub fn recycle(&mut self, download: Download) {
+        self.spare.push(download.done);
+    }
+}

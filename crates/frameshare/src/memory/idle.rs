@@ -1,0 +1,87 @@
+//! Giving memory up once no GPU work uses it, where the driver does not wait for that itself.
+//!
+//! Unmapping takes memory away from under the work that is queued on it, and with it the whole context. So the work of
+//! the context at that moment is waited for, on a thread that serves the whole process.
+
+use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
+use once_cell::sync::Lazy;
+use std::{
+    any::Any,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+/// How often pending work is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Memory, and what stands for the work that may still use it.
+struct Waiting {
+    gpu: Arc<Context>,
+    /// `None` as long as it cannot be named: while a stream of the context captures, say.
+    work: Option<Event>,
+    _memory: Box<dyn Any + Send>,
+}
+
+impl Waiting {
+    /// Whether the work is not done. Work that failed uses nothing any more.
+    fn is_pending(&mut self) -> bool {
+        if self.work.is_none() {
+            match work_of(&self.gpu) {
+                Ok(work) => self.work = Some(work),
+                Err(error) => return error.is_deferrable(),
+            }
+        }
+        self.work.as_ref().is_some_and(|work| matches!(work.query(), Ok(Status::Pending)))
+    }
+}
+
+/// Leads to the thread.
+static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
+    let (sender, receiver) = channel();
+    let started = thread::Builder::new().name("frameshare-idle".into()).spawn(move || look(&receiver));
+    Mutex::new(started.ok().map(|_| sender))
+});
+
+/// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
+pub(super) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
+    let mut waiting = Waiting { gpu: gpu.clone(), work: None, _memory: Box::new(memory) };
+    if !waiting.is_pending() {
+        return;
+    }
+    if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
+        // The thread lives as long as the process.
+        let _ = sender.send(waiting);
+    }
+}
+
+/// Stands for all work of a context. Waits for it where the driver is too old to name it.
+fn work_of(gpu: &Arc<Context>) -> Result<Event, Error> {
+    let work = Event::new(gpu)?;
+    match work.record_context() {
+        Err(Error::Missing { .. }) => work.record_context_blocking(&Stream::new(gpu)?)?,
+        recorded => recorded?,
+    }
+    Ok(work)
+}
+
+/// The life of the thread.
+fn look(incoming: &Receiver<Waiting>) {
+    let mut waiting: Vec<Waiting> = Vec::new();
+    loop {
+        let next = if waiting.is_empty() {
+            incoming.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            incoming.recv_timeout(LOOK)
+        };
+        match next {
+            Ok(one) => waiting.push(one),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        waiting.retain_mut(Waiting::is_pending);
+    }
+}

@@ -1,0 +1,65 @@
+//! Memory of this very process, of the kinds that CUDA does not let it import: a reader in the exporter's own process
+//! uses the exporter's pointer.
+
+use super::{Address, Allocation, Import, MemoryError};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::MemoryKind;
+use once_cell::sync::Lazy;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+/// Session, generation and slot.
+type Key = (u64, u32, u32);
+
+struct Entry {
+    memory: Weak<dyn Allocation>,
+    /// The context that it was allocated in.
+    context: Option<usize>,
+}
+
+static LOCAL: Lazy<Mutex<HashMap<Key, Entry>>> = Lazy::new(Mutex::default);
+
+fn local() -> MutexGuard<'static, HashMap<Key, Entry>> {
+    LOCAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn identity(context: Option<&Arc<Context>>) -> Option<usize> {
+    context.map(|context| context.as_raw() as usize)
+}
+
+/// Notes what an exporter of this process allocated.
+pub(crate) fn note(key: Key, memory: &Arc<dyn Allocation>, context: Option<&Arc<Context>>) {
+    let mut local = local();
+    local.retain(|_, entry| entry.memory.strong_count() > 0);
+    local.insert(key, Entry { memory: Arc::downgrade(memory), context: identity(context) });
+}
+
+/// What an exporter of this process allocated, for a reader in `context`.
+pub(crate) fn find(
+    key: Key,
+    kind: MemoryKind,
+    context: Option<&Arc<Context>>,
+) -> Result<Arc<dyn Import>, MemoryError> {
+    let failed = MemoryError::while_doing("import", 0, kind);
+    let local = local();
+    let entry = local.get(&key).ok_or_else(|| failed("it is gone already".into()))?;
+    if entry.context != identity(context) {
+        return Err(failed(
+            "within one process it can be read in the exporter's CUDA context alone: use vmm memory".into(),
+        ));
+    }
+    let memory = entry.memory.upgrade().ok_or_else(|| failed("it is gone already".into()))?;
+    Ok(Arc::new(Local(memory)))
+}
+
+/// Holds the allocation itself.
+#[derive(Debug)]
+struct Local(Arc<dyn Allocation>);
+
+impl Import for Local {
+    fn address(&self) -> Address {
+        self.0.address()
+    }
+}

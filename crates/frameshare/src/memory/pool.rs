@@ -1,0 +1,102 @@
+//! GPU memory of a stream-ordered pool: one descriptor for the pool, 64 bytes for each allocation.
+//!
+//! CUDA wants a strict order of freeing: the reader's free, the fence behind it, the exporter's look at that fence,
+//! the exporter's free. Dropping an import frees it and waits until that is done, off the frame path; the
+//! acknowledgement that the reader then sends is the fence that the exporter looks at.
+
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use frameshare_cuda::{context::Context, memory::pool, stream::Stream};
+use frameshare_protocol::MemoryKind;
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+/// Allocates from a pool of its own, which goes with its last allocation.
+#[derive(Debug)]
+pub struct PoolAllocator {
+    pool: Arc<pool::Pool>,
+    stream: Stream,
+    gpu: Arc<Context>,
+}
+
+/// Imports from another process's pool.
+#[derive(Debug)]
+pub struct PoolImporter(Arc<pool::ImportedPool>);
+
+#[derive(Debug)]
+struct PoolAllocation {
+    memory: pool::Allocation,
+    token: pool::Token,
+}
+
+#[derive(Debug)]
+struct PoolImport(pool::Import);
+
+impl PoolAllocator {
+    pub(super) fn new(gpu: &Arc<Context>) -> frameshare_cuda::Result<Self> {
+        Ok(Self { pool: pool::Pool::new(gpu)?, stream: Stream::new(gpu)?, gpu: gpu.clone() })
+    }
+}
+
+impl PoolImporter {
+    pub(super) fn new(gpu: &Arc<Context>, fd: OwnedFd) -> frameshare_cuda::Result<Self> {
+        pool::ImportedPool::new(gpu, fd.as_fd()).map(Self)
+    }
+}
+
+impl Allocator for PoolAllocator {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Pool
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pool.as_fd())
+    }
+
+    fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
+        let allocate = || {
+            let memory = self.pool.allocate(length(size)?, &self.stream)?;
+            // The allocation is made in the stream's order; whoever is told of it later need not wait for it.
+            self.stream.synchronize()?;
+            clear(&self.gpu, memory.ptr(), memory.size())?;
+            Ok(PoolAllocation { token: memory.export()?, memory })
+        };
+        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Pool))?))
+    }
+}
+
+impl Importer for PoolImporter {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Pool
+    }
+
+    fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+        let import = || {
+            let token = handle.try_into().map_err(|_| "its token has not 64 bytes")?;
+            Ok(self.0.import(token)?)
+        };
+        let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Pool))?;
+        Ok(Arc::new(PoolImport(import)))
+    }
+}
+
+impl Allocation for PoolAllocation {
+    fn address(&self) -> Address {
+        Address::Device(self.memory.ptr())
+    }
+
+    fn size(&self) -> u64 {
+        self.memory.size() as u64
+    }
+
+    fn handle(&self) -> Handle<'_> {
+        Handle { bytes: &self.token, fd: None }
+    }
+}
+
+impl Import for PoolImport {
+    fn address(&self) -> Address {
+        Address::Device(self.0.ptr())
+    }
+}

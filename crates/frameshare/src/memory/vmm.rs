@@ -1,0 +1,94 @@
+//! GPU memory with a file descriptor of its own: outlives its exporter, and readers map it read-only.
+
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, idle, length};
+use frameshare_cuda::{context::Context, host::Access, memory::vmm};
+use frameshare_protocol::MemoryKind;
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+/// Allocates and imports such memory, for the device of a context.
+#[derive(Clone, Debug)]
+pub struct Vmm(pub(super) Arc<Context>);
+
+#[derive(Debug)]
+struct VmmAllocation {
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<vmm::Allocation>,
+    start: u64,
+    size: u64,
+    fd: OwnedFd,
+}
+
+#[derive(Debug)]
+struct VmmImport {
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<vmm::Import>,
+    start: u64,
+}
+
+impl Allocator for Vmm {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Vmm
+    }
+
+    fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
+        let allocate = || {
+            let memory = vmm::Allocation::new(&self.0, length(size)?)?;
+            clear(&self.0, memory.ptr(), memory.size())?;
+            let (fd, start, size) = (memory.export()?, memory.ptr(), memory.size() as u64);
+            Ok(VmmAllocation { gpu: self.0.clone(), memory: Some(memory), start, size, fd })
+        };
+        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Vmm))?))
+    }
+}
+
+impl Importer for Vmm {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Vmm
+    }
+
+    fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+        let import = || {
+            let fd = fd.ok_or("no descriptor came with it")?;
+            Ok(vmm::Import::new(&self.0, fd.as_fd(), length(size)?, Access::Read)?)
+        };
+        let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;
+        Ok(Arc::new(VmmImport { gpu: self.0.clone(), start: import.ptr(), memory: Some(import) }))
+    }
+}
+
+impl Allocation for VmmAllocation {
+    fn address(&self) -> Address {
+        Address::Device(self.start)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn handle(&self) -> Handle<'_> {
+        Handle { bytes: &[], fd: Some(self.fd.as_fd()) }
+    }
+}
+
+impl Import for VmmImport {
+    fn address(&self) -> Address {
+        Address::Device(self.start)
+    }
+}
+
+impl Drop for VmmAllocation {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.memory.take());
+    }
+}
+
+impl Drop for VmmImport {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.memory.take());
+    }
+}

@@ -1,0 +1,236 @@
+//! What the frames that are out share with their connection: the way back to the exporter.
+
+use crate::{
+    fence::{FenceError, FenceFault, FenceState, ReaderFence},
+    queue::Consumer,
+    sys::{Interrupt, Socket, Wake, Words},
+};
+use frameshare_cuda::{context::Context, event::Event, stream::Stream};
+use frameshare_protocol::{
+    FenceKind,
+    message::{Reason, ToExporter},
+};
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+/// One session, as its frames need it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub id: u64,
+    pub consumer: Consumer<Words>,
+    pub wake: Wake,
+    pub socket: Socket,
+    pub fence: Box<dyn ReaderFence>,
+    pub held: AtomicU32,
+    gpu: Option<Gpu>,
+    /// A fence could not be signalled: nothing that is held will ever be released.
+    failure: OnceLock<String>,
+    /// The last frame that was written before streams that wait for others were set free.
+    written: OnceLock<u64>,
+    /// Ends the watch over the exporter's process.
+    watch: OnceLock<Interrupt>,
+}
+
+/// What releases are signalled with.
+#[derive(Debug)]
+struct Gpu {
+    context: Arc<Context>,
+    lane: Mutex<Lane>,
+    /// Leads to the thread that does what this one may not, once there is one.
+    late: Mutex<Option<Sender<Late>>>,
+}
+
+/// A stream of our own: the streams that read frames never touch anything that is shared.
+#[derive(Debug)]
+struct Lane {
+    /// Stands for all work of the context, on whatever stream.
+    read: Event,
+    stream: Stream,
+}
+
+/// A release that could not be signalled where the frame was let go.
+struct Late {
+    session: Arc<Session>,
+    entry: usize,
+    sequence: u64,
+}
+
+impl Session {
+    pub fn new(
+        id: u64,
+        consumer: Consumer<Words>,
+        wake: Wake,
+        socket: Socket,
+        fence: Box<dyn ReaderFence>,
+        gpu: Option<&Arc<Context>>,
+    ) -> frameshare_cuda::Result<Self> {
+        let gpu = gpu.filter(|_| fence.kind() != FenceKind::None);
+        let gpu = gpu.map(|gpu| -> frameshare_cuda::Result<Gpu> {
+            let lane = Lane { read: Event::new(gpu)?, stream: Stream::new(gpu)? };
+            Ok(Gpu { context: gpu.clone(), lane: Mutex::new(lane), late: Mutex::new(None) })
+        });
+        Ok(Self {
+            id,
+            consumer,
+            wake,
+            socket,
+            fence,
+            held: AtomicU32::new(0),
+            gpu: gpu.transpose()?,
+            failure: OnceLock::new(),
+            written: OnceLock::new(),
+            watch: OnceLock::new(),
+        })
+    }
+
+    /// Has `watch` set when the session is over.
+    pub fn watched_by(&self, watch: Interrupt) {
+        let _ = self.watch.set(watch);
+    }
+
+    /// Whether a frame has been written by its exporter.
+    pub fn is_written(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
+        let ready = self.fence.poll_ready(entry, sequence)? == FenceState::Ready;
+        // Looked at in this order: what a rescue stores comes after it has noted how things were.
+        Ok(ready && self.written.get().is_none_or(|written| sequence <= *written))
+    }
+
+    /// Sets streams free that wait for frames up to `sequence`, none of which will be written any more.
+    pub fn rescue(&self, sequence: u64) {
+        self.written.get_or_init(|| {
+            let is_written =
+                |sequence: &u64| matches!(self.fence.poll_ready(0, *sequence), Ok(FenceState::Ready));
+            (0..=sequence).rev().find(is_written).unwrap_or(0)
+        });
+        self.fence.rescue(sequence);
+    }
+
+    /// Ends a lease once all GPU work of the context on the frame is done, and that of the streams that the app named.
+    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: &[Stream]) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        let Some(gpu) = &self.gpu else { return self.end_lease(entry, sequence) };
+        // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
+        let _current = gpu.context.push();
+        let signalled = gpu.signal(|lane| {
+            lane.read.record_context()?;
+            lane.stream.wait(&lane.read)?;
+            for stream in used {
+                let read = Event::new(stream.context())?;
+                read.record(stream)?;
+                lane.stream.wait(&read)?;
+            }
+            Ok(())
+        });
+        match signalled.and_then(|lane| self.fence.signal_released(entry, sequence, &lane.stream)) {
+            Ok(()) => self.end_lease(entry, sequence),
+            Err(error) if may_be_late(&error) => {
+                self.release_late(gpu, Late { session: self.clone(), entry, sequence });
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
+    pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+        if self.gpu.is_some() {
+            self.fence.signal_released(entry, sequence, stream)?;
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.end_lease(entry, sequence);
+        Ok(())
+    }
+
+    fn end_lease(&self, entry: usize, sequence: u64) {
+        if self.consumer.release(entry, sequence) {
+            self.wake.ring();
+        }
+    }
+
+    /// Leaves a release to a thread that may wait: late, never wrong.
+    fn release_late(&self, gpu: &Gpu, late: Late) {
+        let mut sender = gpu.late.lock().unwrap_or_else(PoisonError::into_inner);
+        if sender.is_none() {
+            let (new, receiver) = channel();
+            if thread::Builder::new()
+                .name("frameshare-late".into())
+                .spawn(move || release_when_possible(&receiver))
+                .is_ok()
+            {
+                *sender = Some(new);
+            }
+        }
+        // Without the thread the lease stays open, and the exporter takes the slot back with the connection.
+        if let Some(sender) = &*sender {
+            let _ = sender.send(late);
+        }
+    }
+
+    /// Nothing can be released any more: the exporter is told, and need not wait for a deadline.
+    fn fail(&self, error: &FenceError) {
+        let text = error.to_string();
+        let goodbye = ToExporter::Goodbye { reason: Reason::Failed, text: text.clone() };
+        if self.failure.set(text).is_ok()
+            && let Ok(packet) = goodbye.encode()
+        {
+            let _ = self.socket.send(&packet, &[]);
+        }
+    }
+
+    /// Why nothing can be released any more, if so.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.get() {
+            watch.set();
+        }
+    }
+}
+
+impl Gpu {
+    fn signal(
+        &self,
+        record: impl FnOnce(&Lane) -> frameshare_cuda::Result<()>,
+    ) -> Result<std::sync::MutexGuard<'_, Lane>, FenceError> {
+        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        record(&lane).map_err(|error| FenceError { kind: FenceKind::None, cause: error.into() })?;
+        Ok(lane)
+    }
+}
+
+/// Whether a release only has to wait: for the end of a stream capture, or to be out of a host callback.
+fn may_be_late(error: &FenceError) -> bool {
+    match &error.cause {
+        FenceFault::Driver(frameshare_cuda::Error::Missing { .. }) => true,
+        FenceFault::Driver(error) => error.is_deferrable(),
+        FenceFault::Violation { .. } | FenceFault::NoGpu => false,
+    }
+}
+
+/// The life of the thread for late releases: ends with the session.
+fn release_when_possible(late: &Receiver<Late>) {
+    while let Ok(Late { session, entry, sequence }) = late.recv() {
+        let Some(gpu) = &session.gpu else { continue };
+        loop {
+            let signalled = gpu.signal(|lane| {
+                lane.read.record_context_blocking(&lane.stream)?;
+                lane.stream.wait(&lane.read)
+            });
+            match signalled.and_then(|lane| session.fence.signal_released(entry, sequence, &lane.stream)) {
+                Ok(()) => break session.end_lease(entry, sequence),
+                Err(error) if may_be_late(&error) => thread::sleep(Duration::from_millis(1)),
+                Err(error) => break session.fail(&error),
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Frames on their way to the CPU, and the look at every byte.
+//!
+//! # Safety
+//! This file maps memory that a stream writes, and looks at it once the stream got there.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::cuda::event::Event;
+use frameshare::cuda::host::{Access, Registration};
+use frameshare::cuda::stream::Stream;
+use frameshare::reader::Frame;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::gpu::{self, Gpu};
+
+/// Anonymous memory, unmapped when dropped.
+struct Pages {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the mapping is used through the capture that owns it alone.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(size: usize) -> Result<Pages> {
+        let size = size.max(1);
+        // SAFETY: the kernel chooses an address where nothing else is.
+        let start = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE)
+        }?;
+        Ok(Pages { start: NonNull::new(start.cast()).context("mmap gave null")?, size })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and not used after this.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
+
+/// One frame on its way.
+struct Capture {
+    start: NonNull<u8>,
+    room: usize,
+    done: Event,
+    /// The frame that is on its way, and its bytes.
+    pending: Option<(u64, usize)>,
+    // Unregistered, then unmapped, after the event that stands for the last write.
+    _memory: Registration,
+}
+
+impl Capture {
+    fn new(gpu: &Gpu, room: usize) -> Result<Capture> {
+        let pages = Pages::new(room)?;
+        let start = pages.start;
+        // SAFETY: `pages` is the owner of the mapping and goes with the registration.
+        let memory = unsafe { Registration::new(&gpu.context, start, room, Access::ReadWrite, pages) }?;
+        Ok(Capture { start, room, done: Event::new(&gpu.context)?, pending: None, _memory: memory })
+    }
+
+    /// What is wrong with the frame, which is complete.
+    fn look(&self, sequence: u64, size: usize) -> Option<String> {
+        // SAFETY: `size` ≤ `room` bytes are mapped, and the stream has finished writing them.
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), size) };
+        let expected = gpu::byte_of(sequence);
+        let (first, rest) = bytes.split_first()?;
+        if *first == expected && rest == &bytes[..rest.len()] {
+            return None;
+        }
+        let at = bytes.iter().position(|byte| *byte != expected)?;
+        let count = bytes.iter().filter(|byte| **byte != expected).count();
+        Some(format!(
+            "frame {sequence}: {count} of {size} bytes are wrong, the first at {at} reads {} in place of {expected}",
+            bytes[at]
+        ))
+    }
+}
+
+/// Frames that are downloaded one behind the other, each looked at when it is complete.
+pub struct Captures {
+    ring: Vec<Capture>,
+    next: usize,
+    pub wrong: u64,
+    pub first_wrong: Option<String>,
+}
+
+impl Captures {
+    /// Room for frames of `room` bytes.
+    pub fn new(gpu: &Gpu, count: usize, room: usize) -> Result<Captures> {
+        let ring = (0..count).map(|_| Capture::new(gpu, room)).collect::<Result<_>>()?;
+        Ok(Captures { ring, next: 0, wrong: 0, first_wrong: None })
+    }
+
+    /// Whether frames of this size fit.
+    pub fn fit(&self, size: usize) -> bool {
+        self.ring.iter().all(|capture| capture.room >= size)
+    }
+
+    /// Puts the download of a frame on a stream, after the oldest one was looked at.
+    pub fn begin(&mut self, frame: &Frame, stream: &Stream, patience: Duration) -> Result<()> {
+        let at = self.next;
+        ensure!(self.settle_one(at, Instant::now() + patience)?, "a download is stuck");
+        self.next = (at + 1) % self.ring.len();
+        let capture = &mut self.ring[at];
+        ensure!(frame.len() <= capture.room, "no room for a frame of {} bytes", frame.len());
+        // SAFETY: the memory is looked at only when the event behind the download is done, and unmapped later still.
+        unsafe { gpu::download(frame, capture.start.as_ptr(), stream) }?;
+        capture.done.record(stream)?;
+        capture.pending = Some((frame.descriptor().sequence, frame.len()));
+        Ok(())
+    }
+
+    /// Looks at what is complete; how many are not when time is over.
+    pub fn settle(&mut self, patience: Duration) -> Result<usize> {
+        let until = Instant::now() + patience;
+        let mut stuck = 0;
+        for index in 0..self.ring.len() {
+            let at = (self.next + index) % self.ring.len();
+            stuck += usize::from(!self.settle_one(at, until)?);
+        }
+        Ok(stuck)
+    }
+
+    fn settle_one(&mut self, at: usize, until: Instant) -> Result<bool> {
+        let Some((sequence, size)) = self.ring[at].pending else { return Ok(true) };
+        let begin = Instant::now();
+        while !self.ring[at].done.query()?.is_ready() {
+            if Instant::now() > until {
+                return Ok(false);
+            }
+            // What is nearly done is not worth a sleep.
+            if begin.elapsed() > Duration::from_micros(100) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        self.ring[at].pending = None;
+        if let Some(wrong) = self.ring[at].look(sequence, size) {
+            self.wrong += 1;
+            self.first_wrong.get_or_insert(wrong);
+        }
+        Ok(true)
+    }
+
+    /// Forgets downloads that will never be done: their memory stays mapped for good.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+}

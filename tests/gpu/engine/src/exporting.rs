@@ -1,0 +1,296 @@
+//! The exporter's part of a peer.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::cuda::context::Context;
+use frameshare::cuda::memory::legacy;
+use frameshare::cuda::stream::Stream;
+use frameshare::exporter::{self, Exporter, Frame, Notice, Purpose, Slot};
+use frameshare::fence::Written;
+use frameshare::{Endpoint, Format, Interrupt};
+
+use crate::gpu::{self, Gpu, Scratch};
+use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
+use crate::measure::Meter;
+use crate::random::Random;
+use crate::worker::misplaced;
+
+/// An exporter and what it writes frames with.
+pub struct Exporting {
+    // The exporter goes first: it may wait for work on the streams.
+    exporter: Exporter,
+    interrupt: Interrupt,
+    gpu: Gpu,
+    /// Another stream, for frames that say they were written on the first.
+    second: Stream,
+    source: Option<Scratch>,
+    load: Option<Scratch>,
+    notices: Arc<Mutex<Vec<String>>>,
+    random: Random,
+    /// The sequence number that the next frame will have.
+    next: u64,
+    owners: Owners,
+}
+
+/// How many foreign allocations were adopted, and how many of their owners have been told.
+#[derive(Clone, Default)]
+pub struct Owners {
+    adopted: usize,
+    told: Arc<AtomicUsize>,
+}
+
+impl Owners {
+    /// Waits until all have been told, at most so long, and says how many have.
+    pub fn wait(&self, ms: u64) -> Result<u64> {
+        let until = Instant::now() + Duration::from_millis(ms);
+        while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.told.load(Ordering::SeqCst).try_into().context("a count")
+    }
+}
+
+/// Bytes that keep a GPU busy for a moment, again and again.
+const LOAD: u64 = 256 << 20;
+
+/// What the owner of an adopted allocation gives: frees it and counts when it is dropped.
+struct Owner {
+    memory: Option<legacy::Allocation>,
+    told: Arc<AtomicUsize>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.memory.take());
+        self.told.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Exporting {
+    /// Opens a stream.
+    pub fn bind(bind: &Bind) -> Result<Exporting> {
+        let gpu = Gpu::open(bind.device)?;
+        let default = exporter::Config::default();
+        let ms = |ms: Option<u64>, default| ms.map_or(default, Duration::from_millis);
+        let config = exporter::Config {
+            max_slots: bind.max_slots.unwrap_or(default.max_slots),
+            max_held_limit: bind.max_held_limit.unwrap_or(default.max_held_limit),
+            reader_timeout: ms(bind.reader_timeout_ms, default.reader_timeout),
+            fence_timeout: ms(bind.fence_timeout_ms, default.fence_timeout),
+            max_retired_bytes: bind.max_retired_bytes.unwrap_or(default.max_retired_bytes),
+            trusted_uids: bind.trusted_uids.clone(),
+            memory: bind.memory,
+            fence: bind.fence,
+            gpu: Some(gpu.context.clone()),
+            ..default
+        };
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let told = notices.clone();
+        let observer =
+            move |notice| told.lock().unwrap_or_else(PoisonError::into_inner).push(in_words(&notice));
+        Ok(Exporting {
+            exporter: Exporter::bind(&Endpoint::at(&bind.path)?, config, observer)?,
+            interrupt: Interrupt::new()?,
+            second: gpu.another_stream()?,
+            gpu,
+            source: None,
+            load: None,
+            notices,
+            random: Random::new(bind.seed),
+            next: 1,
+            owners: Owners::default(),
+        })
+    }
+
+    /// The context that frames are written in.
+    pub fn context(&self) -> Arc<Context> {
+        self.gpu.context.clone()
+    }
+
+    /// Who gave memory to be adopted.
+    pub fn owners(&self) -> Owners {
+        self.owners.clone()
+    }
+
+    /// Ends the stream; how many ms that took.
+    pub fn unbind(self) -> Result<u64> {
+        let Exporting { exporter, .. } = self;
+        let begin = Instant::now();
+        drop(exporter);
+        Ok(u64::try_from(begin.elapsed().as_millis())?)
+    }
+
+    /// Does one job.
+    pub fn work(&mut self, command: Command) -> Result<Reply> {
+        match command {
+            Command::AwaitReaders { count, ms } => {
+                let until = Instant::now() + Duration::from_millis(ms);
+                while self.exporter.reader_count() != count {
+                    let found = self.exporter.reader_count();
+                    ensure!(Instant::now() < until, "{found} readers are there in place of {count}");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Command::Publish(publish) => return self.publish(&publish).map(Reply::Published),
+            Command::Stall { us } => gpu::stall(&self.gpu.stream, us)?,
+            Command::Format { caps } => self.exporter.set_format(Format { caps, video: None }),
+            Command::EndOfStream => self.exporter.end_of_stream(),
+            Command::Drain { ms } => {
+                let drained = self.exporter.drain(Duration::from_millis(ms), &self.interrupt)?;
+                ensure!(drained, "lossless readers have not released everything");
+            }
+            Command::ExporterStats => return Ok(Reply::Stats(self.stats())),
+            Command::Notices => {
+                return Ok(Reply::Texts(self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()));
+            }
+            Command::Adopt { size, slow } => return self.adopt(size, slow).map(Reply::Number),
+            Command::LoseContext => gpu::lose_context(&self.gpu, None)?,
+            Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
+            other => return misplaced(&other),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn publish(&mut self, job: &Publish) -> Result<Published> {
+        if job.copy && self.source.as_ref().is_none_or(|source| source.size() < job.size) {
+            self.source = Some(Scratch::new(&self.gpu, job.size)?);
+        }
+        if job.load > 0 && self.load.is_none() {
+            self.load = Some(Scratch::new(&self.gpu, LOAD)?);
+        }
+        let begin = Instant::now();
+        let (mut last, mut longest_gap) = (begin, Duration::ZERO);
+        let mut meter = Meter::new(job.count_from);
+        for index in 0..job.frames {
+            meter.before(index);
+            let slot = self.exporter.acquire(job.size, Purpose::Copy)?;
+            // Who says something else than the truth writes on the second stream.
+            let stream = if job.says == Says::Truth { &self.gpu.stream } else { &self.second };
+            gpu::slow(stream, job.slow, &mut self.random)?;
+            if let Some(load) = self.load.as_ref().filter(|_| job.load > 0) {
+                for _ in 0..job.load.div_ceil(LOAD) {
+                    load.fill(stream)?;
+                }
+            }
+            match self.source.as_ref().filter(|_| job.copy) {
+                Some(source) => source.copy_to(&slot, job.size, stream)?,
+                None => gpu::write(&slot, 0, job.size, self.next, stream)?,
+            }
+            let metadata = if job.metadata { self.next.to_le_bytes().to_vec() } else { Vec::new() };
+            let written = match job.says {
+                Says::Truth | Says::Another => Written::On(&self.gpu.stream),
+                Says::Somewhere => Written::Somewhere,
+            };
+            let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
+            let sequence = self.exporter.publish(frame, &self.interrupt)?;
+            ensure!(sequence == self.next, "frame {} was given the number {sequence}", self.next);
+            self.next += 1;
+            longest_gap = longest_gap.max(last.elapsed());
+            last = Instant::now();
+            pace(begin + Duration::from_micros(job.pace_us) * u32::try_from(index + 1)?);
+        }
+        if job.drain {
+            let drained = self.exporter.drain(Duration::from_secs(20), &self.interrupt)?;
+            ensure!(drained, "lossless readers have not released everything");
+        }
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        Ok(Published {
+            frames: job.frames,
+            ms: ms(begin.elapsed()),
+            longest_gap_ms: ms(longest_gap),
+            steady: meter.stop(job.frames),
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        let stats = self.exporter.stats();
+        let readers = stats.readers.iter().map(|reader| ReaderStats {
+            pid: reader.info.pid,
+            held: reader.held,
+            queued: reader.queued,
+            sent: reader.sent,
+            lost: reader.lost,
+            fence: format!("{}: {}", reader.fence.kind, reader.fence.why),
+        });
+        Stats {
+            published: stats.published,
+            slots: stats.slots,
+            free_slots: stats.free_slots,
+            slot_size: stats.slot_size,
+            retired_bytes: stats.retired_bytes,
+            memory: format!("{}: {}", stats.memory.kind, stats.memory.why),
+            readers: readers.collect(),
+        }
+    }
+
+    /// Publishes a frame that lies in the middle of an allocation of our own; where that lies.
+    fn adopt(&mut self, size: u64, slow: Slow) -> Result<u64> {
+        // As far into the allocation as a plane or a crop might be.
+        const OFFSET: u64 = 4096;
+        let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(OFFSET + size)?)?;
+        let start = memory.ptr();
+        let owner = Owner { memory: Some(memory), told: self.owners.told.clone() };
+        let (slot, offset) = self.exporter.adopt(start + OFFSET, Box::new(owner))?;
+        ensure!(offset == OFFSET, "the frame is at {offset} of its allocation, not at {OFFSET}");
+        self.owners.adopted += 1;
+        gpu::slow(&self.gpu.stream, slow, &mut self.random)?;
+        gpu::write(&slot, offset, size, self.next, &self.gpu.stream)?;
+        // The slot is looked up again for each frame, and must be found to be the same.
+        let (again, _) = self.exporter.adopt(start + OFFSET, Box::new(()))?;
+        ensure!(again.address() == slot.address(), "one allocation has two slots");
+        let frame = Frame { written: Written::On(&self.gpu.stream), offset, size, ..frame_in(&again) };
+        self.exporter.publish(frame, &self.interrupt)?;
+        self.next += 1;
+        Ok(start)
+    }
+
+    fn retire_adopted(&mut self, ms: u64) -> Result<u64> {
+        self.exporter.retire_adopted();
+        self.owners.wait(ms)
+    }
+}
+
+fn frame_in(slot: &Slot) -> Frame<'_> {
+    let keep: Option<Box<dyn Any + Send>> = None;
+    Frame {
+        slot,
+        written: Written::Cpu,
+        offset: 0,
+        size: slot.size(),
+        pts: None,
+        dts: None,
+        duration: None,
+        media_offset: None,
+        media_offset_end: None,
+        flags: 0,
+        planes: &[],
+        metadata: &[],
+        keep,
+    }
+}
+
+/// Waits for a moment as the bare hand-off of floor.cpp does, so that the two can be compared.
+fn pace(next: Instant) {
+    loop {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        if left > Duration::from_micros(200) {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn in_words(notice: &Notice) -> String {
+    match notice {
+        Notice::ReaderAdded(reader) => format!("added {}", reader.pid),
+        Notice::ReaderRemoved { reader, why } => format!("removed {}: {why}", reader.pid),
+        Notice::ReaderRefused { pid, why, .. } => format!("refused {}: {why}", pid.unwrap_or(0)),
+        Notice::ReaderBlocking { reader, for_ } => format!("blocking {}: {for_:?}", reader.pid),
+    }
+}

@@ -1,0 +1,336 @@
+//! The reader's part of a peer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use frameshare::Interrupt;
+use frameshare::cuda::context::Context;
+use frameshare::cuda::event::Event;
+use frameshare::memory::Address;
+use frameshare::reader::{self, Frame, Item, ReadError, Reader};
+
+use crate::capture::Captures;
+use crate::gpu::{self, Gpu, Scratch};
+use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
+use crate::measure::{Meter, percentiles, since};
+use crate::random::Random;
+use crate::worker::{self, misplaced};
+
+/// How many more frames may be on their way to the CPU than a reader may hold, so that no download is waited for before
+/// its frame is let go.
+const MORE_ON_THE_WAY: usize = 8;
+/// How long a download may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A reader and what it reads frames with.
+pub struct Reading {
+    held: VecDeque<Frame>,
+    reader: Option<Reader>,
+    credit: u32,
+    connected_in: Duration,
+    gpu: Option<Gpu>,
+    /// Another context to read in, once it was needed.
+    elsewhere: Option<Gpu>,
+    captures: Option<(Where, Captures)>,
+    scratch: Option<Scratch>,
+    random: Random,
+    expected: Option<(u64, u64)>,
+}
+
+/// What adds up while frames are read.
+#[derive(Default)]
+struct Tally {
+    frames: u64,
+    lost: u64,
+    wake: Vec<f64>,
+    done: Vec<f64>,
+    metadata_wrong: Option<String>,
+    /// What is wrong with frames in host memory.
+    wrong: u64,
+    first_wrong: Option<String>,
+}
+
+impl Reading {
+    /// Connects, in the primary context of a device.
+    pub fn connect(connect: &Connect) -> Result<Reading> {
+        let gpu = if connect.host { None } else { Some(Gpu::open(connect.device)?) };
+        Reading::open(connect, gpu)
+    }
+
+    /// Connects in a context of this process.
+    pub fn connect_in(connect: &Connect, context: Arc<Context>) -> Result<Reading> {
+        Reading::open(connect, Some(Gpu::with(context)?))
+    }
+
+    fn open(connect: &Connect, gpu: Option<Gpu>) -> Result<Reading> {
+        let default = reader::Config::default();
+        let config = reader::Config {
+            policy: connect.policy,
+            max_held: connect.max_held.unwrap_or(default.max_held),
+            busy_poll: Duration::from_micros(connect.busy_poll_us),
+            gpu: gpu.as_ref().map(|gpu| gpu.context.clone()),
+            fence: connect.fence,
+            gpu_wait: connect.gpu_wait,
+            reconnect: connect.reconnect,
+            fence_timeout: connect.fence_timeout_ms.map_or(default.fence_timeout, Duration::from_millis),
+            ..default
+        };
+        let begin = Instant::now();
+        let reader = worker::reader(&connect.path, config)?;
+        Ok(Reading {
+            held: VecDeque::new(),
+            credit: reader.credit(),
+            reader: Some(reader),
+            connected_in: begin.elapsed(),
+            gpu,
+            elsewhere: None,
+            captures: None,
+            scratch: None,
+            random: Random::new(connect.seed),
+            expected: None,
+        })
+    }
+
+    /// What the case is told of it.
+    pub fn connected(&self) -> Reply {
+        Reply::Connected { credit: self.credit, ms: self.connected_in.as_millis() as u64 }
+    }
+
+    /// Does one job.
+    pub fn work(&mut self, command: Command) -> Result<Reply> {
+        match command {
+            Command::Read(read) => return self.read(&read).map(|read| Reply::Read(Box::new(read))),
+            Command::LetGo { count } => drop(self.held.drain(..count.min(self.held.len()))),
+            Command::CheckHeld => return self.check_held().map(Reply::Texts),
+            Command::Disconnect => drop(self.reader.take()),
+            Command::StallReading { us } => gpu::stall(&self.gpu()?.stream, us)?,
+            Command::LoseContext => {
+                let frame = self.held.front().map(Frame::address);
+                let frame = frame.and_then(|at| if let Address::Device(at) = at { Some(at) } else { None });
+                gpu::lose_context(self.gpu()?, frame)?;
+            }
+            other => return misplaced(&other),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn gpu(&self) -> Result<&Gpu> {
+        self.gpu.as_ref().context("this reader has no GPU")
+    }
+
+    fn read(&mut self, job: &Read) -> Result<WasRead> {
+        if matches!(job.on, Where::Elsewhere | Where::ElsewhereUnnamed) && self.elsewhere.is_none() {
+            self.elsewhere = Some(self.gpu()?.another()?);
+        }
+        if job.what != Use::Check && self.scratch.is_none() {
+            self.scratch = Some(Scratch::new(self.gpu()?, 4096)?);
+        }
+        let watched = self.gpu.as_ref().map(|gpu| Event::new(&gpu.context)).transpose()?;
+        let interrupt = Interrupt::new()?;
+        let patience = Duration::from_millis(job.patience_ms);
+        let mut tally = Tally::default();
+        let mut meter = Meter::new(job.count_from);
+        let mut last = Instant::now();
+        let end = loop {
+            if job.frames.is_some_and(|frames| tally.frames >= frames) {
+                break End::Enough;
+            }
+            meter.before(tally.frames);
+            let reader = self.reader.as_mut().context("the reader is gone")?;
+            let item = match reader.next(Some(patience), &interrupt) {
+                Ok(Some(item)) => item,
+                Ok(None) => break End::Nothing,
+                Err(error) => break ended_by(&error),
+            };
+            last = Instant::now();
+            match item {
+                Item::Frame(frame) => self.take(frame, job, watched.as_ref(), &mut tally)?,
+                Item::EndOfStream => break End::Stream,
+                Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
+            }
+        };
+        let end_after_ms = last.elapsed().as_millis() as u64;
+        let steady = meter.stop(tally.frames);
+        self.settle(job, tally, end, end_after_ms, steady)
+    }
+
+    /// Does with a frame what the job says, and lets it go at once: that the work on it is not done is what release
+    /// fences are for.
+    fn take(
+        &mut self,
+        mut frame: Frame,
+        job: &Read,
+        watched: Option<&Event>,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        if job.what != Use::Check {
+            tally.wake.push(since(frame.descriptor().published));
+        }
+        tally.frames += 1;
+        tally.lost += frame.lost_before();
+        let (session, sequence) = (frame.session(), frame.descriptor().sequence);
+        if let Some((before, expected)) = self.expected.replace((session, sequence + 1))
+            && before == session
+        {
+            ensure!(
+                sequence == expected + frame.lost_before(),
+                "frame {sequence} came in place of {expected}"
+            );
+        }
+        if !frame.metadata().is_empty() && frame.metadata() != sequence.to_le_bytes() {
+            tally.metadata_wrong = Some(format!("frame {sequence} came with the metadata of another"));
+        }
+        if frame.as_ptr().is_some() {
+            look(&frame, tally);
+            return Ok(());
+        }
+        if job.what == Use::Check {
+            self.make_room(job.on, frame.len())?;
+        }
+        let gpu = match job.on {
+            Where::Own | Where::OwnInOrder => self.gpu.as_ref(),
+            Where::Elsewhere | Where::ElsewhereUnnamed => self.elsewhere.as_ref(),
+        };
+        let Some(gpu) = gpu else { bail!("there is no GPU to read on") };
+        if !job.without_wait {
+            frame.wait_on(&gpu.stream)?;
+        }
+        gpu::slow(&gpu.stream, job.slow, &mut self.random)?;
+        match (job.what, &mut self.captures, &self.scratch) {
+            (Use::Check, Some((_, captures)), _) => captures.begin(&frame, &gpu.stream, PATIENCE)?,
+            (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, &gpu.stream)?,
+            _ => bail!("nothing to read with"),
+        }
+        if job.on == Where::Elsewhere {
+            frame.used_on(gpu.another_handle());
+        }
+        let published = frame.descriptor().published;
+        if self.held.len() < job.hold {
+            self.held.push_back(frame);
+        } else if job.on == Where::OwnInOrder {
+            frame.release_on(&gpu.stream)?;
+        } else {
+            drop(frame);
+        }
+        if let (Some(ms), Some((_, captures))) = (job.at_once_ms, &mut self.captures) {
+            let stuck = captures.settle(Duration::from_millis(ms))?;
+            ensure!(stuck == 0, "the stream is stuck: a download was not done after {ms} ms");
+        }
+        if let (Use::Watch, Some(watched)) = (job.what, watched) {
+            watched.record(&gpu.stream)?;
+            let until = Instant::now() + PATIENCE;
+            while !watched.query()?.is_ready() {
+                ensure!(Instant::now() < until, "a frame is never written");
+            }
+            tally.done.push(since(published));
+        }
+        Ok(())
+    }
+
+    /// Room for downloads, in the context that they are done in.
+    fn make_room(&mut self, on: Where, size: usize) -> Result<()> {
+        let at_home = |on| matches!(on, Where::Own | Where::OwnInOrder);
+        if let Some((there, captures)) = &mut self.captures {
+            if at_home(*there) == at_home(on) && captures.fit(size) {
+                return Ok(());
+            }
+            ensure!(captures.settle(PATIENCE)? == 0, "a download is stuck");
+        }
+        let gpu = if at_home(on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
+        let (mut wrong, mut first_wrong) = (0, None);
+        if let Some((_, old)) = self.captures.take() {
+            (wrong, first_wrong) = (old.wrong, old.first_wrong.clone());
+        }
+        let mut captures =
+            Captures::new(gpu.context("no GPU")?, self.credit as usize + MORE_ON_THE_WAY, size)?;
+        (captures.wrong, captures.first_wrong) = (wrong, first_wrong);
+        self.captures = Some((on, captures));
+        Ok(())
+    }
+
+    /// Waits for what is on its way, and sums up.
+    fn settle(
+        &mut self,
+        job: &Read,
+        tally: Tally,
+        end: End,
+        end_after_ms: u64,
+        steady: crate::job::Steady,
+    ) -> Result<WasRead> {
+        let begin = Instant::now();
+        let (mut stuck, mut wrong, mut first_wrong) = (0, tally.wrong, tally.first_wrong);
+        if let Some((on, mut captures)) = self.captures.take() {
+            stuck = captures.settle(job.settle_ms.map_or(PATIENCE, Duration::from_millis))?;
+            wrong += captures.wrong;
+            first_wrong = captures.first_wrong.take().or(first_wrong);
+            captures.wrong = 0;
+            if stuck == 0 {
+                self.captures = Some((on, captures));
+            } else {
+                ensure!(job.settle_ms.is_some(), "{stuck} downloads are stuck");
+                captures.abandon();
+            }
+        } else if let Some(gpu) = self.gpu.as_ref().filter(|_| job.settle_ms.is_none()) {
+            gpu.stream.synchronize()?;
+        }
+        if let Some(text) = tally.metadata_wrong {
+            bail!("{text}");
+        }
+        Ok(WasRead {
+            frames: tally.frames,
+            lost: tally.lost,
+            wrong,
+            first_wrong,
+            end,
+            end_after_ms,
+            settled_ms: begin.elapsed().as_millis() as u64,
+            stuck,
+            reconnects: self.reader.as_ref().map_or(0, |reader| reader.stats().reconnects),
+            steady,
+            wake_us: percentiles(tally.wake),
+            done_us: percentiles(tally.done),
+        })
+    }
+
+    /// Reads held frames again; what is wrong with them.
+    fn check_held(&mut self) -> Result<Vec<String>> {
+        let room = self.held.iter().map(Frame::len).max().unwrap_or(1);
+        let gpu = self.gpu.as_ref().context("no GPU")?;
+        let mut captures = Captures::new(gpu, self.held.len().max(1), room)?;
+        for frame in &self.held {
+            captures.begin(frame, &gpu.stream, PATIENCE)?;
+        }
+        ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
+        Ok(captures.first_wrong.take().into_iter().collect())
+    }
+}
+
+/// Looks at every byte of a frame in host memory.
+fn look(frame: &Frame, tally: &mut Tally) {
+    let sequence = frame.descriptor().sequence;
+    let expected = gpu::byte_of(sequence);
+    let wrong = frame.bytes().iter().filter(|byte| byte.load(Ordering::Relaxed) != expected).count();
+    if wrong > 0 {
+        tally.wrong += 1;
+        let text = format!("frame {sequence}: {wrong} of {} bytes in host memory are wrong", frame.len());
+        tally.first_wrong.get_or_insert(text);
+    }
+}
+
+fn ended_by(error: &ReadError) -> End {
+    let (kind, torn) = match error {
+        ReadError::Gone { torn } => ("Gone", *torn),
+        ReadError::Stalled { torn, .. } => ("Stalled", *torn),
+        ReadError::Stopped(_) => ("Stopped", 0),
+        ReadError::Fence(_) => ("Fence", 0),
+        ReadError::CutOff { .. } => ("CutOff", 0),
+        ReadError::NotBack(_) => ("NotBack", 0),
+        ReadError::Violation(_) => ("Violation", 0),
+        ReadError::Memory(_) => ("Memory", 0),
+        ReadError::Interrupted | ReadError::Io(_) => ("Io", 0),
+    };
+    End::Error { kind: kind.to_owned(), torn, text: error.to_string() }
+}

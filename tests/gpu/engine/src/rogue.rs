@@ -1,0 +1,136 @@
+//! A peer that speaks the protocol by hand, and does what no reader of ours does.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use frameshare::cuda::event::Event;
+use frameshare::cuda::memory::{legacy, pool};
+use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter, ToReader, Welcome};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use crate::gpu::{self, Gpu};
+use crate::job::Connect;
+
+/// It, and what it holds on to.
+pub struct Rogue {
+    socket: OwnedFd,
+    gpu: Gpu,
+    welcome: Welcome,
+    /// Queue, claims, metadata, wake socket: unread.
+    _pages: Vec<OwnedFd>,
+    events: Vec<Event>,
+    pools: Vec<Arc<pool::ImportedPool>>,
+    imports: Vec<Kept>,
+}
+
+/// An import that it does not give up.
+#[expect(dead_code, reason = "held, not used")]
+enum Kept {
+    Legacy(legacy::Import),
+    Pool(pool::Import),
+}
+
+impl Rogue {
+    /// Is admitted like any reader.
+    pub fn connect(connect: &Connect) -> Result<Rogue> {
+        let gpu = Gpu::open(connect.device)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&*connect.path)?)?;
+        let hello = ToExporter::Hello(Hello {
+            nonce: [7; 16],
+            name: "rogue".into(),
+            policy: Policy::Latest,
+            credit: connect.max_held.unwrap_or(4),
+            memory: vec![MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy],
+            fences: connect.fence.map_or(vec![FenceKind::Timeline, FenceKind::Event], |fence| vec![fence]),
+            gpus: vec![gpu.context.device().uuid().0],
+        });
+        send(&socket, &hello)?;
+        let (ToReader::Welcome(welcome), pages) = receive(&socket, Duration::from_secs(5))? else {
+            bail!("it is not admitted")
+        };
+        let rogue = Rogue {
+            socket,
+            gpu,
+            welcome,
+            _pages: pages,
+            events: Vec::new(),
+            pools: Vec::new(),
+            imports: Vec::new(),
+        };
+        Ok(rogue)
+    }
+
+    /// Records over every event that it was given, the ready events too, on a stream that never gets there.
+    pub fn record_over(&mut self, us: u64) -> Result<()> {
+        ensure!(!self.welcome.events.is_empty(), "it was given no events");
+        gpu::stall(&self.gpu.stream, us)?;
+        let (handles, _) = self.welcome.events.as_chunks::<EVENT_HANDLE>();
+        for handle in handles {
+            let event = Event::open(&self.gpu.context, handle)?;
+            event.record(&self.gpu.stream)?;
+            self.events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Imports what it is given, and acknowledges the first retirement without giving it up.
+    pub fn acknowledge_and_keep(&mut self, patience: Duration) -> Result<()> {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let (message, fds) = receive(&self.socket, left)?;
+            match message {
+                ToReader::Generation { memory: MemoryKind::Pool, .. } => {
+                    let fd = fds.first().context("a pool without a descriptor")?;
+                    self.pools.push(pool::ImportedPool::new(&self.gpu.context, fd.as_fd())?);
+                }
+                ToReader::Slot { handle, .. } => {
+                    let token: [u8; 64] = handle.try_into().ok().context("a token of another length")?;
+                    self.imports.push(match self.pools.last() {
+                        Some(pool) => Kept::Pool(pool.import(&token)?),
+                        None => Kept::Legacy(legacy::Import::new(&self.gpu.context, &token)?),
+                    });
+                }
+                ToReader::Retire { generation, .. } => {
+                    ensure!(!self.imports.is_empty(), "nothing was imported");
+                    return send(&self.socket, &ToExporter::Retired { generation });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn send(socket: &OwnedFd, message: &ToExporter) -> Result<()> {
+    let packet = message.encode()?;
+    let mut none = SendAncillaryBuffer::default();
+    rustix::net::sendmsg(socket, &[IoSlice::new(&packet)], &mut none, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(socket: &OwnedFd, patience: Duration) -> Result<(ToReader, Vec<OwnedFd>)> {
+    let patience = patience.max(Duration::from_millis(1));
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(patience))?;
+    let mut bytes = vec![0; 128 << 10];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let received = rustix::net::recvmsg(socket, into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((ToReader::decode(&bytes[..received.bytes])?, fds))
+}

@@ -1,0 +1,163 @@
+//! What a hand-off costs: 1080p frames, each a device copy, handed to many reader processes.
+//!
+//! The same work as in floor.cpp, so that the two can be put side by side: the exporter copies a frame into a slot on a
+//! stream and publishes it; each reader has its stream wait, copies 64 bytes and lets the frame go. Each reader may hold
+//! eight frames, and none is lost.
+//!
+//! | measure | from | to |
+//! | --- | --- | --- |
+//! | `frames_per_s` | frame 100 | the last one's release by the last reader |
+//! | `p50_us`, `p99_us` | the publication, after the fences were queued | the frame is in the reader's hands |
+//! | `done_p50_us`, `done_p99_us` | the same | the reader's CPU, which does nothing but look, sees its copy done |
+//! | `exporter_cpu_us`, `reader_cpu_us` | | CPU time of all threads of the process, a frame |
+//!
+//! Latencies and the reader's CPU time are the first reader's, as in floor.cpp; `worst_p99_us` is of all.
+
+use anyhow::{Context as _, Result};
+use frameshare::{FenceKind, MemoryKind};
+use serde::Serialize;
+
+use super::{Case, KINDS, Needs, Place, Stage, frames, to_the_end, whole};
+use crate::job::{Bind, Command, Connect, Publish, Read, Use, WasRead, Where};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-bench";
+
+pub const CASES: &[Case] = &[
+    bench("timeline", |seed| matrix(FenceKind::Timeline, seed)),
+    bench("event", |seed| matrix(FenceKind::Event, seed)),
+];
+
+const fn bench(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 235, needs: Needs::Nothing, conduct }
+}
+
+/// NV12, 1920 × 1080.
+const FRAME: u64 = 1920 * 1080 * 3 / 2;
+/// What goes before the steady state.
+const WARM: u64 = 100;
+const SLOTS: u32 = 8;
+
+/// One line of the table.
+#[derive(Serialize)]
+struct Line {
+    suite: &'static str,
+    case: String,
+    frames_per_s: f64,
+    p50_us: f64,
+    p99_us: f64,
+    worst_p99_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_p50_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_p99_us: Option<f64>,
+    exporter_cpu_us: f64,
+    reader_cpu_us: f64,
+}
+
+/// How readers wait for the next frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Asleep,
+    Polling,
+    /// As `Polling`, and for the GPU too.
+    Watching,
+}
+
+fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
+    let cores = std::thread::available_parallelism()?.get();
+    // A trial on few cores shows that it works, and measures nothing.
+    let counts: &[usize] = if frames() < 1000 { &[1, 2] } else { &[1, 4, 16, 32] };
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let (exporter, readers) = (Peer::new()?, Peer::some(most)?);
+    let mut stage = Stage { place: Place::new()?, exporter, seed };
+    for kind in KINDS {
+        for count in counts {
+            let readers = &readers[..*count];
+            for (waiting, pace_us, frames) in [
+                (Waiting::Asleep, 0, frames() / 2),
+                (Waiting::Asleep, 1000, frames() / 5),
+                (Waiting::Polling, 0, frames() / 2),
+                (Waiting::Polling, 1000, frames() / 5),
+                (Waiting::Watching, 1000, frames() / 10),
+            ] {
+                if waiting != Waiting::Asleep && *count + 1 > cores {
+                    continue;
+                }
+                let line = one(&mut stage, readers, kind, fence, waiting, pace_us, frames.max(10))
+                    .with_context(|| format!("{kind} {fence}, {count} readers"))?;
+                println!("{}", serde_json::to_string(&line)?);
+            }
+        }
+    }
+    Ok(format!("{cores} cores"))
+}
+
+fn one(
+    stage: &mut Stage,
+    readers: &[Peer],
+    kind: MemoryKind,
+    fence: FenceKind,
+    waiting: Waiting,
+    pace_us: u64,
+    frames: u64,
+) -> Result<Line> {
+    // A place of its own: nobody of the last run is still on the way out.
+    stage.place = Place::new()?;
+    let count = u32::try_from(readers.len())?;
+    let bind = Bind {
+        path: stage.place.path(),
+        memory: Some(kind),
+        max_slots: Some(SLOTS * count + SLOTS),
+        ..Bind::default()
+    };
+    stage.exporter.bind(bind)?;
+    let polls = waiting != Waiting::Asleep;
+    stage.join(readers, |number| Connect {
+        gpu_wait: Some(true),
+        max_held: Some(SLOTS),
+        busy_poll_us: if polls { 1_000_000 } else { 0 },
+        ..stage.lossless(number, Some(fence))
+    })?;
+    let count_from = WARM.min(frames / 2);
+    let what = if waiting == Waiting::Watching { Use::Watch } else { Use::Touch };
+    for reader in readers {
+        // As the bare hand-off does: all on one stream.
+        let on = Where::OwnInOrder;
+        reader.begin(&Command::Read(Read { what, on, count_from, ..to_the_end() }))?;
+    }
+    let publish =
+        Publish { frames, size: FRAME, pace_us, copy: true, drain: true, count_from, ..Publish::default() };
+    let published = stage.exporter.publish(publish)?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    let mut reads: Vec<WasRead> = Vec::new();
+    for reader in readers {
+        let read = reader.was_read()?;
+        whole(&read, frames)?;
+        reads.push(read);
+        reader.tell(Command::Disconnect)?;
+    }
+    let first = reads.first().context("nobody read")?;
+    let watched = (waiting == Waiting::Watching).then_some(first.done_us);
+    let how = match waiting {
+        Waiting::Asleep => "futex",
+        Waiting::Polling => "spin",
+        Waiting::Watching => "spin, watching the GPU",
+    };
+    Ok(Line {
+        suite: SUITE,
+        case: format!("{kind} {fence}, {count} reader(s), {pace_us} us a frame, {how}"),
+        frames_per_s: (published.steady.frames as f64 * 1e6 / published.steady.us).round(),
+        p50_us: tenths(first.wake_us.p50),
+        p99_us: tenths(first.wake_us.p99),
+        worst_p99_us: tenths(reads.iter().map(|read| read.wake_us.p99).fold(0.0, f64::max)),
+        done_p50_us: watched.map(|done| tenths(done.p50)),
+        done_p99_us: watched.map(|done| tenths(done.p99)),
+        exporter_cpu_us: tenths(published.steady.cpu_per_frame()),
+        reader_cpu_us: tenths(first.steady.cpu_per_frame()),
+    })
+}
+
+fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}

@@ -1,0 +1,373 @@
+//! Peers that die, or whose GPU does: the others go on, within the fence's deadline and a second, and lose nothing.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::{FenceKind, MemoryKind};
+
+use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, to_the_end, whole};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
+use crate::peer::{Failed, Peer};
+use crate::runner::Skip;
+
+const SUITE: &str = "engine-crashes";
+
+pub const CASES: &[Case] = &[
+    crash("reader-killed-with-a-release-pending", reader_killed),
+    crash("reader-lives-with-a-release-pending", reader_stuck),
+    crash("reader-loses-its-context", reader_loses_context),
+    crash("reader-killed-after-recording-over-ready-events", reader_recorded_over),
+    crash("exporter-killed-under-an-app-that-waits-for-its-stream", exporter_killed_under_app),
+    crash("exporter-killed-with-a-frame-pending", exporter_killed_stalled),
+    crash("exporter-killed-with-many-frames-queued", exporter_killed_loaded),
+    crash("exporter-killed-under-readers-of-written-frames", exporter_killed_unseen),
+    crash("exporter-killed-under-streams-that-wait-for-events", exporter_killed_under_events),
+    crash("exporter-loses-its-context", exporter_loses_context),
+];
+
+const fn crash(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 150, needs: Needs::Nothing, conduct }
+}
+
+/// Longer than any case takes: whoever sleeps so long is killed before.
+const FOREVER_US: u64 = 600_000_000;
+/// fence-timeout, as configured by default.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// How long the others may be held up.
+const HELD_UP_MS: f64 = (DEADLINE.as_millis() + 1000) as f64;
+
+/// A stream with a victim and two witnesses, of whom one has the other kind of fence.
+struct Scene {
+    stage: Stage,
+    victim: Peer,
+    witnesses: Vec<Peer>,
+}
+
+/// Frames of a scene, and how far they are apart.
+const FRAMES: u64 = 100;
+const PACE_US: u64 = 4_000;
+
+impl Scene {
+    fn new(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Scene> {
+        let stage = Stage::new(kind, seed)?;
+        let (victim, witnesses) = (Peer::new()?, Peer::some(2)?);
+        stage.join(&witnesses, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(FENCES[number % 2]))
+        })?;
+        victim.connect(Connect { gpu_wait: Some(true), ..stage.lossless(9, Some(fence)) })?;
+        stage.await_readers(3)?;
+        for witness in &witnesses {
+            witness.begin(&Command::Read(to_the_end()))?;
+        }
+        Ok(Scene { stage, victim, witnesses })
+    }
+
+    fn publish(&self) -> Result<()> {
+        let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
+        self.stage.exporter.begin(&Command::Publish(publish))
+    }
+
+    /// The exporter was not held up for long, and the witnesses have seen everything. Then what they and the victim had
+    /// imported is given up for frames of another size.
+    fn survives(&self) -> Result<f64> {
+        let published = self.stage.exporter.published()?;
+        let gap = published.longest_gap_ms;
+        ensure!(gap < HELD_UP_MS, "the exporter was held up for {gap:.0} ms");
+        self.stage.exporter.tell(Command::EndOfStream)?;
+        for witness in &self.witnesses {
+            whole(&witness.was_read()?, FRAMES)?;
+        }
+        let newcomer = Peer::some(1)?;
+        let begin = Instant::now();
+        newcomer[0].connect(self.stage.lossless(10, None))?;
+        ensure!(begin.elapsed() < Duration::from_secs(10), "a newcomer waits for {:?}", begin.elapsed());
+        Ok(gap)
+    }
+
+    /// Memory of frames of another size than now comes free, the victim's process being gone.
+    fn frees_memory(&self) -> Result<()> {
+        for witness in &self.witnesses {
+            witness.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
+        }
+        self.stage.exporter.tell(Command::Format { caps: "another".into() })?;
+        self.stage.exporter.publish(Publish { frames: 4, size: 4 * SIZE, ..Publish::default() })?;
+        for witness in &self.witnesses {
+            let read = witness.was_read()?;
+            ensure!(read.wrong == 0, "after the crash: {:?}", read.first_wrong);
+        }
+        self.stage.frees_retired()
+    }
+}
+
+/// Each kind and fence.
+fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<f64>) -> Result<String> {
+    let mut longest: f64 = 0.0;
+    for kind in KINDS {
+        for fence in FENCES {
+            longest = longest.max(one(kind, fence).with_context(|| format!("{kind} {fence}"))?);
+        }
+    }
+    Ok(format!("the exporter was held up for {longest:.1} ms at most"))
+}
+
+/// Reads some frames on a stream that never gets to them.
+fn read_and_stick(victim: &Peer, frames: u64) -> Result<()> {
+    victim.tell(Command::StallReading { us: FOREVER_US })?;
+    let read = Read { frames: Some(frames), settle_ms: Some(0), ..to_the_end() };
+    victim.begin(&Command::Read(read))
+}
+
+/// A reader is killed whose release fences are pending, all of them: the exporter waits for it, being lossless, until it
+/// is gone, and not a moment longer.
+fn reader_killed(seed: u64) -> Result<String> {
+    everywhere(|kind, fence| {
+        let mut scene = Scene::new(kind, fence, seed)?;
+        read_and_stick(&scene.victim, 4)?;
+        scene.publish()?;
+        let read = scene.victim.was_read()?;
+        ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
+        std::thread::sleep(Duration::from_millis(100));
+        scene.victim.kill()?;
+        let gap = scene.survives()?;
+        ensure!(gap < 1000.0, "the exporter waited {gap:.0} ms for the fences of a process that is gone");
+        scene.frees_memory()?;
+        Ok(gap)
+    })
+}
+
+/// The same reader lives on: it counts as dead when its fences are pending for too long.
+fn reader_stuck(seed: u64) -> Result<String> {
+    everywhere(|kind, fence| {
+        let mut scene = Scene::new(kind, fence, seed)?;
+        read_and_stick(&scene.victim, 4)?;
+        scene.publish()?;
+        scene.victim.was_read()?;
+        let gap = scene.survives()?;
+        let notices = scene.stage.exporter.texts(Command::Notices)?;
+        let name = format!("removed {}", scene.victim.pid());
+        let why =
+            notices.into_iter().find(|notice| notice.starts_with(&name)).context("nobody was cut off")?;
+        ensure!(why.contains("fence-timeout"), "{why}");
+        let end = scene.victim.read(Read { patience_ms: 2000, settle_ms: Some(0), ..to_the_end() })?.end;
+        ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader is told {end:?}");
+        scene.victim.kill()?;
+        scene.frees_memory()?;
+        Ok(gap)
+    })
+}
+
+/// A reader lives and its context does not: what it holds then is never released.
+fn reader_loses_context(seed: u64) -> Result<String> {
+    everywhere(|kind, fence| {
+        let mut scene = Scene::new(kind, fence, seed)?;
+        scene.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+        scene.publish()?;
+        scene.victim.was_read()?;
+        lose_context(&scene.victim)?;
+        scene.victim.tell(Command::LetGo { count: 2 })?;
+        let gap = scene.survives()?;
+        let notices = scene.stage.exporter.texts(Command::Notices)?;
+        let name = format!("removed {}", scene.victim.pid());
+        ensure!(
+            notices.iter().any(|notice| notice.starts_with(&name)),
+            "the reader is not cut off: {notices:?}"
+        );
+        scene.victim.kill()?;
+        scene.frees_memory()?;
+        Ok(gap)
+    })
+}
+
+/// A reader records over the ready events that it was given, and dies: whoever records them again is stuck, and that is
+/// its own signal stream alone.
+fn reader_recorded_over(seed: u64) -> Result<String> {
+    let mut longest: f64 = 0.0;
+    for kind in KINDS {
+        let mut scene = Scene::new(kind, FenceKind::Timeline, seed)?;
+        let mut rogue = Peer::new()?;
+        let connect = Connect { max_held: Some(3), ..scene.stage.lossless(8, Some(FenceKind::Event)) };
+        rogue.tell(Command::Rogue(connect))?;
+        rogue.tell(Command::RecordOver { us: FOREVER_US })?;
+        scene.victim.kill()?;
+        scene.publish()?;
+        std::thread::sleep(Duration::from_millis(100));
+        rogue.kill()?;
+        longest = longest.max(scene.survives().with_context(|| kind.to_string())?);
+        scene.frees_memory()?;
+    }
+    Ok(format!("the exporter was held up for {longest:.1} ms at most"))
+}
+
+/// An app that waits for its stream asks for no further frame meanwhile, and must be set free all the same.
+fn exporter_killed_under_app(seed: u64) -> Result<String> {
+    let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| stage.lossless(number, Some(FenceKind::Timeline)))?;
+    for reader in &readers {
+        let read = Read { at_once_ms: Some(8000), settle_ms: Some(0), ..to_the_end() };
+        reader.begin(&Command::Read(read))?;
+    }
+    stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+    std::thread::sleep(Duration::from_millis(50));
+    let begin = Instant::now();
+    stage.exporter.kill()?;
+    for reader in &readers {
+        let read = reader.was_read()?;
+        let gone =
+            matches!(&read.end, End::Error { kind, torn, .. } if kind == "Gone" && *torn >= read.wrong);
+        ensure!(gone, "{:?}", read.end);
+    }
+    let took = begin.elapsed();
+    ensure!(took < DEADLINE + Duration::from_secs(1), "the app was free only after {took:?}");
+    Ok(format!("the app was free {} ms after the kill", took.as_millis()))
+}
+
+fn lose_context(peer: &Peer) -> Result<()> {
+    let lost = peer.tell(Command::LoseContext);
+    if let Some(failed) = lost.as_ref().err().and_then(|error| error.downcast_ref::<Failed>())
+        && failed.code.is_none()
+    {
+        return Err(Skip(failed.to_string()).into());
+    }
+    lost
+}
+
+/// Three readers whose streams wait for the exporter; `pending` puts in its way what the exporter does not survive.
+fn exporter_killed(
+    fence: FenceKind,
+    gpu_wait: bool,
+    seed: u64,
+    pending: impl Fn(&Peer) -> Result<()>,
+) -> Result<Vec<WasRead>> {
+    let bind = Bind {
+        memory: Some(MemoryKind::Vmm),
+        max_slots: Some(256),
+        max_held_limit: Some(64),
+        ..Bind::default()
+    };
+    let mut stage = Stage::with(seed, bind)?;
+    let readers = Peer::some(3)?;
+    stage.join(&readers, |number| Connect {
+        gpu_wait: Some(gpu_wait),
+        max_held: Some(64),
+        fence_timeout_ms: Some(60_000),
+        ..stage.lossless(number, Some(fence))
+    })?;
+    for reader in &readers {
+        let read = Read { settle_ms: Some(3000), without_wait: !gpu_wait, ..to_the_end() };
+        reader.begin(&Command::Read(read))?;
+    }
+    stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+    pending(&stage.exporter)?;
+    std::thread::sleep(Duration::from_millis(10));
+    stage.exporter.kill()?;
+    readers.iter().map(Peer::was_read).collect()
+}
+
+/// Streams that wait for a timeline word of the dead are set free, and what they then read is counted as torn.
+fn set_free(read: &WasRead) -> Result<()> {
+    let End::Error { kind, torn, .. } = &read.end else { anyhow::bail!("it ended with {:?}", read.end) };
+    ensure!(kind == "Gone" && *torn > 0, "it ended with {:?}", read.end);
+    ensure!(read.stuck == 0, "{} downloads are stuck", read.stuck);
+    ensure!(read.wrong <= *torn, "{} frames are wrong, and {torn} are said to be torn", read.wrong);
+    ensure!(read.settled_ms < 1000, "the stream was free only after {} ms", read.settled_ms);
+    Ok(())
+}
+
+fn told(reads: &[WasRead]) -> String {
+    let each = reads.iter().map(|read| match &read.end {
+        End::Error { torn, .. } => {
+            format!(
+                "{} read, {torn} torn, {} wrong, free after {} ms",
+                read.frames, read.wrong, read.settled_ms
+            )
+        }
+        other => format!("{other:?}"),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// The exporter's stream sleeps: nothing that was queued behind ever runs.
+fn exporter_killed_stalled(seed: u64) -> Result<String> {
+    let reads = exporter_killed(FenceKind::Timeline, true, seed, |exporter| {
+        exporter.tell(Command::Stall { us: FOREVER_US })?;
+        exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
+    })?;
+    for read in &reads {
+        set_free(read)?;
+        ensure!(read.frames == 65, "{} of 65 frames were delivered", read.frames);
+    }
+    Ok(told(&reads))
+}
+
+/// The exporter's GPU is busy: its queue runs on for a while after the kill, and writes old words over what the survivors
+/// store.
+fn exporter_killed_loaded(seed: u64) -> Result<String> {
+    let reads = exporter_killed(FenceKind::Timeline, true, seed, |exporter| {
+        let publish = Publish { frames: 60, size: SIZE, load: 8 << 30, ..Publish::default() };
+        exporter.publish(publish).map(|_| ())
+    })?;
+    for read in &reads {
+        set_free(read)?;
+    }
+    Ok(told(&reads))
+}
+
+/// Readers that are given written frames alone hear of it without anything being stuck or torn.
+fn exporter_killed_unseen(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let reads = exporter_killed(fence, false, seed, |exporter| {
+            exporter.tell(Command::Stall { us: FOREVER_US })?;
+            exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
+        })?;
+        for read in reads {
+            let gone = matches!(&read.end, End::Error { kind, torn: 0, .. } if kind == "Gone");
+            ensure!(gone && read.frames == 5 && read.wrong == 0 && read.stuck == 0, "{fence}: {read:?}");
+        }
+    }
+    Ok(String::new())
+}
+
+/// CUDA's own way has its price: the stream is stuck. The reader is told, and nothing that it checked was wrong.
+fn exporter_killed_under_events(seed: u64) -> Result<String> {
+    let reads = exporter_killed(FenceKind::Event, true, seed, |exporter| {
+        exporter.tell(Command::Stall { us: FOREVER_US })?;
+        exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
+    })?;
+    for read in &reads {
+        let gone = matches!(&read.end, End::Error { kind, torn: 20, .. } if kind == "Gone");
+        ensure!(gone && read.wrong == 0, "{read:?}");
+        ensure!(read.stuck == 20, "{} of 20 downloads are stuck", read.stuck);
+    }
+    Ok("as documented, 20 downloads are stuck".into())
+}
+
+/// An exporter lives and its context does not: it is told so, and its readers too when it gives up.
+fn exporter_loses_context(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(2)?;
+        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { settle_ms: Some(1000), ..to_the_end() }))?;
+        }
+        stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
+        lose_context(&stage.exporter)?;
+        let begin = Instant::now();
+        let published = stage.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
+        ensure!(published.is_err(), "{fence}: a frame was published in a lost context");
+        let took = stage.exporter.number(Command::Unbind)?;
+        ensure!(took < 3000, "{fence}: the exporter took {took} ms to stop");
+        for reader in &readers {
+            let read = reader.was_read()?;
+            ensure!(matches!(read.end, End::Error { .. }), "{fence}: {:?}", read.end);
+            ensure!(read.wrong == 0 && read.stuck == 0 && read.frames == 20, "{fence}: {read:?}");
+        }
+        ensure!(begin.elapsed() < DEADLINE + Duration::from_secs(1), "{fence}: after {:?}", begin.elapsed());
+    }
+    Ok(String::new())
+}

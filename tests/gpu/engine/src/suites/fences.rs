@@ -1,0 +1,187 @@
+//! Fences hold: no frame is torn, stale or lost, however slow a stream is; and the same look catches a fence that is left
+//! out.
+
+use anyhow::{Context as _, Result};
+use frameshare::{FenceKind, MemoryKind};
+
+use super::{Case, Needs, SIZE, Stage, caught, frames, to_the_end, whole};
+use crate::job::{Bind, Command, Connect, Publish, Read, Says, Slow, Where};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-fences";
+
+pub const CASES: &[Case] = &[
+    hold("vmm-event", |seed| matrix(MemoryKind::Vmm, FenceKind::Event, seed)),
+    hold("vmm-timeline", |seed| matrix(MemoryKind::Vmm, FenceKind::Timeline, seed)),
+    hold("pool-event", |seed| matrix(MemoryKind::Pool, FenceKind::Event, seed)),
+    hold("pool-timeline", |seed| matrix(MemoryKind::Pool, FenceKind::Timeline, seed)),
+    hold("legacy-event", |seed| matrix(MemoryKind::Legacy, FenceKind::Event, seed)),
+    hold("legacy-timeline", |seed| matrix(MemoryKind::Legacy, FenceKind::Timeline, seed)),
+    hold("both-at-once", both_at_once),
+    hold("given-back-in-the-order-of-a-stream", given_back_in_order),
+    hold("reader-waits-for-written-frames", without_gpu_wait),
+    hold("ready-fence-left-out", ready_left_out),
+    hold("another-context-named", |seed| another_context(true, seed)),
+    hold("another-context-unnamed", |seed| another_context(false, seed)),
+    hold("another-stream-named-by-the-writer", writer_misnamed),
+    hold("some-stream-named-by-the-writer", written_somewhere),
+];
+
+const fn hold(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 180, needs: Needs::Nothing, conduct }
+}
+
+fn publish(frames: u64) -> Publish {
+    Publish { frames, size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() }
+}
+
+fn read() -> Read {
+    Read { slow: Slow::Sometimes(1500), ..to_the_end() }
+}
+
+/// One, four and eight readers, the exporter and all of them slowed now and then.
+fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
+    let mut rates = Vec::new();
+    let readers = Peer::some(8)?;
+    for count in [1, 4, 8] {
+        let readers = &readers[..count];
+        let stage = Stage::new(kind, seed)?;
+        stage.join(readers, |number| Connect {
+            // Events too are waited for by streams here.
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        let begin = std::time::Instant::now();
+        for read in stage.run(readers, publish(frames()), |_| read())? {
+            whole(&read, frames()).with_context(|| format!("{count} readers"))?;
+        }
+        rates.push(format!("{count}: {:.0}/s", frames() as f64 / begin.elapsed().as_secs_f64()));
+        for reader in readers {
+            reader.tell(Command::Disconnect)?;
+        }
+    }
+    Ok(format!("readers: {}", rates.join(", ")))
+}
+
+/// Readers that do everything on one stream, and give frames back in its order.
+fn given_back_in_order(seed: u64) -> Result<String> {
+    let readers = Peer::some(4)?;
+    for fence in [FenceKind::Event, FenceKind::Timeline] {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        for read in stage.run(&readers, publish(frames()), |_| Read { on: Where::OwnInOrder, ..read() })? {
+            whole(&read, frames()).with_context(|| format!("{fence}"))?;
+        }
+        for reader in &readers {
+            reader.tell(Command::Disconnect)?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// Readers with events and readers with timeline words read the same frames.
+fn both_at_once(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(4)?;
+    let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
+    stage.join(&readers, |number| Connect {
+        gpu_wait: Some(true),
+        ..stage.lossless(number, Some(fence(number)))
+    })?;
+    for read in stage.run(&readers, publish(frames()), |_| read())? {
+        whole(&read, frames())?;
+    }
+    let stats = stage.exporter.stats()?;
+    let fences: Vec<_> = stats.readers.into_iter().map(|reader| reader.fence).collect();
+    Ok(fences.join(", "))
+}
+
+/// Readers that are given written frames alone need not wait for anything.
+fn without_gpu_wait(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
+    stage.join(&readers, |number| Connect {
+        gpu_wait: Some(false),
+        ..stage.lossless(number, Some(fence(number)))
+    })?;
+    let frames = frames() / 4;
+    for read in stage.run(&readers, publish(frames), |_| Read { without_wait: true, ..read() })? {
+        whole(&read, frames)?;
+    }
+    Ok(String::new())
+}
+
+/// The frames of a control, and how much later than the others its slow side is.
+const CONTROL: u64 = 40;
+const LATE_US: u64 = 5_000;
+
+/// Negative control of the ready fence.
+fn ready_left_out(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in super::FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        let publish = Publish { slow: Slow::Always(LATE_US), ..publish(CONTROL) };
+        let read = stage.run(&readers, publish, |_| Read { without_wait: true, ..to_the_end() })?;
+        seen.push(caught(&read[0], &format!("{fence}: the ready fence is left out"))?);
+    }
+    Ok(seen.join("; "))
+}
+
+/// Work in another context is covered when its stream is named, and is not otherwise: the control of the release fence.
+fn another_context(named: bool, seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in super::FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        let on = if named { Where::Elsewhere } else { Where::ElsewhereUnnamed };
+        let read = Read { on, slow: Slow::Always(LATE_US), ..to_the_end() };
+        let read =
+            stage.run(&readers, Publish { slow: Slow::Never, ..publish(CONTROL) }, |_| read.clone())?;
+        if named {
+            whole(&read[0], CONTROL).with_context(|| format!("{fence}"))?;
+        } else {
+            seen.push(caught(&read[0], &format!("{fence}: the release fence is left out"))?);
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Two writers of different speed, and the fence stands for the wrong one.
+fn writer_misnamed(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in super::FENCES {
+        let read = two_writers(Says::Another, fence, seed)?;
+        seen.push(caught(&read, &format!("{fence}: the writer's stream is misnamed"))?);
+    }
+    Ok(seen.join("; "))
+}
+
+/// Two writers of different speed, and the fence stands for all of them.
+fn written_somewhere(seed: u64) -> Result<String> {
+    for fence in super::FENCES {
+        whole(&two_writers(Says::Somewhere, fence, seed)?, CONTROL).with_context(|| format!("{fence}"))?;
+    }
+    Ok(String::new())
+}
+
+fn two_writers(says: Says, fence: FenceKind, seed: u64) -> Result<crate::job::WasRead> {
+    let stage = Stage::with(seed, Bind { memory: Some(MemoryKind::Vmm), ..Bind::default() })?;
+    let readers = Peer::some(1)?;
+    stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
+    let publish = Publish { says, slow: Slow::Always(LATE_US), ..publish(CONTROL) };
+    let mut read = stage.run(&readers, publish, |_| to_the_end())?;
+    read.pop().context("nobody read")
+}

@@ -1,0 +1,60 @@
+//! Readers that share nothing with the exporter but the socket, as containers do.
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::FenceKind;
+
+use super::{Case, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
+use crate::isolate;
+use crate::job::{Connect, Publish, Slow};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-isolated";
+
+pub const CASES: &[Case] =
+    &[isolated("own-namespaces-and-shm", own_shm), isolated("own-namespaces-with-the-same-shm", same_shm)];
+
+const fn isolated(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 90, needs: Needs::Namespaces, conduct }
+}
+
+fn read(stage: &Stage, readers: &[Peer]) -> Result<()> {
+    let frames = (frames() / 20).max(20);
+    let publish = Publish { frames, size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
+    for read in stage.run(readers, publish, |_| to_the_end())? {
+        whole(&read, frames)?;
+    }
+    Ok(())
+}
+
+/// Timeline words work, and are what is chosen... where events are asked for, the reason is given.
+fn own_shm(seed: u64) -> Result<String> {
+    let readers = [Peer::isolated(isolate::WITHOUT_SHM)?];
+    let mut refusal = String::new();
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let asked = stage.lossless(0, Some(FenceKind::Event));
+        let Err(refused) = readers[0].connect(asked) else { anyhow::bail!("{kind}: events were opened") };
+        refusal = format!("{refused:#}");
+        ensure!(refusal.contains("/dev/shm"), "{kind}: {refusal}");
+        let stage = Stage::new(kind, seed)?;
+        stage.join(&readers, |number| stage.lossless(number, None)).with_context(|| kind.to_string())?;
+        let stats = stage.exporter.stats()?;
+        ensure!(stats.readers[0].fence.starts_with("timeline"), "{kind}: {}", stats.readers[0].fence);
+        read(&stage, &readers).with_context(|| kind.to_string())?;
+    }
+    Ok(refusal)
+}
+
+/// With the exporter's /dev/shm, events work too.
+fn same_shm(seed: u64) -> Result<String> {
+    let readers = [Peer::isolated(isolate::WITH_SHM)?];
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(FenceKind::Event))
+        })?;
+        read(&stage, &readers).with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}

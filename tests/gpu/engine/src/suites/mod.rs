@@ -1,0 +1,187 @@
+//! The cases, by suite. What each shows stands above its function.
+
+mod bench;
+mod crashes;
+mod fences;
+mod foreign;
+mod isolated;
+mod order;
+mod policies;
+mod steady;
+mod two_gpus;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::{FenceKind, MemoryKind, Policy};
+use tempfile::TempDir;
+
+use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
+use crate::peer::Peer;
+
+/// The environment variable with the number of frames that a case takes to show what it shows.
+pub const FRAMES: &str = "GPU_ENGINE_FRAMES";
+
+/// Frames that are too small are no test: their writing is over before anybody could look.
+const SIZE: u64 = 512 << 10;
+
+/// One thing to show.
+pub struct Case {
+    pub suite: &'static str,
+    pub name: &'static str,
+    /// How long it may take, in seconds.
+    pub seconds: u64,
+    pub needs: Needs,
+    /// Shows it; what it returns is worth telling.
+    pub conduct: fn(seed: u64) -> Result<String>,
+}
+
+/// What a case cannot do without, beside a GPU.
+#[derive(Clone, Copy)]
+pub enum Needs {
+    Nothing,
+    TwoDevices,
+    Simulation,
+    Namespaces,
+}
+
+/// Every case there is.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    [
+        fences::CASES,
+        order::CASES,
+        crashes::CASES,
+        foreign::CASES,
+        steady::CASES,
+        policies::CASES,
+        two_gpus::CASES,
+        isolated::CASES,
+        bench::CASES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// A case that needs no more than a GPU and little time.
+const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite, name, seconds: 60, needs: Needs::Nothing, conduct }
+}
+
+/// How many frames a case takes to show what it shows.
+fn frames() -> u64 {
+    std::env::var(FRAMES).ok().and_then(|count| count.parse().ok()).unwrap_or(10_000)
+}
+
+const KINDS: [MemoryKind; 3] = [MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
+const FENCES: [FenceKind; 2] = [FenceKind::Event, FenceKind::Timeline];
+
+/// A stream's place, for one case.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Result<Place> {
+        // Short enough for a socket, whatever the machine calls its folder for temporary files.
+        Ok(Place(tempfile::Builder::new().prefix("gpu-engine").tempdir_in("/tmp")?))
+    }
+
+    /// Lets other users in, and the stream with its lock be made by one of them.
+    fn open(&self) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        Ok(std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o777))?)
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("s").display().to_string()
+    }
+}
+
+/// A stream with an exporter.
+struct Stage {
+    place: Place,
+    exporter: Peer,
+    seed: u64,
+}
+
+impl Stage {
+    /// An exporter of one kind of memory.
+    fn new(kind: MemoryKind, seed: u64) -> Result<Stage> {
+        Stage::with(seed, Bind { memory: Some(kind), ..Bind::default() })
+    }
+
+    fn with(seed: u64, bind: Bind) -> Result<Stage> {
+        let stage = Stage { place: Place::new()?, exporter: Peer::new()?, seed };
+        stage.exporter.bind(Bind { path: stage.place.path(), seed, ..bind })?;
+        Ok(stage)
+    }
+
+    /// A lossless reader.
+    fn lossless(&self, number: usize, fence: Option<FenceKind>) -> Connect {
+        Connect {
+            path: self.place.path(),
+            fence,
+            policy: Policy::Lossless,
+            seed: self.seed.wrapping_mul(31) + number as u64,
+            ..Connect::default()
+        }
+    }
+
+    /// Connects readers at once: that takes a while where contexts are made.
+    fn join(&self, readers: &[Peer], connect: impl Fn(usize) -> Connect) -> Result<()> {
+        for (number, reader) in readers.iter().enumerate() {
+            reader.begin(&Command::Connect(connect(number)))?;
+        }
+        for reader in readers {
+            reader.end().context("connecting")?;
+        }
+        self.await_readers(readers.len())
+    }
+
+    fn await_readers(&self, count: usize) -> Result<()> {
+        self.exporter.tell(Command::AwaitReaders { count, ms: 20_000 })
+    }
+
+    /// Waits until no memory of retired generations is left.
+    fn frees_retired(&self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(3);
+        loop {
+            let stats = self.exporter.stats()?;
+            if stats.retired_bytes == 0 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{} bytes of retired memory are not freed", stats.retired_bytes);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Publishes while readers read, each to the end of the stream.
+    fn run(&self, readers: &[Peer], publish: Publish, read: impl Fn(usize) -> Read) -> Result<Vec<WasRead>> {
+        for (number, reader) in readers.iter().enumerate() {
+            reader.begin(&Command::Read(read(number)))?;
+        }
+        let published = self.exporter.publish(publish);
+        self.exporter.tell(Command::EndOfStream)?;
+        let read: Vec<_> = readers.iter().map(Peer::was_read).collect();
+        published?;
+        read.into_iter().collect()
+    }
+}
+
+/// Reads to the end of the stream.
+fn to_the_end() -> Read {
+    Read { patience_ms: 30_000, ..Read::default() }
+}
+
+/// Checks that a reader got every frame whole.
+fn whole(read: &WasRead, frames: u64) -> Result<()> {
+    let WasRead { frames: got, lost, wrong, first_wrong, end, .. } = read;
+    ensure!(*end == End::Stream, "after {got} frames: {end:?}");
+    ensure!(*got == frames && *lost == 0, "{got} of {frames} frames came, {lost} were lost");
+    ensure!(*wrong == 0, "{wrong} of {frames} frames are wrong: {}", first_wrong.clone().unwrap_or_default());
+    Ok(())
+}
+
+/// Checks that what should go wrong did, and was noticed.
+fn caught(read: &WasRead, what: &str) -> Result<String> {
+    ensure!(read.wrong > 0, "{what}, and none of {} frames is wrong", read.frames);
+    Ok(format!("{}: {} of {} frames wrong", what, read.wrong, read.frames))
+}

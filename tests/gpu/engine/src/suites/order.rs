@@ -1,0 +1,196 @@
+//! Retirement: memory is given up by readers first and freed then, whatever is still being read or written.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use frameshare::MemoryKind;
+
+use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, case, to_the_end, whole};
+use crate::job::{Command, Connect, End, Publish, Read, Slow};
+use crate::peer::Peer;
+use crate::runner::Skip;
+
+const SUITE: &str = "engine-order";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "sizes-change-in-a-row", sizes_change),
+    case(SUITE, "frames-held-over-retirement", held_over),
+    case(SUITE, "exporter-stops-under-held-frames", stops_under_held),
+    case(SUITE, "sizes-change-under-pending-writes", pending_writes),
+    case(SUITE, "exporter-stops-under-pending-writes", stops_under_writes),
+    Case {
+        suite: SUITE,
+        name: "freed-on-a-false-acknowledgement",
+        seconds: 60,
+        needs: Needs::Simulation,
+        conduct: false_acknowledgement,
+    },
+];
+
+/// Twenty generations, one after the other, under slow readers with either fence.
+fn sizes_change(seed: u64) -> Result<String> {
+    const ROUNDS: u64 = 20;
+    const EACH: u64 = 6;
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(2)?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(FENCES[number]))
+        })?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { slow: Slow::Sometimes(3000), ..to_the_end() }))?;
+        }
+        for round in 0..ROUNDS {
+            stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            let size = SIZE * (1 + round % 5) + 4096 * round;
+            let publish = Publish { frames: EACH, size, slow: Slow::Sometimes(2000), ..Publish::default() };
+            stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
+        }
+        stage.frees_retired().with_context(|| format!("{kind}, with the readers there"))?;
+        stage.exporter.tell(Command::EndOfStream)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, ROUNDS * EACH).with_context(|| kind.to_string())?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// A stream with one reader per fence that each hold frames of a retired generation.
+fn holding(kind: MemoryKind, seed: u64) -> Result<(Stage, Vec<Peer>)> {
+    let stage = Stage::new(kind, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    for (frames, caps) in [(3, "one"), (8, "two")] {
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { frames: Some(frames), hold: 3, ..to_the_end() }))?;
+        }
+        stage.exporter.tell(Command::Format { caps: caps.into() })?;
+        let size = SIZE * frames;
+        stage.exporter.publish(Publish { frames, size, ..Publish::default() })?;
+        for reader in &readers {
+            let read = reader.was_read()?;
+            ensure!(read.frames == frames && read.wrong == 0, "{read:?}");
+        }
+    }
+    Ok((stage, readers))
+}
+
+fn still_right(readers: &[Peer]) -> Result<()> {
+    for reader in readers {
+        let wrong = reader.texts(Command::CheckHeld)?;
+        ensure!(wrong.is_empty(), "what is held has changed: {wrong:?}");
+    }
+    Ok(())
+}
+
+/// What is held of a retired generation stays right, and keeps it from being freed until it is let go.
+fn held_over(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let (stage, readers) = holding(kind, seed)?;
+        still_right(&readers).with_context(|| kind.to_string())?;
+        std::thread::sleep(Duration::from_millis(100));
+        let stats = stage.exporter.stats()?;
+        ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that readers hold");
+        still_right(&readers).with_context(|| kind.to_string())?;
+        for reader in &readers {
+            reader.tell(Command::LetGo { count: 3 })?;
+            // Readers hear of what is retired when they ask for more.
+            let read = reader.read(Read { patience_ms: 200, ..Read::default() })?;
+            ensure!(read.end == End::Nothing, "{:?}", read.end);
+        }
+        stage.frees_retired().with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}
+
+/// The exporter does not wait for readers when it stops, and what they hold stays right for as long as it lives.
+fn stops_under_held(seed: u64) -> Result<String> {
+    let mut longest = 0;
+    for kind in KINDS {
+        let (stage, readers) = holding(kind, seed)?;
+        let took = stage.exporter.number(Command::Unbind)?;
+        ensure!(took < 1000, "{kind}: stopping took {took} ms");
+        longest = longest.max(took);
+        std::thread::sleep(Duration::from_millis(100));
+        still_right(&readers).with_context(|| kind.to_string())?;
+        for reader in &readers {
+            let read = reader.read(Read { patience_ms: 1000, ..Read::default() })?;
+            ensure!(matches!(&read.end, End::Error { kind, .. } if kind == "Stopped"), "{:?}", read.end);
+            reader.tell(Command::LetGo { count: 3 })?;
+            reader.tell(Command::Disconnect)?;
+        }
+    }
+    Ok(format!("stopping took {longest} ms at most"))
+}
+
+/// Nobody reads, so no fence says when the writer is done: its slots are not taken away under its work.
+fn pending_writes(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        for round in 0..4 {
+            stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            let publish =
+                Publish { frames: 2, size: SIZE << round, slow: Slow::Always(100_000), ..Publish::default() };
+            stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
+        }
+        // The stream is as good as before: what is published now arrives.
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| stage.lossless(number, None))?;
+        let read =
+            stage.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
+        whole(&read.with_context(|| kind.to_string())?[0], 8).with_context(|| kind.to_string())?;
+        stage.frees_retired().with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}
+
+/// The same when the exporter stops: its context is as good as before.
+fn stops_under_writes(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let publish = Publish { frames: 3, size: SIZE, slow: Slow::Always(100_000), ..Publish::default() };
+        stage.exporter.publish(publish)?;
+        stage.exporter.tell(Command::Unbind).ok();
+        let readers = Peer::some(1)?;
+        let bind = crate::job::Bind { path: stage.place.path(), memory: Some(kind), ..Default::default() };
+        std::thread::sleep(Duration::from_millis(400));
+        stage.exporter.bind(bind).with_context(|| kind.to_string())?;
+        stage.join(&readers, |number| stage.lossless(number, None))?;
+        let read =
+            stage.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
+        whole(&read.with_context(|| kind.to_string())?[0], 8).with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}
+
+/// Negative control: the simulated driver ends an exporter that frees what a reader still imports, as happens when that
+/// reader says that it does not.
+fn false_acknowledgement(seed: u64) -> Result<String> {
+    if std::env::var("SIMCUDA_STRICT").as_deref() != Ok("abort") {
+        return Err(Skip("SIMCUDA_STRICT=abort is not set".into()).into());
+    }
+    for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
+        let stage = Stage::new(kind, seed)?;
+        let rogue = Peer::new()?;
+        rogue.tell(Command::Rogue(stage.lossless(1, None)))?;
+        rogue.begin(&Command::AcknowledgeAndKeep { ms: 5000 })?;
+        stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+        stage.exporter.tell(Command::Format { caps: "two".into() })?;
+        // It may die over this already.
+        let _ = stage.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
+        rogue.end().with_context(|| format!("{kind}: the rogue"))?;
+        let mut died = false;
+        for _ in 0..100 {
+            died = stage.exporter.stats().is_err();
+            if died {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !died {
+            bail!("{kind}: memory was freed under an import, or never, and nobody noticed");
+        }
+    }
+    Ok("caught for legacy and pool".into())
+}

@@ -1,0 +1,300 @@
+//! Who gets which frames, and in which memory.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::{FenceKind, MemoryKind, Policy};
+
+use super::{Case, FENCES, KINDS, SIZE, Stage, case, frames, to_the_end, whole};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
+use crate::peer::Peer;
+use crate::runner::Skip;
+
+const SUITE: &str = "engine-policies";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "latest-readers-lose-frames", latest),
+    case(SUITE, "late-joiners", late_joiners),
+    case(SUITE, "exporter-restarts", restarts),
+    case(SUITE, "reader-ends-with-frames-held", ends_holding),
+    case(SUITE, "reader-in-the-same-process", same_process),
+    case(SUITE, "another-user", another_user),
+    case(SUITE, "untrusted-user", untrusted_user),
+    case(SUITE, "reader-without-a-gpu", without_gpu),
+    case(SUITE, "too-much-retired-memory", retired_bytes),
+    case(SUITE, "no-events-left", no_events_left),
+];
+
+fn count() -> u64 {
+    (frames() / 20).max(60)
+}
+
+/// Slow readers lose frames, each of which is counted, and what they get is whole; with metadata, which is the frame's own.
+fn latest(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(3)?;
+        // The last one is lossless and fast.
+        stage.join(&readers, |number| Connect {
+            policy: if number < 2 { Policy::Latest } else { Policy::Lossless },
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(FENCES[number % 2]))
+        })?;
+        let publish =
+            Publish { frames: count(), size: SIZE, pace_us: 1000, metadata: true, ..Publish::default() };
+        let slow = |number| if number < 2 { Slow::Always(8000) } else { Slow::Never };
+        let reads = stage.run(&readers, publish, |number| Read { slow: slow(number), ..to_the_end() })?;
+        whole(&reads[2], count()).with_context(|| kind.to_string())?;
+        for read in &reads[..2] {
+            ensure!(read.wrong == 0, "{kind}: {:?}", read.first_wrong);
+            ensure!(read.end == End::Stream && read.lost > 0, "{kind}: {read:?}");
+            seen.push(format!("{kind}: {} lost of {}", read.lost, count()));
+        }
+    }
+    Ok(seen.join(", "))
+}
+
+/// Readers come while frames flow, and get whole frames from then on.
+fn late_joiners(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(4)?;
+    let frames = 400;
+    let publish = Publish { frames, size: SIZE, pace_us: 2000, ..Publish::default() };
+    stage.exporter.begin(&Command::Publish(publish))?;
+    let mut seen = Vec::new();
+    for (number, reader) in readers.iter().enumerate() {
+        reader
+            .connect(Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(FENCES[number % 2])) })?;
+        reader.begin(&Command::Read(to_the_end()))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    stage.exporter.published()?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    for reader in &readers {
+        let read = reader.was_read()?;
+        ensure!(read.end == End::Stream && read.lost == 0 && read.wrong == 0, "{read:?}");
+        ensure!(read.frames <= frames, "{} frames of {frames}", read.frames);
+        seen.push(read.frames.to_string());
+    }
+    Ok(format!("they got the last {}", seen.join(", ")))
+}
+
+/// A reader finds the next exporter of the name, after a kill and after a stop.
+fn restarts(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let mut stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(2)?;
+        stage.join(&readers, |number| Connect {
+            reconnect: true,
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(FENCES[number]))
+        })?;
+        for reader in &readers {
+            reader.begin(&Command::Read(to_the_end()))?;
+        }
+        let publish = Publish { frames: 20, size: SIZE, drain: true, ..Publish::default() };
+        for killed in [true, false] {
+            stage.exporter.publish(publish.clone())?;
+            if killed {
+                stage.exporter.kill()?;
+            } else {
+                stage.exporter.number(Command::Unbind)?;
+            }
+            stage.exporter = Peer::new()?;
+            let bind = Bind { path: stage.place.path(), memory: Some(kind), ..Bind::default() };
+            stage.exporter.bind(bind)?;
+            stage.await_readers(2).with_context(|| format!("{kind}, killed: {killed}"))?;
+        }
+        stage.exporter.publish(publish)?;
+        stage.exporter.tell(Command::EndOfStream)?;
+        for reader in &readers {
+            let read = reader.was_read()?;
+            ensure!(read.frames == 60 && read.reconnects == 2, "{kind}: {read:?}");
+            ensure!(read.wrong == 0 && read.end == End::Stream, "{kind}: {read:?}");
+        }
+    }
+    Ok(String::new())
+}
+
+/// Frames outlive the reader that took them, and their slots are not used meanwhile.
+fn ends_holding(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            let stage = Stage::new(kind, seed)?;
+            let readers = Peer::some(1)?;
+            stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+            readers[0].begin(&Command::Read(Read { frames: Some(3), hold: 3, ..to_the_end() }))?;
+            stage.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
+            readers[0].was_read()?;
+            readers[0].tell(Command::Disconnect)?;
+            stage.await_readers(0)?;
+            stage.exporter.publish(Publish { frames: 30, size: SIZE, ..Publish::default() })?;
+            let wrong = readers[0].texts(Command::CheckHeld)?;
+            ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
+            readers[0].tell(Command::LetGo { count: 3 })?;
+            let mut stats = stage.exporter.stats()?;
+            for _ in 0..200 {
+                if stats.free_slots == stats.slots {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                stats = stage.exporter.stats()?;
+            }
+            ensure!(
+                stats.free_slots == stats.slots,
+                "{kind} {fence}: {} of {} free",
+                stats.free_slots,
+                stats.slots
+            );
+        }
+    }
+    Ok(String::new())
+}
+
+/// A reader in the exporter's own process and context.
+fn same_process(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            let stage = Stage::new(kind, seed)?;
+            let here = Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
+            let connected = stage.exporter.ask(Command::ConnectHere(here));
+            ensure!(matches!(connected, Ok(Reply::Connected { .. })), "{kind} {fence}: {connected:?}");
+            for round in 0..5 {
+                // As many as it may hold: one process does one job at a time.
+                let slow = Slow::Always(2000);
+                stage.exporter.publish(Publish { frames: 4, size: SIZE, slow, ..Publish::default() })?;
+                let read =
+                    Read { frames: Some(4), slow: Slow::Always(1000), patience_ms: 5000, ..Read::default() };
+                let read = stage.exporter.read(read)?;
+                let fine = read.frames == 4 && read.lost == 0 && read.wrong == 0;
+                ensure!(fine, "{kind} {fence}, round {round}: {read:?}");
+            }
+            stage.exporter.tell(Command::Disconnect)?;
+        }
+    }
+    Ok(String::new())
+}
+
+fn require_root() -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(Skip("only root becomes others".into()).into())
+    }
+}
+
+/// Another user without rights does not get in.
+fn another_user(seed: u64) -> Result<String> {
+    require_root()?;
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    stage.place.open()?;
+    let reader = Peer::new()?;
+    reader.tell(Command::BecomeNobody)?;
+    let Err(refused) = reader.connect(stage.lossless(0, None)) else { anyhow::bail!("another user got in") };
+    let refusal = format!("{refused:#}");
+    ensure!(refusal.contains("permission denied"), "{refusal}");
+    Ok(refusal)
+}
+
+/// A reader that may connect and is not trusted with GPU memory gets its frames downloaded; where it is trusted, not.
+fn untrusted_user(seed: u64) -> Result<String> {
+    require_root()?;
+    let mut seen = Vec::new();
+    for trusted in [false, true] {
+        let place = super::Place::new()?;
+        place.open()?;
+        let stage = Stage { place, exporter: Peer::new()?, seed };
+        stage.exporter.tell(Command::BecomeNobody)?;
+        stage.exporter.bind(Bind {
+            path: stage.place.path(),
+            memory: Some(MemoryKind::Vmm),
+            trusted_uids: if trusted { vec![0] } else { Vec::new() },
+            ..Bind::default()
+        })?;
+        let readers = Peer::some(2)?;
+        stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, None) })?;
+        let publish =
+            Publish { frames: count(), size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
+        for read in stage.run(&readers, publish, |_| to_the_end())? {
+            whole(&read, count()).with_context(|| format!("trusted: {trusted}"))?;
+        }
+        let fence = stage.exporter.stats()?.readers[0].fence.clone();
+        ensure!(fence.starts_with("timeline") == trusted, "trusted: {trusted}, and {fence}");
+        seen.push(fence);
+    }
+    Ok(seen.join("; "))
+}
+
+/// A reader without a GPU gets host memory, beside others that read the GPU's.
+fn without_gpu(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(3)?;
+        stage.join(&readers, |number| Connect {
+            host: number == 0,
+            gpu_wait: (number > 0).then_some(true),
+            ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
+        })?;
+        let slow = Slow::Sometimes(600);
+        let publish = Publish { frames: count(), size: SIZE, slow, metadata: true, ..Publish::default() };
+        for (number, read) in stage.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
+            whole(read, count()).with_context(|| format!("{kind}, reader {number}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// A reader that keeps more from being freed than it may is cut off, and what it holds stays right.
+fn retired_bytes(seed: u64) -> Result<String> {
+    let stage = Stage::with(
+        seed,
+        Bind { memory: Some(MemoryKind::Legacy), max_retired_bytes: Some(4 << 20), ..Bind::default() },
+    )?;
+    let readers = Peer::some(1)?;
+    stage.join(&readers, |number| Connect {
+        policy: Policy::Latest,
+        max_held: Some(8),
+        ..stage.lossless(number, Some(FenceKind::Timeline))
+    })?;
+    readers[0].begin(&Command::Read(Read { frames: Some(8), hold: 8, ..to_the_end() }))?;
+    for round in 0..8 {
+        stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+        let size = SIZE << (round % 4);
+        stage.exporter.publish(Publish { frames: 1, size, pace_us: 20_000, ..Publish::default() })?;
+    }
+    let read = readers[0].was_read()?;
+    let cut_off =
+        matches!(&read.end, End::Error { kind, text, .. } if kind == "CutOff" && text.contains("retired"));
+    ensure!(cut_off, "{:?}", read.end);
+    let wrong = readers[0].texts(Command::CheckHeld)?;
+    ensure!(wrong.is_empty(), "{wrong:?}");
+    readers[0].tell(Command::LetGo { count: 8 })?;
+    readers[0].tell(Command::Disconnect)?;
+    stage.frees_retired()?;
+    Ok(format!("after {} generations", read.frames))
+}
+
+/// Too many events are an early and clear error; timeline words go on.
+fn no_events_left(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    stage.exporter.tell(Command::TakeEvents { count: 4080 })?;
+    let readers = Peer::some(3)?;
+    readers[0].connect(stage.lossless(0, Some(FenceKind::Event))).context("eight of the last fourteen")?;
+    let Err(refused) = readers[1].connect(stage.lossless(1, Some(FenceKind::Event))) else {
+        anyhow::bail!("there were more events than there can be")
+    };
+    let refusal = format!("{refused:#}");
+    ensure!(refusal.contains("4094") && refusal.contains("timeline"), "{refusal}");
+    readers[2].connect(stage.lossless(2, None))?;
+    let two = [&readers[0], &readers[2]];
+    for reader in two {
+        reader.begin(&Command::Read(to_the_end()))?;
+    }
+    stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    for reader in two {
+        whole(&reader.was_read()?, 20)?;
+    }
+    Ok(refusal)
+}

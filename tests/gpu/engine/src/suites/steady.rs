@@ -1,0 +1,83 @@
+//! The steady state: what is called for a frame, and that nothing that allocates, imports or waits is.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use frameshare::{FenceKind, MemoryKind};
+
+use super::{Case, FENCES, KINDS, Needs, Stage, frames, to_the_end, whole};
+use crate::job::{Connect, Publish, Read, Slow, Steady};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-steady";
+
+pub const CASES: &[Case] =
+    &[Case { suite: SUITE, name: "calls-per-frame", seconds: 180, needs: Needs::Nothing, conduct: calls }];
+
+/// What may be called for a frame: all of it returns at once, and makes or frees nothing.
+const ALLOWED: [&str; 14] = [
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuCtxRecordEvent",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuStreamWaitEvent",
+    "cuStreamWaitValue64_v2",
+    "cuStreamWriteValue64_v2",
+    "cuStreamBatchMemOp_v2",
+    // What the writer and the readers do with a frame themselves.
+    "cuLaunchHostFunc",
+    "cuMemsetD8Async",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamQuery",
+];
+
+/// Every kind and fence, with two readers.
+fn calls(seed: u64) -> Result<String> {
+    let mut lines = Vec::new();
+    for kind in KINDS {
+        for fence in FENCES {
+            let (exporter, reader) = one(kind, fence, seed)?;
+            lines.push(format!(
+                "{kind} {fence}: exporter, two readers: {}; reader: {}",
+                per_frame(&exporter),
+                per_frame(&reader)
+            ));
+            for (who, steady) in [("exporter", &exporter), ("reader", &reader)] {
+                let bad: Vec<_> =
+                    steady.calls.iter().filter(|(call, _)| !ALLOWED.contains(&call.as_str())).collect();
+                ensure!(bad.is_empty(), "{kind} {fence}, {who}: in {} frames {bad:?}", steady.frames);
+            }
+        }
+    }
+    Ok(lines.join(" | "))
+}
+
+fn one(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<(Steady, Steady)> {
+    let frames = (frames() / 10).max(150);
+    let count_from = frames / 2;
+    let stage = Stage::new(kind, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
+    for reader in &readers {
+        let read = Read { count_from, slow: Slow::Never, ..to_the_end() };
+        reader.begin(&crate::job::Command::Read(read))?;
+    }
+    let publish = Publish { frames, size: 256 << 10, count_from, ..Publish::default() };
+    let published = stage.exporter.publish(publish)?;
+    stage.exporter.tell(crate::job::Command::EndOfStream)?;
+    let mut steady = Steady::default();
+    for reader in &readers {
+        let read = reader.was_read()?;
+        whole(&read, frames)?;
+        steady = read.steady;
+    }
+    Ok((published.steady, steady))
+}
+
+fn per_frame(steady: &Steady) -> String {
+    let of: BTreeMap<_, _> = steady.calls.iter().filter(|(call, _)| !call.starts_with("cuCtxP")).collect();
+    let each = of.iter().map(|(call, count)| format!("{call} {:.2}", **count as f64 / steady.frames as f64));
+    each.collect::<Vec<_>>().join(", ")
+}

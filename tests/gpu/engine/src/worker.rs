@@ -1,0 +1,150 @@
+//! A peer: does the jobs of its case, one after the other.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use frameshare::cuda::event::Event;
+use frameshare::reader::Reader;
+use frameshare::{Endpoint, Interrupt};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::exporting::{Exporting, Owners};
+use crate::gpu::{self, Gpu};
+use crate::job::{Command, Reply};
+use crate::link::Link;
+use crate::reading::Reading;
+use crate::rogue::Rogue;
+
+/// What a peer is, as far as it has been told.
+#[derive(Default)]
+struct Worker {
+    exporting: Option<Exporting>,
+    reading: Option<Reading>,
+    rogue: Option<Rogue>,
+    events: Vec<Event>,
+    told: Option<Owners>,
+}
+
+/// Works until the other end of the socket closes.
+pub fn serve(socket: &str) -> Result<()> {
+    die_with_parent()?;
+    let link = Link::inherited(socket)?;
+    let mut worker = Worker::default();
+    while let Some((command, _)) = link.receive()? {
+        let reply = worker.work(command).unwrap_or_else(|error| {
+            let driver = error.chain().find_map(|cause| cause.downcast_ref::<frameshare_cuda::Error>());
+            Reply::Failed {
+                text: format!("{error:#}"),
+                code: driver.and_then(frameshare_cuda::Error::code),
+                sticky: driver.is_some_and(frameshare_cuda::Error::is_sticky),
+            }
+        });
+        link.send(&reply, &[])?;
+    }
+    // Tearing everything down may wait for work that nobody finishes; the process's end does not.
+    std::mem::forget(worker);
+    Ok(())
+}
+
+impl Worker {
+    fn work(&mut self, command: Command) -> Result<Reply> {
+        match command {
+            Command::Bind(bind) => {
+                // The one before gives its memory back first.
+                drop(self.exporting.take());
+                self.exporting = Some(Exporting::bind(&bind)?);
+                Ok(Reply::Done)
+            }
+            Command::Connect(connect) => {
+                drop(self.reading.take());
+                let reading = Reading::connect(&connect)?;
+                let reply = reading.connected();
+                self.reading = Some(reading);
+                Ok(reply)
+            }
+            Command::BecomeNobody => {
+                gpu::become_nobody()?;
+                die_with_parent()?;
+                Ok(Reply::Done)
+            }
+            Command::Rogue(connect) => {
+                self.rogue = Some(Rogue::connect(&connect)?);
+                Ok(Reply::Done)
+            }
+            Command::RecordOver { us } => {
+                self.rogue.as_mut().context("no rogue is here")?.record_over(us)?;
+                Ok(Reply::Done)
+            }
+            Command::AcknowledgeAndKeep { ms } => {
+                let rogue = self.rogue.as_mut().context("no rogue is here")?;
+                rogue.acknowledge_and_keep(Duration::from_millis(ms))?;
+                Ok(Reply::Done)
+            }
+            Command::TakeEvents { count } => {
+                let gpu = Gpu::open(0)?;
+                for _ in 0..count {
+                    self.events.push(Event::new_shared(&gpu.context)?);
+                }
+                Ok(Reply::Done)
+            }
+            Command::ConnectHere(connect) => {
+                let context = self.exporting.as_ref().context("no exporter is here")?.context();
+                let reading = Reading::connect_in(&connect, context)?;
+                let reply = reading.connected();
+                self.reading = Some(reading);
+                Ok(reply)
+            }
+            Command::LoseContext => match (&mut self.exporting, &mut self.reading) {
+                (_, Some(reading)) => reading.work(command),
+                (Some(exporting), None) => exporting.work(command),
+                (None, None) => misplaced(&command),
+            },
+            Command::Unbind => {
+                let exporting = self.exporting.take().context("no exporter is here")?;
+                exporting.unbind().map(Reply::Number)
+            }
+            Command::UnbindAdopted { ms } => {
+                if let Some(exporting) = self.exporting.take() {
+                    self.told = Some(exporting.owners());
+                    exporting.unbind()?;
+                }
+                let told = self.told.as_ref().context("nothing was adopted")?;
+                told.wait(ms).map(Reply::Number)
+            }
+            Command::AwaitReaders { .. }
+            | Command::Publish(_)
+            | Command::Stall { .. }
+            | Command::Format { .. }
+            | Command::EndOfStream
+            | Command::Drain { .. }
+            | Command::ExporterStats
+            | Command::Notices
+            | Command::Adopt { .. }
+            | Command::RetireAdopted { .. } => {
+                self.exporting.as_mut().context("no exporter is here")?.work(command)
+            }
+            Command::Read(_)
+            | Command::LetGo { .. }
+            | Command::CheckHeld
+            | Command::Disconnect
+            | Command::StallReading { .. } => {
+                self.reading.as_mut().context("no reader is here")?.work(command)
+            }
+        }
+    }
+}
+
+/// Started by a case, or by a process that isolates it: gone with it. Becoming another user undoes it.
+fn die_with_parent() -> Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Opens a reader as it was asked for.
+pub fn reader(path: &str, config: frameshare::reader::Config) -> Result<Reader> {
+    Ok(Reader::connect(&Endpoint::at(path)?, config, &Interrupt::new()?)?)
+}
+
+/// A command that belongs elsewhere.
+pub fn misplaced(command: &Command) -> Result<Reply> {
+    bail!("not here: {command:?}")
+}
