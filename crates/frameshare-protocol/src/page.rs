@@ -3,7 +3,7 @@
 //! A page is an array of 64-bit words in the machine's byte order, every one of them accessed atomically.
 //!
 //! - The **queue page** is written by the exporter alone (the reader's mapping is read-only, and the seals
-//!   allow no other): a header, then one [descriptor](crate::descriptor) per entry.
+//!   allow no other): a header, then one [`descriptor`](mod@crate::descriptor) per entry.
 //! - The **claims page** is written by both: whether the reader sleeps, then one [`Claim`] per entry.
 //!
 //! - The **timeline page**, where the two use timeline fences, is written by the GPU streams of both: one ready word,

@@ -1,7 +1,7 @@
 //! The exporter of a stream: admits readers, publishes frames to them, takes slots back.
 //!
 //! An [`Exporter`] is used from any thread, but frames are published from one at a time. A thread of its own
-//! ([`service`]) admits readers and notices that they leave; it never holds the publishing thread up.
+//! (`service`) admits readers and notices that they leave; it never holds the publishing thread up.
 //!
 //! # Invariants
 //!
