@@ -105,7 +105,9 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
     });
     let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
     match socket.send(&packet, &[]) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            return Ok(None);
+        }
         sent => sent?,
     }
     let deadline = Timeout::after(Some(ANSWER_TIMEOUT));
