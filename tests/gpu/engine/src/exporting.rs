@@ -148,7 +148,7 @@ impl Exporting {
                 return Ok(Reply::Texts(self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone()));
             }
             Command::Adopt { size, slow } => return self.adopt(size, slow).map(Reply::Number),
-            Command::LoseContext => gpu::lose_context(&self.gpu, None)?,
+            Command::LoseContext => gpu::lose_context(&self.gpu)?,
             Command::RetireAdopted { ms } => return self.retire_adopted(ms).map(Reply::Number),
             other => return misplaced(&other),
         }

@@ -8,6 +8,7 @@
 //! is torn, stale or somebody else's.
 
 #[path = "../../src/isolate.rs"]
+#[expect(dead_code, reason = "other variants are for who wants to know what a driver needs")]
 mod isolate;
 #[path = "../../src/link.rs"]
 mod link;
@@ -23,6 +24,7 @@ mod capture;
 mod exporting;
 mod gpu;
 mod job;
+mod machine;
 mod measure;
 mod peer;
 mod reading;
@@ -52,6 +54,7 @@ fn start(arguments: Vec<String>) -> Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--peer", socket] => worker::serve(socket).map(|()| ExitCode::SUCCESS),
         ["--isolate", what, socket] => isolate::enter(what, socket),
+        ["--isolated", what, socket] => isolate::settle(what, socket),
         ["--case", name, seed] => {
             runner::conduct(name, seed.parse().context("the seed")?);
             Ok(ExitCode::SUCCESS)

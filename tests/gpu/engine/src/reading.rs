@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::Interrupt;
 use frameshare::cuda::context::Context;
 use frameshare::cuda::event::Event;
-use frameshare::memory::Address;
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
 
 use crate::capture::Captures;
@@ -107,11 +106,7 @@ impl Reading {
             Command::CheckHeld => return self.check_held().map(Reply::Texts),
             Command::Disconnect => drop(self.reader.take()),
             Command::StallReading { us } => gpu::stall(&self.gpu()?.stream, us)?,
-            Command::LoseContext => {
-                let frame = self.held.front().map(Frame::address);
-                let frame = frame.and_then(|at| if let Address::Device(at) = at { Some(at) } else { None });
-                gpu::lose_context(self.gpu()?, frame)?;
-            }
+            Command::LoseContext => gpu::lose_context(self.gpu()?)?,
             other => return misplaced(&other),
         }
         Ok(Reply::Done)

@@ -28,7 +28,7 @@ fn read(stage: &Stage, readers: &[Peer]) -> Result<()> {
 
 /// Timeline words work, and are what is chosen... where events are asked for, the reason is given.
 fn own_shm(seed: u64) -> Result<String> {
-    let readers = [Peer::isolated(isolate::WITHOUT_SHM)?];
+    let readers = [Peer::isolated(isolate::FULL)?];
     let mut refusal = String::new();
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
@@ -47,7 +47,7 @@ fn own_shm(seed: u64) -> Result<String> {
 
 /// With the exporter's /dev/shm, events work too.
 fn same_shm(seed: u64) -> Result<String> {
-    let readers = [Peer::isolated(isolate::WITH_SHM)?];
+    let readers = [Peer::isolated(isolate::SAME_SHM)?];
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
         stage.join(&readers, |number| Connect {

@@ -104,7 +104,12 @@ fn restarts(seed: u64) -> Result<String> {
             stage.exporter = Peer::new()?;
             let bind = Bind { path: stage.place.path(), memory: Some(kind), ..Bind::default() };
             stage.exporter.bind(bind)?;
-            stage.await_readers(2).with_context(|| format!("{kind}, killed: {killed}"))?;
+            if let Err(error) = stage.await_readers(2) {
+                stage.exporter.kill()?;
+                let ends: Vec<_> =
+                    readers.iter().map(|reader| reader.was_read().map(|read| read.end)).collect();
+                return Err(error.context(format!("{kind}, killed: {killed}: the readers: {ends:?}")));
+            }
         }
         stage.exporter.publish(publish)?;
         stage.exporter.tell(Command::EndOfStream)?;
