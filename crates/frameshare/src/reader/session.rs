@@ -105,7 +105,8 @@ impl Session {
     /// Sets streams free that wait for frames up to `sequence`, none of which will be written any more.
     pub fn rescue(&self, sequence: u64) {
         self.written.get_or_init(|| {
-            let is_written = |sequence: &u64| matches!(self.fence.poll_ready(0, *sequence), Ok(FenceState::Ready));
+            let is_written =
+                |sequence: &u64| matches!(self.fence.poll_ready(0, *sequence), Ok(FenceState::Ready));
             (0..=sequence).rev().find(is_written).unwrap_or(0)
         });
         self.fence.rescue(sequence);
