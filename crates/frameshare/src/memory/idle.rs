@@ -12,11 +12,14 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How often pending work is looked at.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How long to wait for work that may never end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Memory, and what stands for the work that may still use it.
 struct Waiting {
@@ -55,6 +58,16 @@ pub(super) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
         // The thread lives as long as the process.
         let _ = sender.send(waiting);
+    }
+}
+
+/// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
+/// work that waits for a dead process's event never ends.
+pub(super) fn wait_until_idle(gpu: &Arc<Context>) {
+    let mut waiting = Waiting { gpu: gpu.clone(), work: None, _memory: Box::new(()) };
+    let end = Instant::now() + PATIENCE;
+    while waiting.is_pending() && Instant::now() < end {
+        thread::sleep(LOOK);
     }
 }
 
