@@ -170,7 +170,7 @@ impl State {
         if self.links.iter().any(|link| link.downloads) {
             self.start_download(frame.slot, area, descriptor, bulky);
         }
-        self.publication_is_out(area);
+        self.end_lease(area);
         Ok(sequence)
     }
 
@@ -259,7 +259,7 @@ impl State {
                 self.copy_metadata(download.area, area, descriptor.metadata as usize);
                 self.offer_all(true, &download.slot, area, sequence, download.bulky.as_ref());
                 self.publish_offered(true, &descriptor);
-                self.publication_is_out(area);
+                self.end_lease(area);
             } else {
                 self.lose_downloads(sequence);
             }

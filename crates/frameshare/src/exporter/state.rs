@@ -353,19 +353,15 @@ impl State {
     /// Ends the stream. What was published can still be taken: its slots are not used again.
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
-        self.set_all_retired();
+        for generation in &mut self.generations {
+            generation.retired = true;
+        }
         let ending = Ending { reason, text: text.into() };
         while !self.links.is_empty() {
             self.end_link(0, &ending);
         }
         for link in mem::take(&mut self.leaving) {
             self.forget(link);
-        }
-    }
-
-    fn set_all_retired(&mut self) {
-        for generation in &mut self.generations {
-            generation.retired = true;
         }
     }
 
@@ -407,6 +403,7 @@ impl State {
         }
     }
 
+    /// Ends one hold on a publication: a reader's lease, a download's, or the publisher's own.
     pub fn end_lease(&mut self, area: usize) {
         let Some(publication) = &mut self.publications[area] else { return };
         publication.leases -= 1;
@@ -606,11 +603,6 @@ impl State {
         if let Some(publication) = &mut self.publications[area] {
             publication.leases += 1;
         }
-    }
-
-    /// Ends the publisher's own hold on a publication.
-    pub fn publication_is_out(&mut self, area: usize) {
-        self.end_lease(area);
     }
 
     /// Whether a GPU is at work on what nobody would announce.
