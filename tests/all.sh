@@ -38,6 +38,18 @@ gstreamer_1_26() {
     tests/rootfs.sh tests plugins/frameshare tests
   fi
 }
+# GStreamer's own elements on the simulated driver: what runs there is a test of the elements only if these do.
+simulated_gpu() {
+  local driver=${CARGO_TARGET_DIR:-target}/simcuda
+  tests/simcuda/install.sh "$driver" || return
+  if [ -z "$old_gstreamer" ]; then
+    tests/simcuda/gstreamer.sh "$driver"
+  elif [ -n "$why_not" ]; then
+    skip simulated-gpu "$why_not"
+  else
+    tests/rootfs.sh run tests/simcuda/gstreamer.sh "$driver"
+  fi
+}
 
 part lint make --no-print-directory lint
 part workspace cargo test --workspace --locked --no-fail-fast
@@ -45,6 +57,7 @@ part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo PLAYS=1
 part gstreamer-1.26 gstreamer_1_26
+part simulated-gpu simulated_gpu
 
 cat "$logs"/* | awk '
   /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }
