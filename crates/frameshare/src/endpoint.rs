@@ -64,6 +64,11 @@ impl Endpoint {
         &self.path
     }
 
+    /// Whether it lies in frameshare's own folder, which is closed to other users.
+    pub(crate) fn is_private(&self) -> bool {
+        self.own_folder
+    }
+
     /// The path of the lock that owns the name.
     pub(crate) fn lock_path(&self) -> PathBuf {
         if self.own_folder {

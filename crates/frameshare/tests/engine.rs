@@ -444,6 +444,38 @@ fn to_be_lossless_must_be_granted() {
 }
 
 #[test]
+fn a_stream_is_opened_to_others_only_on_purpose_and_where_they_can_reach_it() {
+    let stream = Stream::new();
+    let refused =
+        |endpoint: &Endpoint, config: exporter::Config| match Exporter::bind(endpoint, config, |_| ()) {
+            Err(BindError::Config(text)) => text,
+            other => panic!("{other:?}"),
+        };
+    let named = Endpoint::of_stream(&"frameshare-test".parse().unwrap()).unwrap();
+    let uids = |socket_mode| exporter::Config { allowed_uids: vec![1], socket_mode, ..Default::default() };
+    let gids = exporter::Config { allowed_gids: vec![1], ..Default::default() };
+    let mode = |socket_mode| exporter::Config { socket_mode, ..Default::default() };
+    for config in [uids(0o666), gids.clone(), mode(0o666)] {
+        assert!(refused(&named, config).contains("socket-path"));
+    }
+    for config in [uids(0o600), uids(0o644), gids] {
+        assert!(refused(&stream.endpoint, config).contains("0666"));
+    }
+    assert!(refused(&stream.endpoint, mode(0o1666)).contains("01666"));
+
+    let mode_of_socket = || {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(stream.endpoint.path()).unwrap().permissions().mode() & 0o777
+    };
+    let exporter = stream.exporter();
+    assert_eq!(mode_of_socket(), 0o600);
+    drop(exporter);
+    let _exporter = stream.exporter_with(uids(0o662));
+    assert_eq!(mode_of_socket(), 0o662);
+    stream.reader(Policy::Lossless);
+}
+
+#[test]
 fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();
@@ -470,7 +502,10 @@ fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
         panic!("{told:?}")
     };
     assert!(matches!(blocking, Notice::ReaderBlocking { reader, .. } if reader.id == 1), "{told:?}");
-    assert!(matches!(removed, Notice::ReaderRemoved { reader, .. } if reader.id == 1), "{told:?}");
+    assert!(
+        matches!(removed, Notice::ReaderRemoved { reader, reason: Reason::TooSlow, .. } if reader.id == 1),
+        "{told:?}"
+    );
     // It keeps what it holds, and learns why there is no more.
     assert!(holds(&held, 1));
     let error = stream.next(&mut slow).unwrap_err();

@@ -1,6 +1,6 @@
 //! What an exporter allows.
 
-use crate::sys::Peer;
+use crate::{Endpoint, sys::Peer};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
     FenceKind, MemoryKind,
@@ -20,9 +20,20 @@ pub enum LosslessReaders {
     All,
 }
 
-/// The limits of a stream.
+/// The mode of a socket that the exporter's user alone may connect to.
+const PRIVATE: u32 = 0o600;
+
+/// The limits of a stream, and who may read it.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Users besides the exporter's own and root that may read. They need a socket at a path of the caller's choice
+    /// ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets them connect.
+    pub allowed_uids: Vec<u32>,
+    /// Groups whose members may read, likewise.
+    pub allowed_gids: Vec<u32>,
+    /// The mode of the socket, 0600 by default: who may write to it may connect. That does not make them readers:
+    /// the kernel says who connects, and those who are not allowed are refused.
+    pub socket_mode: u32,
     /// Most slots, 4 to 1024. Readers' credits and two more come out of it, besides what upstream holds.
     pub max_slots: u32,
     /// Most leases that one reader may hold, 1 to 64.
@@ -48,6 +59,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            allowed_uids: Vec::new(),
+            allowed_gids: Vec::new(),
+            socket_mode: PRIVATE,
             max_slots: 64,
             max_held_limit: 16,
             lossless_readers: LosslessReaders::default(),
@@ -63,14 +77,36 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), String> {
         if !(4..=MAX_SLOTS).contains(&self.max_slots) {
             return Err(format!("max-slots is {}, but must be 4 to {MAX_SLOTS}", self.max_slots));
         }
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
             return Err(format!("max-held-limit is {}, but must be 1 to {MAX_CREDIT}", self.max_held_limit));
         }
+        let (mode, allows) =
+            (self.socket_mode, !self.allowed_uids.is_empty() || !self.allowed_gids.is_empty());
+        if mode > 0o777 {
+            return Err(format!("socket-mode is 0{mode:o}, but must be 0 to 0777"));
+        }
+        if endpoint.is_private() && (allows || mode != PRIVATE) {
+            return Err("allowed-uids, allowed-gids and socket-mode need a socket-path, in a folder that the others may \
+                        enter: the folder of streams that have a name is closed to other users"
+                .into());
+        }
+        if allows && mode & 0o022 == 0 {
+            return Err(format!(
+                "allowed-uids and allowed-gids let others read, and socket-mode 0{mode:o} keeps them out: set it to 0660 \
+                 for the socket's group, or to 0666, which lets everybody connect and be refused"
+            ));
+        }
         Ok(())
+    }
+
+    pub(super) fn may_read(&self, peer: &Peer) -> bool {
+        peer.is_own_or_root()
+            || self.allowed_uids.contains(&peer.uid)
+            || self.allowed_gids.iter().any(|gid| peer.gids.contains(gid))
     }
 
     pub(super) fn may_have_gpu_memory(&self, peer: &Peer) -> bool {

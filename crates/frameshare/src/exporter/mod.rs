@@ -104,14 +104,14 @@ impl Exporter {
         config: Config,
         observer: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Self, BindError> {
-        config.check().map_err(BindError::Config)?;
+        config.check(endpoint).map_err(BindError::Config)?;
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
         endpoint.prepare_folder().map_err(failed)?;
         let lock = NameLock::take(&endpoint.lock_path()).map_err(|error| match error {
             NameTaken::Io { source, .. } => failed(source),
             holder => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
-        let listener = Listener::bind(endpoint.path()).map_err(failed)?;
+        let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(failed)?;
         let shared =
             Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
         let shared = Arc::new(shared);

@@ -1,6 +1,6 @@
 //! What an exporter tells its owner of its readers.
 
-use frameshare_protocol::Policy;
+use frameshare_protocol::{Policy, message::Reason};
 use std::time::Duration;
 
 /// A reader, as its exporter knows it.
@@ -29,7 +29,9 @@ pub enum Notice {
     ReaderRemoved {
         /// The reader.
         reader: ReaderInfo,
-        /// Why.
+        /// What kind of end it was: `Stopped` if the reader left or was killed, all others say why it was cut off.
+        reason: Reason,
+        /// Why, in words.
         why: String,
     },
     /// It was not admitted.

@@ -189,12 +189,15 @@ fn accept(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
         match listener.accept() {
             Ok(Some(socket)) => {
                 let Ok(peer) = Peer::of(&socket) else { continue };
-                if peer.is_own_or_root() {
+                if shared.with(|state| state.config.may_read(&peer)) {
                     strangers.push(Stranger { socket, peer, until: Instant::now() + HELLO_TIMEOUT });
                 } else {
                     let refusal = Ending::new(
                         Reason::PermissionDenied,
-                        format!("permission denied: user {} may not read this stream", peer.uid),
+                        format!(
+                            "permission denied: user {} may not read this stream: see allowed-uids on the exporter",
+                            peer.uid
+                        ),
                     );
                     shared.with(|state| state.refuse(&socket, &peer, &refusal));
                 }

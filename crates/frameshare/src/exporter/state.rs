@@ -277,7 +277,7 @@ impl State {
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.say_goodbye(ending);
-        self.notices.push(Notice::ReaderRemoved { reader: link.info.clone(), why: ending.text.clone() });
+        self.note_removal(&link, ending);
         self.forget(link);
     }
 
@@ -285,7 +285,7 @@ impl State {
     fn dismiss(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.say_goodbye(ending);
-        self.notices.push(Notice::ReaderRemoved { reader: link.info.clone(), why: ending.text.clone() });
+        self.note_removal(&link, ending);
         let mut ended = Vec::new();
         let revoked = link.revoke_untaken(&mut ended);
         self.end_leases(ended);
@@ -294,6 +294,11 @@ impl State {
             Ok(_) if !link.holds_nothing() => self.leaving.push(link),
             _ => self.forget(link),
         }
+    }
+
+    fn note_removal(&mut self, link: &Link, ending: &Ending) {
+        let (reader, why) = (link.info.clone(), ending.text.clone());
+        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
     /// Ends all leases of a link. It is kept only while memory waits for the reader to give up its imports.

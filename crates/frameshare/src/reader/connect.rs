@@ -105,10 +105,9 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
     });
     let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
     match socket.send(&packet, &[]) {
-        // A listener that closes with a newcomer still in its queue resets it; both say that it hung up.
-        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-            return Ok(None);
-        }
+        // A listener that closes with a newcomer still in its queue resets it; both say that it hung up. Who refused us
+        // unheard has said so before.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
         sent => sent?,
     }
     let deadline = Timeout::after(Some(ANSWER_TIMEOUT));

@@ -16,7 +16,9 @@ pub enum ConnectError {
         waited: Duration,
     },
     /// The socket's file mode keeps this user out.
-    #[error("permission denied at {endpoint}: its exporter runs as another user")]
+    #[error(
+        "permission denied at {endpoint}: its exporter runs as another user, and neither its folder nor its socket lets this one in"
+    )]
     PermissionDenied {
         /// The stream's place.
         endpoint: Endpoint,

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Two socket options are asked for that rustix does not know or cannot express (a process of another PID namespace has
-//! the number 0 here), each with an out-parameter on the stack.
+//! Three socket options are asked for that rustix does not know or cannot express (a process of another PID namespace has
+//! the number 0 here), each with an out-parameter that is as long as it says.
 #![allow(unsafe_code)]
 
 use frameshare_protocol::message::Nonce;
@@ -17,6 +17,10 @@ use std::{
 
 /// Linux 6.5; the same number on every architecture with a GPU.
 const SO_PEERPIDFD: libc::c_int = 77;
+/// Linux 4.13; the same number on every architecture with a GPU.
+const SO_PEERGROUPS: libc::c_int = 59;
+/// Most groups that a process can be in (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65536;
 
 /// The process at the other end, as the kernel saw it when the connection was made.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub struct Peer {
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
+    /// All groups that it is in.
+    pub gids: Vec<u32>,
     /// Turns readable when the process is gone. `None` where the kernel cannot say (a peer from another PID
     /// namespace before Linux 6.5, or Linux before 5.3); the socket's hang-up is then all there is.
     pub gone: Option<OwnedFd>,
@@ -36,7 +42,9 @@ impl Peer {
         let credentials: libc::ucred = option(&socket, libc::SO_PEERCRED)?;
         let by_number = || pidfd_open(Pid::from_raw(credentials.pid)?, PidfdFlags::empty()).ok();
         let gone = pidfd_of(&socket).or_else(by_number);
-        Ok(Self { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gone })
+        let mut gids = groups(&socket).unwrap_or_default();
+        gids.push(credentials.gid);
+        Ok(Self { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gids, gone })
     }
 
     /// Whether it runs as the same user as this process, or as root, who may read everything anyway.
@@ -55,6 +63,29 @@ fn pidfd_of(socket: impl AsFd) -> Option<OwnedFd> {
     let fd: libc::c_int = option(socket, SO_PEERPIDFD).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: the kernel just opened this descriptor for us.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The groups of the process at the other end, besides its own first one.
+fn groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let mut length = size_of_val(groups.as_slice()) as libc::socklen_t;
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: `groups` has room for `length` bytes.
+        let result = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast(), &raw mut length)
+        };
+        let found = length as usize / size_of::<u32>();
+        if result == 0 {
+            groups.truncate(found);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || !(groups.len() + 1..=MAX_GROUPS).contains(&found) {
+            return Err(error);
+        }
+        groups.resize(found, 0);
+    }
 }
 
 /// A socket's option.

@@ -111,8 +111,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds `path`, in place of a socket that a dead exporter left there. The caller holds the name's lock.
-    pub fn bind(path: &Path) -> io::Result<Self> {
+    /// Binds `path`, in place of a socket that a dead exporter left there; its file gets this mode. The caller holds the
+    /// name's lock.
+    pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         match lstat(path) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => unlink(path)?,
             Ok(_) => {
@@ -126,7 +127,7 @@ impl Listener {
         let listener = Self { socket: socket()?, path: path.to_owned() };
         bind(&listener.socket, &SocketAddrUnix::new(path)?)?;
         // Nobody can connect before `listen`, so the mode is right from the first connection on.
-        chmod(path, Mode::RUSR | Mode::WUSR)?;
+        chmod(path, Mode::from_raw_mode(mode))?;
         listen(&listener.socket, 64)?;
         Ok(listener)
     }

@@ -8,6 +8,7 @@
 
 use super::{
     events::Told,
+    messages,
     settings::Settings,
     stats,
     stream::{PlaceError, Placed, Stream, Times},
@@ -112,8 +113,12 @@ impl FrameshareSink {
                 sink.emit_by_name::<()>("reader-added", &[&stats::reader(&reader)]);
                 sink.notify("num-clients");
             }
-            Notice::ReaderRemoved { reader, why } => {
+            Notice::ReaderRemoved { reader, reason, why } => {
                 gst::info!(CAT, imp = self, "reader removed: {why}: {reader:?}");
+                if let Some(message) = messages::cut_off(&reader, reason, &why) {
+                    gst::warning!(CAT, imp = self, "reader cut off: {why}: {reader:?}");
+                    self.post(message);
+                }
                 sink.emit_by_name::<()>("reader-removed", &[&stats::reader(&reader), &why]);
                 sink.notify("num-clients");
             }
@@ -122,8 +127,17 @@ impl FrameshareSink {
             }
             Notice::ReaderBlocking { reader, for_ } => {
                 gst::warning!(CAT, imp = self, "waiting for {for_:?} for reader {reader:?}");
+                self.post(messages::blocking(&reader, for_));
             }
         }
+    }
+
+    /// Tells the application.
+    fn post(&self, structure: gst::Structure) {
+        let sink = self.obj();
+        let message = gst::message::Element::builder(structure).src(&*sink).build();
+        // Without a bus nobody wants to know.
+        let _ = sink.post_message(message);
     }
 
     /// Times of upstream on the clock that all processes share.

@@ -4,6 +4,7 @@ mod caps;
 mod copies;
 mod events;
 mod imp;
+mod messages;
 mod settings;
 mod stats;
 mod stream;
@@ -22,6 +23,13 @@ use gst::prelude::*;
  *   comes in other memory is copied once. {stats} counts the copies, with their reasons.
  * - A reader that cannot keep up loses frames and hurts nobody, unless it asked for every frame and {lossless-readers}
  *   lets it: the sink then waits for it, no longer than {reader-timeout} at a time.
+ *   While it waits, the element message `framesharesink-reader-blocking` names the reader: the fields of the structure that
+ *   `reader-added` carries, and `blocked-for` (ns).
+ * - A reader that is cut off (for taking too long, holding too much, a failed GPU, a broken protocol) is named by the element
+ *   message `framesharesink-reader-cut-off`: the same fields, `reason` and, in words, `why`. The reader is told, too.
+ * - Only the user who runs the sink may read, and root. Others are let in by {allowed-uids} or {allowed-gids} together with
+ *   {socket-path}, in a folder that they may enter, and {socket-mode}. Whoever is refused is named in the log, by process and
+ *   user, and told so.
  * - Frames are published when they are due (`sync=true`), with the time at which they are to be shown.
  *
  * - With the frames go their caps, times, offsets, flags and metas, and the events stream-start, tag, gap and custom ones;

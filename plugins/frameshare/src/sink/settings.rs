@@ -34,10 +34,15 @@ pub enum LosslessReaders {
 pub(super) struct Settings {
     stream: Option<String>,
     socket_path: Option<String>,
+    allowed_uids: Vec<u32>,
+    allowed_gids: Vec<u32>,
+    socket_mode: u32,
     max_slots: u32,
     max_held_limit: u32,
     lossless_readers: LosslessReaders,
     reader_timeout: Duration,
+    fence_timeout: Duration,
+    max_retired_bytes: u64,
     pub(super) wait_for_connection: bool,
     pub(super) drain_timeout: Duration,
     pub(super) any_caps: bool,
@@ -45,13 +50,19 @@ pub(super) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        let limits = Config::default();
         Self {
             stream: None,
             socket_path: None,
-            max_slots: 64,
-            max_held_limit: 16,
+            allowed_uids: limits.allowed_uids,
+            allowed_gids: limits.allowed_gids,
+            socket_mode: limits.socket_mode,
+            max_slots: limits.max_slots,
+            max_held_limit: limits.max_held_limit,
             lossless_readers: LosslessReaders::default(),
-            reader_timeout: Duration::from_secs(5),
+            reader_timeout: limits.reader_timeout,
+            fence_timeout: limits.fence_timeout,
+            max_retired_bytes: limits.max_retired_bytes,
             wait_for_connection: false,
             drain_timeout: Duration::from_secs(5),
             any_caps: false,
@@ -61,6 +72,20 @@ impl Default for Settings {
 
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// A property that lists users or groups by their numbers.
+fn ids_spec(name: &str, nick: &str, blurb: &str) -> glib::ParamSpec {
+    let id = glib::ParamSpecUInt::builder("id").nick("Number").blurb("Of the user or group").build();
+    gst::ParamSpecArray::builder(name).nick(nick).blurb(blurb).element_spec(&id).mutable_ready().build()
+}
+
+fn ids_to_value(ids: &[u32]) -> glib::Value {
+    gst::Array::new(ids.iter().copied()).to_value()
+}
+
+fn ids_of_value(value: &glib::Value) -> Option<Vec<u32>> {
+    value.get::<gst::Array>().ok()?.iter().map(|id| id.get().ok()).collect()
 }
 
 impl Settings {
@@ -77,6 +102,23 @@ impl Settings {
                 glib::ParamSpecString::builder("socket-path")
                     .nick("Socket path")
                     .blurb("Path of the stream's socket, instead of a name")
+                    .mutable_ready()
+                    .build(),
+                ids_spec(
+                    "allowed-uids",
+                    "Allowed users",
+                    "Other users that may read, <uid, uid>; needs socket-path and socket-mode",
+                ),
+                ids_spec(
+                    "allowed-gids",
+                    "Allowed groups",
+                    "Groups whose members may read, <gid, gid>; needs socket-path and socket-mode",
+                ),
+                glib::ParamSpecUInt::builder("socket-mode")
+                    .nick("Socket mode")
+                    .blurb("Mode of the socket's file: who may connect at all. 0600 = this user, 0660 = the socket's group, 0666 = all; needs socket-path")
+                    .maximum(0o777)
+                    .default_value(default.socket_mode)
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecUInt::builder("max-slots")
@@ -110,6 +152,18 @@ impl Settings {
                     .nick("Reader timeout")
                     .blurb("How long the stream waits for a lossless reader before that is disconnected (ns)")
                     .default_value(nanoseconds(default.reader_timeout))
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt64::builder("fence-timeout")
+                    .nick("Fence timeout")
+                    .blurb("How long a reader's GPU may work on a frame that the reader has released before it is disconnected (ns)")
+                    .default_value(nanoseconds(default.fence_timeout))
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt64::builder("max-retired-bytes")
+                    .nick("Maximum retired bytes")
+                    .blurb("How much memory of frames in former caps a reader may keep from being freed before it is disconnected")
+                    .default_value(default.max_retired_bytes)
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecUInt64::builder("drain-timeout")
@@ -146,6 +200,9 @@ impl Settings {
             ($field:ident) => {
                 value.get().map(|value| self.$field = value).is_ok()
             };
+            (ids $field:ident) => {
+                ids_of_value(value).map(|ids| self.$field = ids).is_some()
+            };
             (ns $field:ident) => {
                 value.get().map(|value| self.$field = Duration::from_nanos(value)).is_ok()
             };
@@ -153,11 +210,16 @@ impl Settings {
         match name {
             "stream" => take!(stream),
             "socket-path" => take!(socket_path),
+            "allowed-uids" => take!(ids allowed_uids),
+            "allowed-gids" => take!(ids allowed_gids),
+            "socket-mode" => take!(socket_mode),
             "max-slots" => take!(max_slots),
             "max-held-limit" => take!(max_held_limit),
             "wait-for-connection" => take!(wait_for_connection),
             "lossless-readers" => take!(lossless_readers),
             "reader-timeout" => take!(ns reader_timeout),
+            "fence-timeout" => take!(ns fence_timeout),
+            "max-retired-bytes" => take!(max_retired_bytes),
             "drain-timeout" => take!(ns drain_timeout),
             "any-caps" => take!(any_caps),
             _ => false,
@@ -169,11 +231,16 @@ impl Settings {
         Some(match name {
             "stream" => self.stream.to_value(),
             "socket-path" => self.socket_path.to_value(),
+            "allowed-uids" => ids_to_value(&self.allowed_uids),
+            "allowed-gids" => ids_to_value(&self.allowed_gids),
+            "socket-mode" => self.socket_mode.to_value(),
             "max-slots" => self.max_slots.to_value(),
             "max-held-limit" => self.max_held_limit.to_value(),
             "wait-for-connection" => self.wait_for_connection.to_value(),
             "lossless-readers" => self.lossless_readers.to_value(),
             "reader-timeout" => nanoseconds(self.reader_timeout).to_value(),
+            "fence-timeout" => nanoseconds(self.fence_timeout).to_value(),
+            "max-retired-bytes" => self.max_retired_bytes.to_value(),
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
             "any-caps" => self.any_caps.to_value(),
             _ => return None,
@@ -198,6 +265,9 @@ impl Settings {
     /// What the exporter is told.
     pub(super) fn config(&self) -> Config {
         Config {
+            allowed_uids: self.allowed_uids.clone(),
+            allowed_gids: self.allowed_gids.clone(),
+            socket_mode: self.socket_mode,
             max_slots: self.max_slots,
             max_held_limit: self.max_held_limit,
             lossless_readers: match self.lossless_readers {
@@ -206,6 +276,8 @@ impl Settings {
                 LosslessReaders::All => exporter::LosslessReaders::All,
             },
             reader_timeout: self.reader_timeout,
+            fence_timeout: self.fence_timeout,
+            max_retired_bytes: self.max_retired_bytes,
             ..Config::default()
         }
     }

@@ -6,6 +6,10 @@ use frameshare::{
 };
 use gst::ResourceError;
 
+/// What somebody can do who may not read.
+const LET_IN: &str = "run this pipeline as the user who shares the stream, or be let in there: framesharesink has socket-path, \
+                      socket-mode, allowed-uids and allowed-gids";
+
 /// The message for a connection that did not come about; none where the wait was cut short.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
     let (code, advice) = match error {
@@ -21,9 +25,7 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
                 )
             ));
         }
-        ConnectError::PermissionDenied { .. } => {
-            (ResourceError::NotAuthorized, "run this pipeline as the user who shares the stream")
-        }
+        ConnectError::PermissionDenied { .. } => (ResourceError::NotAuthorized, LET_IN),
         ConnectError::Refused { reason, .. } => of_reason(*reason),
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
             (ResourceError::OpenRead, "both sides need the same version of this plugin")
@@ -66,9 +68,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
 /// What to do about an exporter that does not want this reader.
 fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
     match reason {
-        Reason::PermissionDenied => {
-            (ResourceError::NotAuthorized, "run this pipeline as the user who shares the stream")
-        }
+        Reason::PermissionDenied => (ResourceError::NotAuthorized, LET_IN),
         Reason::NoCreditLeft => (ResourceError::Busy, "lower max-held, or raise framesharesink's max-slots"),
         Reason::LosslessNotGranted => {
             (ResourceError::NotAuthorized, "use policy=latest, or set framesharesink's lossless-readers")

@@ -12,6 +12,12 @@ fn properties_have_the_documented_defaults() {
     assert_eq!(sink.property::<u32>("max-held-limit"), 16);
     assert!(!sink.property::<bool>("wait-for-connection"));
     assert_eq!(sink.property::<u64>("reader-timeout"), 5_000_000_000);
+    assert_eq!(sink.property::<u64>("fence-timeout"), 2_000_000_000);
+    assert_eq!(sink.property::<u64>("max-retired-bytes"), 2 << 30);
+    assert_eq!(sink.property::<u32>("socket-mode"), 0o600);
+    for property in ["allowed-uids", "allowed-gids"] {
+        assert!(sink.property::<gst::Array>(property).is_empty());
+    }
     assert_eq!(sink.property::<u32>("num-clients"), 0);
     assert!(sink.property::<bool>("sync"));
     assert!(!sink.property::<bool>("enable-last-sample"));
@@ -52,6 +58,56 @@ fn impossible_names_and_paths_are_errors() {
         assert!(error_on(&bus).1.len() > 20);
         sink.set_state(gst::State::Null).unwrap();
     }
+}
+
+#[test]
+fn others_are_let_in_by_numbers_and_only_where_they_can_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[("allowed-uids", "<1, 65534>"), ("socket-mode", "0660")]);
+    let uids: Vec<u32> =
+        sink.property::<gst::Array>("allowed-uids").iter().map(|id| id.get().unwrap()).collect();
+    assert_eq!((uids, sink.property::<u32>("socket-mode")), (vec![1, 65534], 0o660));
+    sink.set_state(gst::State::Paused).unwrap();
+    sink.set_state(gst::State::Null).unwrap();
+
+    sink.set_property("socket-path", None::<&str>);
+    sink.set_property("stream", "others");
+    let bus = gst::Bus::new();
+    sink.set_bus(Some(&bus));
+    assert!(sink.set_state(gst::State::Paused).is_err());
+    let (error, text) = error_on(&bus);
+    assert!(error.matches(gst::ResourceError::Settings), "{error:?}");
+    assert!(text.contains("socket-path"), "{text}");
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn a_reader_that_holds_the_stream_back_is_named_on_the_bus() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("reader-timeout", "200000000")]);
+    let bus = gst::Bus::new();
+    sink.element().set_bus(Some(&bus));
+    let mut reader = sink.reader(Policy::Lossless, 1);
+    sink.push(gst::Buffer::from_slice(noise(1, info.size())));
+    let _held = next_frame(&mut reader);
+    sink.push(gst::Buffer::from_slice(noise(2, info.size())));
+    let mut next = |name| {
+        let message = bus.timed_pop_filtered(gst::ClockTime::from_seconds(10), &[gst::MessageType::Element]);
+        let structure = message.expect("it is on the bus").structure().unwrap().to_owned();
+        assert_eq!(structure.name(), name);
+        assert_eq!(structure.get::<u32>("pid").unwrap(), std::process::id());
+        assert_eq!(structure.get::<&str>("policy").unwrap(), "lossless");
+        structure
+    };
+    let blocked = next("framesharesink-reader-blocking").get::<u64>("blocked-for").unwrap();
+    assert!(blocked >= 100_000_000, "{blocked}");
+    let cut_off = next("framesharesink-reader-cut-off");
+    assert_eq!(cut_off.get::<&str>("reason").unwrap(), "too-slow");
+    assert!(cut_off.get::<&str>("why").unwrap().contains("reader-timeout"));
+    // One that leaves is no news.
+    drop(sink.reader(Policy::Latest, 1));
+    let quiet = bus.timed_pop_filtered(gst::ClockTime::from_mseconds(100), &[gst::MessageType::Element]);
+    assert!(quiet.is_none(), "{quiet:?}");
 }
 
 #[test]

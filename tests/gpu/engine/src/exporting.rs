@@ -289,7 +289,7 @@ fn pace(next: Instant) {
 fn in_words(notice: &Notice) -> String {
     match notice {
         Notice::ReaderAdded(reader) => format!("added {}", reader.pid),
-        Notice::ReaderRemoved { reader, why } => format!("removed {}: {why}", reader.pid),
+        Notice::ReaderRemoved { reader, why, .. } => format!("removed {}: {why}", reader.pid),
         Notice::ReaderRefused { pid, why, .. } => format!("refused {}: {why}", pid.unwrap_or(0)),
         Notice::ReaderBlocking { reader, for_ } => format!("blocking {}: {for_:?}", reader.pid),
     }
