@@ -91,7 +91,7 @@ fn a_reader_that_holds_the_stream_back_is_named_on_the_bus() {
     sink.push(gst::Buffer::from_slice(noise(1, info.size())));
     let _held = next_frame(&mut reader);
     sink.push(gst::Buffer::from_slice(noise(2, info.size())));
-    let mut next = |name| {
+    let next = |name| {
         let message = bus.timed_pop_filtered(gst::ClockTime::from_seconds(10), &[gst::MessageType::Element]);
         let structure = message.expect("it is on the bus").structure().unwrap().to_owned();
         assert_eq!(structure.name(), name);
