@@ -374,6 +374,38 @@ fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
 }
 
 #[test]
+fn what_is_kept_with_a_slot_stays_with_it_and_goes_before_its_memory() {
+    struct Kept(AtomicUsize, Arc<AtomicUsize>);
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let keep = |frame: &reader::Frame| {
+        let kept = frame.keep_with_slot(|| Kept(AtomicUsize::new(0), dropped.clone())).unwrap();
+        kept.0.fetch_add(1, Ordering::SeqCst)
+    };
+    for seed in 1..=4 {
+        stream.publish(&exporter, seed).unwrap();
+        let frame = stream.next_frame(&mut reader);
+        assert_eq!(keep(&frame), seed as usize - 1, "one slot is used again and again");
+        assert!(frame.keep_with_slot(|| 1_u32).is_none(), "something else is kept there");
+    }
+    stream.publish(&exporter, 5).unwrap();
+    let held = stream.next_frame(&mut reader);
+    exporter.set_format(Format { caps: "another".into(), video: None });
+    stream.publish_sized(&exporter, 6, SIZE * 100).unwrap();
+    drop(stream.next_frame(&mut reader));
+    assert_eq!((keep(&held), dropped.load(Ordering::SeqCst)), (4, 0), "a frame of the old size is out");
+    drop(held);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn bytes_that_grow_move_to_a_bigger_generation() {
     let stream = Stream::new();
     let exporter = stream.exporter();

@@ -6,7 +6,12 @@
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
-use std::{os::fd::OwnedFd, sync::Arc};
+use once_cell::sync::Lazy;
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// Allocates and imports such memory, in a context.
 #[derive(Clone, Debug)]
@@ -19,7 +24,52 @@ struct LegacyAllocation {
 }
 
 #[derive(Debug)]
-struct LegacyImport(legacy::Import);
+struct LegacyImport {
+    memory: legacy::Import,
+    _open: Open,
+}
+
+/// Counts an import among those of its context.
+#[derive(Debug)]
+struct Open {
+    context: usize,
+}
+
+/// How many imports each context of this process has.
+fn open() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    static OPEN: Lazy<Mutex<BTreeMap<usize, usize>>> = Lazy::new(Mutex::default);
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Open {
+    fn new(context: &Context) -> Self {
+        let context = context.as_raw() as usize;
+        *open().entry(context).or_default() += 1;
+        Self { context }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut open = open();
+        if let Some(count) = open.get_mut(&self.context) {
+            *count -= 1;
+        }
+        open.retain(|_, count| *count > 0);
+    }
+}
+
+/// What the driver's refusal of an import means: it does not say when another context is in the way.
+fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::error::Error + Send + Sync> {
+    if open().keys().all(|other| *other == context.as_raw() as usize) {
+        return error.into();
+    }
+    format!(
+        "another CUDA context of this process reads such memory, and CUDA lets only one: share that context, as elements \
+         of one pipeline do, or have the exporter use vmm memory ({error})"
+    )
+    .into()
+}
 
 impl Allocator for Legacy {
     fn kind(&self) -> MemoryKind {
@@ -44,10 +94,10 @@ impl Importer for Legacy {
     fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let handle = handle.try_into().map_err(|_| "its handle has not 64 bytes")?;
-            Ok(legacy::Import::new(&self.0, handle)?)
+            legacy::Import::new(&self.0, handle).map_err(|error| explain(error, &self.0))
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Legacy))?;
-        Ok(Arc::new(LegacyImport(import)))
+        Ok(Arc::new(LegacyImport { memory: import, _open: Open::new(&self.0) }))
     }
 }
 
@@ -67,6 +117,6 @@ impl Allocation for LegacyAllocation {
 
 impl Import for LegacyImport {
     fn address(&self) -> Address {
-        Address::Device(self.0.ptr())
+        Address::Device(self.memory.ptr())
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     Config, ConnectError, Item, ReadError, Stats,
     frame::{Frame, Lease},
+    imports::{Imported, Imports},
     rescue::{rescue, watch},
     session::Session,
 };
@@ -10,7 +11,7 @@ use crate::{
     Interrupt,
     event::Event,
     fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
-    memory::{Import, Importer, frees_imports_first, importer, local},
+    memory::{Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
     sys::{
         Mapping, Peer, Received, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
@@ -36,23 +37,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The slots of a generation that were imported. The last holder's going tells the exporter.
-#[derive(Debug)]
-pub(super) struct Imports {
-    generation: u32,
-    slot_size: u64,
-    session: Arc<Session>,
-}
-
-impl Drop for Imports {
-    fn drop(&mut self) {
-        if let Ok(packet) = (ToExporter::Retired { generation: self.generation }).encode() {
-            // An exporter that is gone does not need to know.
-            let _ = self.session.socket.send(&packet, &[]);
-        }
-    }
-}
-
 /// A generation that frames may still come in.
 #[derive(Debug)]
 struct Generation {
@@ -60,7 +44,7 @@ struct Generation {
     /// `None` for memory of this process that CUDA does not let it import: there the exporter's own is used.
     importer: Option<Arc<dyn Importer>>,
     // Slots go before the imports' acknowledgement.
-    slots: BTreeMap<u32, Arc<dyn Import>>,
+    slots: BTreeMap<u32, Arc<Imported>>,
     imports: Arc<Imports>,
 }
 
@@ -473,7 +457,7 @@ impl Connection {
             Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
             None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
         };
-        found.slots.insert(slot, import);
+        found.slots.insert(slot, Arc::new(Imported::new(import)));
         Ok(())
     }
 
@@ -505,6 +489,10 @@ impl Connection {
             self.drain_wake();
         }
         if spoke { self.receive() } else { Ok(()) }
+    }
+
+    pub fn is_on_gpu(&self) -> bool {
+        self.gpu.is_some()
     }
 
     pub fn credit(&self) -> u32 {

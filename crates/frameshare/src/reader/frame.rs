@@ -6,14 +6,15 @@
 //! slice, which only the caller can justify.
 #![allow(unsafe_code)]
 
-use super::{connection::Imports, session::Session};
-use crate::{
-    fence::FenceError,
-    memory::{Address, Import},
+use super::{
+    imports::{Imported, Imports},
+    session::Session,
 };
+use crate::{fence::FenceError, memory::Address};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::Descriptor;
 use std::{
+    any::Any,
     ptr::NonNull,
     sync::{
         Arc,
@@ -43,7 +44,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.ended {
-            self.session.release(self.entry, self.sequence, &self.used);
+            self.session.release(self.entry, self.sequence, std::mem::take(&mut self.used));
         }
     }
 }
@@ -57,7 +58,7 @@ pub struct Frame {
     start: Address,
     // Fields are dropped in this order: the lease ends before the memory can be unmapped.
     lease: Lease,
-    _import: Arc<dyn Import>,
+    import: Arc<Imported>,
     _imports: Arc<Imports>,
 }
 
@@ -71,7 +72,7 @@ impl Frame {
         descriptor: Descriptor,
         lost_before: u64,
         metadata: Vec<u8>,
-        import: Arc<dyn Import>,
+        import: Arc<Imported>,
         imports: Arc<Imports>,
         lease: Lease,
     ) -> Self {
@@ -80,7 +81,7 @@ impl Frame {
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
-        Self { descriptor, lost_before, metadata, start, lease, _import: import, _imports: imports }
+        Self { descriptor, lost_before, metadata, start, lease, import, _imports: imports }
     }
 
     /// What the exporter says of it: sequence number, times, flags, planes.
@@ -129,6 +130,13 @@ impl Frame {
     /// when the frame is dropped, is waited for as well. Work of the reader's own context always is.
     pub fn used_on(&mut self, stream: Stream) {
         self.lease.used.push(stream);
+    }
+
+    /// Something of the application's that goes with the frame's slot, made by `make` when it is first asked for: many
+    /// frames come in one slot, one after the other. It is dropped before the slot's memory is unmapped, when no frame
+    /// is out in the slot and none will come. `None` if something of another type is kept there.
+    pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.import.kept(make)
     }
 
     /// Where its first byte lies.

@@ -19,6 +19,7 @@ mod connect;
 mod connection;
 mod error;
 mod frame;
+mod imports;
 mod rescue;
 mod session;
 
@@ -265,6 +266,11 @@ impl Reader {
     /// with a reconnection.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.connection.wake().as_fd()
+    }
+
+    /// Whether frames come in GPU memory, in the context of the configuration. It may change with a reconnection.
+    pub fn is_on_gpu(&self) -> bool {
+        self.connection.is_on_gpu()
     }
 
     /// How many frames it may hold at once.

@@ -60,6 +60,8 @@ struct Late {
     session: Arc<Session>,
     entry: usize,
     sequence: u64,
+    /// Streams of other contexts that the frame was read on.
+    used: Vec<Stream>,
 }
 
 impl Session {
@@ -113,7 +115,7 @@ impl Session {
     }
 
     /// Ends a lease once all GPU work of the context on the frame is done, and that of the streams that the app named.
-    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: &[Stream]) {
+    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: Vec<Stream>) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some(gpu) = &self.gpu else { return self.end_lease(entry, sequence) };
         // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
@@ -121,17 +123,12 @@ impl Session {
         let signalled = gpu.signal(|lane| {
             lane.read.record_context()?;
             lane.stream.wait(&lane.read)?;
-            for stream in used {
-                let read = Event::new(stream.context())?;
-                read.record(stream)?;
-                lane.stream.wait(&read)?;
-            }
-            Ok(())
+            lane.wait_for(&used)
         });
         match signalled.and_then(|lane| self.fence.signal_released(entry, sequence, &lane.stream)) {
             Ok(()) => self.end_lease(entry, sequence),
             Err(error) if may_be_late(&error) => {
-                self.release_late(gpu, Late { session: self.clone(), entry, sequence });
+                self.release_late(gpu, Late { session: self.clone(), entry, sequence, used });
             }
             Err(error) => self.fail(&error),
         }
@@ -197,6 +194,17 @@ impl Drop for Session {
     }
 }
 
+impl Lane {
+    /// Has the stream wait for what was put on others so far.
+    fn wait_for(&self, others: &[Stream]) -> frameshare_cuda::Result<()> {
+        others.iter().try_for_each(|other| {
+            let read = Event::new(other.context())?;
+            read.record(other)?;
+            self.stream.wait(&read)
+        })
+    }
+}
+
 impl Gpu {
     fn signal(
         &self,
@@ -219,12 +227,13 @@ fn may_be_late(error: &FenceError) -> bool {
 
 /// The life of the thread for late releases: ends with the session.
 fn release_when_possible(late: &Receiver<Late>) {
-    while let Ok(Late { session, entry, sequence }) = late.recv() {
+    while let Ok(Late { session, entry, sequence, used }) = late.recv() {
         let Some(gpu) = &session.gpu else { continue };
         loop {
             let signalled = gpu.signal(|lane| {
                 lane.read.record_context_blocking(&lane.stream)?;
-                lane.stream.wait(&lane.read)
+                lane.stream.wait(&lane.read)?;
+                lane.wait_for(&used)
             });
             match signalled.and_then(|lane| session.fence.signal_released(entry, sequence, &lane.stream)) {
                 Ok(()) => break session.end_lease(entry, sequence),
