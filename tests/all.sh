@@ -38,17 +38,24 @@ gstreamer_1_26() {
     tests/rootfs.sh tests plugins/frameshare tests
   fi
 }
-# GStreamer's own elements on the simulated driver: what runs there is a test of the elements only if these do.
+# GStreamer's own elements on the simulated driver: what runs there is a test of ours only if these do. Then ours.
 simulated_gpu() {
-  local driver=${CARGO_TARGET_DIR:-target}/simcuda
-  tests/simcuda/install.sh "$driver" || return
-  if [ -z "$old_gstreamer" ]; then
-    tests/simcuda/gstreamer.sh "$driver"
-  elif [ -n "$why_not" ]; then
-    skip simulated-gpu "$why_not"
-  else
-    tests/rootfs.sh run tests/simcuda/gstreamer.sh "$driver"
+  local driver enter=()
+  tests/simcuda/install.sh "${CARGO_TARGET_DIR:-target}/simcuda" || return
+  driver=$(cd "${CARGO_TARGET_DIR:-target}/simcuda" && pwd)
+  if [ -n "$old_gstreamer" ]; then
+    [ -z "$why_not" ] || { skip simulated-gpu "$why_not" && return; }
+    enter=(tests/rootfs.sh run)
   fi
+  "${enter[@]}" tests/simcuda/gstreamer.sh "$driver"
+  local status=$?
+  export LD_LIBRARY_PATH=$driver
+  if [ -n "$old_gstreamer" ]; then
+    tests/rootfs.sh tests crates/gst-cuda || status=1
+  else
+    cargo test --locked --package gst-cuda || status=1
+  fi
+  return $status
 }
 
 part lint make --no-print-directory lint

@@ -1,0 +1,79 @@
+//! The class that pools of CUDA memory derive from.
+//!
+//! NVIDIA's decoders and the `cuda*` elements take a pool of a neighbour's only if it is a GstCudaBufferPool, and most
+//! of them only if it is in their own context. A class of ours derives from [`BufferPool`] as from any other; it
+//! overrides `set_config` (see [`set_config`]), `start`, `stop` and `alloc_buffer` together, since those of the library
+//! belong to an allocator that such a pool does not have. It is registered on first use, after [`crate::load`].
+//!
+//! # Safety
+//! Public fields and functions of the library's and GStreamer's classes, with objects that are alive.
+#![allow(unsafe_code)]
+
+use crate::{
+    Context, Stream,
+    ffi::{GstCudaBufferPool, GstCudaBufferPoolClass},
+    library,
+};
+use glib::{prelude::*, subclass::prelude::*, translate::*};
+use gst::subclass::prelude::*;
+
+glib::wrapper! {
+    /// A GstCudaBufferPool.
+    pub struct BufferPool(Object<GstCudaBufferPool, GstCudaBufferPoolClass>) @extends gst::BufferPool, gst::Object;
+
+    match fn {
+        type_ => || library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| (library.gst_cuda_buffer_pool_get_type)()),
+    }
+}
+
+// SAFETY: pools may be used from any thread.
+unsafe impl Send for BufferPool {}
+// SAFETY: as above.
+unsafe impl Sync for BufferPool {}
+
+// SAFETY: the class begins with GstBufferPool's and adds nothing to it.
+unsafe impl<T: BufferPoolImpl> IsSubclassable<T> for BufferPool {}
+
+/// Says which context the buffers of a new pool are in. To be called once, before anyone else sees the pool.
+pub fn set_context(pool: &impl IsA<BufferPool>, context: &Context) {
+    let pool: *mut GstCudaBufferPool = pool.as_ref().to_glib_none().0;
+    // SAFETY: a public field, which the library's own constructor sets likewise, and whose reference its `dispose` drops.
+    unsafe {
+        let old: Option<Context> = from_glib_full((*pool).context);
+        (*pool).context = context.to_glib_full();
+        drop(old);
+    }
+}
+
+/// What `set_config` of GstBufferPool itself does, past the library's, which would allocate.
+pub fn set_config<T: BufferPoolImpl>(pool: &T, config: &mut gst::BufferPoolConfigRef) -> bool {
+    let Some(class) = glib::Class::<gst::BufferPool>::from_type(gst::BufferPool::static_type()) else {
+        return false;
+    };
+    let Some(set_config) = class.as_ref().set_config else { return false };
+    let pool = pool.obj();
+    // SAFETY: the pool is one, and the configuration is borrowed mutably.
+    unsafe {
+        let pool = pool.upcast_ref::<gst::BufferPool>().to_glib_none().0;
+        set_config(pool, config.as_mut().as_mut_ptr()) != glib::ffi::GFALSE
+    }
+}
+
+/// The stream that the buffers of a pool are written on, if the configuration names one.
+#[must_use]
+pub fn stream(config: &gst::BufferPoolConfigRef) -> Option<Stream> {
+    let library = library::loaded()?;
+    let config = AsRef::<gst::StructureRef>::as_ref(config);
+    // SAFETY: the configuration is only read; the result is NULL or a new reference.
+    unsafe { from_glib_full((library.gst_buffer_pool_config_get_cuda_stream)(config.as_ptr().cast_mut())) }
+}
+
+/// Names the stream that the buffers of a pool are written on.
+pub fn set_stream(config: &mut gst::BufferPoolConfigRef, stream: &Stream) {
+    let config = AsMut::<gst::StructureRef>::as_mut(config);
+    // SAFETY: the configuration is borrowed mutably, and takes a reference of its own.
+    unsafe {
+        let set = library::library().gst_buffer_pool_config_set_cuda_stream;
+        set(config.as_mut_ptr(), stream.to_glib_none().0);
+    }
+}

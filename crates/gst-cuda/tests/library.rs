@@ -1,0 +1,234 @@
+//! The library itself, on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated driver.
+
+use gst_cuda::{
+    Address, BufferPool, Context, Reusable, Stream, context::ElementContext, layout, memory, pool,
+};
+use gst_video::{VideoFormat, VideoInfo};
+use std::{
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+/// Whether there is a library and a driver; what is missing is said past the harness's capture, where it is counted.
+fn is_there(test: &str) -> bool {
+    gst::init().unwrap();
+    let missing = gst_cuda::load().err();
+    if let Some(missing) = &missing {
+        assert!(missing.to_string().contains("needs"), "{missing}");
+        std::io::stdout().write_all(format!("SKIP gst-cuda/{test}: {missing}\n").as_bytes()).unwrap();
+    }
+    missing.is_none()
+}
+
+fn picture() -> VideoInfo {
+    VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap()
+}
+
+/// Memory of the library's own, to be wrapped as if it were somebody else's; and its address.
+fn place(context: &Context, info: &VideoInfo) -> (gst::Memory, Address) {
+    let mut memory = memory::allocate(context, None, info).unwrap();
+    let address = memory::map_writable(memory.get_mut().unwrap()).unwrap().address();
+    (memory, address)
+}
+
+/// Counts how often it was dropped.
+#[derive(Clone)]
+struct Held(Arc<AtomicU32>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn memory_is_lent_out_again_and_again() {
+    if !is_there("reusable") {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let stream = Stream::new(&context).unwrap();
+    assert_eq!(stream.context(), context);
+    let info = layout::of(&picture(), context.texture_alignment()).unwrap();
+    let (_place, address) = place(&context, &info);
+    let rules = memory::Rules { read_only: true, fixed_pool: true };
+    let reusable = Reusable::wrap(&context, Some(&stream), &info, address, rules).unwrap();
+
+    let drops = Arc::new(AtomicU32::new(0));
+    let lent = reusable.lend(Held(drops.clone())).unwrap();
+    let first = lent.as_ptr();
+    assert!(reusable.lend(Held(drops.clone())).is_none(), "it is lent out already");
+    assert_eq!(drops.swap(0, Relaxed), 1);
+    let look = memory::Memory::of(&lent).unwrap();
+    assert_eq!((look.context(), look.stream()), (context.clone(), Some(stream.clone())));
+    assert_eq!(look.map().unwrap().address(), address);
+    assert_eq!(look.map().unwrap().size(), info.size());
+    assert_eq!((look.info().offset(), look.info().stride()), (info.offset(), info.stride()));
+    assert!(look.is_from_fixed_pool());
+    assert!(lent.map_readable().is_ok());
+    assert!(lent.flags().contains(gst::MemoryFlags::READONLY));
+    drop(memory::held::<Held>(&lent).unwrap());
+    assert_eq!(drops.swap(0, Relaxed), 1, "what was looked at is a copy");
+    assert!(memory::held::<u32>(&lent).is_none());
+
+    // A copy of the buffer shares the memory, which comes back with the last of them.
+    let mut buffer = gst::Buffer::new();
+    buffer.get_mut().unwrap().append_memory(lent);
+    let copy = buffer.copy();
+    drop(buffer);
+    assert!(reusable.lend(()).is_none() && drops.load(Relaxed) == 0, "the copy has it");
+    drop(copy);
+    assert_eq!(drops.swap(0, Relaxed), 1);
+    let again = reusable.lend(Held(drops.clone())).unwrap();
+    assert_eq!(again.as_ptr(), first);
+
+    // Whoever has it may be the last.
+    drop(reusable);
+    assert_eq!(drops.load(Relaxed), 0);
+    drop(again);
+    assert_eq!(drops.load(Relaxed), 1);
+}
+
+#[test]
+fn the_cpu_sees_what_is_in_the_place_each_time() {
+    if !is_there("cpu") {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let info = layout::of(&picture(), context.texture_alignment()).unwrap();
+    let (mut place, address) = place(&context, &info);
+    let reusable = Reusable::wrap(&context, None, &info, address, memory::Rules::default()).unwrap();
+    for value in [1, 2, 3] {
+        place.get_mut().unwrap().map_writable().unwrap().fill(value);
+        // The map for the GPU uploads.
+        memory::Memory::of(&place).unwrap().map().unwrap();
+        let lent = reusable.lend(()).unwrap();
+        assert_eq!(lent.map_readable().unwrap()[0], value);
+    }
+    // What the CPU writes goes with the loan, and not over what is in the place the next time.
+    let mut lent = reusable.lend(()).unwrap();
+    lent.get_mut().unwrap().map_writable().unwrap().fill(9);
+    drop(lent);
+    place.get_mut().unwrap().map_writable().unwrap().fill(4);
+    memory::Memory::of(&place).unwrap().map().unwrap();
+    let lent = reusable.lend(()).unwrap();
+    memory::Memory::of(&lent).unwrap().map().unwrap();
+    assert_eq!(lent.map_readable().unwrap()[0], 4);
+}
+
+mod ours {
+    use super::*;
+    use gst::subclass::prelude::*;
+
+    #[derive(Default)]
+    pub struct Pool;
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for Pool {
+        const NAME: &'static str = "GstCudaTestPool";
+        type Type = super::Pool;
+        type ParentType = BufferPool;
+    }
+
+    impl ObjectImpl for Pool {}
+    impl GstObjectImpl for Pool {}
+    impl BufferPoolImpl for Pool {
+        fn set_config(&self, config: &mut gst::BufferPoolConfigRef) -> bool {
+            pool::set_config(self, config)
+        }
+        fn start(&self) -> bool {
+            true
+        }
+        fn alloc_buffer(
+            &self,
+            _: Option<&gst::BufferPoolAcquireParams>,
+        ) -> Result<gst::Buffer, gst::FlowError> {
+            Ok(gst::Buffer::new())
+        }
+    }
+
+    #[derive(Default)]
+    pub struct Element(pub ElementContext);
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for Element {
+        const NAME: &'static str = "GstCudaTestElement";
+        type Type = super::Element;
+        type ParentType = gst::Element;
+    }
+
+    impl ObjectImpl for Element {}
+    impl GstObjectImpl for Element {}
+    impl ElementImpl for Element {
+        fn set_context(&self, context: &gst::Context) {
+            self.0.set_context(&*self.obj(), context, None);
+            self.parent_set_context(context);
+        }
+    }
+}
+
+glib::wrapper! {
+    pub struct Pool(ObjectSubclass<ours::Pool>) @extends BufferPool, gst::BufferPool, gst::Object;
+}
+
+glib::wrapper! {
+    pub struct Element(ObjectSubclass<ours::Element>) @extends gst::Element, gst::Object;
+}
+
+#[test]
+fn pools_derive_from_the_librarys() {
+    use gst::prelude::*;
+    if !is_there("pool") {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let stream = Stream::new(&context).unwrap();
+    let pool: Pool = glib::Object::new();
+    pool::set_context(&pool, &context);
+    assert!(pool.is::<BufferPool>() && pool.type_().parent().unwrap().name() == "GstCudaBufferPool");
+    let mut config = pool.config();
+    assert!(pool::stream(&config).is_none());
+    config.set_params(Some(&picture().to_caps().unwrap()), 100, 0, 0);
+    pool::set_stream(&mut config, &stream);
+    pool.set_config(config).unwrap();
+    assert_eq!(pool::stream(&pool.config()), Some(stream));
+    // The library's own would have made this the size of a frame.
+    assert_eq!(pool.config().params().unwrap().1, 100);
+    pool.set_active(true).unwrap();
+    assert_eq!(pool.acquire_buffer(None).unwrap().n_memory(), 0);
+    pool.set_active(false).unwrap();
+}
+
+#[test]
+fn neighbours_share_a_context() {
+    use gst::{prelude::*, subclass::prelude::*};
+    if !is_there("sharing") {
+        return;
+    }
+    let pipeline = gst::Pipeline::new();
+    let elements: [Element; 2] = [glib::Object::new(), glib::Object::new()];
+    pipeline.add_many(&elements).unwrap();
+    let place = |index: usize| &elements[index].imp().0;
+    assert_eq!(place(0).get(), None);
+    let first = place(0).ensure(&elements[0], None).unwrap();
+    assert_eq!(place(0).get().as_ref(), Some(&first));
+    // The pipeline has kept it, and answers with it.
+    assert_eq!(place(1).ensure(&elements[1], Some(0)).unwrap(), first);
+    // There is no such device, and nobody has a context on it.
+    place(1).clear();
+    assert_eq!(place(1).get(), None);
+    assert!(first.push().is_some());
+    assert!(Context::new(99).is_none());
+
+    let mut query = gst::query::Context::new("gst.cuda.context");
+    assert!(!place(1).query(&elements[1], query.get_mut().unwrap()));
+    assert!(place(0).query(&elements[0], query.get_mut().unwrap()));
+    let gst::QueryView::Context(answered) = query.view() else { unreachable!() };
+    let context = answered.context().unwrap();
+    assert_eq!(context.structure().get::<Context>("gst.cuda.context").unwrap(), first);
+    let mut other = gst::query::Context::new("gst.gl.GLDisplay");
+    assert!(!place(0).query(&elements[0], other.get_mut().unwrap()));
+}
