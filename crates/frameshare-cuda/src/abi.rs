@@ -46,6 +46,8 @@ pub(crate) mod flag {
     use super::{c_uint, sys};
 
     pub(crate) const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+    /// A handle that stands for another stream on each thread (a cast to a pointer, which bindings leave out).
+    pub(crate) const STREAM_PER_THREAD: usize = 2;
     pub(crate) const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     pub(crate) const EVENT_INTERPROCESS: c_uint = sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
     pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint =

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use crate::abi::{CUstream, flag};
 use crate::context::Context;
-use crate::driver::Handle;
+use crate::driver::{self, Handle};
 use crate::error::log_drop;
 use crate::event::Event;
-use crate::{Result, Status};
+use crate::{Error, Result, Status};
 
 /// A CUDA stream: work put on it is done in order, beside the work of other streams.
 pub struct Stream {
@@ -54,6 +54,31 @@ impl Stream {
         owner: impl Any + Send + Sync,
     ) -> Stream {
         Stream { raw: Handle(raw.cast()), owner: Some(Box::new(owner)), context: context.clone() }
+    }
+
+    /// A stream that someone else made, in whatever context: the NULL stream is that of the context that is current on
+    /// this thread. The stream and its context have to outlive this object.
+    ///
+    /// # Errors
+    /// CUDA_ERROR_INVALID_HANDLE for what is no stream; [`Error::Refused`] for the handle of the threads' own default
+    /// streams, which means another stream on another thread.
+    ///
+    /// # Safety
+    /// `raw` must be a CUstream, or null, that is not destroyed before this object is dropped, nor is its context.
+    ///
+    /// # References
+    /// CUDA driver API, cuStreamGetCtx.
+    pub unsafe fn found(raw: *mut c_void) -> Result<Stream> {
+        if raw.addr() == flag::STREAM_PER_THREAD {
+            return Err(Error::Refused(
+                "the default stream of a thread cannot be used by another one: name a stream",
+            ));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the caller vouches for the stream; `context` takes one handle.
+        unsafe { driver::get()?.cuStreamGetCtx(raw.cast(), &mut context) }?;
+        // SAFETY: the driver named the context, and the caller vouches that it lives as long as the stream.
+        unsafe { Ok(Stream::handed_in(&Context::handed_in(context.cast(), ())?, raw, ())) }
     }
 
     /// The context of the stream.

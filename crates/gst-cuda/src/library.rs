@@ -10,7 +10,7 @@ use crate::{
     ffi::{GstCudaContext, GstCudaMemory, GstCudaStream, MINIMUM},
 };
 use glib::ffi::{GDestroyNotify, GType, gboolean, gpointer};
-use gst::ffi::{GstContext, GstElement, GstMemory, GstQuery, GstStructure};
+use gst::ffi::{GstBufferPool, GstContext, GstElement, GstMemory, GstQuery, GstStructure};
 use gst_video::ffi::GstVideoInfo;
 use libloading::Library as File;
 use once_cell::sync::OnceCell;
@@ -115,6 +115,7 @@ table! {
     ) -> *mut GstMemory;
 
     fn gst_cuda_buffer_pool_get_type() -> GType;
+    fn gst_cuda_buffer_pool_new(context: *mut GstCudaContext) -> *mut GstBufferPool;
     fn gst_buffer_pool_config_get_cuda_stream(config: *mut GstStructure) -> *mut GstCudaStream;
     fn gst_buffer_pool_config_set_cuda_stream(config: *mut GstStructure, stream: *mut GstCudaStream);
 }

@@ -71,6 +71,13 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Whether what was written on its stream may not be there yet.
+    #[must_use]
+    pub fn is_pending(self) -> bool {
+        // SAFETY: the memory is borrowed; its flags are a plain word, which `sync` alone changes meanwhile.
+        unsafe { (*self.raw()).memory.mini_object.flags & NEED_SYNC != 0 }
+    }
+
     /// Waits on the CPU until what was written on its stream is there.
     pub fn sync(self) {
         // SAFETY: the memory is borrowed, and the call takes its lock.
@@ -233,17 +240,19 @@ impl Reusable {
         Some(Self(Arc::new(Place(Mutex::new(memory)))))
     }
 
-    /// Lends the memory out, and `held` with it. None, and `held` is dropped, while it is lent out already.
+    /// Lends the memory out, and `held` with it; `pending` where its stream has still to wait for what is in the place.
+    /// None, and `held` is dropped, while it is lent out already.
     #[must_use]
-    pub fn lend(&self, held: impl Any + Send) -> Option<gst::Memory> {
+    pub fn lend(&self, held: impl Any + Send, pending: bool) -> Option<gst::Memory> {
         let memory = self.0.idle().take()?;
         *carried(&memory)?.loan() = Some(Loan { back: self.0.clone(), held: Box::new(held) });
         // SAFETY: the memory is ours alone, and GStreamer looks at the hook when the last reference goes. What is in
-        // the place is new, to be waited for where a stream is named, and not what the CPU has seen or written before.
+        // the place is new, and not what the CPU has seen or written before.
         unsafe {
             let object = &mut (*memory.as_mut_ptr()).mini_object;
             object.dispose = Some(come_back);
-            object.flags = object.flags & !NEED_UPLOAD | NEED_DOWNLOAD | NEED_SYNC;
+            let wait = if pending { NEED_SYNC } else { 0 };
+            object.flags = object.flags & !(NEED_UPLOAD | NEED_SYNC) | NEED_DOWNLOAD | wait;
         }
         Some(memory)
     }
@@ -276,6 +285,8 @@ unsafe extern "C" fn come_back(memory: *mut ffi::GstMiniObject) -> glib::ffi::gb
     // SAFETY: GStreamer passes the memory, which nobody else refers to any more. It was lent out, so it is marked.
     let memory: gst::Memory = unsafe {
         (*memory).dispose = None;
+        // Freeing would wait on the CPU for the stream, which may be stuck for ever behind a process that died.
+        (*memory).flags &= !NEED_SYNC;
         ffi::gst_mini_object_ref(memory);
         from_glib_full(memory.cast::<ffi::GstMemory>())
     };

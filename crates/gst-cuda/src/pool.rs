@@ -34,6 +34,17 @@ unsafe impl Sync for BufferPool {}
 // SAFETY: the class begins with GstBufferPool's and adds nothing to it.
 unsafe impl<T: BufferPoolImpl> IsSubclassable<T> for BufferPool {}
 
+impl BufferPool {
+    /// A pool of the library's own memory in `context`.
+    #[must_use]
+    pub fn new(context: &Context) -> Self {
+        // SAFETY: the context is alive; the result is a new reference.
+        unsafe {
+            from_glib_full((library::library().gst_cuda_buffer_pool_new)(context.to_glib_none().0).cast())
+        }
+    }
+}
+
 /// Says which context the buffers of a new pool are in. To be called once, before anyone else sees the pool.
 pub fn set_context(pool: &impl IsA<BufferPool>, context: &Context) {
     let pool: *mut GstCudaBufferPool = pool.as_ref().to_glib_none().0;

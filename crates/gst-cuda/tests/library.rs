@@ -1,5 +1,6 @@
 //! The library itself, on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated driver.
 
+use gst::prelude::*;
 use gst_cuda::{
     Address, BufferPool, Context, Reusable, Stream, context::ElementContext, layout, memory, pool,
 };
@@ -58,9 +59,9 @@ fn memory_is_lent_out_again_and_again() {
     let reusable = Reusable::wrap(&context, Some(&stream), &info, address, rules).unwrap();
 
     let drops = Arc::new(AtomicU32::new(0));
-    let lent = reusable.lend(Held(drops.clone())).unwrap();
+    let lent = reusable.lend(Held(drops.clone()), false).unwrap();
     let first = lent.as_ptr();
-    assert!(reusable.lend(Held(drops.clone())).is_none(), "it is lent out already");
+    assert!(reusable.lend(Held(drops.clone()), false).is_none(), "it is lent out already");
     assert_eq!(drops.swap(0, Relaxed), 1);
     let look = memory::Memory::of(&lent).unwrap();
     assert_eq!((look.context(), look.stream()), (context.clone(), Some(stream.clone())));
@@ -79,10 +80,10 @@ fn memory_is_lent_out_again_and_again() {
     buffer.get_mut().unwrap().append_memory(lent);
     let copy = buffer.copy();
     drop(buffer);
-    assert!(reusable.lend(()).is_none() && drops.load(Relaxed) == 0, "the copy has it");
+    assert!(reusable.lend((), false).is_none() && drops.load(Relaxed) == 0, "the copy has it");
     drop(copy);
     assert_eq!(drops.swap(0, Relaxed), 1);
-    let again = reusable.lend(Held(drops.clone())).unwrap();
+    let again = reusable.lend(Held(drops.clone()), false).unwrap();
     assert_eq!(again.as_ptr(), first);
 
     // Whoever has it may be the last.
@@ -105,18 +106,59 @@ fn the_cpu_sees_what_is_in_the_place_each_time() {
         place.get_mut().unwrap().map_writable().unwrap().fill(value);
         // The map for the GPU uploads.
         memory::Memory::of(&place).unwrap().map().unwrap();
-        let lent = reusable.lend(()).unwrap();
+        let lent = reusable.lend((), false).unwrap();
         assert_eq!(lent.map_readable().unwrap()[0], value);
     }
     // What the CPU writes goes with the loan, and not over what is in the place the next time.
-    let mut lent = reusable.lend(()).unwrap();
+    let mut lent = reusable.lend((), false).unwrap();
     lent.get_mut().unwrap().map_writable().unwrap().fill(9);
     drop(lent);
     place.get_mut().unwrap().map_writable().unwrap().fill(4);
     memory::Memory::of(&place).unwrap().map().unwrap();
-    let lent = reusable.lend(()).unwrap();
+    let lent = reusable.lend((), false).unwrap();
     memory::Memory::of(&lent).unwrap().map().unwrap();
     assert_eq!(lent.map_readable().unwrap()[0], 4);
+}
+
+#[test]
+fn only_what_is_pending_is_to_be_waited_for() {
+    if !is_there("pending") {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let info = layout::of(&picture(), context.texture_alignment()).unwrap();
+    let (_place, address) = place(&context, &info);
+    let stream = Stream::new(&context).unwrap();
+    let rules = memory::Rules::default();
+    let reusable = Reusable::wrap(&context, Some(&stream), &info, address, rules).unwrap();
+    for pending in [false, true, false] {
+        let lent = reusable.lend((), pending).unwrap();
+        let look = memory::Memory::of(&lent).unwrap();
+        assert_eq!(look.is_pending(), pending);
+        look.sync();
+        assert!(!look.is_pending());
+    }
+}
+
+#[test]
+fn the_librarys_own_pool_gives_its_own_memory() {
+    if !is_there("own-pool") {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let pool = BufferPool::new(&context);
+    let stream = Stream::new(&context).unwrap();
+    let caps =
+        "video/x-raw(memory:CUDAMemory), format=NV12, width=320, height=240".parse::<gst::Caps>().unwrap();
+    let mut config = pool.config();
+    config.set_params(Some(&caps), 320 * 240 * 3 / 2, 0, 0);
+    pool::set_stream(&mut config, &stream);
+    pool.set_config(config).unwrap();
+    pool.set_active(true).unwrap();
+    let buffer = pool.acquire_buffer(None).unwrap();
+    let look = memory::Memory::of(buffer.peek_memory(0)).unwrap();
+    assert_eq!((look.context(), look.stream()), (context, Some(stream)));
+    pool.set_active(false).unwrap();
 }
 
 mod ours {
