@@ -7,6 +7,7 @@ pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
     match error {
         BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ("{}", error)),
         BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ("{}", error)),
+        BindError::NoThread { .. } => gst::error_msg!(gst::ResourceError::Failed, ("{}", error)),
         BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ("{}", error)),
     }
 }

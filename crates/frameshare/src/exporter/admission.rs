@@ -13,7 +13,7 @@ use crate::{
     fence::{ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
     memory::choice::{self, Choice},
     queue::Producer,
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, memfd, process_nonce},
+    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -26,6 +26,9 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
+
+/// Files that are open while a reader is admitted, and some to spare: two pages, both ends of a wake socket, a timeline.
+const FILES_OF_A_READER: u64 = 8;
 
 /// What a reader was promised.
 struct Promise {
@@ -171,9 +174,27 @@ impl State {
             return Err(Ending::new(Reason::NoCreditLeft, text));
         }
         let credit = hello.credit.min(self.config.max_held_limit).min(left);
+        self.check_files(credit)?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
         Ok(Promise { credit, fence, gpu, downloads: !direct, local: hello.nonce == process_nonce() })
+    }
+
+    /// Refuses a reader for whom frames could one day not be allocated any more.
+    fn check_files(&self, credit: u32) -> Result<(), Ending> {
+        let slots =
+            self.generations.iter().rfind(|one| one.is_own(self.memory.kind)).map_or(0, |one| one.len());
+        let needed = FILES_OF_A_READER + u64::from((self.credit() + credit + 2).saturating_sub(slots));
+        match files_left() {
+            Some(left) if left < needed => {
+                let text = format!(
+                    "the exporter may open only {left} more files, and its frames and this reader could need {needed}: \
+                     raise its limit (ulimit -n)"
+                );
+                Err(Ending::new(Reason::Failed, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends the reader what the two share.

@@ -81,6 +81,16 @@ pub enum BindError {
         /// What the system said.
         source: io::Error,
     },
+    /// The thread that serves readers could not be started.
+    #[error(
+        "cannot serve readers of {endpoint}: {source} (raise the limit of tasks: ulimit -u, or the cgroup's)"
+    )]
+    NoThread {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The configuration makes no sense.
     #[error("{0}")]
     Config(String),
@@ -115,7 +125,8 @@ impl Exporter {
         let shared =
             Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
         let shared = Arc::new(shared);
-        let service = Service::start(shared.clone(), lock, listener).map_err(failed)?;
+        let service = Service::start(shared.clone(), lock, listener)
+            .map_err(|source| BindError::NoThread { endpoint: endpoint.clone(), source })?;
         Ok(Self(Arc::new(Running { shared, service })))
     }
 

@@ -9,7 +9,7 @@ use crate::{
     spin::Backoff,
     sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait},
 };
-use frameshare_protocol::message::{DecodeError, Reason, ToExporter};
+use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     io,
@@ -118,12 +118,12 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
             backoff.reset();
         }
         let look = if look { backoff.next() } else { Timeout::Never };
-        turn(shared, open.as_ref(), &mut strangers, look);
+        turn(shared, open.as_mut(), &mut strangers, look);
     }
 }
 
 /// Sleeps until there is something to do, and does it.
-fn turn(shared: &Shared, open: Option<&Open>, strangers: &mut Vec<Stranger>, look: Timeout) {
+fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>, look: Timeout) {
     let links: Vec<Watched> = {
         let state = shared.lock();
         let watched = |link: &Link| Watched {
@@ -148,7 +148,7 @@ fn turn(shared: &Shared, open: Option<&Open>, strangers: &mut Vec<Stranger>, loo
         fds.push(PollFd::from_borrowed_fd(first, events));
         fds.push(PollFd::from_borrowed_fd(gone.unwrap_or(first), PollFlags::IN));
     }
-    if let Some(open) = open.filter(|_| room) {
+    if let Some(open) = open.as_ref().filter(|_| room) {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
     let deadline = strangers.iter().map(|stranger| Timeout::At(stranger.until));
@@ -179,36 +179,46 @@ fn turn(shared: &Shared, open: Option<&Open>, strangers: &mut Vec<Stranger>, loo
         }
     }
     if let (Some(open), [true]) = (open, listener_ready) {
-        accept(shared, &open.listener, strangers);
+        accept(shared, &mut open.listener, strangers);
     }
 }
 
 /// Takes the connections that wait.
-fn accept(shared: &Shared, listener: &Listener, strangers: &mut Vec<Stranger>) {
+fn accept(shared: &Shared, listener: &mut Listener, strangers: &mut Vec<Stranger>) {
     while strangers.len() < MAX_STRANGERS {
         match listener.accept() {
-            Ok(Some(socket)) => {
-                let Ok(peer) = Peer::of(&socket) else { continue };
-                if shared.with(|state| state.config.may_read(&peer)) {
-                    strangers.push(Stranger { socket, peer, until: Instant::now() + HELLO_TIMEOUT });
-                } else {
-                    let refusal = Ending::new(
-                        Reason::PermissionDenied,
-                        format!(
-                            "permission denied: user {} may not read this stream: see allowed-uids on the exporter",
-                            peer.uid
-                        ),
-                    );
-                    shared.with(|state| state.refuse(&socket, &peer, &refusal));
-                }
-            }
+            Ok(Some(socket)) => match Peer::of(&socket) {
+                Ok(peer) => meet(shared, socket, peer, strangers),
+                Err(error) => drop(socket.send(&no_room(&error), &[])),
+            },
             Ok(None) => break,
-            // No descriptors left, say: those who are connected go on, and the others wait a little.
-            Err(_) => {
+            // No descriptors left, say: those who are connected go on, and the others are told.
+            Err(error) => {
+                listener.turn_away(&no_room(&error));
                 thread::sleep(Duration::from_millis(10));
                 break;
             }
         }
+    }
+}
+
+/// What a newcomer is told that cannot even be looked at.
+fn no_room(error: &io::Error) -> Vec<u8> {
+    let text = format!("the exporter cannot take another connection: {error} (see ulimit -n there)");
+    (ToReader::Refused { reason: Reason::Failed, text }).encode().unwrap_or_default()
+}
+
+/// Waits for what somebody has to say who may read; others are told at once that they may not.
+fn meet(shared: &Shared, socket: Socket, peer: Peer, strangers: &mut Vec<Stranger>) {
+    if shared.with(|state| state.config.may_read(&peer)) {
+        strangers.push(Stranger { socket, peer, until: Instant::now() + HELLO_TIMEOUT });
+    } else {
+        let text = format!(
+            "permission denied: user {} may not read this stream: see allowed-uids on the exporter",
+            peer.uid
+        );
+        let refusal = Ending::new(Reason::PermissionDenied, text);
+        shared.with(|state| state.refuse(&socket, &peer, &refusal));
     }
 }
 

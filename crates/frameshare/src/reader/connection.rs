@@ -377,7 +377,10 @@ impl Connection {
     /// Takes all messages that have come.
     pub fn receive(&mut self) -> Result<(), ReadError> {
         while self.over.is_none() {
-            let failed = |error: io::Error| ReadError::Violation(error.to_string());
+            let failed = |error: io::Error| match error.kind() {
+                io::ErrorKind::InvalidData => ReadError::Violation(error.to_string()),
+                _ => ReadError::Io(error),
+            };
             match self.session.socket.receive().map_err(failed)? {
                 Received::Nothing => break,
                 Received::HungUp => self.over = Some(Over::HungUp),

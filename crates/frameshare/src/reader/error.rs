@@ -103,7 +103,7 @@ pub enum ReadError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// The system failed.
-    #[error("cannot wait for the exporter: {0}")]
+    #[error("cannot hear the exporter: {0}")]
     Io(#[source] io::Error),
 }
 

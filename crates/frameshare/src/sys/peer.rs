@@ -37,11 +37,17 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the kernel.
+    /// Asks the kernel. An error if this process can open no more files.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let credentials: libc::ucred = option(&socket, libc::SO_PEERCRED)?;
-        let by_number = || pidfd_open(Pid::from_raw(credentials.pid)?, PidfdFlags::empty()).ok();
-        let gone = pidfd_of(&socket).or_else(by_number);
+        let by_number = || match Pid::from_raw(credentials.pid) {
+            Some(pid) => unless_files_ran_out(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)),
+            None => Ok(None),
+        };
+        let gone = match unless_files_ran_out(pidfd_of(&socket))? {
+            None => by_number()?,
+            gone => gone,
+        };
         let mut gids = groups(&socket).unwrap_or_default();
         gids.push(credentials.gid);
         Ok(Self { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gids, gone })
@@ -59,10 +65,30 @@ impl Peer {
 }
 
 /// A descriptor of the process itself, whatever number it has.
-fn pidfd_of(socket: impl AsFd) -> Option<OwnedFd> {
-    let fd: libc::c_int = option(socket, SO_PEERPIDFD).ok().filter(|fd| *fd >= 0)?;
+fn pidfd_of(socket: impl AsFd) -> io::Result<OwnedFd> {
+    let fd: libc::c_int = option(socket, SO_PEERPIDFD)?;
+    if fd < 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     // SAFETY: the kernel just opened this descriptor for us.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A process that cannot be watched for want of descriptors is not admitted; for other reasons, it is.
+fn unless_files_ran_out<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
+        result => Ok(result.ok()),
+    }
+}
+
+/// How many more files this process may open; nothing where the system does not say.
+pub fn files_left() -> Option<u64> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    match std::fs::read_dir("/proc/self/fd") {
+        Ok(open) => Some(limit.saturating_sub(open.count() as u64)),
+        Err(error) => matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)).then_some(0),
+    }
 }
 
 /// The groups of the process at the other end, besides its own first one.

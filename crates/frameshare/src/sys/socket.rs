@@ -83,10 +83,13 @@ impl Socket {
             .filter_map(|part| if let RecvAncillaryMessage::ScmRights(fds) = part { Some(fds) } else { None })
             .flatten()
             .collect();
-        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a message longer than the protocol allows",
+        if message.flags.contains(ReturnFlags::TRUNC) {
+            let text = "a message longer than the protocol allows";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(
+                "file descriptors that came could not be taken: raise this process's limit of open files (ulimit -n)",
             ));
         }
         if message.bytes == 0 {
@@ -108,6 +111,8 @@ impl AsFd for Socket {
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// Given up for a moment to tell newcomers that there are no descriptors left for them.
+    spare: Option<OwnedFd>,
 }
 
 impl Listener {
@@ -124,7 +129,7 @@ impl Listener {
             }
             Err(_) => {}
         }
-        let listener = Self { socket: socket()?, path: path.to_owned() };
+        let listener = Self { socket: socket()?, path: path.to_owned(), spare: Some(socket()?) };
         bind(&listener.socket, &SocketAddrUnix::new(path)?)?;
         // Nobody can connect before `listen`, so the mode is right from the first connection on.
         chmod(path, Mode::from_raw_mode(mode))?;
@@ -142,6 +147,17 @@ impl Listener {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+impl Listener {
+    /// When this process can open no more files: tells the next newcomer something, and hangs up.
+    pub fn turn_away(&mut self, packet: &[u8]) {
+        self.spare = None;
+        if let Ok(Some(newcomer)) = self.accept() {
+            let _ = newcomer.send(packet, &[]);
+        }
+        self.spare = self.socket.try_clone().ok();
     }
 }
 
