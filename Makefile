@@ -49,6 +49,11 @@ loom: ## search the queue's memory orderings for races
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom \
 		cargo test --release --locked --package frameshare --lib queue
 
+.PHONY: faults
+faults: ## kill, stop and restart ten times as often as `make test` does
+	@tools/setup.sh test
+	FRAMESHARE_FAULTS=10 cargo test --locked --package frameshare-tests --test faults
+
 .PHONY: audit
 audit: ## check licences, sources and who depends on whom
 	@tools/setup.sh audit

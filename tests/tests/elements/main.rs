@@ -5,6 +5,7 @@
 
 mod gone;
 mod refused;
+#[allow(dead_code, reason = "the tests of faults use the rest of it")]
 mod stage;
 
 use stage::{Outcome, Stage, sums};

@@ -1,10 +1,12 @@
 //! A place for processes to meet, and the processes.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{LazyLock, mpsc},
@@ -15,22 +17,23 @@ use std::{
 /// Nothing here takes so long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+const PLUGIN: &str = "libgstframeshare.so";
+
 /// The only file in it is the plugin, so that GStreamer looks at nothing else that was built.
 static PLUGINS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let name = "libgstframeshare.so";
     let own = std::env::current_exe().expect("a test has a path");
     let beside = own.parent().expect("it lies in a folder");
-    let built = [beside.join(name), beside.with_file_name(name)]
+    let built = [beside.join(PLUGIN), beside.with_file_name(PLUGIN)]
         .into_iter()
         .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
         .max()
-        .unwrap_or_else(|| panic!("no {name} near {}: cargo build -p gst-plugin-frameshare", own.display()))
+        .unwrap_or_else(|| panic!("no {PLUGIN} near {}: cargo build -p gst-plugin-frameshare", own.display()))
         .1;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugins");
     fs::create_dir_all(&folder).expect("a folder for the plugin");
-    let fresh = folder.join(format!("{name}.{}", std::process::id()));
+    let fresh = folder.join(format!("{PLUGIN}.{}", std::process::id()));
     std::os::unix::fs::symlink(built, &fresh).expect("a link to the plugin");
-    fs::rename(fresh, folder.join(name)).expect("the link has its name");
+    fs::rename(fresh, folder.join(PLUGIN)).expect("the link has its name");
     folder
 });
 
@@ -85,6 +88,37 @@ impl Stage {
         self.start(command, &format!("peer {arguments}"))
     }
 
+    /// Starts the test peer by a command that becomes it, such as `prlimit --nofile=40`.
+    pub fn peer_by(&self, command: &str, arguments: &str) -> Process {
+        let opened = self.path("peer");
+        let peer = if opened.exists() { opened } else { env!("CARGO_BIN_EXE_peer").into() };
+        self.command(&format!("{command} {} {arguments}", peer.display()))
+    }
+
+    /// Starts any command.
+    pub fn command(&self, line: &str) -> Process {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(words.next().expect("a command has a name"));
+        command.args(words);
+        self.start(command, line)
+    }
+
+    /// Lets other users into the folder, and puts the test peer and the plugin where they can use them.
+    pub fn open_to_others(&self) {
+        let plugins = self.path("plugins");
+        fs::create_dir(&plugins).expect("a folder for the plugin");
+        let copies = [
+            (env!("CARGO_BIN_EXE_peer").into(), self.path("peer")),
+            (PLUGINS.join(PLUGIN), plugins.join(PLUGIN)),
+        ];
+        for (from, to) in &copies {
+            fs::copy(from, to).expect("there is room for a copy");
+        }
+        for path in [self.folder.path(), &plugins, &copies[0].1, &copies[1].1] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+    }
+
     fn start(&self, mut command: Command, what: &str) -> Process {
         if std::env::var_os("GST_REGISTRY").is_none() {
             command.env("GST_REGISTRY", Path::new(env!("CARGO_TARGET_TMPDIR")).join("registry.bin"));
@@ -132,21 +166,47 @@ impl Process {
         self.child.wait().expect("and waited for");
     }
 
+    /// Kills it, and returns what it said on stderr.
+    pub fn kill_for_stderr(mut self) -> String {
+        self.kill();
+        self.stderr.take().map(|thread| thread.join().unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// Stops it, as Ctrl-Z does: it lives, and does nothing.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process has a number");
+        kill_process(pid, signal).expect("a process of ours can be signalled");
+    }
+
     /// Waits until it prints a JSON line with this event.
     pub fn wait_for(&mut self, event: &str) -> Value {
+        self.look_for(event).unwrap_or_else(|| {
+            let _ = self.child.kill();
+            let stderr = self.stderr.take().map(|thread| thread.join().unwrap_or_default());
+            panic!("{}: no {event:?} came\n{}\n{stderr:?}", self.what, self.seen.join("\n"))
+        })
+    }
+
+    /// The next JSON line with this event; nothing if it ends without one, or none comes.
+    pub fn look_for(&mut self, event: &str) -> Option<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
-                let _ = self.child.kill();
-                let stderr = self.stderr.take().map(|thread| thread.join().unwrap_or_default());
-                panic!("{}: no {event:?} came\n{}\n{stderr:?}", self.what, self.seen.join("\n"));
-            };
+            let line = self.lines.recv_timeout(left).ok()?;
             self.seen.push(line.clone());
             if let Ok(value) = serde_json::from_str::<Value>(&line)
                 && value["event"] == event
             {
-                return value;
+                return Some(value);
             }
         }
     }

@@ -1,0 +1,141 @@
+//! `peer export`.
+//!
+//! # Safety
+//!
+//! Slots are written through their pointer while nobody else has them.
+#![allow(unsafe_code)]
+
+use crate::{Result, child, options::Options, pattern, print};
+use frameshare::{
+    Format, Interrupt,
+    exporter::{self, Exporter, LosslessReaders, Notice, Purpose},
+};
+use serde_json::{Value, json};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+fn config(options: &Options) -> Result<exporter::Config> {
+    let default = exporter::Config::default();
+    Ok(exporter::Config {
+        allowed_uids: options.list("allowed-uids")?,
+        allowed_gids: options.list("allowed-gids")?,
+        socket_mode: match options.get::<String>("socket-mode")? {
+            Some(octal) => u32::from_str_radix(&octal, 8)?,
+            None => default.socket_mode,
+        },
+        max_slots: options.or("max-slots", default.max_slots)?,
+        max_held_limit: options.or("max-held-limit", default.max_held_limit)?,
+        max_retired_bytes: options.or("max-retired-bytes", default.max_retired_bytes)?,
+        lossless_readers: match options.or("lossless-readers", "own-uid".to_owned())?.as_str() {
+            "none" => LosslessReaders::None,
+            "own-uid" => LosslessReaders::OwnUid,
+            "all" => LosslessReaders::All,
+            other => return Err(format!("--lossless-readers {other} makes no sense").into()),
+        },
+        reader_timeout: options
+            .get("reader-timeout-ms")?
+            .map_or(default.reader_timeout, Duration::from_millis),
+        ..Default::default()
+    })
+}
+
+/// What the exporter is told of its readers, as a line.
+fn line(notice: &Notice) -> Value {
+    match notice {
+        Notice::ReaderAdded(reader) => json!({ "event": "added", "pid": reader.pid }),
+        Notice::ReaderRemoved { reader, reason, why } => {
+            json!({ "event": "removed", "pid": reader.pid, "reason": format!("{reason:?}"), "why": why })
+        }
+        Notice::ReaderRefused { pid, uid, why } => {
+            json!({ "event": "refused", "pid": pid, "uid": uid, "why": why })
+        }
+        Notice::ReaderBlocking { reader, for_ } => {
+            json!({ "event": "blocking", "pid": reader.pid, "for_ms": for_.as_millis() as u64 })
+        }
+    }
+}
+
+pub fn export(options: &Options) -> Result<ExitCode> {
+    let interrupt = Interrupt::new()?;
+    let (frames, size) = (options.or("frames", 100_u64)?, options.or("size", 1_000_000_u64)?);
+    let (fps, readers) = (options.or("fps", 0.0_f64)?, options.or("readers", 1_usize)?);
+    let renew_every = options.or("renew-every", u64::MAX)?;
+    let caps = options.or("caps", "application/x-frameshare-test".to_owned())?;
+    let tell = |notice| drop(print(&line(&notice)));
+    let exporter = Exporter::bind(&options.endpoint()?, config(options)?, tell)?;
+    exporter.set_format(Format { caps: caps.clone(), video: None });
+    print(&json!({ "event": "open" }))?;
+    if options.is_set("fork") {
+        print(&json!({ "event": "child", "pid": child::leave()? }))?;
+    }
+    while exporter.reader_count() < readers {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let until = options.get::<PathBuf>("until")?;
+    let begin = Instant::now();
+    let mut longest_wait = Duration::ZERO;
+    for sequence in 1..=frames {
+        if until.as_ref().is_some_and(|file| file.exists()) {
+            break;
+        }
+        if fps > 0.0 {
+            let due = Duration::from_secs_f64((sequence - 1) as f64 / fps);
+            std::thread::sleep(due.saturating_sub(begin.elapsed()));
+        }
+        let renewed = (sequence - 1) / renew_every;
+        if renewed > 0 && (sequence - 1) % renew_every == 0 {
+            exporter.set_format(Format { caps: format!("{caps},part={renewed}"), video: None });
+        }
+        let size = size * (1 + renewed % 4);
+        let slot = exporter.acquire(size, Purpose::Copy)?;
+        let start = slot.as_ptr().ok_or("the slot is no host memory")?.as_ptr();
+        // SAFETY: the slot is as long as was asked for, and until it is published nobody else has it.
+        pattern::paint(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
+        let frame = exporter::Frame {
+            slot: &slot,
+            offset: 0,
+            size,
+            pts: None,
+            dts: None,
+            duration: None,
+            media_offset: Some(sequence - 1),
+            media_offset_end: Some(sequence),
+            flags: 0,
+            planes: &[],
+            metadata: &[],
+            keep: None,
+            written: frameshare::fence::Written::Cpu,
+        };
+        let ready = Instant::now();
+        let published = exporter.publish(frame, &interrupt)?;
+        longest_wait = longest_wait.max(ready.elapsed());
+        if published != sequence {
+            return Err(format!("frame {sequence} was published as {published}").into());
+        }
+    }
+    let elapsed = begin.elapsed();
+    match options.or("end", "eos".to_owned())?.as_str() {
+        "eos" => exporter.end_of_stream(),
+        "hang" => loop {
+            std::thread::park();
+        },
+        _ => {}
+    }
+    let drained = exporter.drain(Duration::from_millis(options.or("drain-ms", 10_000)?), &interrupt)?;
+    let stats = exporter.stats();
+    print(&json!({
+        "event": "summary",
+        "published": stats.published,
+        "seconds": elapsed.as_secs_f64(),
+        "longest_wait_ms": longest_wait.as_millis() as u64,
+        "slots": stats.slots,
+        "drained": drained,
+        "readers": stats.readers.iter().map(|reader| json!({
+            "pid": reader.info.pid, "sent": reader.sent, "lost": reader.lost, "held": reader.held,
+        })).collect::<Vec<_>>(),
+    }))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,42 @@
+//! An exporter or a reader without GStreamer, for tests across processes.
+//!
+//! `peer export` publishes frames whose every byte derives from the sequence number; `peer read` prints one JSON
+//! line per frame and a summary. Run without arguments for the options. The exit status is 0 when everything went
+//! as it should, 1 for an error (which stderr names) and 2 when a frame did not hold what it should.
+
+mod child;
+mod export;
+mod options;
+mod pattern;
+mod read;
+
+use options::{Options, USAGE};
+use serde_json::Value;
+use std::{
+    env,
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn print(line: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1);
+    let role = arguments.next().unwrap_or_default();
+    let done = Options::parse(arguments).and_then(|options| match role.as_str() {
+        "read" => read::read(&options),
+        "export" => export::export(&options),
+        _ => Err(USAGE.into()),
+    });
+    done.unwrap_or_else(|error| {
+        eprintln!("peer: {error}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,82 @@
+//! The command line.
+
+use crate::Result;
+use frameshare::{Endpoint, StreamName};
+use std::{collections::HashMap, str::FromStr};
+
+pub const USAGE: &str = "\
+peer read   --stream NAME | --socket PATH   what to read
+            --policy latest|lossless        (latest)
+            --max-held N                    (4)
+            --frames N                      stop after so many
+            --sleep-ms N                    before each frame's release
+            --hold N                        keep the newest N frames, and look at them again at the end
+            --hoard N                       hold N frames, then sleep for ever
+            --timeout-ms N                  for the connection (5000)
+            --reconnect yes                 go on with a new exporter
+            --sum yes                       a checksum of each frame's bytes
+            --verify yes                    compare with what `peer export` writes
+            --latency yes                   how long frames take, in the summary
+            --fork yes                      leave a child that keeps everything open, once connected
+            --quiet yes                     the summary alone
+peer export --stream NAME | --socket PATH   where to
+            --frames N                      how many (100)
+            --until PATH                    fewer, if this file is there before
+            --size BYTES                    of each frame (1000000)
+            --renew-every N                 other caps and another size after so many
+            --caps TEXT                     what readers are told of the frames
+            --fps N                         how fast; 0: as fast as it goes (0)
+            --readers N                     wait for so many first (1)
+            --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
+            --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
+            --fork yes                      leave a child that keeps everything open
+            --end eos|stop|hang             what comes after the last frame (eos)
+            --drain-ms N                    wait for the readers after it (10000)";
+
+/// The options of a command line: `--name value`, in any order.
+pub struct Options(HashMap<String, String>);
+
+impl Options {
+    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = HashMap::new();
+        let mut arguments = arguments;
+        while let Some(name) = arguments.next() {
+            let name =
+                name.strip_prefix("--").ok_or_else(|| format!("{name:?} is no option\n{USAGE}"))?.to_owned();
+            let value = arguments.next().ok_or_else(|| format!("--{name} has no value"))?;
+            if !USAGE.contains(&format!("--{name} ")) {
+                return Err(format!("there is no --{name}\n{USAGE}").into());
+            }
+            options.insert(name, value);
+        }
+        Ok(Self(options))
+    }
+
+    pub fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        Ok(Some(value.parse().map_err(|_| format!("--{name} {value} makes no sense"))?))
+    }
+
+    pub fn or<T: FromStr>(&self, name: &str, default: T) -> Result<T> {
+        Ok(self.get(name)?.unwrap_or(default))
+    }
+
+    /// Numbers with commas between them; none where the option is missing.
+    pub fn list(&self, name: &str) -> Result<Vec<u32>> {
+        let text = self.or(name, String::new())?;
+        let numbers = text.split(',').filter(|number| !number.is_empty());
+        Ok(numbers.map(str::parse).collect::<std::result::Result<_, _>>()?)
+    }
+
+    pub fn is_set(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| value == "yes")
+    }
+
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        match (self.get::<String>("socket")?, self.get::<StreamName>("stream")?) {
+            (Some(path), None) => Ok(Endpoint::at(path)?),
+            (None, Some(name)) => Ok(Endpoint::of_stream(&name)?),
+            _ => Err(format!("one of --stream and --socket is needed\n{USAGE}").into()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `peer read`.
+//!
+//! # Safety
+//!
+//! Frames are read as plain slices while they are leased.
+#![allow(unsafe_code)]
+
+use crate::{Result, child, options::Options, pattern, print};
+use frameshare::{
+    Interrupt, Policy, monotonic_ns,
+    reader::{self, Frame, Item, Reader},
+};
+use serde_json::{Value, json};
+use std::{collections::VecDeque, process::ExitCode, time::Duration};
+
+/// What adds up while frames are read.
+#[derive(Default)]
+struct Tally {
+    frames: u64,
+    lost: u64,
+    bad: u64,
+    /// The sequence number that the next frame would have if none were lost.
+    expected: Option<u64>,
+    /// From publication to arrival, in µs.
+    latencies: Vec<u64>,
+}
+
+pub fn read(options: &Options) -> Result<ExitCode> {
+    let interrupt = Interrupt::new()?;
+    let timeout = Duration::from_millis(options.or("timeout-ms", 5000)?);
+    let config = reader::Config {
+        name: "peer".into(),
+        policy: options.or("policy", Policy::Latest)?,
+        max_held: options.or("max-held", 4)?,
+        connection_timeout: Some(timeout),
+        reconnect: options.is_set("reconnect"),
+        ..Default::default()
+    };
+    let mut reader = Reader::connect(&options.endpoint()?, config, &interrupt)?;
+    let stats = reader.stats();
+    print(&json!({ "event": "connected", "credit": stats.credit, "exporter": stats.exporter_pid }))?;
+    if options.is_set("fork") {
+        print(&json!({ "event": "child", "pid": child::leave()? }))?;
+    }
+
+    let (limit, quiet) = (options.get::<u64>("frames")?, options.is_set("quiet"));
+    let (sums, verify) = (options.is_set("sum"), options.is_set("verify"));
+    let pause = Duration::from_millis(options.or("sleep-ms", 0)?);
+    let (hold, hoard) = (options.or("hold", 0_usize)?, options.get::<usize>("hoard")?);
+    let mut held = VecDeque::<Frame>::new();
+    let mut tally = Tally::default();
+    let end = loop {
+        if limit.is_some_and(|limit| tally.frames >= limit) {
+            break "frames".to_owned();
+        }
+        let item = match reader.next(None, &interrupt) {
+            Ok(item) => item,
+            Err(error) => break error.to_string(),
+        };
+        match item {
+            None => {}
+            Some(Item::Format(format)) => print(&json!({ "event": "format", "caps": format.caps }))?,
+            Some(Item::Event(event)) => {
+                print(&json!({ "event": "event", "kind": event.kind, "size": event.payload.len() }))?;
+            }
+            Some(Item::Reconnected) => {
+                tally.expected = None;
+                print(&json!({ "event": "reconnected", "exporter": reader.stats().exporter_pid }))?;
+            }
+            Some(Item::EndOfStream) => break "eos".to_owned(),
+            Some(Item::Frame(frame)) => {
+                if tally.expected.is_none() {
+                    print(&json!({ "event": "first", "sequence": frame.descriptor().sequence }))?;
+                }
+                let line = tally.count(&frame, sums, verify);
+                if !quiet {
+                    print(&line)?;
+                }
+                std::thread::sleep(pause);
+                held.push_back(frame);
+                if let Some(hoard) = hoard {
+                    if held.len() >= hoard {
+                        print(&json!({ "event": "hoarding", "frames": held.len() }))?;
+                        loop {
+                            std::thread::park();
+                        }
+                    }
+                } else if held.len() > hold {
+                    held.pop_front();
+                }
+            }
+        }
+    };
+    let changed = held.iter().filter(|frame| verify && !is_whole(frame)).count();
+    let mut summary = json!({
+        "event": "summary",
+        "frames": tally.frames,
+        "lost": tally.lost,
+        "bad": tally.bad,
+        "changed": changed,
+        "end": end,
+        "held": reader.stats().held,
+    });
+    if options.is_set("latency") {
+        tally.latencies.sort_unstable();
+        let at = |percent: usize| tally.latencies.get(tally.latencies.len() * percent / 100).copied();
+        summary["p50_us"] = json!(at(50));
+        summary["p99_us"] = json!(at(99));
+    }
+    print(&summary)?;
+    Ok(if tally.bad > 0 || changed > 0 {
+        ExitCode::from(2)
+    } else if end == "eos" || end == "frames" {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn bytes(frame: &Frame) -> &[u8] {
+    // SAFETY: the frame is leased for as long as it lives, and an exporter of ours keeps its promise.
+    unsafe { frame.as_slice() }
+}
+
+fn is_whole(frame: &Frame) -> bool {
+    pattern::is_painted(bytes(frame), frame.descriptor().sequence)
+}
+
+impl Tally {
+    /// Looks at a frame; what there is to say of it.
+    fn count(&mut self, frame: &Frame, sums: bool, verify: bool) -> Value {
+        let descriptor = frame.descriptor();
+        let sequence = descriptor.sequence;
+        self.latencies.push(monotonic_ns().saturating_sub(descriptor.published) / 1000);
+        let is_gap_counted = self.expected.is_none_or(|expected| expected + frame.lost_before() == sequence);
+        let is_good = is_gap_counted && (!verify || is_whole(frame));
+        self.expected = Some(sequence + 1);
+        self.frames += 1;
+        self.lost += frame.lost_before();
+        self.bad += u64::from(!is_good);
+        json!({
+            "event": "frame",
+            "sequence": sequence,
+            "sum": sums.then(|| format!("{:016x}", pattern::sum(bytes(frame)))),
+            "lost_before": frame.lost_before(),
+            "size": frame.len(),
+            "pts": descriptor.pts,
+            "metadata": frame.metadata().len(),
+            "good": is_good,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Who may read a stream.
+
+use crate::{
+    is_root,
+    stage::{Process, Stage},
+    times,
+};
+use std::{fs, os::unix::fs::PermissionsExt};
+
+const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+/// The same user, in a group of its own choice besides.
+const MEMBER: &str = "setpriv --reuid 65534 --regid 65534 --groups 4242";
+
+/// A folder that others may enter, and a stream in it with these options. It ends when it is dropped.
+fn stream(options: &str) -> (Stage, Process) {
+    let stage = Stage::new();
+    stage.open_to_others();
+    let mut exporter = stage.peer(&format!(
+        "export --socket s.sock --frames 100000000 --fps 500 --size 20000 --readers 0 {options}"
+    ));
+    exporter.wait_for("open");
+    (stage, exporter)
+}
+
+const READ: &str = "read --socket s.sock --verify yes --frames 20 --timeout-ms 60000";
+
+fn mode(stage: &Stage, path: &str) -> u32 {
+    fs::metadata(stage.path(path)).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_stream_with_a_name_is_closed_to_others() {
+    if !is_root("a_stream_with_a_name_is_closed_to_others") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    let mut exporter = stage.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    exporter.wait_for("open");
+    assert_eq!((mode(&stage, "frameshare"), mode(&stage, "frameshare/s.sock")), (0o700, 0o600));
+    let error = stage.peer_by(NOBODY, "read --stream s --timeout-ms 60000").finish_badly();
+    assert!(error.contains("permission denied"), "{error}");
+    // Nor is a folder used that others have, or could have put things into.
+    exporter.kill();
+    let refused = |what: &str| {
+        let error = stage.peer("export --stream s").finish_badly();
+        assert!(error.contains(what), "{error}");
+    };
+    fs::set_permissions(stage.path("frameshare"), fs::Permissions::from_mode(0o770)).unwrap();
+    refused("chmod 700");
+    fs::set_permissions(stage.path("frameshare"), fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(stage.path("frameshare"), Some(65534), None).unwrap();
+    refused("another user");
+}
+
+/// First the mode of the socket keeps others out, then the exporter does.
+#[test]
+fn others_are_refused_and_told_so() {
+    if !is_root("others_are_refused_and_told_so") {
+        return;
+    }
+    let (stage, _exporter) = stream("");
+    assert_eq!(mode(&stage, "s.sock"), 0o600);
+    let error = stage.peer_by(NOBODY, READ).finish_badly();
+    assert!(error.contains("permission denied"), "{error}");
+
+    let (stage, mut exporter) = stream("--socket-mode 666 --allowed-uids 12345 --allowed-gids 4242");
+    assert_eq!(mode(&stage, "s.sock"), 0o666);
+    // Told whether the refusal comes before or after it has said what it wants.
+    for _ in 0..times(10) {
+        let reader = stage.peer_by(NOBODY, READ);
+        let pid = reader.pid();
+        let error = reader.finish_badly();
+        assert!(error.contains("permission denied") && error.contains("65534"), "{error}");
+        let refused = exporter.wait_for("refused");
+        assert_eq!((&refused["pid"], &refused["uid"]), (&pid.into(), &65534.into()));
+    }
+}
+
+#[test]
+fn allowed_users_and_groups_read_and_hold_nobody_up() {
+    if !is_root("allowed_users_and_groups_read_and_hold_nobody_up") {
+        return;
+    }
+    for (allowed, who) in [
+        ("--allowed-uids 12345,65534", NOBODY),
+        ("--allowed-gids 12345,65534", NOBODY),
+        ("--allowed-gids 4242", MEMBER),
+    ] {
+        let (stage, _exporter) = stream(&format!("--socket-mode 666 {allowed}"));
+        let summary = stage.peer_by(who, READ).finish_well().summary();
+        assert_eq!((&summary["frames"], &summary["bad"]), (&20.into(), &0.into()), "{allowed}");
+        // That they may read does not make them lossless.
+        let error = stage.peer_by(who, &format!("{READ} --policy lossless")).finish_badly();
+        assert!(error.contains("lossless-readers"), "{error}");
+    }
+    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --lossless-readers all");
+    let summary = stage.peer_by(NOBODY, &format!("{READ} --policy lossless")).finish_well().summary();
+    assert_eq!(summary["lost"], 0);
+}
+
+/// The same by the elements, as README has it.
+#[test]
+fn the_elements_let_in_whom_they_are_told_to() {
+    if !is_root("the_elements_let_in_whom_they_are_told_to") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    let sink = |allowed: u32| {
+        stage.gst(&format!(
+            "--gst-debug=framesharesink:2 --gst-debug-no-color videotestsrc is-live=true ! video/x-raw,framerate=100/1 ! \
+             framesharesink socket-path=s.sock socket-mode=0666 allowed-uids=<{allowed}>"
+        ))
+    };
+    let source = || {
+        let plugins = stage.path("plugins");
+        let registry = "/dev/null";
+        stage.command(&format!(
+            "{NOBODY} env GST_PLUGIN_PATH={} GST_REGISTRY={registry} gst-launch-1.0 -q framesharesrc socket-path=s.sock \
+             connection-timeout=60000000000 num-buffers=20 ! fakesink",
+            plugins.display()
+        ))
+    };
+    let exporter = sink(65534);
+    source().finish_well();
+    drop(exporter);
+    let exporter = sink(12345);
+    let reader = source();
+    let pid = reader.pid();
+    let error = reader.finish_badly();
+    assert!(error.contains("permission denied") && error.contains("allowed-uids"), "{error}");
+    let log = exporter.kill_for_stderr();
+    assert!(log.contains(&pid.to_string()) && log.contains("65534"), "{log}");
+}

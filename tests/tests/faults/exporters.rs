@@ -1,0 +1,128 @@
+//! Exporters that are killed: their readers hear of it at once, as an error, and what they hold stays as it was.
+
+use crate::{Stream, moment, pipelines, stage::PATIENCE, times};
+use gst::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How soon every reader knows.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Kills the exporter under readers of all kinds.
+fn dies(stream: Stream) {
+    let Stream { mut exporter, stage } = stream;
+    let read = |options: &str| {
+        let mut reader = stage.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
+        reader.wait_for("first");
+        reader
+    };
+    let peers = [
+        read("--policy lossless"),
+        read("--policy latest"),
+        read("--policy lossless --hold 3"),
+        read("--policy latest --sleep-ms 50 --hold 3"),
+    ];
+    let pipeline = stage.gst("framesharesrc stream=s ! fakesink");
+    for _ in 0..5 {
+        exporter.wait_for("added");
+    }
+    // Frames are in flight.
+    thread::sleep(Duration::from_millis(200));
+    let killed = Instant::now();
+    exporter.kill();
+    for peer in peers {
+        let summary = peer.finish().summary();
+        let end = summary["end"].as_str().unwrap();
+        assert!(end.contains("gone without a goodbye"), "{summary}");
+        assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
+    }
+    let error = pipeline.finish_badly();
+    assert!(error.contains("without ending"), "{error}");
+    assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
+}
+
+#[test]
+fn a_killed_exporter_is_an_error_and_held_frames_stay_readable() {
+    dies(Stream::start("--fps 500 --readers 0"));
+}
+
+/// The dead exporter's sockets stay open in a child that it forked, and never hang up.
+#[test]
+fn a_forked_child_does_not_hide_the_exporters_death() {
+    let mut stream = Stream::start("--fps 500 --readers 0 --fork yes");
+    let child = stream.exporter.wait_for("child")["pid"].as_i64();
+    let child = child.and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+    dies(stream);
+    kill_process(child, Signal::KILL).expect("the child is still there");
+}
+
+/// Wherever it dies, in the middle of writing or of publishing a frame: nobody gets half a frame, nor an end.
+#[test]
+fn no_moment_of_an_exporters_death_tears_a_frame() {
+    for number in 0..times(15) {
+        let Stream { mut exporter, stage } = Stream::start("--size 300000 --readers 2");
+        let readers = ["lossless", "latest"].map(|policy| {
+            stage.peer(&format!("read --stream s --verify yes --quiet yes --hold 2 --policy {policy}"))
+        });
+        thread::sleep(Duration::from_millis(10) + moment(number, Duration::from_millis(60)));
+        exporter.kill();
+        for reader in readers {
+            let outcome = reader.finish();
+            // One that was not connected yet finds nobody.
+            let Some(summary) = outcome.events("summary").pop() else {
+                assert!(!outcome.ok && outcome.stderr.contains("no exporter"), "{}", outcome.stderr);
+                continue;
+            };
+            assert!(summary["end"].as_str().unwrap().contains("gone"), "{summary}");
+            assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
+        }
+    }
+}
+
+#[test]
+fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
+    let mut stream = Stream::start("--fps 500 --readers 0");
+    pipelines::init();
+    let description = format!(
+        "framesharesrc socket-path={} ! appsink name=output sync=false max-buffers=1",
+        stream.stage.path("frameshare/s.sock").display()
+    );
+    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let output = pipeline.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
+    let sample = output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).expect("a frame");
+    pipeline.set_state(gst::State::Paused).unwrap();
+    stream.exporter.kill();
+    let playing = Instant::now();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let puller = thread::spawn(move || {
+        while output.try_pull_sample(gst::ClockTime::from_seconds(1)).is_some() {}
+        output.is_eos()
+    });
+    let kinds = [gst::MessageType::Error, gst::MessageType::Eos];
+    let message = pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::try_from(PATIENCE).ok(), &kinds);
+    let message = message.expect("it says something");
+    let gst::MessageView::Error(error) = message.view() else { panic!("{message:?} is no error") };
+    assert!(error.error().to_string().contains("without ending"), "{error:?}");
+    assert!(playing.elapsed() < AT_ONCE, "{:?}", playing.elapsed());
+    pipeline.set_state(gst::State::Null).unwrap();
+    puller.join().unwrap();
+    assert!(sample.buffer().unwrap().map_readable().unwrap().size() > 0);
+}
+
+/// A stopped exporter accepts nobody, but the kernel does for it.
+#[test]
+fn a_reader_that_is_connecting_when_the_exporter_dies_is_not_stuck() {
+    let mut stream = Stream::start("--fps 500 --readers 0");
+    stream.exporter.suspend();
+    let reader = stream.stage.peer("read --stream s --timeout-ms 300");
+    thread::sleep(Duration::from_millis(100));
+    let killed = Instant::now();
+    stream.exporter.kill();
+    let error = reader.finish_badly();
+    assert!(error.contains("no exporter"), "{error}");
+    assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
+}

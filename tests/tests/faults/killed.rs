@@ -1,0 +1,66 @@
+//! Readers that are killed: their frames come back, and the others notice nothing.
+
+use crate::{HELD_UP_MS, NEVER_MS, Stream, moment, said, saw_everything, times};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{thread, time::Duration};
+
+/// The survivors of the tests here.
+fn survivors(stream: &Stream) -> [crate::stage::Process; 3] {
+    [(); 3].map(|()| stream.read("--policy lossless"))
+}
+
+#[test]
+fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
+    let mut stream = Stream::start(&format!("--fps 1000 --readers 3 --reader-timeout-ms {NEVER_MS}"));
+    let survivors = survivors(&stream);
+    // From before it has connected to in the middle of its frames; the hoarders die with all that they may hold.
+    let kinds =
+        ["--policy lossless", "--policy lossless --hoard 4", "--policy latest", "--policy latest --hoard 4"];
+    let kills = times(100);
+    for number in 0..kills {
+        let kind = kinds[number % kinds.len()];
+        let mut victim = stream.stage.peer(&format!("read --stream s --quiet yes {kind}"));
+        if number % 10 == 9 {
+            victim.wait_for(if kind.contains("hoard") { "hoarding" } else { "first" });
+        } else {
+            thread::sleep(moment(number, Duration::from_millis(20)));
+        }
+        victim.kill();
+    }
+    // All of them are known to be gone.
+    let newcomer = stream.read("--policy lossless --frames 1");
+    newcomer.finish_well();
+    stream.exporter.wait_for("removed");
+    let (outcome, _stage) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    let (added, removed) = (outcome.events("added").len(), outcome.events("removed").len());
+    assert!(added > kills / 4, "{added} of {kills} readers got as far as to be admitted");
+    assert!(removed >= added - 3, "{removed} of {added} readers were removed");
+    for survivor in survivors {
+        saw_everything(survivor, &summary["published"]);
+    }
+}
+
+/// A dead reader's socket stays open in a child that it forked, and never hangs up.
+#[test]
+fn a_forked_child_does_not_keep_a_dead_readers_frames() {
+    let stream = Stream::start(&format!("--fps 500 --readers 4 --reader-timeout-ms {NEVER_MS}"));
+    let survivors = survivors(&stream);
+    let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
+    let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+    victim.wait_for("hoarding");
+    // The stream stands still now, for want of credit.
+    thread::sleep(Duration::from_millis(50));
+    let pid = victim.pid();
+    victim.kill();
+    thread::sleep(Duration::from_millis(50));
+    let (outcome, _stage) = stream.end();
+    kill_process(child, Signal::KILL).expect("the child is still there");
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    assert!(said(&outcome, "removed", pid).is_some());
+    for survivor in survivors {
+        saw_everything(survivor, &summary["published"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Resources that run out: the newcomer hears which, and those who are there go on.
+
+use crate::{
+    Stream, is_root,
+    pipelines::wait_until,
+    saw_everything,
+    stage::{Process, Stage},
+};
+use std::{fs, process::Command, thread, time::Duration};
+
+/// A user without rights.
+const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+fn open_files(process: &Process) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count()
+}
+
+/// Limits how many files a process may have open from now on.
+fn limit_files(process: &Process, count: usize) {
+    let status = Command::new("prlimit")
+        .args(["--pid", &process.pid().to_string(), &format!("--nofile={count}:")])
+        .status()
+        .expect("prlimit is there");
+    assert!(status.success());
+}
+
+/// Newcomers are admitted only as long as every frame that all readers may hold can still be allocated.
+#[test]
+fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
+    let stage = Stage::new();
+    let mut exporter = stage.peer_by(
+        "prlimit --nofile=64:",
+        "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 1 --until end",
+    );
+    exporter.wait_for("open");
+    let stream = Stream { exporter, stage };
+    let witness = stream.read("--policy lossless");
+    let (mut admitted, mut refused) = (Vec::new(), 0);
+    for _ in 0..12 {
+        let mut hoarder = stream.stage.peer("read --stream s --quiet yes --hoard 4");
+        if hoarder.look_for("hoarding").is_some() {
+            admitted.push(hoarder);
+        } else {
+            let error = hoarder.finish_badly();
+            assert!(error.contains("ulimit -n"), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(admitted.len() >= 2 && refused >= 2, "{} admitted, {refused} refused", admitted.len());
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+    assert_eq!(outcome.events("refused").len(), refused);
+}
+
+/// Even when not one more file can be opened, not that of the connection itself.
+#[test]
+fn an_exporter_without_a_single_file_left_says_so() {
+    let stream = Stream::start("--fps 500 --readers 1");
+    // Holds what it may: from now on the exporter needs no more slots.
+    let mut hoarder = stream.read("--hoard 4");
+    hoarder.wait_for("hoarding");
+    let mut before = 0;
+    wait_until("all slots are there", || {
+        thread::sleep(Duration::from_millis(200));
+        std::mem::replace(&mut before, open_files(&stream.exporter)) == before
+    });
+    limit_files(&stream.exporter, before);
+    let error = stream.stage.peer("read --stream s").finish_badly();
+    assert!(error.contains("Too many open files") && error.contains("ulimit -n"), "{error}");
+    limit_files(&stream.exporter, before + 100);
+    stream.read("--frames 10").finish_well();
+    stream.end();
+}
+
+#[test]
+fn a_reader_that_runs_out_of_files_says_so_and_costs_nobody_anything() {
+    let stream = Stream::start("--fps 500 --readers 1");
+    let witness = stream.read("--policy lossless");
+    // Some too few for what comes with the welcome, others for the slots that come later.
+    for files in [6, 7, 8] {
+        let command = format!("prlimit --nofile={files}:");
+        let error = stream.stage.peer_by(&command, "read --stream s --policy lossless").finish_badly();
+        assert!(error.contains("ulimit -n") || error.contains("Too many open files"), "{files}: {error}");
+    }
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+}
+
+#[test]
+fn a_reader_that_runs_out_of_memory_says_so_and_costs_nobody_anything() {
+    let stream = Stream::start("--fps 20 --readers 1 --size 60000000");
+    let witness = stream.read("--policy lossless");
+    let small = stream.stage.peer_by("prlimit --as=50000000:", "read --stream s --policy lossless");
+    let end = small.finish().summary()["end"].clone();
+    assert!(end.as_str().is_some_and(|end| end.contains("cannot import")), "{end}");
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+}
+
+/// Memory files are no files of /dev/shm, whose size bounds POSIX shared memory.
+#[test]
+fn a_full_dev_shm_is_no_matter() {
+    if !is_root("a_full_dev_shm_is_no_matter") {
+        return;
+    }
+    let stage = Stage::new();
+    let script =
+        "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec \"$@\"";
+    fs::write(stage.path("full-shm"), script).unwrap();
+    let full = format!("unshare --mount sh {}", stage.path("full-shm").display());
+    let exporter = stage.peer_by(&full, "export --stream s --frames 20");
+    let reader = stage.peer_by(&full, "read --stream s --policy lossless --verify yes");
+    assert_eq!(reader.finish_well().summary()["frames"], 20);
+    exporter.finish_well();
+}
+
+/// An exporter has a thread of its own, a reader of host memory none.
+#[test]
+fn without_tasks_left_the_exporter_says_so_and_readers_read() {
+    if !is_root("without_tasks_left_the_exporter_says_so_and_readers_read") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    let alone = format!("prlimit --nproc=1:1 {NOBODY}");
+    fs::create_dir(stage.path("nobodys")).unwrap();
+    std::os::unix::fs::chown(stage.path("nobodys"), Some(65534), Some(65534)).unwrap();
+    let socket = |folder: &str| stage.path(folder).join("s.sock").display().to_string();
+    let error = stage.peer_by(&alone, &format!("export --socket {}", socket("nobodys"))).finish_badly();
+    assert!(error.contains("ulimit -u"), "{error}");
+
+    let exporter = stage
+        .peer(&format!("export --socket {} --frames 20 --allowed-uids 65534 --socket-mode 666", socket("")));
+    let reader = format!("read --socket {} --verify yes --frames 1", socket(""));
+    stage.peer_by(&alone, &reader).finish_well();
+    exporter.finish_well();
+}

@@ -1,0 +1,112 @@
+//! Exporters that start again under their readers, and others that want the same name.
+
+use crate::{
+    census::Census,
+    pipelines::Reader,
+    stage::{Process, Stage},
+    times,
+};
+use std::fs;
+
+/// Frames a second of a run: a reader is there within a second if it meets one of the first so many.
+const RATE: u64 = 200;
+/// After so many runs everything is there that comes once.
+const SETTLED: usize = 5;
+/// More than runs differ in, less than what would leak: see [`Census::with_slots`].
+const SLOTS: usize = 10;
+
+fn run(stage: &Stage, number: usize, end: &str) -> Process {
+    let mut exporter = stage.peer(&format!(
+        "export --stream s --frames 100000000 --fps {RATE} --size {} --readers 0 --until end-{number} --end {end} \
+         --caps application/x-frameshare-test,run=(int){number}",
+        4096 * (1 + number % 3)
+    ));
+    exporter.wait_for("open");
+    exporter
+}
+
+#[test]
+fn readers_go_on_through_fifty_restarts() {
+    let stage = Stage::new();
+    let runs = times(50);
+    let mut exporter = run(&stage, 0, "stop");
+    let mut peers = ["lossless", "latest", "lossless"].map(|policy| {
+        stage.peer(&format!(
+            "read --stream s --verify yes --quiet yes --reconnect yes --timeout-ms 60000 --policy {policy}"
+        ))
+    });
+    let pipeline = Reader::start(&stage, "s", "reconnect=true");
+    let mut session = pipeline.next().expect("a frame").session;
+    let mut settled = None;
+    for number in 0..runs {
+        for peer in &mut peers {
+            assert!(peer.wait_for("format")["caps"].as_str().unwrap().ends_with(&format!("(int){number}")));
+            let first = peer.wait_for("first")["sequence"].as_u64().unwrap();
+            assert!(first <= RATE, "run {number}: it comes to frame {first} first");
+        }
+        if number > 0 {
+            let seam = loop {
+                let arrival = pipeline.next().expect("the stream goes on");
+                if arrival.session != session {
+                    break arrival;
+                }
+            };
+            assert!(seam.is_discont && seam.sequence <= RATE, "run {number}: frame {}", seam.sequence);
+            let caps = seam.caps.structure(0).unwrap();
+            assert_eq!(caps.get::<i32>("run").unwrap(), number as i32);
+            session = seam.session;
+        }
+        let census = || peers.each_ref().map(|peer| Census::of(peer.pid(), &stage));
+        match &settled {
+            None if number == SETTLED => settled = Some(census().map(|census| census.with_slots(SLOTS))),
+            Some(before) if number == runs - 1 => {
+                before.iter().zip(&peers).for_each(|(before, peer)| before.compare_of(peer.pid(), &stage));
+            }
+            _ => {}
+        }
+        if number + 1 < runs {
+            // Killed, or stopped in good order but without an end of the stream.
+            if number % 2 == 0 {
+                exporter.kill();
+            } else {
+                fs::write(stage.path(&format!("end-{number}")), "").unwrap();
+                exporter.finish_well();
+            }
+            exporter = run(&stage, number + 1, if number + 2 < runs { "stop" } else { "eos" });
+        }
+    }
+    fs::write(stage.path(&format!("end-{}", runs - 1)), "").unwrap();
+    for (number, peer) in peers.into_iter().enumerate() {
+        let outcome = peer.finish_well();
+        let summary = outcome.summary();
+        assert_eq!((&summary["bad"], &summary["end"]), (&0.into(), &"eos".into()), "{summary}");
+        assert_eq!(outcome.events("reconnected").len(), runs - 1);
+        assert!(number == 1 || summary["lost"] == 0, "a lossless reader lost frames: {summary}");
+    }
+    assert!(pipeline.rest().iter().all(|arrival| arrival.session == session));
+    exporter.finish_well();
+}
+
+#[test]
+fn of_several_exporters_exactly_one_gets_the_name() {
+    let stage = Stage::new();
+    for round in 0..times(5) {
+        // In the place of a socket that a dead exporter left, except in the first round.
+        assert_eq!(stage.path("frameshare/s.sock").exists(), round > 0);
+        let rivals: [Process; 6] =
+            std::array::from_fn(|_| stage.peer("export --stream s --frames 5 --size 5000 --end hang"));
+        let reader = stage.peer("read --stream s --policy lossless --verify yes --frames 5");
+        reader.finish_well();
+        let mut winners = Vec::new();
+        for mut rival in rivals {
+            if rival.look_for("open").is_some() {
+                winners.push(rival);
+            } else {
+                let error = rival.finish_badly();
+                assert!(error.contains("in use"), "{error}");
+            }
+        }
+        assert_eq!(winners.len(), 1, "round {round}");
+        winners.iter_mut().for_each(Process::kill);
+    }
+}

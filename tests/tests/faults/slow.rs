@@ -1,0 +1,24 @@
+//! A slow reader beside fast ones.
+
+use crate::{HELD_UP_MS, NEVER_MS, Stream, said, saw_everything};
+use std::{thread, time::Duration};
+
+/// At a frame a second it loses nearly all of them; it still gets one about every second, and each is whole.
+#[test]
+fn a_slow_latest_reader_costs_lossless_ones_nothing() {
+    let stream = Stream::start(&format!("--fps 500 --readers 3 --reader-timeout-ms {NEVER_MS}"));
+    let witnesses = [(); 2].map(|()| stream.read("--policy lossless"));
+    let slow = stream.read("--policy latest --sleep-ms 1000");
+    thread::sleep(Duration::from_millis(2500));
+    let pid = slow.pid();
+    let (outcome, _stage) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    assert!(said(&outcome, "blocking", pid).is_none());
+    for witness in witnesses {
+        saw_everything(witness, &summary["published"]);
+    }
+    let slow = slow.finish_well().summary();
+    assert_eq!(slow["bad"], 0, "{slow}");
+    assert!(slow["lost"].as_u64() > slow["frames"].as_u64().map(|frames| 20 * frames), "{slow}");
+}

@@ -1,0 +1,160 @@
+//! Readers that live and do nothing: stopped, hoarding, paused.
+
+use crate::{
+    HELD_UP_MS, NEVER_MS, Stream, pipelines, said, saw_everything,
+    stage::{PATIENCE, Process},
+};
+use gst::prelude::*;
+use std::{thread, time::Duration};
+
+const TIMEOUT_MS: u64 = 500;
+
+/// Lets a stream go on for some hundred frames at least.
+fn while_frames_flow() {
+    thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn a_stopped_latest_reader_costs_nobody_anything() {
+    let stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {NEVER_MS}"));
+    let witness = stream.read("--policy lossless");
+    let mut stopped = stream.read("--policy latest");
+    stopped.wait_for("first");
+    stopped.suspend();
+    while_frames_flow();
+    let (outcome, _stage) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    assert!(said(&outcome, "blocking", stopped.pid()).is_none());
+    saw_everything(witness, &summary["published"]);
+    // It wakes after all is over, with what was left for it, and knows how much it has missed.
+    stopped.resume();
+    let woken = stopped.finish_well().summary();
+    assert_eq!((&woken["bad"], &woken["end"]), (&0.into(), &"eos".into()), "{woken}");
+    assert_eq!(
+        woken["frames"].as_u64().unwrap() + woken["lost"].as_u64().unwrap(),
+        summary["published"].as_u64().unwrap()
+    );
+    assert!(woken["lost"].as_u64() > Some(100), "{woken}");
+}
+
+/// A lossless reader holds the stream back for as long as it may, is named meanwhile, and then cut off.
+fn is_cut_off(stall: impl FnOnce(&Stream) -> Process) -> Process {
+    let mut stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {TIMEOUT_MS}"));
+    let witness = stream.read("--policy lossless");
+    let stalled = stall(&stream);
+    assert_eq!(stream.exporter.wait_for("blocking")["pid"], stalled.pid());
+    let removed = stream.exporter.wait_for("removed");
+    assert_eq!(removed["pid"], stalled.pid());
+    assert_eq!(removed["reason"], "TooSlow");
+    while_frames_flow();
+    let (outcome, _stage) = stream.end();
+    let summary = outcome.summary();
+    let waited = summary["longest_wait_ms"].as_u64().unwrap();
+    assert!((TIMEOUT_MS..TIMEOUT_MS + HELD_UP_MS).contains(&waited), "{summary}");
+    saw_everything(witness, &summary["published"]);
+    stalled
+}
+
+#[test]
+fn a_stopped_lossless_reader_is_cut_off_and_told_why_when_it_wakes() {
+    let stalled = is_cut_off(|stream| {
+        let mut reader = stream.read("--policy lossless");
+        reader.wait_for("first");
+        reader.suspend();
+        reader
+    });
+    stalled.resume();
+    let outcome = stalled.finish();
+    let summary = outcome.summary();
+    let end = summary["end"].as_str().unwrap();
+    assert!(end.contains("cut off") && end.contains("reader-timeout"), "{summary}");
+    assert_eq!(summary["bad"], 0, "{summary}");
+}
+
+#[test]
+fn a_lossless_reader_that_never_releases_is_cut_off() {
+    is_cut_off(|stream| stream.read("--policy lossless --hoard 4"));
+}
+
+#[test]
+fn a_latest_reader_that_never_releases_costs_nobody_anything() {
+    let stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {NEVER_MS}"));
+    let witness = stream.read("--policy lossless");
+    let mut hoarder = stream.read("--policy latest --hoard 4");
+    hoarder.wait_for("hoarding");
+    while_frames_flow();
+    let (outcome, _stage) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    saw_everything(witness, &summary["published"]);
+}
+
+#[test]
+fn nobody_holds_more_frames_than_the_exporter_grants() {
+    let mut stream = Stream::start("--fps 500 --readers 1 --max-held-limit 3");
+    let mut greedy = stream.stage.peer("read --stream s --quiet yes --max-held 64 --hoard 4");
+    assert_eq!(greedy.wait_for("connected")["credit"], 3);
+    greedy.wait_for("first");
+    while_frames_flow();
+    stream.exporter.wait_for("added");
+    let (outcome, _stage) = stream.end();
+    let readers = outcome.summary()["readers"].as_array().unwrap().clone();
+    assert_eq!(readers.len(), 1);
+    assert_eq!(readers[0]["sent"], 3, "{readers:?}");
+    assert!(readers[0]["lost"].as_u64() > Some(50), "{readers:?}");
+}
+
+/// Frames of former caps keep their memory while somebody holds them: within limits.
+#[test]
+fn a_reader_that_keeps_retired_memory_is_cut_off_and_keeps_what_it_has() {
+    let mut stream =
+        Stream::start("--fps 200 --readers 2 --renew-every 1 --max-retired-bytes 200000 --max-held-limit 64");
+    let witness = stream.read("--policy lossless");
+    let keeper = stream.read("--policy latest --max-held 16 --hold 12");
+    let removed = stream.exporter.wait_for("removed");
+    assert_eq!((&removed["pid"], &removed["reason"]), (&keeper.pid().into(), &"LimitExceeded".into()));
+    while_frames_flow();
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+    let summary = keeper.finish().summary();
+    let end = summary["end"].as_str().unwrap();
+    assert!(end.contains("cut off") && end.contains("retired"), "{summary}");
+    assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
+    assert!(summary["held"].as_u64() > Some(0), "{summary}");
+}
+
+/// `framesharesrc`, lossless, in this process.
+fn paused(stream: &Stream) -> gst::Pipeline {
+    pipelines::init();
+    let description = format!(
+        "framesharesrc socket-path={} policy=lossless ! appsink name=output sync=false",
+        stream.stage.path("frameshare/s.sock").display()
+    );
+    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let output = pipeline.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
+    let sample = output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok());
+    assert!(sample.is_some(), "no frame came");
+    pipeline.set_state(gst::State::Paused).unwrap();
+    pipeline
+}
+
+#[test]
+fn a_paused_lossless_pipeline_is_cut_off_and_says_so_when_it_plays() {
+    let mut stream = Stream::start(&format!("--fps 500 --readers 2 --reader-timeout-ms {TIMEOUT_MS}"));
+    let witness = stream.read("--policy lossless");
+    let pipeline = paused(&stream);
+    assert_eq!(stream.exporter.wait_for("blocking")["pid"], std::process::id());
+    assert_eq!(stream.exporter.wait_for("removed")["reason"], "TooSlow");
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let bus = pipeline.bus().unwrap();
+    let message = bus.timed_pop_filtered(gst::ClockTime::try_from(PATIENCE).ok(), &[gst::MessageType::Error]);
+    let message = message.expect("an error is on the bus");
+    let gst::MessageView::Error(error) = message.view() else { unreachable!() };
+    let text = error.error().to_string();
+    assert!(text.contains("cut off") && text.contains("reader-timeout"), "{text}");
+    pipeline.set_state(gst::State::Null).unwrap();
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+}
