@@ -37,6 +37,8 @@ struct Promise {
     gpu: Option<Arc<Context>>,
     /// Its frames are downloaded to host memory.
     downloads: bool,
+    /// Why it cannot read adopted memory, if it cannot.
+    cannot_adopt: Option<&'static str>,
     /// It is in this very process.
     local: bool,
 }
@@ -75,8 +77,8 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
             state.welcome(&socket, hello, &promise, &shares)?;
             let (wake, fence) = (shares.wake, shares.fence);
-            let (fence_choice, downloads) = (promise.fence, promise.downloads);
-            Ok(Delivery { producer, wake, fence, fence_choice, downloads })
+            let Promise { fence: fence_choice, downloads, cannot_adopt, .. } = promise;
+            Ok(Delivery { producer, wake, fence, fence_choice, downloads, cannot_adopt })
         });
         match admitted {
             Ok(delivery) => {
@@ -177,7 +179,16 @@ impl State {
         self.check_files(credit)?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
-        Ok(Promise { credit, fence, gpu, downloads: !direct, local: hello.nonce == process_nonce() })
+        let local = hello.nonce == process_nonce();
+        let cannot_adopt = if !direct || local {
+            None
+        } else if !peer.is_own() {
+            Some("it is not of the exporter's user")
+        } else {
+            let lacks = !hello.memory.contains(&MemoryKind::Legacy);
+            lacks.then_some("it cannot open legacy handles")
+        };
+        Ok(Promise { credit, fence, gpu, downloads: !direct, cannot_adopt, local })
     }
 
     /// Refuses a reader for whom frames could one day not be allocated any more.

@@ -50,6 +50,11 @@ impl Generation {
         !self.is_foreign() && self.kind == kind
     }
 
+    /// The same, and slots may still be taken from it.
+    pub fn is_open(&self, kind: MemoryKind) -> bool {
+        self.is_own(kind) && !self.retired
+    }
+
     pub fn is_foreign(&self) -> bool {
         matches!(self.source, Source::Foreign(_))
     }

@@ -60,6 +60,8 @@ pub(super) struct Link {
     fence: Box<dyn ExporterFence>,
     /// It gets frames in host memory, though the stream's are on a GPU.
     pub downloads: bool,
+    /// Why it cannot read adopted memory, if it cannot.
+    pub cannot_adopt: Option<&'static str>,
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     /// Ordered messages sent so far, waiting ones included.
@@ -87,11 +89,12 @@ pub(super) struct Delivery {
     pub fence: Box<dyn ExporterFence>,
     pub fence_choice: Choice<FenceKind>,
     pub downloads: bool,
+    pub cannot_adopt: Option<&'static str>,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, wake, fence, fence_choice, downloads } = delivery;
+        let Delivery { producer, wake, fence, fence_choice, downloads, cannot_adopt } = delivery;
         Self {
             entries: vec![None; info.credit as usize],
             info,
@@ -101,6 +104,7 @@ impl Link {
             producer,
             fence,
             downloads,
+            cannot_adopt,
             fence_choice,
             messages: 0,
             backlog: VecDeque::new(),

@@ -20,6 +20,7 @@ mod admission;
 mod config;
 mod download;
 mod generation;
+mod holds;
 mod link;
 mod notice;
 mod publish;
@@ -40,6 +41,7 @@ use crate::{
     event::Event,
     sys::{Listener, NameLock, NameTaken, Timeout},
 };
+use frameshare_cuda::stream::Stream;
 use frameshare_protocol::message::{Format, Reason};
 use service::Service;
 use state::{Shared, State};
@@ -166,10 +168,28 @@ impl Exporter {
         self.locked(|state| state.adopt(pointer, owner, self.0.shared.id))
     }
 
+    /// Whether every reader of now can read adopted memory; if not, who cannot and why. A reader that joins later may
+    /// be unable to: then publishing fails with [`PublishError::NotForAll`].
+    pub fn can_adopt(&self) -> Result<(), String> {
+        self.0.shared.lock().cannot_adopt().map_or(Ok(()), Err)
+    }
+
     /// Gives adopted memory back: readers are told to close their imports, and owners are told by dropping what they
     /// gave when the last has done so or is gone.
     pub fn retire_adopted(&self) {
         self.locked(State::retire_adopted);
+    }
+
+    /// Places the frames to come in host memory although the exporter has a GPU, or in the GPU's again. It takes effect
+    /// with the next slot that is acquired.
+    pub fn use_host_memory(&self, yes: bool) {
+        self.locked(|state| state.use_host_memory(yes));
+    }
+
+    /// Drops `what` when the work put on `stream` so far is done, in whatever context and without anybody asking: the
+    /// source of an asynchronous copy, say.
+    pub fn drop_after(&self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+        self.locked(|state| state.drop_after(stream, what))
     }
 
     /// Publishes a frame to every reader, and returns its sequence number.

@@ -15,7 +15,7 @@ use crate::{
     sys::{Timeout, Wake, is_ready, load_bytes, monotonic_ns, store_bytes, wait},
 };
 use frameshare_protocol::{
-    Descriptor, Plane,
+    Descriptor, MemoryKind, Plane,
     limits::{MAX_PLANES, METADATA_AREA},
     message::{Payload, Reason, ToReader},
 };
@@ -78,6 +78,9 @@ pub enum PublishError {
     /// The GPU that the frame was written on has failed.
     #[error("the frame cannot be signalled: {0}")]
     Gpu(frameshare_cuda::Error),
+    /// The frame is in adopted memory, which some reader cannot read; nobody has it.
+    #[error("not every reader can read adopted memory: {0}")]
+    NotForAll(String),
     /// The frame makes no sense.
     #[error("the frame cannot be published: {0}")]
     Invalid(&'static str),
@@ -124,6 +127,9 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         if state.would_lose() {
             return None;
         }
+        if let Some(why) = frame.as_ref().and_then(|frame| state.not_for_all(frame.slot)) {
+            return Some(Err(PublishError::NotForAll(why)));
+        }
         // Nobody has to be waited for: from here on nothing fails but links.
         frame.take().map(|frame| state.hand_out(frame, descriptor.clone()))
     };
@@ -166,8 +172,8 @@ impl State {
             return Err(PublishError::Closed);
         }
         descriptor.published = monotonic_ns();
-        self.publish_offered(false, &descriptor);
-        if self.links.iter().any(|link| link.downloads) {
+        self.publish_offered(&descriptor);
+        if frame.slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads) {
             self.start_download(frame.slot, area, descriptor, bulky);
         }
         self.end_lease(area);
@@ -176,23 +182,39 @@ impl State {
 
     /// Whether a publication now would take a frame from a lossless reader.
     fn would_lose(&self) -> bool {
-        let behind = self.downloads.as_ref().is_some_and(Downloads::is_full);
-        let full = |link: &Link| if link.downloads { behind } else { link.is_full() };
+        let in_host = self.kind() == MemoryKind::Host;
+        let behind = |downloads: &Downloads| downloads.is_full() || (in_host && !downloads.is_empty());
+        let behind = self.downloads.as_ref().is_some_and(behind);
+        let full =
+            |link: &Link| (link.downloads && behind) || (link.is_full() && (in_host || !link.downloads));
         self.links.iter().any(|link| link.is_lossless() && full(link))
     }
 
-    /// Leases a frame to every reader that gets it from `slot`, as far as it has room or can make some.
+    /// Leases a frame to every reader that gets it from `slot`, as far as it has room or can make some. What lies on
+    /// the GPU is not for those that get it downloaded, and a download is for those alone.
     fn offer_all(
         &mut self,
-        downloads: bool,
+        is_download: bool,
         slot: &Slot,
         area: usize,
         sequence: u64,
         bulky: Option<&ToReader>,
     ) {
+        let in_host = slot.as_ptr().is_some();
+        // What is published straight from host memory must not pass what is still on its way.
+        let passes = !is_download && self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty());
         let mut index = 0;
         while index < self.links.len() {
-            if self.links[index].downloads != downloads {
+            let link = &mut self.links[index];
+            let gets = if link.downloads { in_host } else { !is_download };
+            if !gets {
+                index += 1;
+                continue;
+            }
+            if link.downloads && passes {
+                if link.lose(sequence) {
+                    self.sleepers.push(link.wake.clone());
+                }
                 index += 1;
                 continue;
             }
@@ -203,9 +225,9 @@ impl State {
         }
     }
 
-    /// Publishes what was offered.
-    fn publish_offered(&mut self, downloads: bool, descriptor: &Descriptor) {
-        for link in self.links.iter_mut().filter(|link| link.downloads == downloads) {
+    /// Publishes to all readers what was offered to them.
+    fn publish_offered(&mut self, descriptor: &Descriptor) {
+        for link in &mut self.links {
             if link.publish(descriptor) {
                 self.sleepers.push(link.wake.clone());
             }
@@ -258,7 +280,7 @@ impl State {
                 descriptor.published = monotonic_ns();
                 self.copy_metadata(download.area, area, descriptor.metadata as usize);
                 self.offer_all(true, &download.slot, area, sequence, download.bulky.as_ref());
-                self.publish_offered(true, &descriptor);
+                self.publish_offered(&descriptor);
                 self.end_lease(area);
             } else {
                 self.lose_downloads(sequence);

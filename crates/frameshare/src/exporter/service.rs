@@ -83,7 +83,7 @@ impl Service {
         };
         // Nothing is ever sent: this returns when the other end is dropped.
         let _ = self.closed.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        if shared.lock().leaving.is_empty() {
+        if !shared.lock().has_more_to_do() {
             let _ = thread.join();
         }
     }
@@ -107,7 +107,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
             let progress = state.reclaim();
             let look = state.gpu_is_busy() || state.keeps_something();
             state.looking = look;
-            (progress, look, !state.leaving.is_empty(), std::mem::take(&mut state.trash))
+            (progress, look, state.has_more_to_do(), std::mem::take(&mut state.trash))
         });
         // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.
         drop(trash);

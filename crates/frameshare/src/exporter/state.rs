@@ -5,6 +5,7 @@ use super::{
     config::Config,
     download::Downloads,
     generation::Generation,
+    holds::Holds,
     link::{Link, Vacancy},
     notice::Notice,
     slot::{AcquireError, Purpose, Slot},
@@ -20,6 +21,7 @@ use crate::{
     },
     sys::{Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
 };
+use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{
     MemoryKind,
     message::{Format, Payload, Reason, ToReader},
@@ -119,6 +121,8 @@ pub(super) struct Publication {
 pub(super) struct State {
     pub config: Config,
     pub memory: Choice<MemoryKind>,
+    /// Frames go to host memory for the time being, whatever was chosen.
+    in_host: bool,
     pub signals: Signals,
     /// Tells this run of the stream from others of the same name.
     pub session: u64,
@@ -157,6 +161,8 @@ pub(super) struct State {
     pub fences_pending: bool,
     /// For readers that get host memory though the stream's is a GPU's.
     pub downloads: Option<Downloads>,
+    /// What GPU work still uses.
+    pub holds: Holds,
     /// Who must be woken.
     pub sleepers: Vec<Arc<Wake>>,
     /// What ended publications kept.
@@ -176,6 +182,7 @@ impl State {
             signals: Signals::new(config.gpu.as_ref())?,
             publications: (0..config.max_slots).map(|_| None).collect(),
             config,
+            in_host: false,
             session: monotonic_ns(),
             generations: Vec::new(),
             next_generation: 1,
@@ -198,6 +205,7 @@ impl State {
             looking: false,
             fences_pending: false,
             downloads: None,
+            holds: Holds::default(),
             sleepers: Vec::new(),
             dropped: Vec::new(),
             trash: Vec::new(),
@@ -393,6 +401,7 @@ impl State {
         self.fences_pending = pending;
         let progress = !ended.is_empty();
         self.end_leases(ended);
+        self.holds.collect(&mut self.dropped);
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
@@ -420,9 +429,9 @@ impl State {
 
     /// Tells readers of old generations that only readers still refer to, and frees their slots.
     fn retire(&mut self) {
-        let kind = self.memory.kind;
         let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
-        let current = [newest(kind), newest(MemoryKind::Host)];
+        // Of the kind that frames go to, and of what they are downloaded to.
+        let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
         for index in 0..self.generations.len() {
             let publications = &self.publications;
             let generation = &mut self.generations[index];
@@ -480,14 +489,14 @@ impl State {
             return Err(AcquireError::Size(size));
         }
         self.reclaim();
-        let kind = self.memory.kind;
+        let kind = self.kind();
         let renew = mem::replace(&mut self.renew, false);
         self.renew_host |= renew;
         self.renew_generation(kind, needed, renew)?;
         let max = self.config.max_slots;
         let credit = self.credit();
         let publications = &self.publications;
-        let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
+        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
         let Some(generation) = current else { return Err(AcquireError::Size(size)) };
         if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
@@ -502,13 +511,13 @@ impl State {
         let needed = size.max(1).checked_next_multiple_of(PAGE)?;
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
-        let generation = self.generations.iter_mut().rfind(|one| one.is_own(MemoryKind::Host))?;
+        let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
         generation.acquire(self.config.max_slots, exporter).ok()
     }
 
     /// Starts a new generation of our own where the newest does not suit.
     fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
-        let present = self.generations.iter().rfind(|one| one.is_own(kind)).map_or(0, |one| one.slot_size);
+        let present = self.generations.iter().rfind(|one| one.is_open(kind)).map_or(0, |one| one.slot_size);
         if needed > present || (renew && needed != present) {
             // Within one format sizes vary only where frames are plain bytes: leave room for longer ones.
             let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
@@ -569,6 +578,35 @@ impl State {
         Ok((slot, pointer.saturating_sub(start)))
     }
 
+    /// The kind of memory that frames go to.
+    pub fn kind(&self) -> MemoryKind {
+        if self.in_host { MemoryKind::Host } else { self.memory.kind }
+    }
+
+    pub fn use_host_memory(&mut self, yes: bool) {
+        self.renew |= mem::replace(&mut self.in_host, yes) != yes;
+    }
+
+    pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+        self.look_wanted = true;
+        self.holds.add(stream, what)
+    }
+
+    /// Which reader cannot read adopted memory, and why.
+    pub fn cannot_adopt(&self) -> Option<String> {
+        self.links.iter().find_map(|link| {
+            let info = &link.info;
+            link.cannot_adopt
+                .map(|why| format!("reader {} ({}, process {}): {why}", info.id, info.name, info.pid))
+        })
+    }
+
+    /// Why a frame in this slot is not for every reader.
+    pub fn not_for_all(&self, slot: &Slot) -> Option<String> {
+        let mut foreign = self.generations.iter().filter(|one| one.is_foreign());
+        foreign.any(|one| one.id == slot.0.generation).then(|| self.cannot_adopt()).flatten()
+    }
+
     /// Gives memory back that was adopted: its owners are told when no reader imports it any more.
     pub fn retire_adopted(&mut self) {
         for index in 0..self.generations.len() {
@@ -587,7 +625,8 @@ impl State {
 
     /// How much credit is left for a newcomer.
     pub fn credit_left(&mut self) -> u32 {
-        let current = self.generations.iter_mut().rfind(|one| one.is_own(self.memory.kind));
+        let kind = self.kind();
+        let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
         let held = current.map_or(0, |generation| held_upstream(generation, &self.publications));
         self.config.max_slots.saturating_sub(2 + self.credit() + held)
     }
@@ -610,9 +649,16 @@ impl State {
         }
     }
 
+    /// Whether something outlives the stream: readers' imports, or what GPU work uses.
+    pub fn has_more_to_do(&self) -> bool {
+        !self.leaving.is_empty() || !self.holds.is_empty()
+    }
+
     /// Whether a GPU is at work on what nobody would announce.
     pub fn gpu_is_busy(&self) -> bool {
-        self.fences_pending || self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
+        self.fences_pending
+            || !self.holds.is_empty()
+            || self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
     }
 
     /// Whether somebody upstream may wait for what a publication keeps.

@@ -50,7 +50,7 @@ impl State {
     pub(super) fn stats(&mut self) -> Stats {
         let next = self.next;
         let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
-        let kind = self.memory.kind;
+        let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
         let (slots, free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
             (generation.len(), generation.count_free(), generation.slot_size)
@@ -62,7 +62,10 @@ impl State {
             free_slots,
             max_slots: self.config.max_slots,
             slot_size,
-            memory: self.memory.clone(),
+            memory: match kind == self.memory.kind {
+                true => self.memory.clone(),
+                false => Choice { kind, why: "frames arrive in host memory".into() },
+            },
             retired_bytes,
             readers_total: self.readers_total,
         }

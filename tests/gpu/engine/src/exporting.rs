@@ -138,6 +138,7 @@ impl Exporting {
             Command::Publish(publish) => return self.publish(&publish).map(Reply::Published),
             Command::Stall { us } => gpu::stall(&self.gpu.stream, us)?,
             Command::Format { caps } => self.exporter.set_format(Format { caps, video: None }),
+            Command::HostMemory { yes } => self.exporter.use_host_memory(yes),
             Command::EndOfStream => self.exporter.end_of_stream(),
             Command::Drain { ms } => {
                 let drained = self.exporter.drain(Duration::from_millis(ms), &self.interrupt)?;
@@ -182,6 +183,7 @@ impl Exporting {
             }
             let metadata = if job.metadata { self.next.to_le_bytes().to_vec() } else { Vec::new() };
             let written = match job.says {
+                _ if slot.as_ptr().is_some() => Written::Cpu,
                 Says::Truth | Says::Another => Written::On(&self.gpu.stream),
                 Says::Somewhere => Written::Somewhere,
             };

@@ -58,6 +58,10 @@ pub enum Command {
         size: u64,
         slow: Slow,
     },
+    /// Places the frames to come in host memory, or in the GPU's again.
+    HostMemory {
+        yes: bool,
+    },
     /// Gives adopted memory back: how many owners have been told when this long has passed, at most.
     RetireAdopted {
         ms: u64,

@@ -120,6 +120,7 @@ impl Worker {
             | Command::ExporterStats
             | Command::Notices
             | Command::Adopt { .. }
+            | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {
                 self.exporting.as_mut().context("no exporter is here")?.work(command)
             }

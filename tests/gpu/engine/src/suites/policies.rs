@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "another-user", another_user),
     case(SUITE, "untrusted-user", untrusted_user),
     case(SUITE, "reader-without-a-gpu", without_gpu),
+    case(SUITE, "gpu-and-host-memory-in-turn", in_turn),
     case(SUITE, "too-much-retired-memory", retired_bytes),
     case(SUITE, "no-events-left", no_events_left),
 ];
@@ -246,6 +247,46 @@ fn without_gpu(seed: u64) -> Result<String> {
         for (number, read) in stage.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
             whole(read, count()).with_context(|| format!("{kind}, reader {number}"))?;
         }
+    }
+    Ok(String::new())
+}
+
+/// Frames in GPU and in host memory in turn: readers of all sorts get every one, in order, and what is used no more is
+/// freed.
+fn in_turn(seed: u64) -> Result<String> {
+    const ROUNDS: u64 = 8;
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(3)?;
+        stage.join(&readers, |number| Connect {
+            host: number == 0,
+            gpu_wait: (number > 0).then_some(true),
+            ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
+        })?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { slow: Slow::Sometimes(2000), ..to_the_end() }))?;
+        }
+        for round in 0..ROUNDS {
+            stage.exporter.tell(Command::HostMemory { yes: round % 2 == 1 })?;
+            let slow = Slow::Sometimes(600);
+            stage.exporter.publish(Publish {
+                frames: 7,
+                size: SIZE,
+                slow,
+                metadata: true,
+                ..Publish::default()
+            })?;
+            let memory = stage.exporter.stats()?.memory;
+            ensure!(memory.starts_with("host") == (round % 2 == 1), "round {round}: {memory}");
+        }
+        stage.exporter.tell(Command::EndOfStream)?;
+        for (number, reader) in readers.iter().enumerate() {
+            whole(&reader.was_read()?, 7 * ROUNDS).with_context(|| format!("{kind}, reader {number}"))?;
+        }
+        for reader in &readers {
+            reader.tell(Command::Disconnect)?;
+        }
+        stage.frees_retired()?;
     }
     Ok(String::new())
 }

@@ -1,0 +1,46 @@
+//! What has to stay as it is until GPU work is done, such as the sources of copies.
+
+use frameshare_cuda::{Status, event::Event, stream::Stream};
+use std::any::Any;
+
+/// Things, each with what stands for the work that uses it.
+#[derive(Default)]
+pub(super) struct Holds {
+    waiting: Vec<(Event, Box<dyn Any + Send>)>,
+    /// Events of work that is done.
+    spare: Vec<Event>,
+}
+
+impl std::fmt::Debug for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holds").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl Holds {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Holds something until the work put on `stream` so far is done.
+    pub fn add(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+        let context = stream.context();
+        let same = |event: &Event| event.context().as_raw() == context.as_raw();
+        let event = match self.spare.iter().position(same) {
+            Some(index) => self.spare.swap_remove(index),
+            None => Event::new(context)?,
+        };
+        event.record(stream)?;
+        self.waiting.push((event, what));
+        Ok(())
+    }
+
+    /// Hands over what no work uses any more. Work that failed uses nothing.
+    pub fn collect(&mut self, done: &mut Vec<Box<dyn Any + Send>>) {
+        let is_done = |(event, _): &mut (Event, _)| !matches!(event.query(), Ok(Status::Pending));
+        for (event, what) in self.waiting.extract_if(.., is_done) {
+            self.spare.push(event);
+            done.push(what);
+        }
+    }
+}
