@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::io::FdFlags;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
 use crate::link::Link;
@@ -83,6 +83,21 @@ impl Peer {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// Stops the process: it lives, and does nothing.
+    pub fn suspend(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("a process has a number")?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// Has it begin a job. The report follows by one of the `was_` methods.

@@ -62,8 +62,11 @@ fn suites_pass_on_the_simulated_driver() {
     for seed in 1..=SEEDS {
         must_pass(&suites(driver.path(), seed, &SEEDED), &format!("seed {seed}"));
     }
-    let others =
-        suites(driver.path(), 1, &["engine-crashes", "engine-steady", "engine-isolated", "engine-bench"]);
+    let others = suites(
+        driver.path(),
+        1,
+        &["engine-crashes", "engine-endurance", "engine-steady", "engine-isolated", "engine-bench"],
+    );
     must_pass(&others, "suites that one seed is enough for");
     // What is measured here means nothing, but the lines are what tables are made of.
     let measured = String::from_utf8_lossy(&others.stdout).matches(r#""frames_per_s""#).count();

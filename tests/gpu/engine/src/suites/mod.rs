@@ -2,6 +2,7 @@
 
 mod bench;
 mod crashes;
+mod endurance;
 mod fences;
 mod foreign;
 mod isolated;
@@ -51,6 +52,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         fences::CASES,
         order::CASES,
         crashes::CASES,
+        endurance::CASES,
         foreign::CASES,
         steady::CASES,
         policies::CASES,

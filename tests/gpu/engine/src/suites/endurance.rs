@@ -1,0 +1,172 @@
+//! Again and again: readers that are killed one after the other, exporters that start again, and readers that are
+//! stopped for a while. Nobody else loses a frame.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::MemoryKind;
+
+use super::{Case, FENCES, Needs, SIZE, Stage, frames, to_the_end, whole};
+use crate::job::{Bind, Command, Connect, End, Publish, Read};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-endurance";
+
+pub const CASES: &[Case] = &[
+    endurance("readers-killed-in-a-row", killed_in_a_row),
+    endurance("exporters-restarted-in-a-row", restarted_in_a_row),
+    endurance("lossless-reader-stopped", stopped),
+];
+
+const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 450, needs: Needs::Nothing, conduct }
+}
+
+/// Longer than any case takes: whoever sleeps so long is killed before.
+const FOREVER_US: u64 = 600_000_000;
+/// Who is held up for less is not held up by a reader, for whom the exporter would wait two seconds at least.
+const HELD_UP_MS: f64 = 1500.0;
+
+/// Frames that are published around each death, and how far they are apart.
+const FRAMES: u64 = 40;
+const PACE_US: u64 = 2_000;
+
+/// Reads to the end of the stream while others come and go.
+fn patient() -> Read {
+    Read { patience_ms: 100_000, ..to_the_end() }
+}
+
+/// Readers are killed while they connect, while they read, holding all that they may, and with their release fences
+/// pending behind work that never ends; three others, with both kinds of fence, get every frame whole.
+fn killed_in_a_row(seed: u64) -> Result<String> {
+    let kills = usize::try_from(frames() / 100)?.max(8);
+    let bind = Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(60_000), ..Bind::default() };
+    let stage = Stage::with(seed, bind)?;
+    let survivors = Peer::some(3)?;
+    stage.join(&survivors, |number| Connect {
+        gpu_wait: Some(true),
+        ..stage.lossless(number, Some(FENCES[number % 2]))
+    })?;
+    for survivor in &survivors {
+        survivor.begin(&Command::Read(patient()))?;
+    }
+    let mut longest: f64 = 0.0;
+    for number in 0..kills {
+        let mut victim = Peer::new()?;
+        let connect =
+            Connect { gpu_wait: Some(true), ..stage.lossless(10 + number, Some(FENCES[number / 4 % 2])) };
+        let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
+        // Another moment each time, none of them longer than the frames take.
+        let moment = Duration::from_micros(number as u64 * 7919 % (FRAMES * PACE_US));
+        if number % 4 == 0 {
+            victim.begin(&Command::Connect(connect))?;
+            stage.exporter.begin(&Command::Publish(publish))?;
+            std::thread::sleep(moment);
+        } else {
+            victim.connect(connect)?;
+            match number % 4 {
+                1 => victim.begin(&Command::Read(to_the_end()))?,
+                2 => victim.begin(&Command::Read(Read { frames: Some(4), hold: 4, ..to_the_end() }))?,
+                _ => {
+                    victim.tell(Command::StallReading { us: FOREVER_US })?;
+                    let read = Read { frames: Some(4), settle_ms: Some(0), ..to_the_end() };
+                    victim.begin(&Command::Read(read))?;
+                }
+            }
+            stage.exporter.begin(&Command::Publish(publish))?;
+            match number % 4 {
+                1 => std::thread::sleep(moment),
+                _ => drop(victim.was_read()?),
+            }
+        }
+        victim.kill()?;
+        let gap = stage.exporter.published().with_context(|| format!("kill {number}"))?.longest_gap_ms;
+        ensure!(gap < HELD_UP_MS, "kill {number}: the exporter was held up for {gap:.0} ms");
+        longest = longest.max(gap);
+    }
+    stage.exporter.tell(Command::EndOfStream)?;
+    let published = kills as u64 * FRAMES;
+    for survivor in &survivors {
+        whole(&survivor.was_read()?, published)?;
+    }
+    let left = stage.exporter.stats()?;
+    ensure!(left.readers.len() <= 3, "{} readers are left", left.readers.len());
+    Ok(format!(
+        "{kills} kills, 3 survivors got {published} frames each, the exporter was held up for {longest:.1} ms at most"
+    ))
+}
+
+/// Four readers go on with the next exporter of the name, killed or stopped, and get every one of its frames.
+fn restarted_in_a_row(seed: u64) -> Result<String> {
+    let restarts = usize::try_from(frames() / 200)?.max(4);
+    let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(4)?;
+    stage.join(&readers, |number| Connect {
+        reconnect: true,
+        gpu_wait: Some(true),
+        ..stage.lossless(number, Some(FENCES[number % 2]))
+    })?;
+    for reader in &readers {
+        reader.begin(&Command::Read(patient()))?;
+    }
+    let publish = |number: usize| Publish {
+        frames: 10,
+        // As with other caps: memory of another size.
+        size: SIZE << (number % 2),
+        drain: true,
+        ..Publish::default()
+    };
+    for number in 0..restarts {
+        stage.exporter.publish(publish(number))?;
+        if number % 2 == 0 {
+            stage.exporter.kill()?;
+        } else {
+            stage.exporter.number(Command::Unbind)?;
+        }
+        stage.exporter = Peer::new()?;
+        stage.exporter.bind(Bind {
+            path: stage.place.path(),
+            memory: Some(MemoryKind::Vmm),
+            ..Bind::default()
+        })?;
+        stage.await_readers(4).with_context(|| format!("restart {number}"))?;
+    }
+    stage.exporter.publish(publish(restarts))?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    let expected = 10 * (restarts as u64 + 1);
+    for reader in &readers {
+        let read = reader.was_read()?;
+        ensure!(read.frames == expected && read.reconnects == restarts as u64, "{read:?}");
+        ensure!(read.wrong == 0 && read.end == End::Stream, "{read:?}");
+    }
+    Ok(format!("{restarts} restarts, 4 readers got {expected} frames each"))
+}
+
+/// A lossless reader is stopped, not dead: it holds the stream back for as long as it may, is cut off, and learns why when
+/// it wakes.
+fn stopped(seed: u64) -> Result<String> {
+    const TIMEOUT_MS: u64 = 500;
+    for fence in FENCES {
+        let bind =
+            Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(TIMEOUT_MS), ..Bind::default() };
+        let stage = Stage::with(seed, bind)?;
+        let (sleeper, witness) = (Peer::new()?, Peer::new()?);
+        witness.connect(stage.lossless(0, Some(FENCES[0])))?;
+        sleeper.connect(Connect { gpu_wait: Some(true), ..stage.lossless(1, Some(fence)) })?;
+        witness.begin(&Command::Read(to_the_end()))?;
+        sleeper.begin(&Command::Read(Read { settle_ms: Some(1000), ..to_the_end() }))?;
+        stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+        sleeper.suspend()?;
+        let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
+        let gap = stage.exporter.publish(publish)?.longest_gap_ms;
+        let limits = TIMEOUT_MS as f64..TIMEOUT_MS as f64 + HELD_UP_MS;
+        ensure!(limits.contains(&gap), "{fence}: the exporter was held up for {gap:.0} ms");
+        stage.exporter.tell(Command::EndOfStream)?;
+        whole(&witness.was_read()?, 5 + FRAMES)?;
+        sleeper.resume()?;
+        let read = sleeper.was_read()?;
+        let told = matches!(&read.end, End::Error { text, .. } if text.contains("reader-timeout"));
+        ensure!(told && read.wrong == 0, "{fence}: {read:?}");
+    }
+    Ok(String::new())
+}
