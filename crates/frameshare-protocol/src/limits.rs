@@ -20,3 +20,5 @@ pub const MAX_SLOT_SIZE: u64 = 1 << 40;
 pub const MAX_GPUS: usize = 64;
 /// Most bytes of the name by which a reader calls itself.
 pub const MAX_PEER_NAME: usize = 128;
+/// Most bytes of a text that one side writes for a person on the other to read; the rest is cut off.
+pub const MAX_TEXT: usize = 1024;

@@ -7,7 +7,9 @@
 use crate::{
     VERSION,
     kind::{FenceKind, MemoryKind, Policy},
-    limits::{MAX_CREDIT, MAX_GPUS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOT_SIZE, MAX_SLOTS},
+    limits::{
+        MAX_CREDIT, MAX_GPUS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT,
+    },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -256,7 +258,10 @@ impl ToReader {
 
     /// The message in a packet from an exporter.
     pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
-        let message: Self = decode(packet)?;
+        let mut message: Self = decode(packet)?;
+        if let Self::Refused { text, .. } | Self::Goodbye { text, .. } = &mut message {
+            make_printable(text, MAX_TEXT);
+        }
         let check = |fine: bool, what| if fine { Ok(()) } else { Err(DecodeError::Malformed(what)) };
         match &message {
             Self::Welcome(welcome) => {
@@ -290,8 +295,12 @@ impl ToExporter {
 
     /// The message in a packet from a reader.
     pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
-        let message: Self = decode(packet)?;
-        if let Self::Hello(hello) = &message {
+        let mut message: Self = decode(packet)?;
+        if let Self::Goodbye { text, .. } = &mut message {
+            make_printable(text, MAX_TEXT);
+        }
+        if let Self::Hello(hello) = &mut message {
+            make_printable(&mut hello.name, usize::MAX);
             let fine = hello.name.len() <= MAX_PEER_NAME
                 && (1..=MAX_CREDIT).contains(&hello.credit)
                 && hello.gpus.len() <= MAX_GPUS
@@ -302,6 +311,14 @@ impl ToExporter {
             }
         }
         Ok(message)
+    }
+}
+
+/// Makes one short line of what a peer wrote: it ends up in logs and on terminals.
+fn make_printable(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "?");
     }
 }
 
@@ -406,6 +423,25 @@ mod tests {
         }
         let longer = [packet, vec![0]].concat();
         assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed("bytes after the message")));
+    }
+
+    #[test]
+    fn what_a_peer_writes_is_one_short_line() {
+        let text = format!("gone\n\x1b[2Jroot: all is well {}", "é".repeat(2 * MAX_TEXT));
+        let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: text.clone() };
+        let refused = ToReader::Refused { reason: Reason::Stopped, text };
+        let Ok(ToExporter::Goodbye { text, .. }) = ToExporter::decode(&goodbye.encode().unwrap()) else {
+            panic!("it is a goodbye");
+        };
+        assert!(
+            text.starts_with("gone??[2Jroot") && text.len() <= MAX_TEXT && !text.contains(char::is_control)
+        );
+        let packet = refused.encode().unwrap();
+        assert!(
+            matches!(ToReader::decode(&packet), Ok(ToReader::Refused { text: same, .. }) if same == text)
+        );
+        let packet = ToExporter::Hello(Hello { name: "a\nb".into(), ..hello() }).encode().unwrap();
+        assert!(matches!(ToExporter::decode(&packet), Ok(ToExporter::Hello(hello)) if hello.name == "a?b"));
     }
 
     #[test]
