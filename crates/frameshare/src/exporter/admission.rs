@@ -25,6 +25,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
+    time::Instant,
 };
 
 /// Files that are open while a reader is admitted, and some to spare: two pages, both ends of a wake socket, a timeline.
@@ -128,11 +129,13 @@ impl State {
             // A reader that does not take this learns it from the hang-up.
             let _ = socket.send(&packet, &[]);
         }
-        self.notices.push(Notice::ReaderRefused {
-            pid: Some(peer.pid),
-            uid: peer.uid,
-            why: refusal.text.clone(),
-        });
+        self.note_refusal(peer, refusal.text.clone());
+    }
+
+    /// Tells the owner of a newcomer that was turned away.
+    pub fn note_refusal(&mut self, peer: &Peer, why: String) {
+        let notice = self.refusals.note(peer, why, Instant::now());
+        self.notices.extend(notice);
     }
 
     /// What a reader gets. Its credit is reserved from now on.

@@ -75,6 +75,8 @@ pub(super) struct Link {
     lost: u64,
     /// Since when the exporter has waited for it, and whether the owner was told.
     pub blocked: Option<(Instant, bool)>,
+    /// It wants no more frames.
+    pub said_goodbye: bool,
     /// Its connection is over; only its process is still watched.
     pub hung_up: bool,
     /// Its process is gone, and with it all that it had imported.
@@ -113,6 +115,7 @@ impl Link {
             sent: 0,
             lost: 0,
             blocked: None,
+            said_goodbye: false,
             hung_up: false,
             process_is_gone: false,
         }
@@ -195,9 +198,12 @@ impl Link {
         self.known.keys().copied()
     }
 
-    /// The reader has given its imports of a generation up.
-    pub fn forget_generation(&mut self, generation: u32) {
-        self.known.remove(&generation);
+    /// The reader has given its imports of a generation up; false if it had none, or has not been asked to. Who has said
+    /// goodbye gives up everything.
+    pub fn forget_generation(&mut self, generation: u32) -> bool {
+        let asked = self.said_goodbye;
+        let known = self.known.get(&generation);
+        known.is_some_and(|known| asked || known.retired) && self.known.remove(&generation).is_some()
     }
 
     /// Makes sure that the reader knows a slot. `pool` is the descriptor that its whole generation has, if any.

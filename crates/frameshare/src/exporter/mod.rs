@@ -24,6 +24,7 @@ mod holds;
 mod link;
 mod notice;
 mod publish;
+mod refusals;
 mod service;
 mod slot;
 mod state;

@@ -408,8 +408,8 @@ fn sleep(shared: &Shared, interrupt: &Interrupt, wakes: &[(u64, Arc<Wake>)], tim
     let rang = fds[2..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd));
     let mut hung_up = Vec::new();
     for (fd, (reader, wake)) in rang {
-        wake.drain();
-        if fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        // Who closes half of it alone would have this wait return at once for ever.
+        if !wake.drain() || fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
             hung_up.push(*reader);
         }
     }

@@ -25,8 +25,12 @@ use std::{
 
 /// Whoever has connected says hello within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most connections that have not said hello yet; more wait in the socket's backlog.
+/// Most connections that have not said hello yet. Beyond it whoever has opened the most of them loses one.
 const MAX_STRANGERS: usize = 32;
+/// Most connections that are taken at once: those who are connected are looked after in between.
+const MAX_ACCEPTED: usize = 64;
+
+const SENT_FDS: &str = "it sent file descriptors, which only exporters do";
 
 /// The thread.
 #[derive(Debug)]
@@ -136,7 +140,6 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
         state.links.iter().chain(&state.leaving).map(watched).collect()
     };
 
-    let room = strangers.len() < MAX_STRANGERS;
     let mut fds = vec![PollFd::new(&shared.service, PollFlags::IN)];
     fds.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.socket, PollFlags::IN)));
     for link in &links {
@@ -148,7 +151,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
         fds.push(PollFd::from_borrowed_fd(first, events));
         fds.push(PollFd::from_borrowed_fd(gone.unwrap_or(first), PollFlags::IN));
     }
-    if let Some(open) = open.as_ref().filter(|_| room) {
+    if let Some(open) = &open {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
     let deadline = strangers.iter().map(|stranger| Timeout::At(stranger.until));
@@ -176,6 +179,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
             hear(shared, stranger);
         } else if stranger.until > Instant::now() {
             strangers.push(stranger);
+        } else {
+            turn_away(shared, &stranger, format!("it did not say hello within {HELLO_TIMEOUT:?}"));
         }
     }
     if let (Some(open), [true]) = (open, listener_ready) {
@@ -185,7 +190,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
 
 /// Takes the connections that wait.
 fn accept(shared: &Shared, listener: &mut Listener, strangers: &mut Vec<Stranger>) {
-    while strangers.len() < MAX_STRANGERS {
+    for _ in 0..MAX_ACCEPTED {
         match listener.accept() {
             Ok(Some(socket)) => match Peer::of(&socket) {
                 Ok(peer) => meet(shared, socket, peer, strangers),
@@ -212,6 +217,10 @@ fn no_room(error: &io::Error) -> Vec<u8> {
 fn meet(shared: &Shared, socket: Socket, peer: Peer, strangers: &mut Vec<Stranger>) {
     if shared.with(|state| state.config.may_read(&peer)) {
         strangers.push(Stranger { socket, peer, until: Instant::now() + HELLO_TIMEOUT });
+        if strangers.len() > MAX_STRANGERS {
+            let crowd = strangers.remove(longest_of_most(strangers));
+            turn_away(shared, &crowd, "it has too many connections that say nothing".into());
+        }
     } else {
         let text = format!(
             "permission denied: user {} may not read this stream: see allowed-uids on the exporter",
@@ -222,10 +231,25 @@ fn meet(shared: &Shared, socket: Socket, peer: Peer, strangers: &mut Vec<Strange
     }
 }
 
+/// Among the strangers of the process that has the most of them, the one who has waited longest: somebody who is about
+/// to speak is not crowded out by many who never do.
+fn longest_of_most(strangers: &[Stranger]) -> usize {
+    let of = |pid: u32| strangers.iter().filter(|stranger| stranger.peer.pid == pid).count();
+    // Of equals the last is taken, so they are looked at from the youngest on.
+    let oldest_last = strangers.iter().enumerate().rev();
+    oldest_last.max_by_key(|(_, stranger)| of(stranger.peer.pid)).map_or(0, |(index, _)| index)
+}
+
+/// Hangs up on somebody who has not spoken.
+fn turn_away(shared: &Shared, stranger: &Stranger, why: String) {
+    shared.with(|state| state.refuse(&stranger.socket, &stranger.peer, &Ending::new(Reason::Violation, why)));
+}
+
 /// Hears what a stranger says, and admits it or not.
 fn hear(shared: &Shared, stranger: Stranger) {
     let Stranger { socket, peer, .. } = stranger;
     let refusal = match socket.receive() {
+        Ok(Received::Packet(_, fds)) if !fds.is_empty() => Ending::new(Reason::Violation, SENT_FDS),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Hello(hello)) => {
                 return admit(shared, socket, peer, &hello);
@@ -234,6 +258,9 @@ fn hear(shared: &Shared, stranger: Stranger) {
             Err(error @ DecodeError::Version(_)) => Ending::new(Reason::NothingInCommon, error.to_string()),
             Err(error) => Ending::new(Reason::Violation, error.to_string()),
         },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Ending::new(Reason::Violation, error.to_string())
+        }
         // It hung up, and nobody is left to be told.
         _ => return,
     };
@@ -245,6 +272,7 @@ fn listen_to(shared: &Shared, link: &Watched) {
     let ending = match link.socket.receive() {
         Ok(Received::Nothing) => None,
         Ok(Received::HungUp) => Some(Ending::new(Reason::Stopped, "it hung up")),
+        Ok(Received::Packet(_, fds)) if !fds.is_empty() => Some(Ending::new(Reason::Violation, SENT_FDS)),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Retired { generation }) => {
                 return shared.with(|state| state.acknowledge(link.id, generation));

@@ -8,6 +8,7 @@ use super::{
     holds::Holds,
     link::{Link, Vacancy},
     notice::Notice,
+    refusals::Refusals,
     slot::{AcquireError, Purpose, Slot},
 };
 use crate::{
@@ -151,6 +152,7 @@ pub(super) struct State {
     pub metadata_fd: OwnedFd,
     pub readers_total: u64,
     pub notices: Vec<Notice>,
+    pub refusals: Refusals,
     /// Readers came or went, or have messages that wait, or no longer have.
     pub links_changed: bool,
     /// Something was begun whose end the service thread has to look for.
@@ -200,6 +202,7 @@ impl State {
             metadata_fd,
             readers_total: 0,
             notices: Vec::new(),
+            refusals: Refusals::default(),
             links_changed: false,
             look_wanted: false,
             looking: false,
@@ -347,18 +350,27 @@ impl State {
     /// A reader says goodbye: it wants no more frames.
     pub fn let_go(&mut self, id: u64, ending: &Ending) {
         if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.links[index].said_goodbye = true;
             match ending.reason {
                 // Its GPU context is lost, say: nothing that it holds will ever be released.
                 Reason::Failed => self.end_link(index, ending),
                 _ => self.dismiss(index, ending),
             }
+        } else if let Some(link) = self.leaving.iter_mut().find(|link| link.info.id == id)
+            && mem::replace(&mut link.said_goodbye, true)
+        {
+            // One that was sent away says it once itself.
+            self.end_link_of(id, &Ending::new(Reason::Violation, "it said goodbye twice"), false);
         }
     }
 
     /// A reader has given up its imports of a generation.
     pub fn acknowledge(&mut self, id: u64, generation: u32) {
-        for link in self.links.iter_mut().chain(&mut self.leaving).filter(|link| link.info.id == id) {
-            link.forget_generation(generation);
+        let mut links = self.links.iter_mut().chain(&mut self.leaving);
+        let link = links.find(|link| link.info.id == id);
+        if link.is_some_and(|link| !link.forget_generation(generation)) {
+            let text = format!("it gives up generation {generation}, which it was not asked to");
+            return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
         self.links_changed = true;
     }

@@ -47,7 +47,7 @@ impl Importer for Host {
     fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let fd = fd.ok_or("no descriptor came with it")?;
-            check_memfd(&fd, size)?;
+            check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
             Ok(Mapping::read_only(&fd, length(size)?)?)
         };
         let mapping = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Host))?;

@@ -9,6 +9,10 @@ use frameshare_protocol::{
 };
 use std::ops::Deref;
 
+/// How many times in a row an entry may be taken back while its descriptor is copied, which takes far less time than to
+/// publish one.
+const MAX_TORN: u32 = 1000;
+
 /// Takes from a queue and gives back. One thread at a time takes; any thread releases.
 #[derive(Debug)]
 pub struct Consumer<P> {
@@ -43,6 +47,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     ///
     /// The exporter may revoke it at any time; it is the reader's only after [`Consumer::claim`].
     pub fn oldest(&self) -> Option<Result<Taken, InvalidDescriptor>> {
+        let mut torn = 0;
         loop {
             // SYNC(publish): everything below the head is complete.
             let head = self.queue[queue::HEAD].load(Ordering::Acquire);
@@ -67,6 +72,11 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
                     let wrong = InvalidDescriptor { sequence, field: "sequence number" };
                     if honest { Ok(Taken { entry, descriptor }) } else { Err(wrong) }
                 }));
+            }
+            // Somebody else than a queue's exporter writes here, and might do so for ever.
+            torn += 1;
+            if torn > MAX_TORN {
+                return Some(Err(InvalidDescriptor { sequence, field: "claim, which never stays the same" }));
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::{
     memory::{Importer, frees_imports_first, importer, local},
     queue::{Consumer, Taken},
     sys::{
-        Mapping, Peer, Received, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
-        process_nonce, wait,
+        Mapping, Peer, Received, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready,
+        load_bytes, process_nonce, wait,
     },
 };
 use frameshare_cuda::{
@@ -37,6 +37,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Most messages that wait for the frame that they precede, and most bytes of payload in them. An exporter that keeps
+/// the rules sends none far ahead of its frames.
+const MAX_PENDING: usize = 4096;
+const MAX_PENDING_BYTES: usize = 128 << 20;
+/// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
+/// mappings for everything that it does.
+const MAX_GENERATIONS: usize = 64;
+const MAX_IMPORTS: usize = 8192;
+/// An exporter takes a frame back now and then, but not so many times in a row just when it is to be taken.
+const MAX_REVOKED: u32 = 1000;
+
 /// A generation that frames may still come in.
 #[derive(Debug)]
 struct Generation {
@@ -56,6 +67,18 @@ enum Pending {
     EndOfStream,
     Retire(u32),
     Metadata(Vec<u8>),
+}
+
+impl Pending {
+    /// How many bytes wait in it, besides itself.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Format(format) => format.caps.len(),
+            Self::Event(event) => event.payload.len(),
+            Self::Metadata(bytes) => bytes.len(),
+            Self::EndOfStream | Self::Retire(_) => 0,
+        }
+    }
 }
 
 /// One session with an exporter.
@@ -80,12 +103,15 @@ pub(super) struct Connection {
     messages: u64,
     /// With the sequence number of the first frame after each.
     pending: VecDeque<(u64, Pending)>,
+    pending_bytes: usize,
     /// The metadata of the frame to come, if it came as a message.
     bulky: Option<(u64, Vec<u8>)>,
     /// The sequence number that the next frame would have if none were lost.
     expected: u64,
     received: u64,
     lost: u64,
+    /// The exporter has closed its end of the wake socket.
+    rings_no_more: bool,
     /// How the exporter went, once it has.
     over: Option<Over>,
     /// Streams that wait for it are being freed.
@@ -120,7 +146,8 @@ impl Connection {
         };
         let entries = welcome.credit as usize;
         let map = |fd: OwnedFd, size: usize, writable: bool| {
-            check_memfd(&fd, size as u64)?;
+            let against = if writable { SealedAgainst::Resizing } else { SealedAgainst::ResizingAndWriting };
+            check_memfd(&fd, size as u64, against)?;
             let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
             mapping.map(Words::from)
         };
@@ -171,10 +198,12 @@ impl Connection {
             generations: BTreeMap::new(),
             messages: 0,
             pending: VecDeque::new(),
+            pending_bytes: 0,
             bulky: None,
             expected: welcome.next,
             received: 0,
             lost: 0,
+            rings_no_more: false,
             over: None,
             rescued: false,
         })
@@ -185,14 +214,18 @@ impl Connection {
         if let Some(text) = self.session.failure() {
             return Err(ReadError::Fence(text.into()));
         }
+        let mut revoked = 0;
         loop {
+            if revoked > MAX_REVOKED {
+                return Err(ReadError::Violation(
+                    "every frame is taken back just when it is to be taken".into(),
+                ));
+            }
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
             else {
                 // Nothing is published below the head that was not taken: a message in its place is due.
-                let due =
-                    self.pending.front().is_some_and(|(before, _)| *before <= self.session.consumer.head());
-                match due.then(|| self.apply_first()).flatten() {
+                match self.apply_due(self.session.consumer.head()) {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
                     None => {
@@ -208,37 +241,43 @@ impl Connection {
                     self.expected - 1
                 )));
             }
+            // Messages come in order, so those that are here come before those that are still under way.
+            match self.apply_due(sequence) {
+                Some(Some(item)) => return Ok(Some(item)),
+                Some(None) => continue,
+                None => {}
+            }
             if self.messages < taken.descriptor.messages {
+                let before = self.messages;
                 self.receive()?;
-                if self.messages < taken.descriptor.messages {
-                    let claim = self.session.consumer.claim(taken.entry, sequence);
-                    if !claim {
+                if self.messages == before {
+                    if !self.session.consumer.claim(taken.entry, sequence) {
+                        revoked += 1;
                         continue;
                     }
                     return Err(ReadError::Violation(format!(
                         "a message before frame {sequence} did not come"
                     )));
                 }
-            }
-            if self.pending.front().is_some_and(|(before, _)| *before <= sequence) {
-                match self.apply_first() {
-                    Some(Some(item)) => return Ok(Some(item)),
-                    _ => continue,
-                }
+                continue;
             }
             if !self.may_be_delivered(taken.entry, sequence)? {
                 return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
+                revoked += 1;
                 continue;
             }
             return self.frame(taken).map(|frame| Some(Item::Frame(frame)));
         }
     }
 
-    /// Applies the message that waits first: `None` if none does, `Some(None)` if it yields nothing.
-    fn apply_first(&mut self) -> Option<Option<Item>> {
+    /// Applies the message that waits first, if its place is at `sequence` or before: `None` if it is not,
+    /// `Some(None)` if it yields nothing.
+    fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
+        self.pending.front().filter(|(before, _)| *before <= sequence)?;
         let (before, pending) = self.pending.pop_front()?;
+        self.pending_bytes -= pending.bytes();
         Some(match pending {
             Pending::Format(format) => Some(Item::Format(format)),
             Pending::Event(event) => Some(Item::Event(event)),
@@ -374,9 +413,17 @@ impl Connection {
         }
     }
 
-    /// Takes all messages that have come.
+    /// Takes the messages that have come, as many as may wait.
     pub fn receive(&mut self) -> Result<(), ReadError> {
-        while self.over.is_none() {
+        // All that was due has been applied before.
+        if self.is_overrun() {
+            return Err(ReadError::Violation("its messages are for frames that do not come".into()));
+        }
+        // An exporter that never stops talking is heard in turns.
+        for _ in 0..MAX_PENDING {
+            if self.over.is_some() || self.is_overrun() {
+                break;
+            }
             let failed = |error: io::Error| match error.kind() {
                 io::ErrorKind::InvalidData => ReadError::Violation(error.to_string()),
                 _ => ReadError::Io(error),
@@ -387,10 +434,15 @@ impl Connection {
                 Received::Packet(packet, fds) => self.hear(&packet, fds)?,
             }
         }
-        if self.over.is_none() && self.exporter_is_gone() {
+        if self.over.is_none() && (self.rings_no_more || self.exporter_is_gone()) {
             self.over = Some(Over::HungUp);
         }
         Ok(())
+    }
+
+    /// Whether more waits than may.
+    fn is_overrun(&self) -> bool {
+        self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES
     }
 
     /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
@@ -410,6 +462,9 @@ impl Connection {
         let fd = fds.into_iter().next();
         match message {
             ToReader::Generation { generation, memory, slot_size } => {
+                if self.generations.len() >= MAX_GENERATIONS {
+                    return Err(violation(format!("it has more than {MAX_GENERATIONS} generations")));
+                }
                 let session = self.session.clone();
                 let gpu = self.gpu.as_ref();
                 let own = self.local && frees_imports_first(memory);
@@ -443,6 +498,7 @@ impl Connection {
     }
 
     fn push(&mut self, before: u64, pending: Pending) {
+        self.pending_bytes += pending.bytes();
         self.pending.push_back((before, pending));
     }
 
@@ -453,6 +509,10 @@ impl Connection {
         handle: &[u8],
         fd: Option<OwnedFd>,
     ) -> Result<(), ReadError> {
+        let imports: usize = self.generations.values().map(|one| one.slots.len()).sum();
+        if imports >= MAX_IMPORTS {
+            return Err(ReadError::Violation(format!("it has more than {MAX_IMPORTS} slots")));
+        }
         let found = self.generations.get_mut(&generation);
         let found =
             found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
@@ -460,8 +520,10 @@ impl Connection {
             Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
             None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
         };
-        found.slots.insert(slot, Arc::new(Imported::new(import)));
-        Ok(())
+        match found.slots.insert(slot, Arc::new(Imported::new(import))) {
+            Some(_) => Err(ReadError::Violation(format!("slot {slot} came twice"))),
+            None => Ok(()),
+        }
     }
 
     pub fn announce_sleep(&self) {
@@ -472,8 +534,8 @@ impl Connection {
         self.session.consumer.end_sleep();
     }
 
-    pub fn drain_wake(&self) {
-        self.session.wake.drain();
+    pub fn drain_wake(&mut self) {
+        self.rings_no_more |= !self.session.wake.drain();
     }
 
     pub fn wake(&self) -> &Wake {
@@ -491,7 +553,7 @@ impl Connection {
         if rang {
             self.drain_wake();
         }
-        if spoke { self.receive() } else { Ok(()) }
+        if spoke || self.rings_no_more { self.receive() } else { Ok(()) }
     }
 
     pub fn is_on_gpu(&self) -> bool {
@@ -549,7 +611,7 @@ fn open(payload: Payload, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
     match (payload, fd) {
         (Payload::Inline(bytes), _) => Ok(bytes),
         (Payload::Sealed(size), Some(fd)) => {
-            check_memfd(&fd, size)?;
+            check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
             let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
             // Whole words are mapped; past the file's end the last page reads as zero.
             let words = Words::from(Mapping::read_only(&fd, len.next_multiple_of(8))?);

@@ -288,7 +288,8 @@ impl Reader {
         let now = self.connection.stats();
         Stats {
             received: self.past.received + now.received,
-            lost: self.past.lost + now.lost,
+            // What an exporter says was lost may be any number.
+            lost: self.past.lost.saturating_add(now.lost),
             reconnects: self.past.reconnects,
             ..now
         }

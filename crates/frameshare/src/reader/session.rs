@@ -108,8 +108,14 @@ impl Session {
     pub fn rescue(&self, sequence: u64) {
         self.written.get_or_init(|| {
             let is_written =
-                |sequence: &u64| matches!(self.fence.poll_ready(0, *sequence), Ok(FenceState::Ready));
-            (0..=sequence).rev().find(is_written).unwrap_or(0)
+                |sequence: u64| matches!(self.fence.poll_ready(0, sequence), Ok(FenceState::Ready));
+            // Halved, since the exporter may have written any number as its newest frame's.
+            let (mut written, mut unwritten) = (0, sequence.saturating_add(1));
+            while written + 1 < unwritten {
+                let middle = written + (unwritten - written) / 2;
+                *if is_written(middle) { &mut written } else { &mut unwritten } = middle;
+            }
+            written
         });
         self.fence.rescue(sequence);
     }

@@ -2,7 +2,7 @@
 
 use rustix::{
     fs::{
-        FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+        FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
         memfd_create,
     },
     io::Errno,
@@ -11,6 +11,11 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
 };
+
+/// `st_blocks` counts in these.
+const BLOCK: u64 = 512;
+/// Where memory files lie (`TMPFS_MAGIC`), unless they are of huge pages.
+const TMPFS: u64 = 0x0102_1994;
 
 /// What the seals of a memory file keep everyone from doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +62,32 @@ impl SealedAgainst {
     }
 }
 
-/// Checks that a descriptor from a peer is a memory file of at least `size` bytes that nobody can shrink.
-pub fn check_memfd(fd: impl AsFd, size: u64) -> io::Result<()> {
+/// Checks that a descriptor from a peer is a memory file of at least `size` bytes, sealed as it should be, that no
+/// access to a mapping of can fault: its pages are there, and of ordinary size. (Huge pages come from a pool of their
+/// own, and a hole in them is a SIGBUS once that is empty.)
+pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let seals = fcntl_get_seals(&fd).map_err(|_| invalid("the descriptor is no memory file".into()))?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(invalid("the memory file is not sealed against shrinking".into()));
     }
-    let found = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
-    if found < size {
-        return Err(invalid(format!("the memory file has {found} bytes instead of {size}")));
+    if against == SealedAgainst::ResizingAndWriting
+        && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
+    {
+        return Err(invalid("the memory file is not sealed against writing and punching holes".into()));
+    }
+    let found = fstat(&fd)?;
+    let (length, allocated) = (u64::try_from(found.st_size), u64::try_from(found.st_blocks));
+    let length = length.unwrap_or(0);
+    if length < size {
+        return Err(invalid(format!("the memory file has {length} bytes instead of {size}")));
+    }
+    // A hole is filled when it is first read, out of the reader's memory.
+    if allocated.unwrap_or(0).saturating_mul(BLOCK) < size {
+        return Err(invalid("the memory file has holes".into()));
+    }
+    if fstatfs(&fd)?.f_type as u64 != TMPFS {
+        return Err(invalid("the memory file is not made of ordinary pages".into()));
     }
     Ok(())
 }
@@ -77,13 +98,41 @@ mod tests {
 
     #[test]
     fn descriptors_that_could_fault_are_refused() {
+        use SealedAgainst::{Resizing, ResizingAndWriting};
+        let problem = |fd: &OwnedFd, size, against| check_memfd(fd, size, against).unwrap_err().to_string();
         let sealed = memfd("test", 4096).unwrap();
-        assert!(check_memfd(&sealed, 4096).is_err(), "unsealed");
-        SealedAgainst::Resizing.seal(&sealed).unwrap();
-        assert!(check_memfd(&sealed, 4096).is_ok());
-        assert!(check_memfd(&sealed, 4097).is_err(), "too short");
+        assert!(problem(&sealed, 4096, Resizing).contains("shrinking"));
+        Resizing.seal(&sealed).unwrap();
+        check_memfd(&sealed, 4096, Resizing).unwrap();
+        assert!(problem(&sealed, 4097, Resizing).contains("4096 bytes"));
+        assert!(problem(&sealed, 4096, ResizingAndWriting).contains("punching holes"));
         let pipe = rustix::pipe::pipe().unwrap();
-        assert!(check_memfd(&pipe.0, 1).is_err(), "a pipe");
+        assert!(problem(&pipe.0, 1, Resizing).contains("no memory file"));
         assert!(rustix::fs::ftruncate(&sealed, 0).is_err());
+
+        let sparse = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&sparse, 1 << 30).unwrap();
+        ResizingAndWriting.seal(&sparse).unwrap();
+        assert!(problem(&sparse, 1 << 30, ResizingAndWriting).contains("holes"));
+
+        // No huge page is needed to make the file, and none for it to be found out.
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = memfd_create("test", flags) {
+            Resizing.seal(&huge).unwrap();
+            assert!(problem(&huge, 0, Resizing).contains("ordinary pages"));
+        }
+    }
+
+    #[test]
+    fn memory_that_readers_must_not_write_has_no_holes_punched() {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for (against, refused) in
+            [(SealedAgainst::Resizing, false), (SealedAgainst::ResizingAndWriting, true)]
+        {
+            let file = memfd("test", 8192).unwrap();
+            against.seal(&file).unwrap();
+            assert_eq!(fallocate(&file, hole, 0, 4096).is_err(), refused, "{against:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Everything `unsafe` of the host side is in here, and only in [`mapping`].
 
 mod clock;
+mod foreign;
 mod lock;
 mod mapping;
 mod memfd;

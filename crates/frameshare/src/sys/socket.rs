@@ -1,5 +1,6 @@
 //! The control socket: whole packets, with file descriptors beside them.
 
+use super::foreign;
 use frameshare_protocol::limits::{MAX_FDS, MAX_MESSAGE};
 use rustix::{
     fs::{FileType, Mode, chmod, lstat, unlink},
@@ -16,6 +17,9 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
+
+/// Most descriptors that one packet can carry, as the kernel has it.
+const SCM_MAX_FD: usize = 253;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -66,7 +70,8 @@ impl Socket {
     /// Receives one packet, if one has come. Descriptors that nobody asked for are closed by who drops them.
     pub fn receive(&self) -> io::Result<Received> {
         let mut packet = vec![0; MAX_MESSAGE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        // Room for more than the protocol knows: the kernel closes what finds none, here, and for as long as that takes.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let message = loop {
@@ -83,7 +88,8 @@ impl Socket {
             .filter_map(|part| if let RecvAncillaryMessage::ScmRights(fds) = part { Some(fds) } else { None })
             .flatten()
             .collect();
-        if message.flags.contains(ReturnFlags::TRUNC) {
+        let fds = foreign::only_harmless(fds)?;
+        if message.flags.contains(ReturnFlags::TRUNC) || fds.len() > MAX_FDS {
             let text = "a message longer than the protocol allows";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }

@@ -3,7 +3,7 @@
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{Errno, read, write},
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt},
 };
 use std::{
     io,
@@ -82,10 +82,17 @@ impl Wake {
         Ok((Self(ours), theirs))
     }
 
-    /// The end that a peer sent; an error if it is no socket.
+    /// The end that a peer sent; an error if it is not one of a pair of local sockets.
     pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        rustix::net::sockopt::socket_type(&fd)?;
-        Ok(Self(fd))
+        let is_local = sockopt::socket_domain(&fd).is_ok_and(|domain| domain == AddressFamily::UNIX);
+        // An unconnected or listening socket has no peer.
+        if is_local
+            && sockopt::socket_type(&fd)? == SocketType::STREAM
+            && rustix::net::getpeername(&fd).is_ok()
+        {
+            return Ok(Self(fd));
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor to be woken by is no local socket"))
     }
 
     /// Wakes the other side. Never blocks: a full socket wakes as well as a fuller one would.
@@ -93,10 +100,13 @@ impl Wake {
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes the wake-ups that have come.
-    pub fn drain(&self) {
+    /// Takes the wake-ups that have come. False if no more can come: the other side has closed its end, or half of it.
+    pub fn drain(&self) -> bool {
         // One read takes all that an honest peer sent; what a flooding one sent more is taken the next time.
-        let _ = recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT);
+        match recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT) {
+            Ok((_, bytes)) => bytes > 0,
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+        }
     }
 }
 
@@ -201,6 +211,26 @@ mod tests {
         for _ in 0..1_000_000 {
             theirs.ring();
         }
-        ours.drain();
+        assert!(ours.drain());
+    }
+
+    #[test]
+    fn an_end_that_was_closed_or_half_closed_is_told_from_a_quiet_one() {
+        let (ours, theirs) = Wake::pair().unwrap();
+        assert!(ours.drain());
+        rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write).unwrap();
+        assert!(!ours.drain());
+        let (ours, theirs) = Wake::pair().unwrap();
+        drop(theirs);
+        assert!(!ours.drain());
+    }
+
+    #[test]
+    fn only_one_end_of_a_pair_of_sockets_can_be_woken_by() {
+        let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();
+        assert!(Wake::from_peer(rustix::pipe::pipe().unwrap().0).is_err());
+        assert!(Wake::from_peer(socket(AddressFamily::UNIX, SocketType::STREAM)).is_err());
+        assert!(Wake::from_peer(socket(AddressFamily::UNIX, SocketType::DGRAM)).is_err());
+        assert!(Wake::from_peer(socket(AddressFamily::INET, SocketType::STREAM)).is_err());
     }
 }

@@ -1,0 +1,75 @@
+//! One line for a newcomer that is refused, not one for each time that it tries.
+
+use super::notice::Notice;
+use crate::sys::Peer;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// A process is named at most once in this time.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most processes that are remembered. While there are more, those that come on top are not named.
+const MAX_PROCESSES: usize = 64;
+
+/// Who was refused of late.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(BTreeMap<(u32, u32), Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    told: Instant,
+    untold: u64,
+}
+
+impl Refusals {
+    /// What to tell the owner of a refusal, if anything: the next line about the process counts those that had none.
+    pub fn note(&mut self, peer: &Peer, mut why: String, now: Instant) -> Option<Notice> {
+        let key = (peer.uid, peer.pid);
+        let recent = |refused: &Refused| now.duration_since(refused.told) < PAUSE;
+        if let Some(refused) = self.0.get_mut(&key).filter(|refused| recent(refused)) {
+            refused.untold += 1;
+            return None;
+        }
+        let untold = self.0.remove(&key).map_or(0, |refused| refused.untold);
+        self.0.retain(|_, refused| refused.untold > 0 || recent(refused));
+        if self.0.len() >= MAX_PROCESSES {
+            self.0.retain(|_, refused| recent(refused));
+        }
+        if self.0.len() >= MAX_PROCESSES {
+            return None;
+        }
+        self.0.insert(key, Refused { told: now, untold: 0 });
+        if untold > 0 {
+            why = format!("{why} (and {untold} times more since it was named last)");
+        }
+        Some(Notice::ReaderRefused { pid: Some(peer.pid), uid: peer.uid, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_tries_again_and_again_is_named_once_in_a_while() {
+        let peer = |pid| Peer { pid, uid: 1, gids: Vec::new(), gone: None };
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let mut why = |pid, now| match refusals.note(&peer(pid), "no".into(), now) {
+            Some(Notice::ReaderRefused { why, .. }) => Some(why),
+            _ => None,
+        };
+        assert_eq!(why(7, start).as_deref(), Some("no"));
+        for _ in 0..5 {
+            assert_eq!(why(7, start), None);
+        }
+        assert_eq!(why(8, start).as_deref(), Some("no"), "another process is named by itself");
+        let later = why(7, start + PAUSE).unwrap();
+        assert!(later.contains("5 times more"), "{later}");
+        for pid in 100..1000 {
+            why(pid, start + PAUSE);
+        }
+        assert_eq!(why(1000, start + PAUSE), None, "there is an end to it");
+        assert!(why(1000, start + 3 * PAUSE).is_some());
+    }
+}
