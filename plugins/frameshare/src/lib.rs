@@ -6,6 +6,8 @@
 mod errors;
 mod events;
 mod flags;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod meta;
 mod plugin;
 mod pool;

@@ -25,7 +25,15 @@ pub(crate) fn is_harmless(text: &str) -> bool {
 /// The structure that a text stands for, which must not go on after it: GStreamer would take that for a mistake of
 /// this program's.
 pub(crate) fn parse_structure(text: &str) -> Option<gst::Structure> {
-    (is_harmless(text) && ends_with_its_first_part(text)).then(|| text.parse().ok()).flatten()
+    (is_harmless(text) && begins_with_a_name(text) && ends_with_its_first_part(text))
+        .then(|| text.parse().ok())
+        .flatten()
+}
+
+/// Whether a text begins with a name that a structure can have.
+fn begins_with_a_name(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Whether the first semicolon that is neither quoted, escaped nor inside brackets ends the text.
@@ -72,6 +80,9 @@ mod tests {
         gst::init().unwrap();
         for whole in ["a, b=1", "a, b=1;", "a, b=\"x;y\\\"\", c=2;", "a, b={ \"x;\", y };"] {
             assert!(parse_structure(whole).is_some(), "{whole}");
+        }
+        for nameless in ["2, b=1", "", ", b=1", "\"a\", b=1"] {
+            assert!(parse_structure(nameless).is_none(), "{nameless}");
         }
         for more in ["a, b=1; c", "a;;", "a, b=\"x;y\"; \"", "nul\0"] {
             assert!(parse_structure(more).is_none(), "{more}");

@@ -10,7 +10,8 @@
 //! 1. `GstVideoMeta`: format, size, flags and alignment; where the planes lie is the descriptor's.
 //! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
 //!    `GstReferenceTimestampMeta`, closed captions, active format descriptions and bars.
-//! 3. Custom metas, as their structure's text; the reader registers a name that it does not know.
+//! 3. Custom metas, as their structure's text; the reader registers a name that it does not know, unless it is one
+//!    of GStreamer's or GLib's own or too many have been registered.
 //! 4. Every other meta that GStreamer can write down itself, which it does from 1.24 on: in its own words, for readers
 //!    that run the very same version.
 //!
@@ -20,11 +21,21 @@
 use super::{is_harmless, newer, parse_caps, parse_structure, raw::FromRaw};
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
-use std::ops::ControlFlow;
+use std::{
+    ops::ControlFlow,
+    sync::{Mutex, PoisonError},
+};
 
 const VERSION: u8 = 1;
 /// Most padding, and most bytes that rows are aligned to; GStreamer's arithmetic with them is 32 bits wide.
 const MAX_PADDING: u32 = 1 << 16;
+/// 0 for a progressive picture or the first field, 1 for the second.
+const MAX_FIELD: u8 = 1;
+/// Most names of custom metas that are registered here for others.
+const MAX_CUSTOM: usize = 256;
+/// Most tags of a custom meta that is registered, and most bytes of one: GStreamer keeps them for ever.
+const MAX_TAGS: usize = 16;
+const MAX_TAG: usize = 128;
 
 /// What is wrong with the bytes of a frame's metas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -297,11 +308,13 @@ fn check(item: &Item) -> Result<(), MetaError> {
             is_harmless(reference) && *timestamp != u64::MAX
         }
         Item::Custom { name, tags, structure } => {
-            is_type_name(name) && is_harmless(structure) && tags.iter().all(|tag| is_harmless(tag))
+            let fine = |tag: &String| tag.len() <= MAX_TAG && !tag.contains('\0');
+            is_type_name(name) && is_harmless(structure) && tags.len() <= MAX_TAGS && tags.iter().all(fine)
         }
         Item::Caption { kind, data } => is_caption(*kind) && !data.is_empty(),
         Item::Other { data, .. } => newer::is_sound(data),
-        Item::Crop(_) | Item::ActiveFormat { .. } | Item::Bar { .. } => true,
+        Item::ActiveFormat { field, .. } | Item::Bar { field, .. } => *field <= MAX_FIELD,
+        Item::Crop(_) => true,
     };
     if fine { Ok(()) } else { Err(MetaError::Impossible(item.what())) }
 }
@@ -400,13 +413,32 @@ fn add(item: &Item, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// Makes a custom meta's name known here as its sender knows it, unless something has that name already.
+/// Makes a custom meta's name known here as its sender knows it, if it may be.
 fn register_custom(name: &str, tags: &[String]) {
+    // A type stays for as long as the process lives.
+    static REGISTERED: Mutex<usize> = Mutex::new(0);
     let is_taken = |name: &str| glib::Type::from_name(name).is_some();
-    if !gst::meta::CustomMeta::is_registered(name) && !is_taken(name) && !is_taken(&format!("{name}-api")) {
-        let tags = tags.iter().map(String::as_str).collect::<Vec<_>>();
-        gst::meta::CustomMeta::register(name, &tags);
+    if is_reserved(name) || gst::meta::CustomMeta::is_registered(name) {
+        return;
     }
+    // Held until it is registered: two frames may bring the same name at once.
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *registered >= MAX_CUSTOM || is_taken(name) || is_taken(&format!("{name}-api")) {
+        return;
+    }
+    *registered += 1;
+    let tags = tags.iter().map(String::as_str).collect::<Vec<_>>();
+    gst::meta::CustomMeta::register(name, &tags);
+}
+
+/// Whether a library registers types of such names itself, often only when it first needs them: once another has such
+/// a name, whoever needs the library's waits for ever.
+fn is_reserved(name: &str) -> bool {
+    name.strip_prefix('G').is_some_and(|rest| {
+        rest.starts_with("st")
+            || rest.starts_with("Obj")
+            || rest.starts_with(|c: char| c.is_ascii_uppercase())
+    })
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Shape {
 }
 
 /// How a picture lies in a frame.
-struct Picture<'a> {
+pub(super) struct Picture<'a> {
     /// Of the memory, which a crop meta may show a part of.
     info: VideoInfo,
     layout: Layout,
@@ -96,7 +96,7 @@ struct Picture<'a> {
 
 impl<'a> Picture<'a> {
     /// `info` is what the caps say.
-    fn of(
+    pub fn of(
         descriptor: &Descriptor,
         metas: &'a Metas,
         info: &VideoInfo,
@@ -125,7 +125,7 @@ impl<'a> Picture<'a> {
     }
 
     /// Shows only what a crop meta shows, by moving the planes' starts.
-    fn crop(&mut self, x: u32, y: u32, shown: &VideoInfo) -> bool {
+    pub fn crop(&mut self, x: u32, y: u32, shown: &VideoInfo) -> bool {
         let inside =
             |start: u32, length: u32, whole: u32| start.checked_add(length).is_some_and(|end| end <= whole);
         if !inside(x, shown.width(), self.info.width()) || !inside(y, shown.height(), self.info.height()) {
@@ -136,7 +136,7 @@ impl<'a> Picture<'a> {
         true
     }
 
-    fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
+    pub fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
         let mut meta = gst_video::VideoMeta::add_full(
             buffer,
             self.meta.map_or(gst_video::VideoFrameFlags::empty(), Video::flags),

@@ -106,6 +106,11 @@ fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize)
         return fits_tiles(info, plane, stride, space);
     }
     let (rows, bytes) = rows(info, plane);
+    // Where the pixels of a row cannot be counted GStreamer takes the stride for its length, as a number without a sign.
+    let Some(bytes) = bytes.or_else(|| (stride >= 0).then(|| info.stride()[plane].unsigned_abs() as usize))
+    else {
+        return false;
+    };
     let Some(before_last) = (rows.max(1) - 1).checked_mul(stride.unsigned_abs() as usize) else {
         return false;
     };
@@ -116,20 +121,19 @@ fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize)
     before_last.checked_add(bytes).is_some_and(|end| end <= space)
 }
 
-/// How many rows a plane has, and how many bytes of each are read.
-fn rows(info: &VideoInfo, plane: usize) -> (usize, usize) {
+/// How many rows a plane has, and how many bytes of each are read; nothing for formats that pack several pixels in one
+/// word and have no stride from pixel to pixel.
+fn rows(info: &VideoInfo, plane: usize) -> (usize, Option<usize>) {
     let format = info.format_info();
     if format.has_palette() && plane == 1 {
-        return (1, 256 * 4);
+        return (1, Some(256 * 4));
     }
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
     // Of alternating fields, a buffer holds one.
     let height = info.field_height();
     let rows = components.clone().map(|c| format.scale_height(c, height) as usize).max();
     let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
-    let default = info.stride()[plane].unsigned_abs() as usize;
-    // Formats that pack several pixels in one word have no stride from pixel to pixel.
-    let bytes = bytes.filter(|bytes| *bytes > 0 && !format.is_complex()).unwrap_or(default);
+    let bytes = bytes.filter(|bytes| *bytes > 0 && !format.is_complex());
     (rows.unwrap_or(height as usize), bytes)
 }
 
@@ -190,6 +194,10 @@ mod tests {
             assert!(Layout::of(&planes, &info, size).is_err(), "{bad:?}");
         }
         assert!(Layout::of(&good[..1], &info, size).is_err());
+        let packed = VideoInfo::builder(VideoFormat::V210, 48, 2).build().unwrap();
+        let stride = packed.stride()[0];
+        let of = |offset, stride| Layout::of(&[Plane { offset, stride }], &packed, packed.size());
+        assert!(of(0, stride).is_ok() && of(stride as u64, -stride).is_err());
         let upside_down = [Plane { offset: 512 * 239, stride: -512 }, good[1]];
         assert!(Layout::of(&upside_down, &info, size).is_ok());
     }

@@ -4,6 +4,8 @@ mod copies;
 mod errors;
 mod events;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod imp;
 mod layout;
 mod lease;

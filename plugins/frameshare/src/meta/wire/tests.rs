@@ -154,6 +154,23 @@ fn custom_metas_cross_and_are_made_known() {
     assert_eq!(meta.tags().iter().map(|tag| tag.to_string()).collect::<Vec<_>>(), ["audio"]);
 }
 
+/// GStreamer makes the types of most of its metas when it first needs them. Under a name that is taken it cannot, and
+/// everyone who asks for that meta waits for ever.
+#[test]
+fn names_that_gstreamer_will_need_are_left_to_it() {
+    gst::init().unwrap();
+    for name in ["GstVideoCodecAlphaMeta", "GstFrameshareTestMetaAPI", "GObjectiveMeta", "GTestMeta"] {
+        let item = Item::Custom { name: name.into(), tags: Vec::new(), structure: format!("{name};") };
+        let mut copy = gst::Buffer::new();
+        assert!(Metas(vec![item]).add_to(copy.make_mut(), true).is_err(), "{name}");
+        assert!(!gst::meta::CustomMeta::is_registered(name), "{name}");
+        assert!(glib::Type::from_name(name).is_none(), "{name}");
+    }
+    for name in ["GroundTruthMeta", "Gsomething", "NvSomething"] {
+        assert!(!is_reserved(name), "{name}");
+    }
+}
+
 #[test]
 fn what_belongs_to_one_stream_or_one_memory_stays() {
     let parent = with(|_| {});
@@ -212,6 +229,11 @@ fn values_that_gstreamer_would_break_on_are_refused() {
         tags: Vec::new(),
         structure: structure.into(),
     };
+    assert!(refused(Item::ActiveFormat { field: 2, spec: 0, value: 0 }));
+    assert!(refused(Item::Bar { field: 2, is_letterbox: true, first: 0, second: 0 }));
+    let tagged = |tags| Item::Custom { name: "abc".into(), tags, structure: "abc;".into() };
+    assert!(refused(tagged(vec!["t".repeat(MAX_TAG + 1)])));
+    assert!(refused(tagged(vec![String::new(); MAX_TAGS + 1])));
     assert!(refused(custom("a b", "a b;")));
     assert!(refused(custom("GstVideoMeta", "GstVideoMeta;")));
     assert!(refused(custom("GstElement", "GstElement;")));
