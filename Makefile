@@ -13,6 +13,7 @@ DESTDIR ?=
 CLIP ?=
 PLAYS ?=
 BENCH ?=
+SECONDS ?= 60
 
 .PHONY: help
 help: ## show this list
@@ -53,6 +54,11 @@ loom: ## search the queue's memory orderings for races
 faults: ## kill, stop and restart ten times as often as `make test` does
 	@tools/setup.sh test
 	FRAMESHARE_FAULTS=10 cargo test --locked --package frameshare-tests --test faults
+
+.PHONY: fuzz
+fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of seven targets)
+	@tools/setup.sh build fuzz
+	tests/fuzz/run.sh $(SECONDS)
 
 .PHONY: audit
 audit: ## check licences, sources and who depends on whom

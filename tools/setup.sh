@@ -1,7 +1,7 @@
 #!/bin/bash
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit
+#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit fuzz
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -41,8 +41,8 @@ missing() { # GROUP...
         need cmd make make "runs the steps"
         ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
-      audit) ;; # cargo-deny comes from crates.io, see cargo_deny below
-      *) echo "setup: no group '$group'; there are: build play install test rootfs audit" >&2 && exit 2 ;;
+      audit | fuzz) ;; # cargo-deny and cargo-fuzz come from crates.io, see below
+      *) echo "setup: no group '$group'; there are: build play install test rootfs audit fuzz" >&2 && exit 2 ;;
     esac
   done
 }
@@ -102,6 +102,14 @@ case $groups in
     if ! cargo deny --version >/dev/null 2>&1; then
       echo "setup: missing cargo-deny, which checks licences, sources and who depends on whom; building it takes minutes"
       cargo install --locked cargo-deny
+    fi
+    ;;
+esac
+case $groups in
+  *" fuzz "*)
+    if ! cargo fuzz --version >/dev/null 2>&1; then
+      echo "setup: missing cargo-fuzz, which builds and runs the fuzzer; building it takes minutes"
+      cargo install --locked cargo-fuzz
     fi
     ;;
 esac

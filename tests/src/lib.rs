@@ -1,1 +1,4 @@
-//! Tests of frameshare across processes.
+//! Tests of frameshare across processes, and what they share.
+
+pub mod fuzz;
+pub mod raw;

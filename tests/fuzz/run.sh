@@ -1,0 +1,46 @@
+#!/bin/bash
+# Fuzz every target in turn, one process at a time, and add what is new and worth keeping to corpus/.
+#
+#   tests/fuzz/run.sh [SECONDS] [TARGET...]      SECONDS for each target, 60 by default
+#
+# Needs cargo-fuzz (cargo install cargo-fuzz --locked) and works with stable Rust. An input that finds something is left
+# in artifacts/TARGET; `cargo fuzz run TARGET FILE` runs it again. What an input may reach is kept small on purpose: the
+# corpus is a part of `make test`.
+set -euo pipefail
+cd "$(dirname "$0")"
+export RUSTC_BOOTSTRAP=1
+# GStreamer's complaints about its callers are findings; its own leaks of names and types, which it keeps for ever, are none.
+export G_DEBUG=fatal-criticals ASAN_OPTIONS=detect_leaks=0
+seconds=${1:-60}
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(to_exporter to_reader exporter reader metas events layouts)
+
+# The programs are set aside, so that the tree can be worked on meanwhile.
+cargo fuzz build --fuzz-dir .
+mkdir -p work/bin
+for target in "${targets[@]}"; do
+  cp "${CARGO_TARGET_DIR:-target}/$(rustc -vV | sed -n 's/^host: //p')/release/$target" work/bin/
+done
+limits=(-max_len=768 -timeout=20 -rss_limit_mb=2048)
+found=()
+for target in "${targets[@]}"; do
+  mkdir -p "work/$target" "corpus/$target" "artifacts/$target"
+  echo "=== $target"
+  if ! "work/bin/$target" "work/$target" "corpus/$target" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+    -artifact_prefix="artifacts/$target/" >"work/$target.log" 2>&1; then
+    found+=("$target")
+    grep -E '^(==|SUMMARY|ERROR)|panicked|CRITICAL|Test unit' "work/$target.log" || true
+  fi
+  grep -E '^(#[0-9]+.*DONE|stat::(number|average|peak))' "work/$target.log" || true
+  # The smallest inputs that reach what all together reach, some 15 KB of each target.
+  rm -rf "work/$target.min" && mkdir "work/$target.min"
+  "work/bin/$target" -merge=1 "${limits[@]}" "work/$target.min" "corpus/$target" "work/$target" \
+    >"work/$target.merge.log" 2>&1 || true
+  if ls "work/$target.min"/* >/dev/null 2>&1; then
+    rm -rf "corpus/$target" && mkdir "corpus/$target"
+    find "work/$target.min" -type f -printf '%s %p\n' | sort -n |
+      awk '{ total += $1; if (total > 15000 || NR > 100) exit; print $2 }' | xargs cp -t "corpus/$target"
+  fi
+done
+[ ${#found[@]} = 0 ] || { echo "found something: ${found[*]} (see artifacts/)" >&2 && exit 1; }

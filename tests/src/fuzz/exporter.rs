@@ -1,0 +1,196 @@
+//! A stranger against an exporter that goes on publishing to an honest reader.
+//!
+//! The stranger sends any packets and descriptors, writes any words into the page that the two share, and takes and
+//! releases as it likes in between. The exporter must publish every frame to the honest reader, and have got rid of
+//! the stranger in the end.
+
+use super::Choices;
+use crate::raw::{Channel, RawReader, encoded, hello};
+use frameshare::{
+    Endpoint, Interrupt, Policy,
+    exporter::{self, Exporter, Frame, Purpose},
+    fence::Written,
+    queue::Consumer,
+    reader::{self, Item, Reader},
+};
+use frameshare_protocol::{
+    limits::MAX_MESSAGE,
+    message::{Reason, ToExporter},
+    page::{Claim, ClaimState, claim_at},
+};
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    net::SendFlags,
+};
+use std::{
+    os::fd::AsFd,
+    path::PathBuf,
+    sync::{Mutex, PoisonError, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+const SIZE: u64 = 64;
+
+/// What one input leaves to the next: to set it up takes longer than an input.
+struct Stage {
+    path: PathBuf,
+    exporter: Exporter,
+    honest: Reader,
+    interrupt: Interrupt,
+    _folder: tempfile::TempDir,
+}
+
+/// See above.
+pub fn exporter(input: &[u8]) {
+    static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
+    let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let stage = stage.get_or_insert_with(Stage::new);
+    let mut choices = Choices(input);
+    if choices.byte().is_multiple_of(4) {
+        stage.strange_greeting(&mut choices);
+    } else {
+        stage.strange_reader(&mut choices);
+    }
+    stage.is_as_before();
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let endpoint = Endpoint::at(&path).expect("the path is short");
+        let interrupt = Interrupt::new().expect("a descriptor");
+        let config = exporter::Config { reader_timeout: Duration::from_millis(2), ..Default::default() };
+        let exporter = Exporter::bind(&endpoint, config, |_| ()).expect("the name is free");
+        let config = reader::Config { name: "honest".into(), ..Default::default() };
+        let honest = Reader::connect(&endpoint, config, &interrupt).expect("there is credit");
+        Self { path, exporter, honest, interrupt, _folder: folder }
+    }
+
+    /// Says anything first.
+    fn strange_greeting(&self, choices: &mut Choices<'_>) {
+        let Ok(channel) = Channel::connect(&self.path) else { return };
+        let packet = choices.some_bytes(4096);
+        let fd = channel.as_fd();
+        let fds = vec![fd; choices.below(4)];
+        let _ = channel.try_send(packet, &fds);
+        channel.hangs_up(Duration::from_millis(1));
+    }
+
+    /// Is admitted, and then does anything.
+    fn strange_reader(&mut self, choices: &mut Choices<'_>) {
+        let policy = if choices.byte() == 7 { Policy::Lossless } else { Policy::Latest };
+        let credit = choices.below(6) as u32 + 1;
+        let Ok(stranger) = RawReader::join(&self.path, hello(policy, credit)) else { return };
+        let credit = stranger.welcome.credit as usize;
+        let page = frameshare_protocol::page::claims_size(credit);
+        let consumer = Consumer::new(&*stranger.queue, &*stranger.claims, credit).expect("the page is ready");
+        for _ in 0..64 {
+            if choices.is_over() {
+                break;
+            }
+            match choices.byte() % 10 {
+                0 | 1 => self.publish(),
+                2 => stranger.claims[choices.below(page / 8)].store(choices.number(), Relaxed),
+                3 => {
+                    // A word that is nearly right.
+                    let word = &stranger.claims[claim_at(choices.below(credit))];
+                    let now = Claim::decode(word.load(Relaxed));
+                    let sequence = now.sequence.wrapping_add(choices.number()) & ((1 << 62) - 1);
+                    let state = match choices.byte() % 4 {
+                        0 => ClaimState::Revoked,
+                        1 => ClaimState::Published,
+                        2 => ClaimState::Taken,
+                        _ => ClaimState::Released,
+                    };
+                    word.store(Claim { sequence, state }.encode(), Relaxed);
+                }
+                4 => {
+                    if let Some(Ok(found)) = consumer.oldest() {
+                        consumer.claim(found.entry, found.descriptor.sequence);
+                    }
+                }
+                5 => {
+                    let entry = choices.below(credit);
+                    let now = Claim::decode(stranger.claims[claim_at(entry)].load(Relaxed));
+                    consumer.release(entry, now.sequence);
+                }
+                6 => {
+                    let packet = match choices.byte() % 4 {
+                        0 => choices.some_bytes(64).to_vec(),
+                        1 => encoded(ToExporter::Retired { generation: choices.number() as u32 }.encode()),
+                        2 => encoded(
+                            ToExporter::Goodbye { reason: Reason::Stopped, text: "so be it".into() }.encode(),
+                        ),
+                        _ => vec![choices.byte(); MAX_MESSAGE + choices.below(2)],
+                    };
+                    let fds = vec![stranger.fds[0].as_fd(); choices.below(8)];
+                    let _ = stranger.channel.try_send(&packet, &fds);
+                }
+                7 => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    let _ = rustix::net::send(&stranger.fds[3], &[1; 4096], flags);
+                }
+                8 => {
+                    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    for fd in &stranger.fds[..3] {
+                        let _ = fallocate(fd, hole, 0, 4096);
+                    }
+                }
+                _ => {
+                    self.exporter.stats();
+                }
+            }
+        }
+    }
+
+    /// Publishes a frame, which the honest reader must get whole.
+    #[expect(unsafe_code, reason = "writing a slot that was just acquired")]
+    fn publish(&mut self) {
+        let slot = self.exporter.acquire(SIZE, Purpose::Copy).expect("a copy always finds a slot");
+        let start = slot.as_ptr().expect("host memory has an address");
+        let mark = self.exporter.stats().published as u8;
+        // SAFETY: the slot is as long as was asked for, and nobody else has it.
+        unsafe { start.as_ptr().write_bytes(mark, SIZE as usize) };
+        let frame = Frame {
+            slot: &slot,
+            written: Written::Cpu,
+            offset: 0,
+            size: SIZE,
+            pts: None,
+            dts: None,
+            duration: None,
+            media_offset: None,
+            media_offset_end: None,
+            flags: 0,
+            planes: &[],
+            metadata: &[mark; 3],
+            keep: None,
+        };
+        let sequence = self.exporter.publish(frame, &self.interrupt).expect("nobody is waited for for long");
+        let frame = loop {
+            match self.honest.next(Some(crate::raw::PATIENCE), &self.interrupt) {
+                Ok(Some(Item::Frame(frame))) => break frame,
+                Ok(Some(_)) => {}
+                other => panic!("{other:?} instead of frame {sequence}"),
+            }
+        };
+        assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, 0));
+        assert_eq!(frame.metadata(), [mark; 3]);
+        assert!(frame.bytes().iter().all(|byte| byte.load(Relaxed) == mark), "frame {sequence} was written");
+    }
+
+    /// The stranger is gone, and with it all that it held.
+    fn is_as_before(&mut self) {
+        let end = Instant::now() + crate::raw::PATIENCE;
+        while self.exporter.reader_count() != 1 {
+            assert!(Instant::now() < end, "the stranger is still there");
+            thread::sleep(Duration::from_micros(50));
+        }
+        self.publish();
+        let stats = self.exporter.stats();
+        assert_eq!((stats.readers.len(), stats.readers[0].lost), (1, 0));
+        assert!(stats.slots <= 16, "{} slots for the credit of two readers", stats.slots);
+    }
+}

@@ -1,0 +1,312 @@
+//! A strange exporter against a reader.
+//!
+//! The exporter sends any packets with any descriptors, writes any words into the pages that it shares, takes memory
+//! away as far as the kernel lets it, and publishes in between. The reader may give the stream up, but every call of
+//! it returns, and every frame that it hands out can be read from the first byte to the last.
+
+use super::Choices;
+use crate::raw::{Door, Offer, RawExporter, Seals, encoded, memfd};
+use frameshare::{
+    Descriptor, Endpoint, Format, Interrupt, MemoryKind, Plane,
+    reader::{self, Frame, Item, Reader},
+};
+use frameshare_protocol::{
+    limits::MAX_SLOT_SIZE,
+    message::{Payload, Reason, ToReader},
+};
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Mutex, PoisonError, atomic::Ordering::Relaxed, mpsc},
+    thread,
+    time::Duration,
+};
+
+/// Most leases and most bytes of a slot that are granted here: enough to go wrong with.
+const MAX_CREDIT: usize = 6;
+const SLOT: u64 = 8192;
+
+/// What one input leaves to the next.
+struct Stage {
+    endpoint: Endpoint,
+    interrupt: Interrupt,
+    /// To the thread that answers who connects.
+    answers: mpsc::Sender<(Vec<u8>, Offer)>,
+    /// From it.
+    exporters: mpsc::Receiver<io::Result<RawExporter>>,
+    _folder: tempfile::TempDir,
+}
+
+/// The strange exporter, and what it has shared.
+struct Shared {
+    exporter: RawExporter,
+    /// It says nothing more.
+    hung_up: bool,
+    metadata: OwnedFd,
+    /// Memory that went out as slots.
+    slots: Vec<OwnedFd>,
+    credit: usize,
+}
+
+/// See above.
+pub fn reader(input: &[u8]) {
+    static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
+    let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let stage = stage.get_or_insert_with(Stage::new);
+    let mut choices = Choices(input);
+    let Some((mut reader, mut shared)) = stage.meet(&mut choices) else { return };
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        if choices.is_over() {
+            break;
+        }
+        shared.act(&mut choices);
+        if choices.byte().is_multiple_of(4) {
+            held.clear();
+        }
+        if !take(&mut reader, &stage.interrupt, &mut held) {
+            break;
+        }
+    }
+    drop(held);
+    take(&mut reader, &stage.interrupt, &mut Vec::new());
+}
+
+/// Takes what is there and looks at all of it; false if the reader has given the stream up.
+fn take(reader: &mut Reader, interrupt: &Interrupt, held: &mut Vec<Frame>) -> bool {
+    for _ in 0..4 {
+        match reader.next(Some(Duration::ZERO), interrupt) {
+            Ok(Some(Item::Frame(frame))) => {
+                let bytes = frame.bytes();
+                assert_eq!(bytes.len() as u64, frame.descriptor().size);
+                let sum = bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(byte.load(Relaxed)));
+                std::hint::black_box(sum);
+                assert!(
+                    frame.descriptor().used_planes().iter().all(|plane| plane.offset <= bytes.len() as u64)
+                );
+                held.push(frame);
+                held.truncate(3);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let door = Door::open(&path).expect("the path is free");
+        let (answers, to_be_sent) = mpsc::channel::<(Vec<u8>, Offer)>();
+        let (sender, exporters) = mpsc::channel();
+        thread::spawn(move || {
+            for (packet, offer) in to_be_sent {
+                if sender.send(offer.send_as(&packet, &door, crate::raw::PATIENCE)).is_err() {
+                    break;
+                }
+            }
+        });
+        let endpoint = Endpoint::at(path).expect("the path is short");
+        let interrupt = Interrupt::new().expect("a descriptor");
+        Self { endpoint, interrupt, answers, exporters, _folder: folder }
+    }
+
+    /// Welcomes a reader, one way or another.
+    fn meet(&self, choices: &mut Choices<'_>) -> Option<(Reader, Shared)> {
+        let credit = choices.below(MAX_CREDIT) + 1;
+        let (areas, next) = (choices.below(3) as u32 + 1, choices.number());
+        let strange = choices.byte();
+        let mut offer = Offer::new(credit, areas, next).expect("memory");
+        let metadata = offer.fds[2].try_clone().expect("a descriptor");
+        let mut packet = encoded(ToReader::Welcome(offer.welcome.clone()).encode());
+        let fds = &mut offer.fds;
+        match strange {
+            200..208 => packet = choices.some_bytes(512).to_vec(),
+            208..216 => {
+                let at = choices.below(packet.len());
+                packet[at] = choices.byte();
+            }
+            216..232 => {
+                let at = choices.below(fds.len());
+                fds[at] = some_fd(choices);
+            }
+            232..236 => {
+                fds.remove(choices.below(fds.len()));
+            }
+            236..240 => fds.push(some_fd(choices)),
+            _ => {}
+        }
+        self.answers.send((packet, offer)).expect("the thread is there");
+        let config = reader::Config {
+            connection_timeout: Some(Duration::ZERO),
+            max_held: MAX_CREDIT as u32,
+            ..Default::default()
+        };
+        let reader = Reader::connect(&self.endpoint, config, &self.interrupt);
+        let exporter = self.exporters.recv().expect("the thread is there").expect("the reader connects");
+        let shared = Shared { exporter, hung_up: false, metadata, slots: Vec::new(), credit };
+        Some((reader.ok()?, shared))
+    }
+}
+
+impl Shared {
+    /// Does one thing.
+    fn act(&mut self, choices: &mut Choices<'_>) {
+        match choices.byte() % 12 {
+            0 | 1 => self.publish(choices),
+            2 => {
+                self.exporter.queue[choices.below(self.exporter.queue.len())].store(choices.number(), Relaxed)
+            }
+            3 => self.exporter.claims[choices.below(self.exporter.claims.len())]
+                .store(choices.number(), Relaxed),
+            4 => self.hand_over(choices),
+            5 | 6 => self.say(choices),
+            7 => {
+                let packet = choices.some_bytes(256);
+                self.send_raw(packet, choices.byte().is_multiple_of(4));
+            }
+            8 => {
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                for fd in self.slots.iter().chain([&self.metadata]) {
+                    let _ = fallocate(fd, hole, 0, SLOT);
+                    let _ = ftruncate(fd, 0);
+                }
+            }
+            9 => {
+                let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(&self.exporter.wake, &[1; 1024], flags);
+            }
+            10 if choices.byte() > 200 => {
+                self.hung_up = true;
+                let _ = rustix::net::shutdown(&self.exporter.channel, rustix::net::Shutdown::Both);
+            }
+            10 if choices.byte() > 200 => {
+                let _ = rustix::net::shutdown(&self.exporter.wake, rustix::net::Shutdown::Write);
+            }
+            _ => self.publish(choices),
+        }
+    }
+
+    fn publish(&mut self, choices: &mut Choices<'_>) {
+        let mut descriptor = Descriptor {
+            sequence: self.exporter.next,
+            messages: self.exporter.messages,
+            generation: choices.byte() as u32 % 3,
+            slot: choices.byte() as u32 % 4,
+            offset: choices.number() & 0xffff,
+            size: choices.number() & 0x3fff,
+            ..Default::default()
+        };
+        match choices.byte() {
+            0 => descriptor.size = choices.number(),
+            1 => descriptor.offset = choices.number(),
+            2 => descriptor.messages = choices.number(),
+            3 => descriptor.sequence = choices.number(),
+            4 => descriptor.area = choices.number() as u32,
+            5 => descriptor.metadata = choices.number() as u32,
+            6 => descriptor.plane_count = choices.number() as u32,
+            7 => {
+                descriptor.plane_count = 1 + choices.byte() as u32 % 4;
+                let mut plane = || Plane { offset: choices.number(), stride: choices.number() as i32 };
+                descriptor.planes = std::array::from_fn(|_| plane());
+            }
+            8 => descriptor.pts = Some(choices.number()),
+            9 => descriptor.metadata = choices.below(4097) as u32,
+            _ => {}
+        }
+        self.exporter.next = descriptor.sequence.wrapping_add(1);
+        // Sequence numbers have 62 bits, and the producer counts on it.
+        descriptor.sequence &= (1 << 62) - 1;
+        self.exporter.producer.publish(choices.below(self.credit), &descriptor);
+    }
+
+    /// A generation, and slots of it.
+    fn hand_over(&mut self, choices: &mut Choices<'_>) {
+        let generation = choices.byte() as u32 % 3;
+        let slot_size = if choices.byte() < 200 { SLOT } else { choices.number() % MAX_SLOT_SIZE };
+        let memory = if choices.byte() < 240 { MemoryKind::Host } else { MemoryKind::Vmm };
+        self.send(&ToReader::Generation { generation, memory, slot_size }, None);
+        for slot in 0..choices.byte() as u32 % 4 {
+            let fd = if choices.byte() < 200 {
+                let fd = memfd(SLOT).expect("memory");
+                Seals::SizeAndWrites.put_on(&fd).expect("a fresh file can be sealed");
+                fd
+            } else {
+                some_fd(choices)
+            };
+            self.send(&ToReader::Slot { generation, slot, handle: Vec::new() }, Some(&fd));
+            self.slots.push(fd);
+        }
+    }
+
+    fn say(&mut self, choices: &mut Choices<'_>) {
+        let before = self.exporter.next.wrapping_add(choices.number()).wrapping_sub(choices.number());
+        let payload = |choices: &mut Choices<'_>| {
+            if choices.byte() < 128 {
+                (Payload::Inline(choices.some_bytes(128).to_vec()), None)
+            } else {
+                (Payload::Sealed(choices.number() % (1 << 16)), Some(some_fd(choices)))
+            }
+        };
+        let (message, fd) = match choices.byte() % 8 {
+            0 => (ToReader::Retire { before, generation: choices.byte() as u32 % 4 }, None),
+            1 => {
+                let caps = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
+                (ToReader::Format { before, format: Format { caps, video: None } }, None)
+            }
+            2 | 3 => {
+                let (payload, fd) = payload(choices);
+                (ToReader::Event { before, kind: choices.number() as u32, payload }, fd)
+            }
+            4 | 5 => {
+                let (payload, fd) = payload(choices);
+                (ToReader::Metadata { sequence: before, payload }, fd)
+            }
+            6 => (ToReader::EndOfStream { before }, None),
+            _ if choices.byte() < 200 => (ToReader::EndOfStream { before: self.exporter.next }, None),
+            _ => {
+                let text = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
+                (ToReader::Goodbye { reason: Reason::Violation, text }, None)
+            }
+        };
+        self.send(&message, fd.as_ref());
+    }
+
+    fn send(&mut self, message: &ToReader, fd: Option<&OwnedFd>) {
+        self.exporter.messages += u64::from(message.is_ordered());
+        if let (Ok(packet), false) = (message.encode(), self.hung_up) {
+            let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+            let _ = self.exporter.channel.try_send(&packet, &fds);
+        }
+    }
+
+    fn send_raw(&mut self, packet: &[u8], with_fd: bool) {
+        if !self.hung_up {
+            let fds = vec![self.metadata.as_fd(); usize::from(with_fd)];
+            let _ = self.exporter.channel.try_send(packet, &fds);
+        }
+    }
+}
+
+/// A descriptor that is good for nothing, or nearly good.
+fn some_fd(choices: &mut Choices<'_>) -> OwnedFd {
+    let file = |size, seals: Seals| {
+        let fd = memfd(size).expect("memory");
+        seals.put_on(&fd).expect("a fresh file can be sealed");
+        fd
+    };
+    match choices.byte() % 8 {
+        0 => rustix::pipe::pipe().expect("a pipe").0,
+        1 => std::fs::File::open("/").expect("a folder").into(),
+        2 => file(SLOT, Seals::None),
+        3 => file(0, Seals::Size),
+        4 => file(1, Seals::SizeAndWrites),
+        5 => file(1 << 16, Seals::SizeAndWrites),
+        6 => file(SLOT, Seals::Size),
+        _ => rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd"),
+    }
+}

@@ -1,0 +1,167 @@
+//! An exporter made of nothing but its socket and its pages.
+
+use super::{Channel, Door, Page, Seals, encoded, memfd};
+use frameshare::{Descriptor, FenceKind, MemoryKind, Policy, queue::Producer};
+use frameshare_protocol::{
+    message::{Format, ToReader, Welcome},
+    page::{claims_size, metadata_size, queue_size},
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// What an exporter shares with one reader, not sent yet: queue page, claims page, metadata areas, wake socket.
+#[derive(Debug)]
+pub struct Offer {
+    /// What it grants.
+    pub welcome: Welcome,
+    /// What goes along.
+    pub fds: Vec<OwnedFd>,
+    queue: Page,
+    claims: Page,
+    metadata: Page,
+    producer: Producer<Page>,
+    wake: OwnedFd,
+}
+
+/// An exporter with one reader.
+#[derive(Debug)]
+pub struct RawExporter {
+    /// The control socket.
+    pub channel: Channel,
+    /// Publishes as an honest exporter does.
+    pub producer: Producer<Page>,
+    /// The queue page, to be written at will.
+    pub queue: Page,
+    /// The claims page.
+    pub claims: Page,
+    /// The metadata areas.
+    pub metadata: Page,
+    /// Its own end of the wake socket.
+    pub wake: OwnedFd,
+    /// The sequence number of the next frame.
+    pub next: u64,
+    /// Ordered messages sent so far.
+    pub messages: u64,
+    credit: usize,
+}
+
+impl Offer {
+    /// One as an honest exporter makes it.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn new(credit: usize, areas: u32, next: u64) -> io::Result<Self> {
+        let sizes = [queue_size(credit), claims_size(credit), metadata_size(areas)];
+        let mut fds = Vec::new();
+        for size in sizes {
+            fds.push(memfd(size as u64)?);
+        }
+        let map = |at: usize| Page::writable(&fds[at], sizes[at]);
+        let (queue, claims, metadata) = (map(0)?, map(1)?, map(2)?);
+        let producer = Producer::new(map(0)?, map(1)?, credit, next);
+        for (fd, seals) in fds.iter().zip([Seals::SizeAndWrites, Seals::Size, Seals::SizeAndWrites]) {
+            seals.put_on(fd)?;
+        }
+        let (wake, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        fds.push(theirs);
+        let welcome = Welcome {
+            nonce: [0xa5; 16],
+            session: 1,
+            policy: Policy::Latest,
+            credit: credit as u32,
+            fence: FenceKind::None,
+            events: Vec::new(),
+            gpu: None,
+            areas,
+            next,
+        };
+        Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
+    }
+
+    /// Waits for a reader, and sends it all.
+    ///
+    /// # Errors
+    ///
+    /// The system's, or `TimedOut` where nobody comes.
+    pub fn send(self, door: &Door, patience: Duration) -> io::Result<RawExporter> {
+        let packet = encoded(ToReader::Welcome(self.welcome.clone()).encode());
+        self.send_as(&packet, door, patience)
+    }
+
+    /// The same with another packet.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn send_as(self, packet: &[u8], door: &Door, patience: Duration) -> io::Result<RawExporter> {
+        let channel = door.accept(patience)?;
+        channel.receive(patience)?;
+        let fds: Vec<_> = self.fds.iter().map(AsFd::as_fd).collect();
+        channel.send(packet, &fds)?;
+        let Self { welcome, queue, claims, metadata, producer, wake, .. } = self;
+        let (credit, next) = (welcome.credit as usize, welcome.next);
+        Ok(RawExporter { channel, producer, queue, claims, metadata, wake, next, messages: 0, credit })
+    }
+}
+
+impl RawExporter {
+    /// Sends a message with a descriptor or none.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn say(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.messages += u64::from(message.is_ordered());
+        let fds: Vec<_> = fd.into_iter().collect();
+        self.channel.send(&encoded(message.encode()), &fds)
+    }
+
+    /// Sends the format of the frames.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn format(&mut self, caps: &str) -> io::Result<()> {
+        let format = Format { caps: caps.into(), video: None };
+        self.say(&ToReader::Format { before: self.next, format }, None)
+    }
+
+    /// Hands one slot over, in a generation of its own, and returns its memory.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn slot(&mut self, generation: u32, size: u64) -> io::Result<OwnedFd> {
+        let fd = memfd(size)?;
+        Seals::SizeAndWrites.put_on(&fd)?;
+        let memory = MemoryKind::Host;
+        self.say(&ToReader::Generation { generation, memory, slot_size: size }, None)?;
+        self.say(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
+        Ok(fd)
+    }
+
+    /// Publishes the whole of a slot, and wakes the reader.
+    pub fn publish(&mut self, generation: u32, size: u64) {
+        let descriptor = Descriptor { generation, size, ..Default::default() };
+        self.publish_as(descriptor);
+    }
+
+    /// Publishes a descriptor in an entry that is due, with its sequence number and count of messages.
+    pub fn publish_as(&mut self, descriptor: Descriptor) {
+        let descriptor = Descriptor { sequence: self.next, messages: self.messages, ..descriptor };
+        self.producer.publish((self.next as usize) % self.credit, &descriptor);
+        self.next += 1;
+        self.ring();
+    }
+
+    /// Wakes the reader.
+    pub fn ring(&self) {
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        let _ = rustix::net::send(&self.wake, &[1], flags);
+    }
+}

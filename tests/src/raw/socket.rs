@@ -1,0 +1,154 @@
+//! Control sockets, and what is sent over them unchecked.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+        recvmsg, sendmsg, socket_with,
+    },
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+/// As many descriptors as one packet can carry (`SCM_MAX_FD`).
+const MANY: usize = 253;
+/// Longer than any message of the protocol.
+const LONG: usize = 256 * 1024;
+
+/// One end of a control connection.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+/// A socket that readers connect to.
+#[derive(Debug)]
+pub struct Door(OwnedFd);
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Whether something is to be had at a descriptor within a time.
+fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&timeout))? > 0)
+}
+
+impl Channel {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let socket = socket()?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends one packet with any descriptors; waits where the other side takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(packet, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// The same, but fails where it would have to wait.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(packet, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn send_with(&self, packet: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// The next packet and its descriptors; `None` if the other side hung up.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` where none comes in time.
+    pub fn receive(&self, timeout: Duration) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        if !readable(&self.0, timeout)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut packet = vec![0; LONG];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let message = loop {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut packet)], &mut control, flags) {
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                message => break message?,
+            }
+        };
+        let rights = |part| match part {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        };
+        let fds = control.drain().filter_map(rights).flatten().collect();
+        packet.truncate(message.bytes);
+        Ok((message.bytes > 0).then_some((packet, fds)))
+    }
+
+    /// Whether the other side hangs up within a time; what it says before is thrown away.
+    pub fn hangs_up(&self, timeout: Duration) -> bool {
+        loop {
+            match self.receive(timeout) {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(error) => return error.kind() != io::ErrorKind::TimedOut,
+            }
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Door {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let socket = socket()?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        listen(&socket, 64)?;
+        Ok(Self(socket))
+    }
+
+    /// The next who connects.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` where nobody does in time.
+    pub fn accept(&self, timeout: Duration) -> io::Result<Channel> {
+        if !readable(&self.0, timeout)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(Channel(accept_with(&self.0, SocketFlags::CLOEXEC)?))
+    }
+}
