@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::abi::{CUstream, flag};
 use crate::context::Context;
-use crate::driver::{self, Handle};
+use crate::driver::Handle;
 use crate::error::log_drop;
 use crate::event::Event;
 use crate::{Error, Result, Status};
@@ -57,7 +57,8 @@ impl Stream {
     }
 
     /// A stream that someone else made, in whatever context: the NULL stream is that of the context that is current on
-    /// this thread. The stream and its context have to outlive this object.
+    /// this thread. The stream and its context have to outlive this object. To find the context of others the driver
+    /// may want to have any context current, which `any` is then.
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_HANDLE for what is no stream; [`Error::Refused`] for the handle of the threads' own default
@@ -68,15 +69,18 @@ impl Stream {
     ///
     /// # References
     /// CUDA driver API, cuStreamGetCtx.
-    pub unsafe fn found(raw: *mut c_void) -> Result<Stream> {
+    pub unsafe fn found(raw: *mut c_void, any: &Arc<Context>) -> Result<Stream> {
         if raw.addr() == flag::STREAM_PER_THREAD {
             return Err(Error::Refused(
                 "the default stream of a thread cannot be used by another one: name a stream",
             ));
         }
         let mut context = std::ptr::null_mut();
-        // SAFETY: the caller vouches for the stream; `context` takes one handle.
-        unsafe { driver::get()?.cuStreamGetCtx(raw.cast(), &mut context) }?;
+        {
+            let _current = (!raw.is_null()).then(|| any.push()).transpose()?;
+            // SAFETY: the caller vouches for the stream; `context` takes one handle.
+            unsafe { any.driver().cuStreamGetCtx(raw.cast(), &mut context) }?;
+        }
         // SAFETY: the driver named the context, and the caller vouches that it lives as long as the stream.
         unsafe { Ok(Stream::handed_in(&Context::handed_in(context.cast(), ())?, raw, ())) }
     }

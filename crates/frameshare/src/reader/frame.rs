@@ -17,7 +17,7 @@ use std::{
     any::Any,
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
 };
@@ -29,7 +29,7 @@ pub(super) struct Lease {
     entry: usize,
     sequence: u64,
     /// Streams of other contexts that the app reads the frame on.
-    used: Vec<Stream>,
+    used: Mutex<Vec<Stream>>,
     /// It has been ended already.
     ended: bool,
 }
@@ -37,14 +37,15 @@ pub(super) struct Lease {
 impl Lease {
     pub fn new(session: Arc<Session>, entry: usize, sequence: u64) -> Self {
         session.held.fetch_add(1, Ordering::Relaxed);
-        Self { session, entry, sequence, used: Vec::new(), ended: false }
+        Self { session, entry, sequence, used: Mutex::default(), ended: false }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.ended {
-            self.session.release(self.entry, self.sequence, std::mem::take(&mut self.used));
+            let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
+            self.session.release(self.entry, self.sequence, used);
         }
     }
 }
@@ -128,8 +129,8 @@ impl Frame {
 
     /// Names a stream of another context than the reader's own that the frame is read on: its work on the frame, up to
     /// when the frame is dropped, is waited for as well. Work of the reader's own context always is.
-    pub fn used_on(&mut self, stream: Stream) {
-        self.lease.used.push(stream);
+    pub fn used_on(&self, stream: Stream) {
+        self.lease.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 
     /// Something of the application's that goes with the frame's slot, made by `make` when it is first asked for: many
@@ -137,6 +138,19 @@ impl Frame {
     /// is out in the slot and none will come. `None` if something of another type is kept there.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.import.kept(make)
+    }
+
+    /// As [`Frame::used_on`], for a stream of which no more than its handle is known; a null one is the NULL stream of the
+    /// context that is current on this thread.
+    ///
+    /// # Safety
+    ///
+    /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped, nor is its context.
+    pub unsafe fn used_on_handle(&self, stream: *mut std::ffi::c_void) -> frameshare_cuda::Result<()> {
+        let Some(gpu) = self.lease.session.context() else { return Ok(()) };
+        // SAFETY: the caller's promise; the lease, which keeps it, records on it for the last time when it ends.
+        self.used_on(unsafe { Stream::found(stream, gpu) }?);
+        Ok(())
     }
 
     /// Where its first byte lies.

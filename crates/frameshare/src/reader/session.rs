@@ -97,6 +97,11 @@ impl Session {
         let _ = self.watch.set(watch);
     }
 
+    /// The context that frames are read in.
+    pub fn context(&self) -> Option<&Arc<Context>> {
+        self.gpu.as_ref().map(|gpu| &gpu.context)
+    }
+
     /// Whether a frame has been written by its exporter.
     pub fn is_written(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
         let ready = self.fence.poll_ready(entry, sequence)? == FenceState::Ready;

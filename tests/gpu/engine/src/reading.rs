@@ -154,13 +154,7 @@ impl Reading {
 
     /// Does with a frame what the job says, and lets it go at once: that the work on it is not done is what release
     /// fences are for.
-    fn take(
-        &mut self,
-        mut frame: Frame,
-        job: &Read,
-        watched: Option<&Event>,
-        tally: &mut Tally,
-    ) -> Result<()> {
+    fn take(&mut self, frame: Frame, job: &Read, watched: Option<&Event>, tally: &mut Tally) -> Result<()> {
         if job.what != Use::Check {
             tally.wake.push(since(frame.descriptor().published));
         }
