@@ -5,6 +5,7 @@
 
 mod errors;
 mod events;
+mod fence;
 mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
@@ -15,5 +16,6 @@ mod sink;
 mod src;
 mod time;
 
+pub use fence::FrameshareFence;
 pub use meta::{FrameState, FrameshareMeta};
 pub use plugin::plugin_register_static;

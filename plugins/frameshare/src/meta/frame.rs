@@ -36,9 +36,15 @@ pub struct GstFrameshareMeta {
     published: u64,
     state: u32,
     reserved: u32,
+    /// Names a CUDA stream that the frame of a buffer with this meta is read on; null where nothing has to be named.
+    used_on: Option<UsedOn>,
 }
 
-const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 2 * mem::size_of::<usize>() + 40);
+/// Takes the buffer and the CUstream; false where the release of the frame will not wait for it.
+pub(crate) type UsedOn =
+    unsafe extern "C" fn(*mut gst::ffi::GstBuffer, glib::ffi::gpointer) -> glib::ffi::gboolean;
+
+const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 40);
 
 /// Which frame of which stream a buffer holds.
 #[repr(transparent)]
@@ -50,13 +56,14 @@ unsafe impl Send for FrameshareMeta {}
 unsafe impl Sync for FrameshareMeta {}
 
 /// What a [`FrameshareMeta`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub session: u64,
     pub sequence: u64,
     pub lost_before: u64,
     pub published: u64,
     pub state: FrameState,
+    pub used_on: Option<UsedOn>,
 }
 
 impl FrameshareMeta {
@@ -76,6 +83,7 @@ impl FrameshareMeta {
             FrameState::Complete => 0,
             FrameState::Torn => 1,
         };
+        meta.used_on = frame.used_on;
     }
 
     /// A number that tells this run of the stream from earlier and later ones.
@@ -104,6 +112,23 @@ impl FrameshareMeta {
             0 => FrameState::Complete,
             _ => FrameState::Torn,
         }
+    }
+
+    /// Names a CUDA stream of another context than the pipeline's that the frame of `buffer` is read on, PyTorch's for
+    /// example: the frame goes back when the work put on that stream until the buffer's last reference went is done.
+    /// To be called for each buffer, at any time while it is held; work in the pipeline's own context needs no naming.
+    ///
+    /// False where the buffer does not lie in the exporter's GPU memory (the source copies some), or `stream` is no
+    /// stream: then the application has to wait itself before it drops the buffer. From C it is
+    /// `meta->used_on (buffer, stream)`, if that is not NULL.
+    ///
+    /// # Safety
+    /// `stream` must be a CUstream, or null for the NULL stream of the context that is current on this thread. It and
+    /// its context must live until the last reference to the buffer's memory went.
+    pub unsafe fn used_on(buffer: &gst::BufferRef, stream: *mut std::ffi::c_void) -> bool {
+        let Some(used_on) = buffer.meta::<Self>().and_then(|meta| meta.0.used_on) else { return false };
+        // SAFETY: the buffer is borrowed; the rest is the caller's promise.
+        unsafe { used_on(buffer.as_ptr().cast_mut(), stream) != glib::ffi::GFALSE }
     }
 }
 
@@ -191,6 +216,7 @@ unsafe extern "C" fn init(
         (*meta).published = 0;
         (*meta).state = 0;
         (*meta).reserved = 0;
+        (*meta).used_on = None;
     }
     glib::ffi::GTRUE
 }
@@ -211,6 +237,7 @@ unsafe extern "C" fn transform(
         lost_before: meta.lost_before(),
         published: meta.published(),
         state: meta.state(),
+        used_on: meta.0.used_on,
     };
     FrameshareMeta::add(destination, frame);
     glib::ffi::GTRUE
@@ -220,8 +247,14 @@ unsafe extern "C" fn transform(
 mod tests {
     use super::*;
 
-    const FRAME: Frame =
-        Frame { session: 7, sequence: 42, lost_before: 3, published: 9, state: FrameState::Torn };
+    const FRAME: Frame = Frame {
+        session: 7,
+        sequence: 42,
+        lost_before: 3,
+        published: 9,
+        state: FrameState::Torn,
+        used_on: None,
+    };
 
     #[test]
     fn the_meta_says_what_was_put_in_and_goes_along_with_copies() {

@@ -1,7 +1,8 @@
 //! The engine's errors, as a user of the element reads them: what happened, and what to do.
 
+use super::cuda::Takes;
 use frameshare::{
-    Endpoint, Reason,
+    Endpoint, MemoryKind, Reason,
     reader::{ConnectError, ReadError},
 };
 use gst::ResourceError;
@@ -30,9 +31,12 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
             (ResourceError::OpenRead, "both sides need the same version of this plugin")
         }
-        ConnectError::Gpu(_) | ConnectError::Driver(_) => {
-            (ResourceError::OpenRead, "check the GPU and its driver on both sides")
-        }
+        ConnectError::Gpu(_) => (
+            ResourceError::OpenRead,
+            "choose the exporter's GPU by cuda-device-id, or have the frames in system memory by a capsfilter \
+             (video/x-raw) behind this element",
+        ),
+        ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
         ConnectError::Io { .. } => (ResourceError::OpenRead, "check stream or socket-path"),
     };
@@ -58,11 +62,46 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
         }
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
         ReadError::Fence(_) => (ResourceError::Failed, "check the GPU and its driver"),
+        ReadError::Memory(error) if error.kind != MemoryKind::Host => (
+            ResourceError::OpenRead,
+            "check that both sides have the same driver and see the same GPU, or choose another kind of memory by \
+             framesharesink's memory",
+        ),
         ReadError::Memory(_) | ReadError::Io(_) | ReadError::Interrupted => {
             (ResourceError::Read, "check the limits of this process, of open files and of memory")
         }
     };
     gst::error_msg!(code, ("Cannot go on reading {}: {}; {}", endpoint, error, advice))
+}
+
+/// The message where downstream takes nothing but CUDA memory, and there is none.
+pub(super) fn of_cuda(why: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
+    gst::error_msg!(
+        ResourceError::NotFound,
+        (
+            "Cannot read {} in CUDA memory, as what follows this element asks for: {}; in system memory it can be read \
+             without",
+            endpoint,
+            why
+        )
+    )
+}
+
+/// The message where downstream does not take the frames as they are.
+pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gst::ErrorMessage {
+    let advice = match (on_gpu, takes) {
+        (true, Takes::System) => "put cudadownload between them",
+        (true, _) => "put a converter (cudaconvertscale, say) between them",
+        (false, Takes::Cuda) => {
+            "the exporter shares them in system memory, or does not trust this user with its GPU: put cudaupload between \
+             them"
+        }
+        (false, _) => "put a converter (videoconvert, say) between them",
+    };
+    gst::error_msg!(
+        gst::CoreError::Negotiation,
+        ("What follows this element does not take {}: {}", caps, advice)
+    )
 }
 
 /// What to do about an exporter that does not want this reader.

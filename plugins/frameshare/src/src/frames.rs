@@ -2,18 +2,20 @@
 
 use super::{
     copies::Copies,
-    layout::{BadLayout, Layout},
+    cuda::{self, Cuda, CudaError},
+    layout::BadLayout,
     lease::Lease,
+    picture::Picture,
     timing::RunningTime,
 };
 use crate::{
     flags,
     meta::{
         FrameState, FrameshareMeta,
-        wire::{self, Metas, Video},
+        wire::{self, Metas},
     },
 };
-use frameshare::{Descriptor, reader::Frame};
+use frameshare::{Descriptor, memory::Address, reader::Frame};
 use gst_video::{VideoFrameRef, VideoInfo};
 use std::sync::{Arc, atomic::AtomicU32};
 
@@ -55,6 +57,10 @@ pub(super) enum FrameError {
     Layout(#[from] BadLayout),
     #[error("the copy of a frame failed: {0}")]
     Copy(#[from] glib::BoolError),
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    #[error("it lies in GPU memory, which this reader did not ask for")]
+    Unasked,
 }
 
 /// Everything that decides what becomes of a frame.
@@ -66,6 +72,8 @@ pub(super) struct Context<'a> {
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
     pub copies: &'a mut Copies,
+    /// What frames in GPU memory are read with.
+    pub cuda: Option<&'a mut Cuda>,
 }
 
 impl Shape {
@@ -85,95 +93,30 @@ impl Shape {
     }
 }
 
-/// How a picture lies in a frame.
-pub(super) struct Picture<'a> {
-    /// Of the memory, which a crop meta may show a part of.
-    info: VideoInfo,
-    layout: Layout,
-    is_default: bool,
-    meta: Option<&'a Video>,
-}
-
-impl<'a> Picture<'a> {
-    /// `info` is what the caps say.
-    pub fn of(
-        descriptor: &Descriptor,
-        metas: &'a Metas,
-        info: &VideoInfo,
-        size: usize,
-    ) -> Result<Self, BadLayout> {
-        // Memory that is smaller than its caps say, or in another format, would be read beyond its end.
-        let meta = metas.video().filter(|video| {
-            video.format() == info.format() && video.width >= info.width() && video.height >= info.height()
-        });
-        let bigger = meta.filter(|video| (video.width, video.height) != (info.width(), info.height()));
-        let of_memory = bigger.and_then(|video| {
-            VideoInfo::builder(info.format(), video.width, video.height)
-                .interlace_mode(info.interlace_mode())
-                .build()
-                .ok()
-        });
-        // A frame that was copied on its way has room for what its caps say alone.
-        let bigger =
-            of_memory.and_then(|info| Some((Layout::of(descriptor.used_planes(), &info, size).ok()?, info)));
-        if let Some((layout, info)) = bigger {
-            return Ok(Self { info, layout, is_default: false, meta });
-        }
-        let layout = Layout::of(descriptor.used_planes(), info, size)?;
-        let is_default = layout == Layout::default_of(info);
-        Ok(Self { info: info.clone(), layout, is_default, meta })
-    }
-
-    /// Shows only what a crop meta shows, by moving the planes' starts.
-    pub fn crop(&mut self, x: u32, y: u32, shown: &VideoInfo) -> bool {
-        let inside =
-            |start: u32, length: u32, whole: u32| start.checked_add(length).is_some_and(|end| end <= whole);
-        if !inside(x, shown.width(), self.info.width()) || !inside(y, shown.height(), self.info.height()) {
-            return false;
-        }
-        let Some(layout) = self.layout.starting_at(&self.info, x, y) else { return false };
-        *self = Self { info: shown.clone(), is_default: false, layout, meta: None };
-        true
-    }
-
-    pub fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
-        let mut meta = gst_video::VideoMeta::add_full(
-            buffer,
-            self.meta.map_or(gst_video::VideoFrameFlags::empty(), Video::flags),
-            self.info.format(),
-            self.info.width(),
-            self.info.height(),
-            self.layout.offsets(),
-            self.layout.strides(),
-        )?;
-        if let Some(alignment) = self.meta.and_then(Video::alignment) {
-            // Where it does not go with the strides the meta stays without: nothing reads beyond its rows then.
-            let _ = meta.set_alignment(&alignment);
-        }
-        Ok(())
-    }
-}
-
 /// The buffer that a frame becomes, and how.
-pub(super) fn to_buffer(frame: Frame, context: Context<'_>) -> Result<(gst::Buffer, Way), FrameError> {
+pub(super) fn to_buffer(frame: Frame, mut context: Context<'_>) -> Result<(gst::Buffer, Way), FrameError> {
     let descriptor = frame.descriptor().clone();
     let metas = wire::parse(frame.metadata()).unwrap_or_else(|error| {
         gst::warning!(super::imp::CAT, "Frame {} goes on without its metas: {error}", descriptor.sequence);
         Metas::default()
     });
+    let on_gpu = matches!(frame.address(), Address::Device(_));
     let meta = crate::meta::Frame {
         session: frame.session(),
         sequence: descriptor.sequence,
         lost_before: frame.lost_before(),
         published: descriptor.published,
         state: FrameState::Complete,
+        used_on: on_gpu.then_some(cuda::used_on),
     };
     let mut crop = metas.crop();
     let mut picture = match &context.shape.video {
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
-    let shows_crop = context.downstream.video_meta && context.downstream.crop_meta;
+    let lease = Lease::new(frame, context.held);
+    // In CUDA memory everyone finds the planes by GstVideoMeta, or by the memory itself.
+    let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
     if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
         && !shows_crop
         && picture.crop(x, y, info)
@@ -181,23 +124,11 @@ pub(super) fn to_buffer(frame: Frame, context: Context<'_>) -> Result<(gst::Buff
         crop = None;
     }
 
-    let lease = Lease::new(frame, context.held);
-    let unknown_layout =
-        picture.as_ref().filter(|picture| !picture.is_default && !context.downstream.video_meta);
-    let (mut buffer, way) = if let Some(picture) = unknown_layout {
-        (copy_picture(lease, picture, context.shape, context.copies)?, Way::CopiedForLayout)
+    let (mut buffer, way) = if on_gpu {
+        let cuda = context.cuda.ok_or(FrameError::Unasked)?;
+        cuda::to_buffer(cuda, lease, picture, context.is_last_credit)?
     } else {
-        let (mut buffer, way) = if context.is_last_credit {
-            (copy_bytes(&lease, context.copies)?, Way::CopiedForCredit)
-        } else {
-            let mut buffer = gst::Buffer::new();
-            buffer.make_mut().append_memory(lease.into_memory());
-            (buffer, Way::InPlace)
-        };
-        if let Some(picture) = &picture {
-            picture.add_meta(buffer.make_mut())?;
-        }
-        (buffer, way)
+        in_system_memory(lease, picture.as_ref(), &mut context)?
     };
 
     let buffer_ref = buffer.make_mut();
@@ -210,6 +141,28 @@ pub(super) fn to_buffer(frame: Frame, context: Context<'_>) -> Result<(gst::Buff
     }
     FrameshareMeta::add(buffer_ref, meta);
     stamp(buffer_ref, &descriptor, context.time);
+    Ok((buffer, way))
+}
+
+fn in_system_memory(
+    lease: Lease,
+    picture: Option<&Picture<'_>>,
+    context: &mut Context<'_>,
+) -> Result<(gst::Buffer, Way), FrameError> {
+    if let Some(picture) = picture.filter(|picture| !picture.is_default && !context.downstream.video_meta) {
+        let copy = copy_picture(lease, picture, context.shape, context.copies)?;
+        return Ok((copy, Way::CopiedForLayout));
+    }
+    let (mut buffer, way) = if context.is_last_credit {
+        (copy_bytes(&lease, context.copies)?, Way::CopiedForCredit)
+    } else {
+        let mut buffer = gst::Buffer::new();
+        buffer.make_mut().append_memory(lease.into_memory());
+        (buffer, Way::InPlace)
+    };
+    if let Some(picture) = picture {
+        picture.add_meta(buffer.make_mut())?;
+    }
     Ok((buffer, way))
 }
 

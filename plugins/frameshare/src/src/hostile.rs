@@ -1,6 +1,6 @@
 //! Pictures that an exporter describes as it likes.
 
-use super::{frames::Picture, layout::Layout};
+use super::{layout::Layout, picture::Picture};
 use crate::meta::wire::{self, Metas};
 use frameshare::{Descriptor, Plane};
 use gst_video::{VideoFormat, VideoFrameRef, VideoInfo};

@@ -8,6 +8,7 @@
 
 use super::{
     copies::Copies,
+    cuda::{self, Cuda, Takes},
     errors,
     events::Early,
     frames::{self, Context, Downstream, Shape, Way},
@@ -26,6 +27,7 @@ use gst_base::{
     prelude::*,
     subclass::{base_src::CreateSuccess, prelude::*},
 };
+use gst_cuda::context::ElementContext;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed};
 
 pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
@@ -44,11 +46,16 @@ pub struct FrameshareSrc {
     interrupt: Mutex<Option<Interrupt>>,
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
+    /// The CUDA context that the pipeline shares, once it is needed.
+    cuda: ElementContext,
     pause: Pause,
     figures: Figures,
     /// Lets downstream hold all frames, to show what the rule is good for.
     #[cfg(test)]
     pub(super) holds_everything: std::sync::atomic::AtomicBool,
+    /// Has frames go back too early, likewise.
+    #[cfg(test)]
+    pub(super) releases_in_order: std::sync::atomic::AtomicBool,
 }
 
 /// What the stream is and what downstream makes of it.
@@ -58,6 +65,8 @@ struct Negotiated {
     /// From one frame to the next, where the caps tell.
     frame_duration: Option<gst::ClockTime>,
     downstream: Downstream,
+    /// The stream that downstream proposes to read on.
+    cuda_stream: Option<gst_cuda::Stream>,
 }
 
 /// What lives from `start` to `stop`, and belongs to the streaming thread.
@@ -67,6 +76,8 @@ pub(super) struct Running {
     reader: Option<Reader>,
     shape: Option<Shape>,
     copies: Copies,
+    /// What frames in GPU memory are read with.
+    cuda: Option<Cuda>,
     /// The next buffer does not go on where the one before ended.
     is_seam: bool,
     has_ended: bool,
@@ -136,6 +147,12 @@ impl ElementImpl for FrameshareSrc {
         &TEMPLATES
     }
 
+    fn set_context(&self, context: &gst::Context) {
+        let device = lock(&self.settings).device();
+        self.cuda.set_context(&*self.obj(), context, device);
+        self.parent_set_context(context);
+    }
+
     fn change_state(
         &self,
         transition: gst::StateChange,
@@ -166,6 +183,7 @@ impl BaseSrcImpl for FrameshareSrc {
             reader: None,
             shape: None,
             copies: Copies::default(),
+            cuda: None,
             is_seam: false,
             has_ended: false,
             lost: 0,
@@ -181,6 +199,7 @@ impl BaseSrcImpl for FrameshareSrc {
         drop(running);
         *lock(&self.interrupt) = None;
         *lock(&self.negotiated) = Negotiated::default();
+        self.cuda.clear();
         Ok(())
     }
 
@@ -213,6 +232,9 @@ impl BaseSrcImpl for FrameshareSrc {
             query.set(true, latency, longest);
             return true;
         }
+        if query.type_() == gst::QueryType::Context && self.cuda.query(&*self.obj(), query) {
+            return true;
+        }
         BaseSrcImplExt::parent_query(self, query)
     }
 
@@ -243,12 +265,16 @@ impl BaseSrcImpl for FrameshareSrc {
             crop_meta: query.find_allocation_meta::<gst_video::VideoCropMeta>().is_some(),
             keeps: query.allocation_pools().map(|(_, _, minimum, _)| minimum).max().unwrap_or(0),
         };
+        let pools = query.allocation_pools();
+        let cuda_stream = pools.filter_map(|(pool, ..)| gst_cuda::pool::stream(&pool?.config())).next();
         // The frames lie in the exporter's memory; a pool would only be filled for nothing.
         while query.allocation_pools().next().is_some() {
             query.remove_nth_allocation_pool(0);
         }
         gst::debug!(CAT, imp = self, "Downstream: {downstream:?}");
-        lock(&self.negotiated).downstream = downstream;
+        let mut negotiated = lock(&self.negotiated);
+        negotiated.downstream = downstream;
+        negotiated.cuda_stream = cuda_stream;
         Ok(())
     }
 }
@@ -333,8 +359,14 @@ impl FrameshareSrc {
         });
     }
 
-    fn connect(&self, running: &Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
-        let Running { endpoint, settings, .. } = running;
+    fn connect(&self, running: &mut Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
+        let caps = self.obj().src_pad().peer_query_caps(None);
+        running.cuda = cuda::open(&self.obj(), &self.cuda, Takes::of(&caps), running.settings.device())
+            .map_err(|error| {
+                self.post_error_message(errors::of_cuda(&error, &running.endpoint));
+                gst::FlowError::Error
+            })?;
+        let Running { endpoint, settings, cuda, .. } = running;
         let keeps = lock(&self.negotiated).downstream.keeps;
         let config = reader::Config {
             name: format!("framesharesrc {}", self.obj().name()),
@@ -348,6 +380,9 @@ impl FrameshareSrc {
             .min(settings::MAX_CREDIT),
             connection_timeout: settings.connection_timeout(),
             reconnect: settings.reconnect,
+            gpu: cuda.as_ref().map(|cuda| cuda.engine().clone()),
+            fence: settings.fence.kind(),
+            gpu_wait: settings.gpu_wait.wanted(),
             ..Default::default()
         };
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
@@ -369,6 +404,11 @@ impl FrameshareSrc {
         lock(&self.negotiated).caps.is_some()
     }
 
+    #[cfg(test)]
+    pub(super) fn context(&self) -> Option<gst_cuda::Context> {
+        self.cuda.get()
+    }
+
     /// The exporter's process.
     pub(super) fn exporter(&self) -> u32 {
         self.figures.exporter.load(Relaxed)
@@ -384,6 +424,7 @@ impl FrameshareSrc {
         self.figures.session.store(stats.session, Relaxed);
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);
+        self.figures.on_gpu.store(reader.is_on_gpu(), Relaxed);
     }
 
     /// Tells downstream what the frames from here on are.
@@ -400,6 +441,8 @@ impl FrameshareSrc {
             );
             return Err(gst::FlowError::Error);
         };
+        let on_gpu = running.reader.as_ref().is_some_and(Reader::is_on_gpu);
+        let caps = cuda::caps_in(&caps, on_gpu);
         gst::info!(CAT, imp = self, "Frames are {caps}");
         let shape = Shape::of(&caps);
         let frame_duration = shape.frame_duration();
@@ -418,11 +461,8 @@ impl FrameshareSrc {
         if self.obj().src_pad().pad_flags().contains(gst::PadFlags::FLUSHING) {
             return Err(gst::FlowError::Flushing);
         }
-        gst::element_imp_error!(
-            self,
-            gst::CoreError::Negotiation,
-            ("What follows this element does not take {caps}: put a converter (videoconvert, say) between them")
-        );
+        let takes = Takes::of(&self.obj().src_pad().peer_query_caps(None));
+        self.post_error_message(errors::of_negotiation(&caps, on_gpu, takes));
         Err(gst::FlowError::NotNegotiated)
     }
 
@@ -431,7 +471,17 @@ impl FrameshareSrc {
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]
         let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
-        let downstream = lock(&self.negotiated).downstream;
+        let (downstream, cuda_stream) = {
+            let negotiated = lock(&self.negotiated);
+            (negotiated.downstream, negotiated.cuda_stream.clone())
+        };
+        if let Some(cuda) = &mut running.cuda {
+            cuda.adopt(cuda_stream.as_ref());
+            #[cfg(test)]
+            {
+                cuda.releases_in_order = self.releases_in_order.load(Relaxed);
+            }
+        }
         // A stream without caps is of bytes that nothing is known of.
         let shape = running.shape.get_or_insert_default();
         let context = Context {
@@ -441,6 +491,7 @@ impl FrameshareSrc {
             is_last_credit,
             held: &self.figures.held,
             copies: &mut running.copies,
+            cuda: running.cuda.as_mut(),
         };
         let (mut buffer, way) = frames::to_buffer(frame, context).map_err(|error| {
             gst::element_imp_error!(

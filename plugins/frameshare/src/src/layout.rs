@@ -79,6 +79,13 @@ impl Layout {
         &self.strides[..self.planes]
     }
 
+    /// The layout as seen from `start` on, before which no plane begins.
+    pub fn from(&self, start: usize) -> Self {
+        let mut layout = self.clone();
+        layout.offsets[..self.planes].iter_mut().for_each(|offset| *offset = offset.saturating_sub(start));
+        layout
+    }
+
     /// The layout that shows the same memory from pixel (x, y) on; nothing for formats whose pixels are packed
     /// so that this cannot be said.
     pub fn starting_at(&self, info: &VideoInfo, x: u32, y: u32) -> Option<Self> {

@@ -8,7 +8,7 @@
 //! exporter's promise for as long as the lease lasts, and the lease lives inside the memory object.
 #![allow(unsafe_code)]
 
-use frameshare::reader::Frame;
+use frameshare::{memory::Address, reader::Frame};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering::Relaxed},
@@ -17,19 +17,38 @@ use std::sync::{
 /// A frame, counted among those that are held.
 pub(super) struct Lease {
     frame: Frame,
-    held: Arc<AtomicU32>,
+    _counted: Counted,
 }
+
+struct Counted(Arc<AtomicU32>);
 
 impl Lease {
     /// Takes a frame over.
     pub fn new(frame: Frame, held: &Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Relaxed);
-        Self { frame, held: Arc::clone(held) }
+        Self { frame, _counted: Counted(Arc::clone(held)) }
     }
 
-    /// The memory through which the frame goes downstream.
+    /// The memory through which a frame in host memory goes downstream.
     pub fn into_memory(self) -> gst::Memory {
         gst::Memory::from_slice(self)
+    }
+
+    pub fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    #[cfg(test)]
+    pub fn into_frame(self) -> Frame {
+        self.frame
+    }
+
+    /// Where it lies on the GPU, if it does.
+    pub fn address(&self) -> Option<u64> {
+        match self.frame.address() {
+            Address::Device(address) => Some(address),
+            Address::Host(_) => None,
+        }
     }
 }
 
@@ -40,9 +59,9 @@ impl AsRef<[u8]> for Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.held.fetch_sub(1, Relaxed);
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

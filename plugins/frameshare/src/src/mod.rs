@@ -1,6 +1,7 @@
 //! `framesharesrc`: the frames of a stream of another process, read in place.
 
 mod copies;
+mod cuda;
 mod errors;
 mod events;
 mod frames;
@@ -10,6 +11,7 @@ mod imp;
 mod layout;
 mod lease;
 mod pause;
+mod picture;
 mod settings;
 mod stats;
 #[cfg(test)]
@@ -18,7 +20,7 @@ mod timing;
 
 use gst::prelude::*;
 
-pub use settings::FrameshareSrcPolicy;
+pub use settings::{FrameshareSrcGpuWait, FrameshareSrcPolicy};
 
 glib::wrapper! {
     /// `framesharesrc`: reads the frames that a `framesharesink` of the same machine shares.
@@ -28,6 +30,7 @@ glib::wrapper! {
     /// ```text
     /// gst-launch-1.0 framesharesrc stream=cam0 ! videoconvert ! autovideosink
     /// gst-launch-1.0 framesharesrc stream=cam0 policy=lossless ! x264enc ! mp4mux ! filesink location=cam0.mp4
+    /// gst-launch-1.0 framesharesrc stream=cam0 ! cudaconvertscale ! cudadownload ! autovideosink
     /// ```
     ///
     /// # What it does
@@ -51,6 +54,19 @@ glib::wrapper! {
     /// - Ends the stream where the exporter does. An exporter that vanishes without ending it is an error, or with
     ///   `reconnect=true` is waited for; the first buffer of its successor is marked DISCONT.
     ///
+    /// # With CUDA memory
+    ///
+    /// - What downstream names `memory:CUDAMemory` in its caps gets frames that lie in GPU memory as CUDA memory, in
+    ///   the context that the pipeline shares; needs GStreamer 1.24. Everyone else gets system memory: the exporter
+    ///   downloads for them.
+    /// - A buffer may be pushed before the GPU has written it, see `gpu-wait`. The memory's stream, downstream's own where
+    ///   it proposes one, waits for that; the memory says so in the way of GStreamer, and gst_cuda_memory_sync() waits.
+    /// - A frame goes back when the GPU work of the whole context that was queued before its last reference was dropped is
+    ///   done, on whatever stream. An application that reads it in another CUDA context names its stream by the
+    ///   `FrameshareMeta`, for each buffer.
+    /// - What would be the last frame that may be held is copied on the GPU, as is a layout that GStreamer's CUDA memory
+    ///   does not have.
+    ///
     /// # With `policy=latest`
     ///
     /// What is not taken in time is lost, oldest first, and the exporter never waits.
@@ -64,6 +80,12 @@ glib::wrapper! {
 
 /// Makes the element known to the plugin.
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    FrameshareSrcPolicy::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    for property in [
+        FrameshareSrcPolicy::static_type(),
+        FrameshareSrcGpuWait::static_type(),
+        crate::FrameshareFence::static_type(),
+    ] {
+        property.mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    }
     gst::Element::register(Some(plugin), "framesharesrc", gst::Rank::NONE, FrameshareSrc::static_type())
 }

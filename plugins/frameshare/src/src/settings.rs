@@ -1,5 +1,6 @@
 //! What a user can set.
 
+use crate::fence::FrameshareFence;
 use frameshare::{Endpoint, Policy, StreamName};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
@@ -27,6 +28,34 @@ impl From<FrameshareSrcPolicy> for Policy {
     }
 }
 
+/// Whether frames are pushed before the GPU has written them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareSrcGpuWait")]
+#[non_exhaustive]
+pub enum FrameshareSrcGpuWait {
+    /// With timeline words only: there a crash of the exporter can be undone.
+    #[default]
+    #[enum_value(name = "With timeline words only", nick = "auto")]
+    Auto,
+    /// They are, and streams wait.
+    #[enum_value(name = "Push frames at once, streams wait for them", nick = "true")]
+    True,
+    /// They are not.
+    #[enum_value(name = "Push frames that are written", nick = "false")]
+    False,
+}
+
+impl FrameshareSrcGpuWait {
+    /// The answer, where there is one.
+    pub(super) fn wanted(self) -> Option<bool> {
+        match self {
+            Self::Auto => None,
+            Self::True => Some(true),
+            Self::False => Some(false),
+        }
+    }
+}
+
 pub(super) const STREAM: &str = "stream";
 pub(super) const SOCKET_PATH: &str = "socket-path";
 pub(super) const POLICY: &str = "policy";
@@ -34,6 +63,9 @@ pub(super) const MAX_HELD: &str = "max-held";
 pub(super) const LATENCY: &str = "latency";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
 pub(super) const RECONNECT: &str = "reconnect";
+pub(super) const FENCE: &str = "fence";
+pub(super) const GPU_WAIT: &str = "gpu-wait";
+pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const STATS: &str = "stats";
 
 /// Most frames that a reader can be let hold, by the protocol.
@@ -50,6 +82,10 @@ pub(super) struct Settings {
     /// In ns; negative: for ever.
     connection_timeout: i64,
     pub reconnect: bool,
+    pub fence: FrameshareFence,
+    pub gpu_wait: FrameshareSrcGpuWait,
+    /// Negative: any.
+    cuda_device_id: i32,
 }
 
 impl Default for Settings {
@@ -62,6 +98,9 @@ impl Default for Settings {
             latency: gst::ClockTime::from_mseconds(20),
             connection_timeout: 5_000_000_000,
             reconnect: false,
+            fence: FrameshareFence::default(),
+            gpu_wait: FrameshareSrcGpuWait::default(),
+            cuda_device_id: -1,
         }
     }
 }
@@ -84,6 +123,11 @@ impl Settings {
         u64::try_from(self.connection_timeout).ok().map(Duration::from_nanos)
     }
 
+    /// The GPU to read on, by CUDA's number for it in this process; nothing: whichever the pipeline uses.
+    pub fn device(&self) -> Option<u32> {
+        u32::try_from(self.cuda_device_id).ok()
+    }
+
     /// Takes over a property's new value.
     pub fn set(&mut self, name: &str, value: &glib::Value) {
         // GObject checked name, type and range.
@@ -96,6 +140,9 @@ impl Settings {
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
             RECONNECT => self.reconnect = value.get().unwrap_or_default(),
+            FENCE => self.fence = value.get().unwrap_or_default(),
+            GPU_WAIT => self.gpu_wait = value.get().unwrap_or_default(),
+            CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
             _ => {}
         }
     }
@@ -110,6 +157,9 @@ impl Settings {
             LATENCY => self.latency.nseconds().to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
             RECONNECT => self.reconnect.to_value(),
+            FENCE => self.fence.to_value(),
+            GPU_WAIT => self.gpu_wait.to_value(),
+            CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
             _ => return None,
         })
     }
@@ -165,6 +215,26 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .nick("Reconnect")
                 .blurb("Wait for a new exporter when the old one vanishes, rather than fail")
                 .default_value(default.reconnect)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecEnum::builder_with_default(FENCE, default.fence)
+                .nick("Fence")
+                .blurb("How the two sides tell each other that GPU work on a frame is done")
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecEnum::builder_with_default(GPU_WAIT, default.gpu_wait)
+                .nick("GPU wait")
+                .blurb(
+                    "Whether frames are pushed before the GPU has written them, for streams to wait. With event fences \
+                     a crash of the exporter then leaves those streams stuck for ever",
+                )
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecInt::builder(CUDA_DEVICE_ID)
+                .nick("CUDA device")
+                .blurb("The GPU to read on, by its number in this process (-1 = whichever the pipeline uses)")
+                .minimum(-1)
+                .default_value(default.cuda_device_id)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecBoxed::builder::<gst::Structure>(STATS)

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 /// Counts, written by the streaming thread and whoever drops a frame, read by anyone. Each stands for itself alone.
@@ -13,6 +13,8 @@ pub(super) struct Figures {
     pub session: AtomicU64,
     pub exporter: AtomicU32,
     pub credit: AtomicU32,
+    /// Frames come in CUDA memory.
+    pub on_gpu: AtomicBool,
     pub received: AtomicU64,
     pub lost: AtomicU64,
     pub copied_for_credit: AtomicU64,
@@ -40,6 +42,7 @@ impl Figures {
         }
         self.exporter.store(0, Relaxed);
         self.credit.store(0, Relaxed);
+        self.on_gpu.store(false, Relaxed);
     }
 
     /// The value of the property.
@@ -48,6 +51,7 @@ impl Figures {
             .field("policy", policy)
             .field("session", self.session.load(Relaxed))
             .field("exporter-pid", self.exporter.load(Relaxed))
+            .field("memory", if self.on_gpu.load(Relaxed) { "cuda" } else { "system" })
             .field("credit", self.credit.load(Relaxed))
             .field("held", self.held.load(Relaxed))
             .field("received", self.received.load(Relaxed))

@@ -176,7 +176,14 @@ fn what_belongs_to_one_stream_or_one_memory_stays() {
     let parent = with(|_| {});
     let buffer = with(|buffer| {
         let state = crate::meta::FrameState::Complete;
-        let frame = crate::meta::Frame { session: 1, sequence: 2, lost_before: 3, published: 4, state };
+        let frame = crate::meta::Frame {
+            session: 1,
+            sequence: 2,
+            lost_before: 3,
+            published: 4,
+            state,
+            used_on: None,
+        };
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });

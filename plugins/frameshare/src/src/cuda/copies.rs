@@ -1,0 +1,125 @@
+//! Private CUDA memory for frames that cannot stay where they are.
+//!
+//! # Safety
+//! Hands addresses to a stream. What is read is leased, and the lease ends only when the context's work so far is done;
+//! what is written is mapped, and goes back to its pool with the buffer, whose next use waits for the context's work.
+#![allow(unsafe_code)]
+
+use super::{CudaError, Line, place::size_of_plane};
+use crate::src::{lease::Lease, picture::Picture};
+use frameshare::cuda::{
+    context::Context,
+    copy::{Place, Plane},
+    event::Event,
+};
+use glib::object::Cast;
+use gst::prelude::*;
+use gst_video::VideoInfo;
+use std::sync::Arc;
+
+/// A pool of GStreamer's own CUDA memory; it grows with what downstream keeps.
+pub(super) struct Copies {
+    engine: Arc<Context>,
+    pool: Option<Pool>,
+    /// Stands for all work of the context, on whatever stream.
+    read: Option<Event>,
+}
+
+struct Pool {
+    info: VideoInfo,
+    stream: gst_cuda::Stream,
+    pool: gst::BufferPool,
+}
+
+impl Copies {
+    pub fn new(engine: &Arc<Context>) -> Self {
+        Self { engine: engine.clone(), pool: None, read: None }
+    }
+
+    /// A copy of a picture, made on a stream that is ordered behind the writing of the frame. The lease may end as soon
+    /// as this returns.
+    pub fn of(
+        &mut self,
+        lease: &Lease,
+        picture: &Picture<'_>,
+        context: &gst_cuda::Context,
+        line: &Line,
+    ) -> Result<gst::Buffer, CudaError> {
+        let failed = |error: frameshare::cuda::Error| CudaError::Copy(error.to_string());
+        let pool = self.pool(&picture.info, context, &line.gst)?;
+        let mut buffer =
+            pool.acquire_buffer(None).map_err(|error| CudaError::Copy(format!("no buffer: {error}")))?;
+        // Whoever had it before may have queued reads on any stream.
+        let read = match &mut self.read {
+            Some(read) => read,
+            none => none.insert(Event::new(&self.engine).map_err(failed)?),
+        };
+        read.record_context_blocking(&line.engine).and_then(|()| line.engine.wait(read)).map_err(failed)?;
+        let from = lease.address().ok_or(CudaError::NotVideo)?;
+        let memory = buffer.make_mut().peek_memory_mut(0)?;
+        let to = gst_cuda::memory::Memory::of(memory).map(|memory| memory.info());
+        let to = to.ok_or_else(|| CudaError::Copy("the pool has no CUDA memory".into()))?;
+        let mapped = gst_cuda::memory::map_writable(memory)
+            .ok_or_else(|| CudaError::Copy("its memory cannot be mapped".into()))?;
+        for plane in 0..picture.layout.offsets().len() {
+            let (rows, bytes) = size_of_plane(&picture.info, plane);
+            let side = |start: u64, offset: usize, stride: i32| Plane {
+                at: Place::Device(start + offset as u64),
+                pitch: usize::try_from(stride).unwrap_or(0),
+            };
+            let from = side(from, picture.layout.offsets()[plane], picture.layout.strides()[plane]);
+            let to = side(mapped.address(), to.offset()[plane], to.stride()[plane]);
+            // SAFETY: every row was found inside the frame, which is leased; the pool's memory has room for the same
+            // picture, by its own account. See the head of the file for how long.
+            unsafe { line.engine.copy_2d(to, from, bytes, rows) }.map_err(failed)?;
+        }
+        drop(mapped);
+        Ok(buffer)
+    }
+
+    fn pool(
+        &mut self,
+        info: &VideoInfo,
+        context: &gst_cuda::Context,
+        stream: &gst_cuda::Stream,
+    ) -> Result<&gst::BufferPool, CudaError> {
+        let fits = |pool: &Pool| pool.info == *info && pool.stream == *stream;
+        if !self.pool.as_ref().is_some_and(fits) {
+            self.clear();
+            let pool = new_pool(info, context, stream)
+                .map_err(|error| CudaError::Copy(format!("no pool of {}: {error}", info.format())))?;
+            self.pool = Some(Pool { info: info.clone(), stream: stream.clone(), pool });
+        }
+        self.pool.as_ref().map(|pool| &pool.pool).ok_or_else(|| CudaError::Copy("no pool".into()))
+    }
+
+    /// Gives up what is not in use; buffers that are go when they are dropped.
+    fn clear(&mut self) {
+        if let Some(Pool { pool, .. }) = self.pool.take() {
+            let _ = pool.set_active(false);
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn new_pool(
+    info: &VideoInfo,
+    context: &gst_cuda::Context,
+    stream: &gst_cuda::Stream,
+) -> Result<gst::BufferPool, glib::BoolError> {
+    let pool = gst_cuda::BufferPool::new(context).upcast::<gst::BufferPool>();
+    let caps = super::caps_in(&info.to_caps()?, true);
+    let mut config = pool.config();
+    let size = u32::try_from(info.size()).map_err(|_| glib::bool_error!("too big"))?;
+    config.set_params(Some(&caps), size, 0, 0);
+    config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META.as_str());
+    gst_cuda::pool::set_stream(&mut config, stream);
+    pool.set_config(config)?;
+    pool.set_active(true)?;
+    Ok(pool)
+}

@@ -1,0 +1,98 @@
+//! Whether a picture lies in a frame as GStreamer's CUDA memory can have it.
+
+use crate::src::{layout::Layout, picture::Picture};
+use gst_video::VideoInfo;
+
+/// How many rows a plane has, and how many bytes of each hold pixels, as GStreamer's CUDA library counts them; no bytes for
+/// formats that it does not know.
+pub(super) fn size_of_plane(info: &VideoInfo, plane: usize) -> (usize, usize) {
+    let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
+    let rows = components.clone().map(|c| info.comp_height(c) as usize).max().unwrap_or(0);
+    let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
+    (rows, bytes.unwrap_or(0))
+}
+
+/// A picture as one GstCudaMemory: from the first byte of its first plane on, with one pitch for all planes, which the
+/// CPU's view of such memory relies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Bytes from the start of the frame.
+    pub start: usize,
+    pub info: VideoInfo,
+    pub layout: Layout,
+}
+
+impl Place {
+    /// Where the picture lies in a frame of `size` bytes; none where GStreamer could not say it so.
+    pub fn of(picture: &Picture<'_>, size: usize) -> Option<Self> {
+        let (info, layout) = (&picture.info, &picture.layout);
+        let (&start, &stride) = (layout.offsets().first()?, layout.strides().first()?);
+        let pitch = usize::try_from(stride).ok().filter(|pitch| *pitch > 0)?;
+        let mut rows = 0;
+        for (plane, (offset, plane_stride)) in layout.offsets().iter().zip(layout.strides()).enumerate() {
+            let down = offset.checked_sub(start)?;
+            if *plane_stride != stride || down % pitch != 0 {
+                return None;
+            }
+            rows = rows.max(down / pitch + size_of_plane(info, plane).0);
+        }
+        // What is looked at of each row, whichever plane it is of.
+        let (_, row) = size_of_plane(info, 0);
+        let end = rows.checked_sub(1)?.checked_mul(pitch)?.checked_add(start)?.checked_add(row)?;
+        if row == 0 || row > pitch || end > size {
+            return None;
+        }
+        let layout = layout.from(start);
+        let info = VideoInfo::builder(info.format(), info.width(), info.height())
+            .interlace_mode(info.interlace_mode())
+            .colorimetry(&info.colorimetry())
+            .size(rows.checked_mul(pitch)?)
+            .offset(layout.offsets())
+            .stride(layout.strides())
+            .build()
+            .ok()?;
+        Some(Self { start, info, layout })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare::Plane;
+    use gst_video::VideoFormat;
+
+    fn place(format: VideoFormat, planes: &[(u64, i32)], size: usize) -> Option<Place> {
+        gst::init().unwrap();
+        let info = VideoInfo::builder(format, 320, 240).build().unwrap();
+        let planes: Vec<_> = planes.iter().map(|&(offset, stride)| Plane { offset, stride }).collect();
+        let layout = Layout::of(&planes, &info, size).unwrap();
+        let picture = Picture::lying(info, layout);
+        Place::of(&picture, size)
+    }
+
+    #[test]
+    fn planes_of_one_pitch_are_one_memory() {
+        let found = place(VideoFormat::Nv12, &[(512, 512), (512 * 257, 512)], 512 * 400).unwrap();
+        assert_eq!(found.start, 512);
+        assert_eq!((found.info.offset(), found.info.stride()), (&[0, 512 * 256][..], &[512, 512][..]));
+        // Whole rows, of which the CPU's view copies as many as there are.
+        assert_eq!(found.info.size(), 512 * (256 + 120));
+        // The last row may lack its padding.
+        let size = 512 * (257 + 119) + 320;
+        assert!(place(VideoFormat::Nv12, &[(512, 512), (512 * 257, 512)], size).is_some());
+    }
+
+    #[test]
+    fn what_gstreamer_cannot_say_is_to_be_copied() {
+        // Half a pitch for the planes of colour, as system memory has it.
+        let planes = [(0, 512), (512 * 240, 256), (512 * 300, 256)];
+        assert!(place(VideoFormat::I420, &planes, 512 * 400).is_none());
+        // Colour in front of brightness, and rows that do not start where those of the first plane do.
+        assert!(place(VideoFormat::Nv12, &[(512 * 120, 512), (0, 512)], 512 * 400).is_none());
+        assert!(place(VideoFormat::Nv12, &[(0, 512), (512 * 240 + 8, 512)], 512 * 400).is_none());
+        // The last row of colour is shorter than what is copied of each row.
+        let planes = [(0, 512), (512 * 240, 512), (512 * 360, 512)];
+        assert!(place(VideoFormat::I420, &planes, 512 * 479 + 160).is_none());
+        assert!(place(VideoFormat::I420, &planes, 512 * 479 + 320).is_some());
+    }
+}

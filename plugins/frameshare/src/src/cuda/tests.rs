@@ -1,0 +1,522 @@
+//! The source on a GPU, fed by exporters in processes of their own.
+//!
+//! Where GStreamer's CUDA library or a driver is missing these tests say so; `make test` runs them on the simulated one.
+
+mod downstream;
+mod exporter;
+
+use super::*;
+use crate::src::lease::Lease;
+use downstream::{Gpu, Reader, check_on_cpu, memory, sequence};
+use exporter::Exporter;
+use frameshare::cuda::{context::Context, device::Device};
+use glib::subclass::types::ObjectSubclassIsExt;
+use gst::prelude::*;
+use place::{Place, size_of_plane};
+use std::{
+    collections::BTreeSet,
+    io::Write as _,
+    sync::{Mutex, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// Nothing here takes so long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Late enough that whoever does not wait is there first.
+const LATE_US: u64 = 5_000;
+
+/// Whether there is a library and a driver; what is missing is said past the harness's capture, where it is counted.
+fn is_there(test: &str) -> bool {
+    gst::init().unwrap();
+    let missing = gst_cuda::load().err();
+    if let Some(missing) = &missing {
+        skip(test, &missing.to_string());
+    }
+    missing.is_none()
+}
+
+fn skip(test: &str, reason: &str) {
+    let line = format!("SKIP framesharesrc-cuda/{test}: {reason}\n");
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+}
+
+/// In place of a lease: the frame goes back in the order of its memory's stream.
+struct InOrder(Option<(Lease, cuda::stream::Stream)>);
+
+impl Drop for InOrder {
+    fn drop(&mut self) {
+        if let Some((lease, stream)) = self.0.take() {
+            lease.into_frame().release_on(&stream).unwrap();
+        }
+    }
+}
+
+/// What the source does without the context-wide record.
+pub(super) fn lend_in_order(
+    cuda: &Cuda,
+    lease: Lease,
+    place: &Place,
+    address: u64,
+    pending: bool,
+) -> Option<gst::Memory> {
+    let rules = gst_cuda::memory::Rules { read_only: true, fixed_pool: true };
+    let stream = &cuda.line.gst;
+    let memory = gst_cuda::Reusable::wrap(&cuda.context, Some(stream), &place.info, address, rules)?;
+    memory.lend(InOrder(Some((lease, Line::new(stream.clone(), &cuda.engine).engine))), pending)
+}
+
+fn takes(caps: &str) -> Takes {
+    gst::init().unwrap();
+    Takes::of(&caps.parse::<gst::Caps>().unwrap())
+}
+
+#[test]
+fn cuda_memory_is_for_those_who_name_it() {
+    assert_eq!(takes("ANY"), Takes::System);
+    assert_eq!(takes("EMPTY"), Takes::System);
+    assert_eq!(takes("video/x-raw; video/x-raw(ANY)"), Takes::System);
+    assert_eq!(takes("video/x-raw(memory:GLMemory)"), Takes::System);
+    assert_eq!(takes("video/x-raw(memory:CUDAMemory)"), Takes::Cuda);
+    assert_eq!(takes("video/x-raw(memory:CUDAMemory, meta:GstVideoOverlayComposition)"), Takes::Cuda);
+    assert_eq!(takes("video/x-raw; video/x-raw(memory:CUDAMemory)"), Takes::Both);
+    assert_eq!(takes("video/x-raw(memory:CUDAMemory); video/x-raw(ANY)"), Takes::Both);
+}
+
+#[test]
+fn caps_name_the_memory_that_frames_come_in() {
+    gst::init().unwrap();
+    let caps = |text: &str| text.parse::<gst::Caps>().unwrap();
+    let system = caps("video/x-raw, width=(int)4");
+    let on_gpu = caps("video/x-raw(memory:CUDAMemory), width=(int)4");
+    assert_eq!(caps_in(&system, true), on_gpu);
+    assert_eq!(caps_in(&on_gpu, true), on_gpu);
+    assert_eq!(caps_in(&on_gpu, false), system);
+    assert_eq!(caps_in(&system, false), system);
+    let with_meta = "video/x-raw(memory:CUDAMemory, meta:GstVideoOverlayComposition), width=(int)4";
+    let without_cuda = caps("video/x-raw(meta:GstVideoOverlayComposition), width=(int)4");
+    assert_eq!(caps_in(&caps(with_meta), false), without_cuda);
+    let encoded = caps("video/x-h264");
+    assert_eq!(caps_in(&encoded, true), encoded);
+}
+
+#[test]
+fn frames_come_in_place_in_memories_that_are_used_again() {
+    if !is_there("in-place") {
+        return;
+    }
+    for kind in ["vmm", "pool"] {
+        let mut exporter = Exporter::start(kind, "auto");
+        let seen = Arc::new(Mutex::new((Vec::new(), BTreeSet::new())));
+        let note = seen.clone();
+        let reader = Reader::cuda(&exporter).each(move |buffer| {
+            check_on_cpu(&buffer);
+            let look = memory(&buffer);
+            assert!(look.is_from_fixed_pool());
+            assert!(buffer.peek_memory(0).flags().contains(gst::MemoryFlags::READONLY));
+            let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
+            assert_eq!((meta.offset(), meta.stride()), (&[0, 512 * 240][..], &[512, 512][..]));
+            assert_eq!((look.info().offset(), look.info().stride()), (meta.offset(), meta.stride()));
+            let mut seen = note.lock().unwrap();
+            seen.0.push(sequence(&buffer));
+            seen.1.insert(buffer.peek_memory(0).as_ptr() as usize);
+        });
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        exporter.tell("publish 40 0");
+        exporter.tell("eos");
+        reader.finish();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.0, (1..=40).collect::<Vec<_>>());
+        assert!(seen.1.len() <= 8, "{} memories for 40 frames", seen.1.len());
+        let caps = reader.sink.static_pad("sink").unwrap().current_caps().unwrap();
+        assert!(caps.features(0).unwrap().contains("memory:CUDAMemory"));
+        let stats = reader.source.property::<gst::Structure>("stats");
+        assert_eq!(stats.get::<&str>("memory"), Ok("cuda"));
+        assert_eq!((reader.stat("copied-for-credit"), reader.stat("copied-for-layout")), (0, 0));
+    }
+}
+
+/// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
+#[test]
+fn frames_are_pushed_ahead_where_streams_are_to_wait() {
+    if !is_there("gpu-wait") {
+        return;
+    }
+    for (fence, wait, ahead) in [
+        ("timeline", "auto", true),
+        ("timeline", "false", false),
+        ("event", "auto", false),
+        ("event", "true", true),
+    ] {
+        let mut exporter = Exporter::start("vmm", fence);
+        let seen = Arc::new(Mutex::new((None::<Gpu>, 0)));
+        let note = seen.clone();
+        let reader = Reader::cuda(&exporter).set("gpu-wait", wait).each(move |buffer| {
+            let (gpu, pending) = &mut *note.lock().unwrap();
+            *pending += usize::from(memory(&buffer).is_pending());
+            gpu.get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, 0);
+        });
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        exporter.tell(&format!("publish 30 {LATE_US}"));
+        exporter.tell("eos");
+        reader.finish();
+        let (gpu, pending) = std::mem::take(&mut *seen.lock().unwrap());
+        assert_eq!(gpu.unwrap().look(), (30, vec![]), "{fence}, gpu-wait={wait}");
+        assert_eq!(pending > 0, ahead, "{fence}, gpu-wait={wait}: {pending} frames were pushed ahead");
+    }
+}
+
+/// Reads on a stream that nobody knows of, late, and lets each frame go at once.
+fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
+    let mut exporter = Exporter::start("vmm", fence);
+    let gpu = Arc::new(Mutex::new(None::<Gpu>));
+    let note = gpu.clone();
+    let reader = Reader::cuda(&exporter).each(move |buffer| {
+        note.lock().unwrap().get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, LATE_US);
+    });
+    reader.source.imp().releases_in_order.store(in_order, Relaxed);
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 40 0");
+    exporter.tell("eos");
+    reader.finish();
+    let gpu = gpu.lock().unwrap().take();
+    gpu.unwrap().look()
+}
+
+#[test]
+fn work_on_any_stream_of_the_context_is_waited_for() {
+    if !is_there("other-stream") {
+        return;
+    }
+    for fence in ["timeline", "event"] {
+        assert_eq!(read_on_another_stream(fence, false), (40, vec![]), "{fence}");
+    }
+}
+
+/// Negative control of the one above.
+#[test]
+fn frames_given_back_in_the_order_of_their_memorys_stream_are_caught() {
+    if !is_there("other-stream-control") {
+        return;
+    }
+    for fence in ["timeline", "event"] {
+        let (count, wrong) = read_on_another_stream(fence, true);
+        assert!(count == 40 && !wrong.is_empty(), "{fence}: none of {count} frames is wrong");
+    }
+}
+
+/// An application reads in a context of its own, and names its stream or does not.
+fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
+    let mut exporter = Exporter::start("vmm", "timeline");
+    let gpu = Arc::new(Mutex::new(None::<Gpu>));
+    let note = gpu.clone();
+    let copied = Arc::new(Mutex::new(0));
+    let unnamed = copied.clone();
+    let reader = Reader::cuda(&exporter).set("max-held", "16").each(move |buffer| {
+        let mut gpu = note.lock().unwrap();
+        let gpu = gpu.get_or_insert_with(|| Gpu::with(Context::create(&Device::get(0).unwrap()).unwrap()));
+        gpu.copy(&buffer, LATE_US);
+        if named {
+            // SAFETY: the stream is kept until the frames have gone back.
+            #[allow(unsafe_code)]
+            if !unsafe { crate::FrameshareMeta::used_on(&buffer, gpu.stream.as_raw()) } {
+                gpu.stream.synchronize().unwrap();
+                *unnamed.lock().unwrap() += 1;
+            }
+        }
+    });
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 40 0");
+    let until = Instant::now() + PATIENCE;
+    while gpu.lock().unwrap().as_ref().is_none_or(|gpu| gpu.count() < 40) {
+        assert!(Instant::now() < until, "forty frames do not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Before the source stops: it unmaps what nobody is known to read.
+    let looked = gpu.lock().unwrap().take().unwrap().look();
+    // A copy is the pipeline's own memory, which nothing can be named for.
+    assert_eq!(*copied.lock().unwrap(), if named { reader.stat("copied-for-credit") } else { 0 });
+    looked
+}
+
+#[test]
+fn work_in_another_context_is_waited_for_where_it_is_named() {
+    if !is_there("other-context") {
+        return;
+    }
+    assert_eq!(read_in_another_context(true), (40, vec![]));
+    // The control.
+    let (count, wrong) = read_in_another_context(false);
+    assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
+}
+
+#[test]
+fn downstream_that_keeps_everything_gets_copies_made_on_the_gpu() {
+    if !is_there("copies") {
+        return;
+    }
+    for late_us in [0, LATE_US] {
+        let mut exporter = Exporter::start("vmm", "timeline");
+        let reader = Reader::cuda(&exporter).set("max-held", "4").buffers();
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        exporter.tell(&format!("publish 20 {late_us}"));
+        let kept: Vec<_> = (0..20).map(|_| reader.next()).collect();
+        assert_eq!(reader.stat("copied-for-credit"), 17, "three stay in place");
+        let mut gpu = Gpu::of(&kept[0]);
+        kept.iter().for_each(|buffer| gpu.copy(buffer, 0));
+        assert_eq!(gpu.look(), (20, vec![]));
+        kept.iter().for_each(check_on_cpu);
+        assert!(kept.iter().map(|buffer| sequence(buffer)).eq(1..=20));
+    }
+}
+
+/// Copies too are read on any stream and dropped at once, and their memory is used again.
+#[test]
+fn copies_stay_as_they_are_until_they_are_read() {
+    if !is_there("copies-other-stream") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "timeline");
+    exporter.tell("format-system I420 320 240");
+    let gpu = Arc::new(Mutex::new(None::<Gpu>));
+    let note = gpu.clone();
+    let reader = Reader::cuda(&exporter).each(move |buffer| {
+        note.lock().unwrap().get_or_insert_with(|| Gpu::of(&buffer)).copy(&buffer, LATE_US);
+    });
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 40 0");
+    exporter.tell("eos");
+    reader.finish();
+    assert_eq!(reader.stat("copied-for-layout") + reader.stat("copied-for-credit"), 40);
+    let gpu = gpu.lock().unwrap().take();
+    assert_eq!(gpu.unwrap().look(), (40, vec![]));
+}
+
+#[test]
+fn frames_of_the_old_size_stay_whole_when_the_size_changes() {
+    if !is_there("renegotiation") {
+        return;
+    }
+    for kind in ["vmm", "pool"] {
+        let mut exporter = Exporter::start(kind, "auto");
+        let reader = Reader::cuda(&exporter).set("max-held", "16").buffers();
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        let mut held = Vec::new();
+        for size in ["320 240", "640 480", "64 48", "1280 720"] {
+            exporter.tell(&format!("format NV12 {size}"));
+            exporter.tell("publish 4 1000");
+            let mut of_size: Vec<_> = (0..4).map(|_| reader.next()).collect();
+            held.extend(of_size.drain(..2));
+            of_size.iter().for_each(check_on_cpu);
+            let meta = of_size[0].meta::<gst_video::VideoMeta>().unwrap();
+            assert_eq!(format!("{} {}", meta.width(), meta.height()), size);
+        }
+        held.iter().for_each(check_on_cpu);
+        drop(held);
+        reader.wait_until_held(0);
+    }
+}
+
+#[test]
+fn downstreams_stream_is_adopted() {
+    if !is_there("stream") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "timeline");
+    let reader = Reader::cuda(&exporter).buffers();
+    let proposed = Arc::new(Mutex::new(None::<gst_cuda::Stream>));
+    let note = proposed.clone();
+    let source = reader.source.clone();
+    reader.sink.static_pad("sink").unwrap().add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, move |_, info| {
+        let Some(gst::QueryViewMut::Allocation(query)) = info.query_mut().map(|query| query.view_mut())
+        else {
+            return gst::PadProbeReturn::Ok;
+        };
+        let context = source.imp().context().unwrap();
+        let stream = gst_cuda::Stream::new(&context).unwrap();
+        let pool = gst_cuda::BufferPool::new(&context);
+        let mut config = pool.config();
+        config.set_params(query.get().0.map(|caps| caps.to_owned()).as_ref(), 1, 0, 0);
+        gst_cuda::pool::set_stream(&mut config, &stream);
+        pool.set_config(config).unwrap();
+        query.add_allocation_pool(Some(&pool), 1, 0, 0);
+        *note.lock().unwrap() = Some(stream);
+        gst::PadProbeReturn::Handled
+    });
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 1 0");
+    let buffer = reader.next();
+    assert_eq!(memory(&buffer).stream(), proposed.lock().unwrap().clone());
+    check_on_cpu(&buffer);
+}
+
+/// Of two pipelines, each of which has a context of its own.
+#[test]
+fn legacy_memory_is_read_in_one_context_of_a_process() {
+    if !is_there("legacy") {
+        return;
+    }
+    let mut exporters = [Exporter::start("legacy", "auto"), Exporter::start("legacy", "auto")];
+    let first = Reader::cuda(&exporters[0]).buffers();
+    let first = first.play();
+    exporters[0].tell("readers 1");
+    exporters[0].tell("publish 1 0");
+    let held = first.next();
+    check_on_cpu(&held);
+
+    let second = Reader::cuda(&exporters[1]).play();
+    exporters[1].tell("readers 1");
+    exporters[1].begin("publish 1 0");
+    let error = second.error();
+    assert!(error.message().contains("another CUDA context of this process"), "{error}");
+    assert!(error.message().contains("share that context"), "{error}");
+    exporters[1].answer();
+    drop(second);
+
+    // In the first one's context it is fine.
+    let third = Reader::cuda(&exporters[1]).buffers();
+    third.source.set_context(&context_of(&first));
+    let third = third.play();
+    exporters[1].tell("readers 1");
+    exporters[1].tell("publish 1 0");
+    let buffer = third.next();
+    check_on_cpu(&buffer);
+    assert_eq!(memory(&buffer).context(), memory(&held).context());
+}
+
+/// The context that a source offers its neighbours.
+fn context_of(reader: &Reader) -> gst::Context {
+    let mut query = gst::query::Context::new("gst.cuda.context");
+    assert!(reader.source.query(&mut query), "the source does not say which context it uses");
+    query.context_owned().expect("the answer has a context")
+}
+
+#[test]
+fn neighbours_share_the_context() {
+    if !is_there("context") || gst::ElementFactory::find("cudadownload").is_none() {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    let reader = Reader::cuda(&exporter);
+    let download = gst::ElementFactory::make("cudadownload").build().unwrap();
+    reader.pipeline.add(&download).unwrap();
+    let filter = reader.sink.static_pad("sink").unwrap().peer().unwrap().parent_element().unwrap();
+    filter.unlink(&reader.sink);
+    gst::Element::link_many([&filter, &download, &reader.sink]).unwrap();
+    let reader = reader.buffers();
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 3 1000");
+    for _ in 0..3 {
+        check_on_cpu(&reader.next());
+    }
+    let mut query = gst::query::Context::new("gst.cuda.context");
+    assert!(download.query(&mut query));
+    let structure = |context: gst::Context| context.structure().to_owned();
+    assert_eq!(structure(query.context_owned().unwrap()), structure(context_of(&reader)));
+}
+
+#[test]
+fn a_killed_exporter_leaves_nobody_waiting() {
+    if !is_there("killed") {
+        return;
+    }
+    for (fence, wait) in [("timeline", "true"), ("event", "auto")] {
+        let mut exporter = Exporter::start("vmm", fence);
+        let reader = Reader::cuda(&exporter).set("gpu-wait", wait).buffers();
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        exporter.tell("publish 2 0");
+        let mut held: Vec<_> = (0..2).map(|_| reader.next()).collect();
+        exporter.begin("publish 1 3000000");
+        if wait == "true" {
+            held.push(reader.next());
+            assert!(memory(&held[2]).is_pending());
+        }
+        exporter.kill();
+        let error = reader.error();
+        assert!(error.matches(gst::ResourceError::Read), "{error}");
+        assert_eq!(error.message().contains("1 frames were delivered ahead"), wait == "true", "{error}");
+        // It is torn, but waiting for it ends.
+        held.iter().for_each(|buffer| memory(buffer).sync());
+        held[..2].iter().for_each(check_on_cpu);
+        reader.pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+#[test]
+fn who_takes_anything_gets_system_memory() {
+    if !is_there("any") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    let reader = Reader::new(&exporter, "ANY").buffers();
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 3 1000");
+    for _ in 0..3 {
+        let buffer = reader.next();
+        assert!(gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_none());
+        check_on_cpu(&with_video_meta(&buffer));
+    }
+    let caps = reader.sink.static_pad("sink").unwrap().current_caps().unwrap();
+    assert!(!caps.features(0).unwrap().contains("memory:CUDAMemory"));
+}
+
+/// For buffers in the default layout, which need none.
+fn with_video_meta(buffer: &gst::BufferRef) -> gst::Buffer {
+    let mut buffer = buffer.copy();
+    if buffer.meta::<gst_video::VideoMeta>().is_none() {
+        let (flags, format) = (gst_video::VideoFrameFlags::empty(), gst_video::VideoFormat::Nv12);
+        gst_video::VideoMeta::add(buffer.make_mut(), flags, format, 320, 240).unwrap();
+    }
+    buffer
+}
+
+#[test]
+fn the_gpu_to_read_on_can_be_chosen() {
+    if !is_there("device") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    let error = Reader::cuda(&exporter).set("cuda-device-id", "99").play().error();
+    assert!(error.message().contains("GPU 99") && error.message().contains("cuda-device-id"), "{error}");
+    if Device::all().unwrap().len() < 2 {
+        return skip("second-device", "there is one GPU");
+    }
+    // In place, over peer access.
+    let reader = Reader::cuda(&exporter).set("cuda-device-id", "1").buffers();
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 3 1000");
+    for _ in 0..3 {
+        let buffer = reader.next();
+        assert_eq!(memory(&buffer).context().device(), 1);
+        check_on_cpu(&buffer);
+    }
+}
+
+#[test]
+fn frames_that_downstream_cannot_take_are_an_error_that_says_what_to_do() {
+    gst::init().unwrap();
+    let mut exporter = Exporter::start("host", "auto");
+    let reader = Reader::cuda(&exporter).play();
+    if let Err(missing) = gst_cuda::load() {
+        let error = reader.error();
+        assert!(error.message().contains(&missing.to_string()), "{error}");
+        assert!(error.message().contains("system memory"), "{error}");
+        return skip("not-taken", &missing.to_string());
+    }
+    exporter.tell("readers 1");
+    exporter.begin("publish 1 0");
+    let error = reader.error();
+    assert!(error.matches(gst::CoreError::Negotiation), "{error}");
+    assert!(error.message().contains("cudaupload"), "{error}");
+}

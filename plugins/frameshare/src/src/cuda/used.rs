@@ -1,0 +1,36 @@
+//! Streams of other CUDA contexts that an application reads frames on.
+//!
+//! # Safety
+//! The function that `FrameshareMeta` leads applications to: a buffer that they hold, and a stream of theirs.
+#![allow(unsafe_code)]
+
+use crate::src::{imp::CAT, lease::Lease};
+use glib::ffi::{GFALSE, GTRUE, gboolean, gpointer};
+use std::{panic::catch_unwind, sync::Arc};
+
+/// See [`crate::FrameshareMeta::used_on`]. True if the buffer has a frame in GPU memory, whose release will wait.
+///
+/// # Safety
+/// `buffer` must be a buffer that the caller holds, and `stream` a CUstream, or null for the NULL stream of the context
+/// that is current on this thread; stream and context must live until the last reference to the buffer's memory went.
+pub(in crate::src) unsafe extern "C" fn used_on(
+    buffer: *mut gst::ffi::GstBuffer,
+    stream: gpointer,
+) -> gboolean {
+    if buffer.is_null() {
+        return GFALSE;
+    }
+    // SAFETY: the caller holds the buffer.
+    let buffer = unsafe { gst::BufferRef::from_ptr(buffer) };
+    let named = catch_unwind(|| {
+        let Some(lease) = buffer.iter_memories().find_map(gst_cuda::memory::held::<Arc<Lease>>) else {
+            return false;
+        };
+        // SAFETY: the caller vouches for the stream until the memory's last reference went, and the frame with it.
+        let named = unsafe { lease.frame().used_on_handle(stream) };
+        named
+            .inspect_err(|error| gst::error!(CAT, "No stream that a release could wait for: {error}"))
+            .is_ok()
+    });
+    if matches!(named, Ok(true)) { GTRUE } else { GFALSE }
+}
