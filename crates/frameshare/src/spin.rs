@@ -22,7 +22,8 @@ impl Spin {
     }
 }
 
-/// Looks at a GPU's progress again after 50 µs, then at doubling intervals up to a millisecond.
+/// Looks at a GPU's progress again after 50 µs, then at intervals that grow by a quarter, up to a millisecond: whoever
+/// waits with it waits a quarter longer than needed at most.
 #[derive(Debug)]
 pub(crate) struct Backoff(Duration);
 
@@ -36,7 +37,7 @@ impl Backoff {
     /// When to look again.
     pub fn next(&mut self) -> Timeout {
         let now = self.0;
-        self.0 = (now * 2).min(Duration::from_millis(1));
+        self.0 = (now * 5 / 4).min(Duration::from_millis(1));
         Timeout::after(Some(now))
     }
 

@@ -362,8 +362,8 @@ pub(super) fn wait_until<T>(
             shared.finish(state);
             return Ok(None);
         }
-        // To ask a GPU takes a call each time: that is left to the intervals below.
-        if !state.fences_pending && spin.again() {
+        // To ask a driver takes a call each time: that is left to the intervals below.
+        if !state.asks_driver() && spin.again() {
             shared.finish(state);
             continue;
         }

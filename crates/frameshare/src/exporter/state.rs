@@ -666,6 +666,11 @@ impl State {
         !self.leaving.is_empty() || !self.holds.is_empty()
     }
 
+    /// Whether it takes calls of the driver to look at the pending fences again: words are just read.
+    pub fn asks_driver(&self) -> bool {
+        self.fences_pending && self.links.iter().any(Link::has_events)
+    }
+
     /// Whether a GPU is at work on what nobody would announce.
     pub fn gpu_is_busy(&self) -> bool {
         self.fences_pending
