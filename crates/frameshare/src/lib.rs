@@ -47,6 +47,8 @@ pub mod exporter;
 #[cfg(not(loom))]
 pub mod fence;
 #[cfg(not(loom))]
+mod idle;
+#[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
 pub mod reader;

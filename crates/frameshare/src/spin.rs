@@ -22,27 +22,45 @@ impl Spin {
     }
 }
 
-/// Looks at a GPU's progress again after 50 µs, then at intervals that grow by a quarter, up to a millisecond: whoever
-/// waits with it waits a quarter longer than needed at most.
-#[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+/// How soon to look again at first.
+const FASTEST: Duration = Duration::from_micros(50);
 
-impl Default for Backoff {
-    fn default() -> Self {
-        Self(Duration::from_micros(50))
-    }
+/// Looks again at a GPU's progress, which nobody announces: after 50 µs, and later the rarer the longer it takes, up to a
+/// millisecond.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    began: Instant,
+    /// Which part of the time since is slept through at once.
+    part: u32,
 }
 
 impl Backoff {
+    /// For a caller that waits for nothing else: it oversleeps by a sixteenth.
+    pub fn of_a_waiter() -> Self {
+        Self { began: Instant::now(), part: 16 }
+    }
+
+    /// For a thread that looks on behalf of whoever may come: at doubling intervals.
+    pub fn of_a_watch() -> Self {
+        Self { began: Instant::now(), part: 1 }
+    }
+
     /// When to look again.
-    pub fn next(&mut self) -> Timeout {
-        let now = self.0;
-        self.0 = (now * 5 / 4).min(Duration::from_millis(1));
-        Timeout::after(Some(now))
+    pub fn next(&self) -> Timeout {
+        Timeout::after(Some(self.interval()))
+    }
+
+    /// Whether looks have become so rare that it is worth the while to be told.
+    pub fn is_slow(&self) -> bool {
+        self.interval() > FASTEST * 2
+    }
+
+    fn interval(&self) -> Duration {
+        (self.began.elapsed() / self.part).clamp(FASTEST, Duration::from_millis(1))
     }
 
     /// There was progress: the next look comes soon.
     pub fn reset(&mut self) {
-        *self = Self::default();
+        self.began = Instant::now();
     }
 }

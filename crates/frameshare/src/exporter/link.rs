@@ -188,6 +188,11 @@ impl Link {
         self.process_is_gone |= process_is_gone || self.gone.is_none();
     }
 
+    /// Whether the reader's GPU may still be at work on a frame that it has released.
+    pub fn is_fenced(&self) -> bool {
+        self.fence.kind() != FenceKind::None
+    }
+
     /// Whether the reader has opened events of ours.
     pub fn has_events(&self) -> bool {
         self.fence.kind() == FenceKind::Event

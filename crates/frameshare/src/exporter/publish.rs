@@ -345,7 +345,7 @@ pub(super) fn wait_until<T>(
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
-    let mut backoff = Backoff::default();
+    let backoff = Backoff::of_a_waiter();
     loop {
         let mut state = shared.lock();
         state.reclaim();
@@ -368,15 +368,18 @@ pub(super) fn wait_until<T>(
             continue;
         }
         let deadline = state.look_at_blockers();
-        // Announce, then look once more: a release in between wakes nobody.
+        // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
+        // released has to be looked at, so its reader need not ring, unless looks have become rare.
         let lossless = || state.links.iter().filter(|link| link.is_lossless());
-        lossless().for_each(|link| link.announce_wait());
+        let is_looked_at = |link: &Link| link.is_fenced() && !backoff.is_slow();
+        lossless().filter(|link| !is_looked_at(link)).for_each(|link| link.announce_wait());
+        let looks = lossless().any(is_looked_at);
         let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();
         shared.progress.clear();
         state.reclaim();
         let result = condition(&mut state);
         // Nobody rings when a GPU is done.
-        let look = if state.gpu_is_busy() { backoff.next() } else { Timeout::Never };
+        let look = if looks || state.gpu_is_busy() { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let hung_up = if result.is_none() {
             sleep(shared, interrupt, &wakes, timeout.min(deadline).min(look))

@@ -97,7 +97,7 @@ impl Service {
 fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
     let mut open = Some(open);
     let mut strangers = Vec::new();
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::of_a_watch();
     loop {
         // Cleared before anything is looked at: what comes after wakes the thread again.
         shared.service.clear();

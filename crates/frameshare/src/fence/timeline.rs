@@ -4,7 +4,7 @@
 //! survivor's CPU stores what the dead should have.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, failed};
-use crate::sys::Words;
+use crate::{idle, sys::Words};
 use frameshare_cuda::{
     context::Context,
     fence::timeline::{Page, Word},
@@ -20,18 +20,26 @@ use std::sync::Arc;
 /// Both sides look at the same page.
 #[derive(Debug)]
 pub struct Timeline {
+    gpu: Arc<Context>,
     page: Arc<Page>,
 }
 
 impl Timeline {
-    /// Registers the page with a context. Takes some hundred µs; dropping it waits for the GPU work that uses it.
+    /// Registers the page with a context. Takes some hundred µs.
     pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
-        Ok(Self { page: Arc::new(Page::new(gpu, Arc::new(words), Access::ReadWrite)?) })
+        let page = Page::new(gpu, Arc::new(words), Access::ReadWrite)?;
+        Ok(Self { gpu: gpu.clone(), page: Arc::new(page) })
     }
 
     fn word(&self, index: usize) -> Result<Word<'_>, FenceError> {
         let none = frameshare_cuda::Error::Refused("an entry that the timeline page has no word for");
         self.page.word(index).ok_or_else(|| failed(FenceKind::Timeline)(none))
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.page.clone());
     }
 }
 

@@ -4,6 +4,7 @@
 //! cannot import what it allocated itself.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use crate::idle;
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -19,14 +20,20 @@ pub struct Legacy(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct LegacyAllocation {
-    memory: legacy::Allocation,
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<legacy::Allocation>,
+    start: u64,
+    size: u64,
     handle: legacy::Handle,
 }
 
 #[derive(Debug)]
 struct LegacyImport {
-    memory: legacy::Import,
-    _open: Open,
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<(legacy::Import, Open)>,
+    start: u64,
 }
 
 /// Counts an import among those of its context.
@@ -80,7 +87,14 @@ impl Allocator for Legacy {
         let allocate = || {
             let memory = legacy::Allocation::new(&self.0, length(size)?)?;
             clear(&self.0, memory.ptr(), memory.size())?;
-            Ok(LegacyAllocation { handle: memory.export(), memory })
+            let (start, size) = (memory.ptr(), memory.size() as u64);
+            Ok(LegacyAllocation {
+                gpu: self.0.clone(),
+                handle: memory.export(),
+                memory: Some(memory),
+                start,
+                size,
+            })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Legacy))?))
     }
@@ -97,17 +111,18 @@ impl Importer for Legacy {
             legacy::Import::new(&self.0, handle).map_err(|error| explain(error, &self.0))
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Legacy))?;
-        Ok(Arc::new(LegacyImport { memory: import, _open: Open::new(&self.0) }))
+        let (gpu, start) = (self.0.clone(), import.ptr());
+        Ok(Arc::new(LegacyImport { memory: Some((import, Open::new(&gpu))), gpu, start }))
     }
 }
 
 impl Allocation for LegacyAllocation {
     fn address(&self) -> Address {
-        Address::Device(self.memory.ptr())
+        Address::Device(self.start)
     }
 
     fn size(&self) -> u64 {
-        self.memory.size() as u64
+        self.size
     }
 
     fn handle(&self) -> Handle<'_> {
@@ -115,8 +130,22 @@ impl Allocation for LegacyAllocation {
     }
 }
 
+impl Drop for LegacyAllocation {
+    fn drop(&mut self) {
+        idle::drop_when_idle(&self.gpu, self.memory.take());
+    }
+}
+
 impl Import for LegacyImport {
     fn address(&self) -> Address {
-        Address::Device(self.memory.ptr())
+        Address::Device(self.start)
+    }
+}
+
+impl Drop for LegacyImport {
+    fn drop(&mut self) {
+        // Here and now, since the acknowledgement that follows says that it is closed.
+        idle::wait_until_idle(&self.gpu);
+        idle::drop_when_idle(&self.gpu, self.memory.take());
     }
 }

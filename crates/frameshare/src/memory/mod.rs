@@ -6,7 +6,6 @@
 pub mod choice;
 pub mod foreign;
 pub mod host;
-mod idle;
 pub mod legacy;
 pub(crate) mod local;
 pub mod pool;

@@ -4,7 +4,8 @@
 //! the exporter's free. Dropping an import frees it and waits until that is done, off the frame path; the
 //! acknowledgement that the reader then sends is the fence that the exporter looks at.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, idle, length};
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use crate::idle;
 use frameshare_cuda::{context::Context, memory::pool, stream::Stream};
 use frameshare_protocol::MemoryKind;
 use std::{

@@ -1,6 +1,7 @@
 //! GPU memory with a file descriptor of its own: outlives its exporter, and readers map it read-only.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, idle, length};
+use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use crate::idle;
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
 use std::{

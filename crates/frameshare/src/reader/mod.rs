@@ -210,7 +210,7 @@ impl Reader {
                 return Ok(None);
             }
         }
-        let mut backoff = Backoff::default();
+        let backoff = Backoff::of_a_waiter();
         loop {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);

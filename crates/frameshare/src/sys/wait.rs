@@ -4,9 +4,11 @@ use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{Errno, read, write},
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt},
+    thread::{current_timer_slack, set_current_timer_slack},
 };
 use std::{
     io,
+    num::NonZeroU64,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -154,6 +156,7 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
             Timeout::Never => None,
             Timeout::At(at) => Some(at.saturating_duration_since(Instant::now())),
         };
+        let _fine = left.filter(|left| *left < SHORT).and_then(|_| FineTimer::new());
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
             tv_nsec: left.subsec_nanos().into(),
@@ -163,6 +166,28 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
             Err(Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// The kernel ends sleeps up to 50 µs late, unless told otherwise: shorter ones than this are meant.
+const SHORT: Duration = Duration::from_micros(500);
+
+/// While it lives, the sleeps of this thread end when they should. The thread is someone else's: it gets back what it had.
+struct FineTimer {
+    before: Option<NonZeroU64>,
+}
+
+impl FineTimer {
+    fn new() -> Option<Self> {
+        let before = current_timer_slack().ok()?;
+        set_current_timer_slack(NonZeroU64::new(1)).ok()?;
+        Some(Self { before: NonZeroU64::new(before) })
+    }
+}
+
+impl Drop for FineTimer {
+    fn drop(&mut self) {
+        let _ = set_current_timer_slack(self.before);
     }
 }
 
