@@ -7,7 +7,7 @@
 
 use crate::{
     ffi::{GstCudaContext, GstCudaContextClass},
-    library,
+    library, load,
 };
 use glib::{prelude::*, translate::*};
 use std::{
@@ -93,8 +93,8 @@ impl Drop for Pushed<'_> {
 /// The place in an element for the context that it works in.
 ///
 /// An element calls [`ElementContext::ensure`] when it starts and [`ElementContext::clear`] when it stops, and hands
-/// `set_context` and context queries on to the functions of these names. Before [`crate::load`] has succeeded all of them
-/// leave everything to others.
+/// `set_context` and context queries on to the functions of these names. Where [`crate::load`] fails all of them leave
+/// everything to others.
 #[derive(Debug, Default)]
 pub struct ElementContext {
     context: Mutex<Option<Context>>,
@@ -148,10 +148,11 @@ impl ElementContext {
 
     /// Takes note of a context that somebody offers, if it is CUDA's, on the right device, and the first.
     pub fn set_context(&self, element: &impl IsA<gst::Element>, offered: &gst::Context, device: Option<u32>) {
-        let Some(library) = library::loaded() else { return };
-        if self.context().is_some() {
+        // Applications may offer one before the element has any reason to look for the library.
+        if offered.context_type() != "gst.cuda.context" || self.context().is_some() || load().is_err() {
             return;
         }
+        let Some(library) = library::loaded() else { return };
         let mut found = ptr::null_mut();
         // SAFETY: element and offer are alive; `found` is null, and takes one new reference.
         unsafe {

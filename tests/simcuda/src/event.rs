@@ -102,8 +102,21 @@ fn record(event: usize, stream: usize) -> Answer {
     event.record(&stream, Vec::new())
 }
 
+/// What driver 580 does with an event that was opened from another process and a stream of another context than the one
+/// that it was opened in.
+fn crash() -> ! {
+    strict::violation("a stream of another context waits for an interprocess event: the driver crashes");
+    // SAFETY: takes a number. A handler that returns leads to the abort.
+    unsafe { libc::raise(libc::SIGSEGV) };
+    std::process::abort()
+}
+
 /// The wait stands for what the event stands for now: a later record does not change it.
 fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
+    let own = stream.context.upgrade().is_some_and(|context| context.handle == event.context);
+    if !own && matches!(event.shared, Some((_, Whose::Opened))) {
+        crash();
+    }
     match event.slot() {
         Some(slot) => {
             let value = slot.last();

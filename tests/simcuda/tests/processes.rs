@@ -126,6 +126,18 @@ fn events_need_one_dev_shm() {
 }
 
 #[test]
+fn a_stream_of_another_context_crashes_on_an_opened_event() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let mut exporter = Process::start("event_maker_for_a_victim", &[]);
+    let mut victim = Process::start("victim_of_an_event", &[("SIMCUDA_STRICT", "off")]);
+    victim.say(&exporter.hear());
+    assert_eq!(victim.hear(), "waiting in another context");
+    assert_eq!(victim.end().signal(), Some(11));
+    exporter.say("done");
+    exporter.finish();
+}
+
+#[test]
 fn a_forked_child_has_no_driver() {
     run("forks", &[]);
 }
@@ -138,6 +150,7 @@ cases! {
     reader_of_an_idle_exporter idle_exporter
     words_survivor words_exporter
     event_for_another_dev_shm event_importer
+    event_maker_for_a_victim victim_of_an_event
     forks
 }
 
@@ -392,6 +405,23 @@ mod cases {
         assert_eq!(cuEventRecord(event, stream), 0);
         say("pending");
         hear();
+    }
+
+    pub fn event_maker_for_a_victim() {
+        start();
+        let event = shared_event();
+        say(&hex(&blob(|place| cuIpcGetEventHandle(place, event))));
+        hear();
+    }
+
+    pub fn victim_of_an_event() {
+        start();
+        let event = made(|place| cuIpcOpenEventHandle(place, unhex(&hear())));
+        assert_eq!(cuStreamWaitEvent(stream(), event, 0), 0);
+        context(0);
+        let elsewhere = stream();
+        say("waiting in another context");
+        cuStreamWaitEvent(elsewhere, event, 0);
     }
 
     pub fn event_maker() {
