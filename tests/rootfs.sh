@@ -34,7 +34,11 @@ mirror() { # the one that apt takes this Debian's own packages from
 make_rootfs() {
   exec 9>"$rootfs.lock"
   flock 9 # two checkouts may want it at once
-  [ ! -e "$rootfs/.ready" ] || return 0
+  if [ ! -e "$rootfs/.ready" ]; then install_rootfs; fi
+  exec 9>&- # what is run in it shall not keep the lock
+}
+
+install_rootfs() {
   "$repo/tools/setup.sh" rootfs
   local from
   from=$(mirror)
