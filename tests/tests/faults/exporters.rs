@@ -1,6 +1,10 @@
 //! Exporters that are killed: their readers hear of it at once, as an error, and what they hold stays as it was.
 
-use crate::{Stream, moment, pipelines, stage::PATIENCE, times};
+use crate::{
+    Stream, moment, pipelines,
+    stage::{PATIENCE, Process},
+    times,
+};
 use gst::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -11,15 +15,11 @@ use std::{
 /// How soon every reader knows.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Kills the exporter under readers of all kinds.
-fn dies(stream: Stream) {
+/// Kills the exporter under five readers of all kinds, once it is ready.
+fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
     let Stream { mut exporter, stage } = stream;
-    let read = |options: &str| {
-        let mut reader = stage.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
-        reader.wait_for("first");
-        reader
-    };
-    let peers = [
+    let read = |options: &str| stage.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
+    let mut peers = [
         read("--policy lossless"),
         read("--policy latest"),
         read("--policy lossless --hold 3"),
@@ -29,6 +29,8 @@ fn dies(stream: Stream) {
     for _ in 0..5 {
         exporter.wait_for("added");
     }
+    peers.iter_mut().for_each(|peer| drop(peer.wait_for("first")));
+    ready(&mut exporter);
     // Frames are in flight.
     thread::sleep(Duration::from_millis(200));
     let killed = Instant::now();
@@ -46,17 +48,17 @@ fn dies(stream: Stream) {
 
 #[test]
 fn a_killed_exporter_is_an_error_and_held_frames_stay_readable() {
-    dies(Stream::start("--fps 500 --readers 0"));
+    dies(Stream::start("--fps 500 --readers 5"), |_| ());
 }
 
 /// The dead exporter's sockets stay open in a child that it forked, and never hang up.
 #[test]
 fn a_forked_child_does_not_hide_the_exporters_death() {
-    let mut stream = Stream::start("--fps 500 --readers 0 --fork yes");
-    let child = stream.exporter.wait_for("child")["pid"].as_i64();
-    let child = child.and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
-    dies(stream);
-    kill_process(child, Signal::KILL).expect("the child is still there");
+    let mut child = None;
+    dies(Stream::start("--fps 500 --readers 5 --fork yes"), |exporter| {
+        child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    });
+    kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
 }
 
 /// Wherever it dies, in the middle of writing or of publishing a frame: nobody gets half a frame, nor an end.

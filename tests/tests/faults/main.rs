@@ -20,6 +20,7 @@ mod slow;
 #[path = "../elements/stage.rs"]
 mod stage;
 mod stalled;
+mod writes;
 
 use serde_json::Value;
 use stage::{Outcome, Process, Stage};

@@ -68,11 +68,11 @@ pub fn export(options: &Options) -> Result<ExitCode> {
     let exporter = Exporter::bind(&options.endpoint()?, config(options)?, tell)?;
     exporter.set_format(Format { caps: caps.clone(), video: None });
     print(&json!({ "event": "open" }))?;
-    if options.is_set("fork") {
-        print(&json!({ "event": "child", "pid": child::leave()? }))?;
-    }
     while exporter.reader_count() < readers {
         std::thread::sleep(Duration::from_millis(2));
+    }
+    if options.is_set("fork") {
+        print(&json!({ "event": "child", "pid": child::leave()? }))?;
     }
     let until = options.get::<PathBuf>("until")?;
     let begin = Instant::now();
