@@ -60,6 +60,11 @@ fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of seven targ
 	@tools/setup.sh build fuzz
 	tests/fuzz/run.sh $(SECONDS)
 
+.PHONY: rivals
+rivals: ## kill, stop and restart GStreamer's own elements and ours in the same ways, some 2 minutes
+	@tools/setup.sh build play
+	@tests/rivals/run.sh lossless latest unixfd
+
 .PHONY: audit
 audit: ## check licences, sources and who depends on whom
 	@tools/setup.sh audit

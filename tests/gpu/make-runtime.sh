@@ -18,7 +18,7 @@ plugins=(
   typefindfunctions playback isomp4 multifile rawparse rtp rtpmanager udp rtsp
   nvcodec unixfd shm videoparsersbad openh264 debugutilsbad coretracers
 )
-tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep date)
+tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep date setpriv)
 # What nothing above is linked to, but libcuda.so.1 and Rust binaries load.
 libraries=(libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libstdc++.so.6 libgcc_s.so.1)
 

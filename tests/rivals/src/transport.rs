@@ -1,0 +1,72 @@
+//! What is compared.
+
+use anyhow::{Context as _, Result};
+
+/// A pair of elements. `{}` stands for the path of the socket.
+pub struct Transport {
+    pub name: &'static str,
+    pub sink: &'static str,
+    pub source: &'static str,
+    /// What makes the source go on with the next exporter.
+    pub reconnect: &'static str,
+}
+
+const TRANSPORTS: &[Transport] = &[
+    Transport {
+        name: "lossless",
+        sink: "framesharesink socket-path={} sync=false reader-timeout=1000000000",
+        source: "framesharesrc socket-path={} policy=lossless",
+        reconnect: "reconnect=true connection-timeout=-1",
+    },
+    Transport {
+        name: "latest",
+        sink: "framesharesink socket-path={} sync=false",
+        source: "framesharesrc socket-path={}",
+        reconnect: "reconnect=true connection-timeout=-1",
+    },
+    Transport {
+        name: "unixfd",
+        sink: "unixfdsink socket-path={} sync=false",
+        source: "unixfdsrc socket-path={}",
+        reconnect: "",
+    },
+    Transport {
+        name: "lossless-cuda",
+        sink: "cudaupload ! framesharesink socket-path={} sync=false reader-timeout=1000000000",
+        source: "framesharesrc socket-path={} policy=lossless",
+        reconnect: "reconnect=true connection-timeout=-1",
+    },
+    Transport {
+        name: "latest-cuda",
+        sink: "cudaupload ! framesharesink socket-path={} sync=false",
+        source: "framesharesrc socket-path={}",
+        reconnect: "reconnect=true connection-timeout=-1",
+    },
+    Transport {
+        name: "cudaipc-copy",
+        sink: "cudaupload ! cudaipcsink address={} sync=false",
+        source: "cudaipcsrc address={} io-mode=copy",
+        reconnect: "",
+    },
+    Transport {
+        name: "cudaipc-import",
+        sink: "cudaupload ! cudaipcsink address={} sync=false",
+        source: "cudaipcsrc address={} io-mode=import",
+        reconnect: "",
+    },
+];
+
+pub fn find(name: &str) -> Result<&'static Transport> {
+    let names = || TRANSPORTS.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+    TRANSPORTS
+        .iter()
+        .find(|one| one.name == name)
+        .with_context(|| format!("there is no transport {name}: they are {}", names()))
+}
+
+impl Transport {
+    /// What comes after the source to have frames in system memory.
+    pub fn download(&self) -> &'static str {
+        if self.sink.contains("cudaupload") { " ! cudadownload" } else { "" }
+    }
+}
