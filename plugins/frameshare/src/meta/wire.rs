@@ -313,7 +313,8 @@ fn check(item: &Item) -> Result<(), MetaError> {
         }
         Item::Caption { kind, data } => is_caption(*kind) && !data.is_empty(),
         Item::Other { data, .. } => newer::is_sound(data),
-        Item::ActiveFormat { field, .. } | Item::Bar { field, .. } => *field <= MAX_FIELD,
+        Item::ActiveFormat { field, spec, value } => *field <= MAX_FIELD && is_active_format(*spec, *value),
+        Item::Bar { field, .. } => *field <= MAX_FIELD,
         Item::Crop(_) => true,
     };
     if fine { Ok(()) } else { Err(MetaError::Impossible(item.what())) }
@@ -341,6 +342,16 @@ fn is_caption(kind: i32) -> bool {
     use gst_video::VideoCaptionType as Kind;
     let kind = Kind::from_raw(kind);
     matches!(kind, Kind::Cea608Raw | Kind::Cea608S3341a | Kind::Cea708Raw | Kind::Cea708Cdp)
+}
+
+/// Whether a specification of active formats has this value: there is no meta for another one.
+fn is_active_format(spec: i32, value: i32) -> bool {
+    use gst_video::VideoAFDSpec as Spec;
+    match FromRaw::from_raw(spec) {
+        Spec::DvbEtsi => matches!(value, 2..=4 | 8..=11 | 13..=15),
+        Spec::AtscA53 | Spec::SmpteSt20161 => matches!(value, 0 | 2..=4 | 8..=11 | 13..=15),
+        _ => false,
+    }
 }
 
 /// Whether GObject takes this text as the name of a type.

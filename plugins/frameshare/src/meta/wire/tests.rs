@@ -236,7 +236,11 @@ fn values_that_gstreamer_would_break_on_are_refused() {
         tags: Vec::new(),
         structure: structure.into(),
     };
-    assert!(refused(Item::ActiveFormat { field: 2, spec: 0, value: 0 }));
+    for (field, spec, value) in
+        [(2, 1, 0), (0, 3, 2), (0, -1, 2), (0, 0, 0), (0, 1, 1), (0, 1, 16), (0, 1, -1)]
+    {
+        assert!(refused(Item::ActiveFormat { field, spec, value }), "{field} {spec} {value}");
+    }
     assert!(refused(Item::Bar { field: 2, is_letterbox: true, first: 0, second: 0 }));
     let tagged = |tags| Item::Custom { name: "abc".into(), tags, structure: "abc;".into() };
     assert!(refused(tagged(vec!["t".repeat(MAX_TAG + 1)])));
