@@ -56,6 +56,27 @@ impl Offer {
     ///
     /// The system's.
     pub fn new(credit: usize, areas: u32, next: u64) -> io::Result<Self> {
+        let offer = Self::unsealed(credit, areas, next)?;
+        offer.seal()?;
+        Ok(offer)
+    }
+
+    /// Puts the seals on that a reader asks for: nobody else maps the queue and the metadata writable from now on.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn seal(&self) -> io::Result<()> {
+        let seals = [Seals::SizeAndWrites, Seals::Size, Seals::SizeAndWrites];
+        self.fds.iter().zip(seals).try_for_each(|(fd, seals)| seals.put_on(fd))
+    }
+
+    /// One whose files are still to be sealed.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn unsealed(credit: usize, areas: u32, next: u64) -> io::Result<Self> {
         let sizes = [queue_size(credit), claims_size(credit), metadata_size(areas)];
         let mut fds = Vec::new();
         for size in sizes {
@@ -64,9 +85,6 @@ impl Offer {
         let map = |at: usize| Page::writable(&fds[at], sizes[at]);
         let (queue, claims, metadata) = (map(0)?, map(1)?, map(2)?);
         let producer = Producer::new(map(0)?, map(1)?, credit, next);
-        for (fd, seals) in fds.iter().zip([Seals::SizeAndWrites, Seals::Size, Seals::SizeAndWrites]) {
-            seals.put_on(fd)?;
-        }
         let (wake, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         fds.push(theirs);
         let welcome = Welcome {
@@ -103,9 +121,14 @@ impl Offer {
         channel.receive(patience)?;
         let fds: Vec<_> = self.fds.iter().map(AsFd::as_fd).collect();
         channel.send(packet, &fds)?;
+        Ok(self.on(channel))
+    }
+
+    /// Says nothing at all.
+    pub fn on(self, channel: Channel) -> RawExporter {
         let Self { welcome, queue, claims, metadata, producer, wake, .. } = self;
         let (credit, next) = (welcome.credit as usize, welcome.next);
-        Ok(RawExporter { channel, producer, queue, claims, metadata, wake, next, messages: 0, credit })
+        RawExporter { channel, producer, queue, claims, metadata, wake, next, messages: 0, credit }
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{LazyLock, mpsc},
@@ -45,6 +46,8 @@ pub struct Stage {
 /// What became of a process.
 pub struct Outcome {
     pub ok: bool,
+    /// What killed it, if something did.
+    pub signal: Option<i32>,
     pub lines: Vec<String>,
     pub stderr: String,
 }
@@ -229,7 +232,12 @@ impl Process {
         let Some(status) = status else {
             panic!("{} hangs\n{}\n{stderr}", self.what, self.seen.join("\n"));
         };
-        Outcome { ok: status.success(), lines: std::mem::take(&mut self.seen), stderr }
+        Outcome {
+            ok: status.success(),
+            signal: status.signal(),
+            lines: std::mem::take(&mut self.seen),
+            stderr,
+        }
     }
 
     /// Waits until it ends by itself, which must be well.

@@ -1,0 +1,139 @@
+//! Generations and slots.
+
+use super::{CAPS, SLOT};
+use crate::Result;
+use frameshare::MemoryKind;
+use frameshare_protocol::{limits::MAX_SLOT_SIZE, message::ToReader};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, Seals, memfd};
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+fn meet(door: &Door) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    Ok(exporter)
+}
+
+fn generation(number: u32) -> ToReader {
+    ToReader::Generation { generation: number, memory: MemoryKind::Host, slot_size: SLOT }
+}
+
+fn slot(generation: u32, slot: u32) -> ToReader {
+    ToReader::Slot { generation, slot, handle: Vec::new() }
+}
+
+/// Hands a file over as a slot, and publishes a frame in it.
+fn hand_over(door: &Door, size: u64, fd: Option<BorrowedFd<'_>>) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    exporter.say(&ToReader::Generation { generation: 1, memory: MemoryKind::Host, slot_size: size }, None)?;
+    exporter.say(&slot(1, 0), fd)?;
+    exporter.publish(1, size.min(1 << 20));
+    Ok(exporter)
+}
+
+fn sealed() -> Result<OwnedFd> {
+    let fd = memfd(SLOT)?;
+    Seals::SizeAndWrites.put_on(&fd)?;
+    Ok(fd)
+}
+
+pub fn pipe(door: &Door) -> Result<RawExporter> {
+    hand_over(door, SLOT, Some(rustix::pipe::pipe()?.0.as_fd()))
+}
+
+pub fn folder(door: &Door) -> Result<RawExporter> {
+    hand_over(door, SLOT, Some(File::open("/")?.as_fd()))
+}
+
+/// Under the reader's feet, before or after it has been mapped.
+pub fn shrinks(door: &Door) -> Result<RawExporter> {
+    let fd = memfd(SLOT)?;
+    let exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    ftruncate(&fd, 0)?;
+    Ok(exporter)
+}
+
+pub fn is_punched(door: &Door) -> Result<RawExporter> {
+    let fd = memfd(SLOT)?;
+    Seals::Size.put_on(&fd)?;
+    let exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SLOT)?;
+    Ok(exporter)
+}
+
+pub fn too_short(door: &Door) -> Result<RawExporter> {
+    hand_over(door, SLOT + 1, Some(sealed()?.as_fd()))
+}
+
+/// A terabyte of nothing, which is made when it is read.
+pub fn with_holes(door: &Door) -> Result<RawExporter> {
+    let fd = memfd(0)?;
+    ftruncate(&fd, MAX_SLOT_SIZE)?;
+    Seals::SizeAndWrites.put_on(&fd)?;
+    hand_over(door, MAX_SLOT_SIZE, Some(fd.as_fd()))
+}
+
+pub fn without_descriptor(door: &Door) -> Result<RawExporter> {
+    hand_over(door, SLOT, None)
+}
+
+pub fn twice(door: &Door) -> Result<RawExporter> {
+    let fd = sealed()?;
+    let mut exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    exporter.say(&slot(1, 0), Some(fd.as_fd()))?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+pub fn of_no_generation(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    exporter.say(&slot(7, 0), Some(sealed()?.as_fd()))?;
+    exporter.ring();
+    Ok(exporter)
+}
+
+pub fn generation_twice(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    exporter.say(&generation(1), None)?;
+    exporter.say(&generation(1), None)?;
+    exporter.ring();
+    Ok(exporter)
+}
+
+pub fn of_a_gpu(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    let message = ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: SLOT };
+    exporter.say(&message, None)?;
+    exporter.ring();
+    Ok(exporter)
+}
+
+/// Goes on until the reader has enough, or is full.
+pub fn generations(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    for number in 0..100_000 {
+        exporter.ring();
+        if exporter.say(&generation(number), None).is_err() {
+            break;
+        }
+    }
+    Ok(exporter)
+}
+
+pub fn slots(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    let fd = sealed()?;
+    'all: for number in 0..60 {
+        let _ = exporter.say(&generation(number), None);
+        for index in 0..1024 {
+            exporter.ring();
+            if exporter.say(&slot(number, index), Some(fd.as_fd())).is_err() {
+                break 'all;
+            }
+        }
+    }
+    Ok(exporter)
+}

@@ -1,0 +1,88 @@
+//! Metas of GStreamer, as the plugin's own form has them (plugins/frameshare/src/meta/wire.rs).
+
+use super::{CAPS, SLOT, wait_until_taken};
+use crate::Result;
+use frameshare::Descriptor;
+use frameshare_protocol::limits::METADATA_AREA;
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A number as postcard writes it.
+fn number(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value > 127 {
+        bytes.push(value as u8 | 128);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [number(text.len()), text.into()].concat()
+}
+
+/// One custom meta.
+fn custom(name: &str, tags: &[&str], structure: &str) -> Vec<u8> {
+    let tags = [number(tags.len()), tags.iter().flat_map(|tag| text(tag)).collect()].concat();
+    [vec![1, 1, 5], text(name), tags, text(structure)].concat()
+}
+
+/// A closed caption, whose meta GStreamer makes the type of when the first one comes.
+fn caption() -> Vec<u8> {
+    vec![1, 1, 6, 2, 2, 0x80, 0x80]
+}
+
+/// An active format description, likewise.
+fn active_format(field: u8, spec: u8, value: u8) -> Vec<u8> {
+    vec![1, 1, 7, field, 2 * spec, 2 * value]
+}
+
+pub fn metas(door: &Door) -> Result<RawExporter> {
+    let mut all = vec![vec![9], vec![1, 255, 255, 255, 255, 15], vec![1; 4096]];
+    for name in [
+        "GstVideoCaptionMeta",
+        "GstVideoCaptionMetaAPI",
+        "GstVideoAFDMeta",
+        "GstVideoAFDMetaAPI",
+        "GstVideoBarMeta",
+        "GstAncillaryMeta",
+        "GstCustomMeta",
+        "GstMeta",
+        "GstElement",
+        "GObject",
+        "FrameshareMeta",
+        "x",
+        "a b",
+        "-",
+        "",
+    ] {
+        all.push(custom(name, &["video", "size"], &format!("{name};")));
+        all.push(custom(name, &[], &format!("{name}, a=(int)1, b=(structure)\"x\\,\\ y\\=1\";")));
+    }
+    all.push(caption());
+    all.extend(
+        [(0, 1, 2), (2, 1, 2), (0, 0, 0), (0, 7, 2), (0, 1, 1)].map(|(f, s, v)| active_format(f, s, v)),
+    );
+    all.push(custom("Nested", &[], &format!("Nested, a={}", "{".repeat(3000))));
+    all.push(custom("Zero", &["a\0b"], "Zero\0;"));
+    // More names than are registered for strangers.
+    all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &format!("Stranger{at};"))));
+    all.push(caption());
+
+    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    exporter.slot(1, SLOT)?;
+    for bytes in all {
+        let bytes = &bytes[..bytes.len().min(METADATA_AREA)];
+        wait_until_taken(&exporter);
+        for (word, chunk) in exporter.metadata.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Relaxed);
+        }
+        let metadata = bytes.len() as u32;
+        exporter.publish_as(Descriptor { generation: 1, size: SLOT, metadata, ..Default::default() });
+    }
+    Ok(exporter)
+}

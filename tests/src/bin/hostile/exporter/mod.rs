@@ -1,0 +1,153 @@
+//! Exporters that mean harm.
+
+mod frames;
+mod memory;
+mod metas;
+mod rings;
+mod talk;
+mod welcomes;
+
+use crate::Result;
+use frameshare_protocol::page::{Claim, ClaimState, claim_at};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use serde_json::json;
+use std::{
+    error::Error,
+    io,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What the reader must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Give the stream up with an error, while the exporter is still there.
+    GivesUp,
+    /// Go on: what is wrong is left out. It hears in the end that the exporter is gone.
+    GoesOn,
+}
+use Fate::{GivesUp, GoesOn};
+
+/// Harms the first reader that comes, and returns what keeps the connection open.
+pub type Harm = fn(&Door) -> Result<RawExporter>;
+/// What must come of it, and how it is done.
+pub type How = (Fate, Harm);
+
+/// All of them.
+pub const ATTACKS: [(&str, How); 62] = [
+    ("welcome-garbage", (GivesUp, welcomes::garbage)),
+    ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
+    ("welcome-never-comes", (GivesUp, welcomes::never)),
+    ("welcome-is-something-else", (GivesUp, welcomes::something_else)),
+    ("welcome-refusal-with-escape-codes", (GivesUp, welcomes::refusal)),
+    ("welcome-no-credit", (GivesUp, welcomes::no_credit)),
+    ("welcome-much-credit", (GivesUp, welcomes::much_credit)),
+    ("welcome-many-areas", (GivesUp, welcomes::many_areas)),
+    ("welcome-timeline", (GivesUp, welcomes::timeline)),
+    ("welcome-events", (GivesUp, welcomes::events)),
+    ("welcome-without-descriptors", (GivesUp, welcomes::without_descriptors)),
+    ("welcome-one-descriptor-less", (GivesUp, welcomes::one_less)),
+    ("welcome-one-descriptor-more", (GivesUp, welcomes::one_more)),
+    ("welcome-many-descriptors", (GivesUp, welcomes::many_descriptors)),
+    ("queue-is-a-pipe", (GivesUp, welcomes::queue_is_a_pipe)),
+    ("queue-is-a-folder", (GivesUp, welcomes::queue_is_a_folder)),
+    ("queue-can-shrink", (GivesUp, welcomes::queue_can_shrink)),
+    ("queue-too-short", (GivesUp, welcomes::queue_too_short)),
+    ("queue-of-nothing", (GivesUp, welcomes::queue_of_nothing)),
+    ("claims-of-huge-pages", (GivesUp, welcomes::claims_of_huge_pages)),
+    ("metadata-with-holes", (GivesUp, welcomes::metadata_with_holes)),
+    ("metadata-writable", (GivesUp, welcomes::metadata_writable)),
+    ("wake-is-a-pipe", (GivesUp, welcomes::wake_is_a_pipe)),
+    ("wake-lingers", (GivesUp, welcomes::wake_lingers)),
+    ("slot-is-a-pipe", (GivesUp, memory::pipe)),
+    ("slot-is-a-folder", (GivesUp, memory::folder)),
+    ("slot-shrinks", (GivesUp, memory::shrinks)),
+    ("slot-is-punched", (GivesUp, memory::is_punched)),
+    ("slot-too-short", (GivesUp, memory::too_short)),
+    ("slot-with-holes", (GivesUp, memory::with_holes)),
+    ("slot-without-descriptor", (GivesUp, memory::without_descriptor)),
+    ("slot-twice", (GivesUp, memory::twice)),
+    ("slot-of-no-generation", (GivesUp, memory::of_no_generation)),
+    ("generation-twice", (GivesUp, memory::generation_twice)),
+    ("generation-of-a-gpu", (GivesUp, memory::of_a_gpu)),
+    ("generations-without-end", (GivesUp, memory::generations)),
+    ("slots-without-end", (GivesUp, memory::slots)),
+    ("message-garbage", (GivesUp, talk::garbage)),
+    ("message-too-long", (GivesUp, talk::too_long)),
+    ("message-welcome-again", (GivesUp, talk::welcome_again)),
+    ("message-with-a-file", (GivesUp, talk::with_a_file)),
+    ("payload-is-a-pipe", (GivesUp, talk::payload_is_a_pipe)),
+    ("payload-too-short", (GivesUp, talk::payload_too_short)),
+    ("payload-can-shrink", (GivesUp, talk::payload_can_shrink)),
+    ("messages-for-no-frame", (GivesUp, talk::for_no_frame)),
+    ("payloads-for-no-frame", (GivesUp, talk::payloads_for_no_frame)),
+    ("messages-without-end", (GoesOn, talk::without_end)),
+    ("messages-that-do-not-come", (GivesUp, talk::do_not_come)),
+    ("goodbye-with-escape-codes", (GivesUp, talk::goodbye)),
+    ("frame-outside-its-slot", (GivesUp, frames::outside)),
+    ("frame-of-no-slot", (GivesUp, frames::of_no_slot)),
+    ("frame-again", (GivesUp, frames::again)),
+    ("frame-far-ahead", (GoesOn, frames::far_ahead)),
+    ("frame-metadata-nowhere", (GivesUp, frames::metadata_nowhere)),
+    ("frame-written-while-read", (GoesOn, frames::written)),
+    ("claims-flicker", (GivesUp, rings::flicker)),
+    ("claims-scribbled", (GoesOn, rings::claims_scribbled)),
+    ("queue-scribbled", (GivesUp, rings::queue_scribbled)),
+    ("wake-closed", (GivesUp, rings::wake_closed)),
+    ("wake-half-closed", (GivesUp, rings::wake_half_closed)),
+    ("wake-flood", (GoesOn, rings::wake_flood)),
+    ("metas", (GoesOn, metas::metas)),
+];
+
+/// How long an exporter stays after its attack where the reader may go on.
+const AFTERWARDS: Duration = Duration::from_millis(200);
+/// What the frames here are.
+const CAPS: &str = "application/x-frameshare-test";
+/// Bytes of their slots.
+const SLOT: u64 = 8192;
+
+/// Waits for a reader, harms it, and says what it must do about it.
+pub fn run(path: &Path, (fate, harm): How) -> Result<()> {
+    let door = Door::open(path)?;
+    println!("{}", json!({ "event": "open" }));
+    let gave_up = match harm(&door) {
+        Ok(exporter) => {
+            let patience = if fate == GivesUp { PATIENCE } else { AFTERWARDS };
+            exporter.channel.hangs_up(patience)
+        }
+        Err(error) => is_hang_up(&*error).then_some(true).ok_or(error)?,
+    };
+    println!("{}", json!({ "event": "done", "fate": format!("{fate:?}"), "gave_up": gave_up }));
+    Ok(())
+}
+
+/// Whether the reader left before the attack was over.
+fn is_hang_up(error: &(dyn Error + 'static)) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset))
+}
+
+/// Meets a reader as an honest exporter does, and gives it one slot and one frame.
+fn meet(door: &Door) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    exporter.slot(1, SLOT)?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+/// Waits until the reader has let go of every frame but one, or leaves it at that: it may be gone.
+fn wait_until_taken(exporter: &RawExporter) {
+    let end = Instant::now() + Duration::from_secs(2);
+    let is_free = |word: &AtomicU64| {
+        matches!(Claim::decode(word.load(Relaxed)).state, ClaimState::Revoked | ClaimState::Released)
+    };
+    while !exporter.channel.hangs_up(Duration::ZERO)
+        && exporter.claims[claim_at(0)..].iter().filter(|word| !is_free(word)).count() > 1
+        && Instant::now() < end
+    {
+        thread::sleep(Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,82 @@
+//! The queue, the page of claims and the wake socket.
+
+use super::{AFTERWARDS, CAPS, SLOT, meet};
+use crate::{Result, scribble};
+use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims_size, queue, queue_size};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
+use std::{
+    process::Child,
+    sync::atomic::Ordering::Relaxed,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A frame that is another one each time that it is looked at.
+pub fn flicker(door: &Door) -> Result<RawExporter> {
+    let exporter = meet(door)?;
+    exporter.queue[queue::HEAD].store(u64::MAX, Relaxed);
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut sequence = 10;
+    while Instant::now() < end {
+        for _ in 0..100_000 {
+            sequence += 1;
+            let claim = Claim { sequence, state: ClaimState::Published };
+            exporter.claims[claim_at(0)].store(claim.encode(), Relaxed);
+        }
+        exporter.ring();
+        if exporter.channel.hangs_up(Duration::ZERO) {
+            break;
+        }
+    }
+    Ok(exporter)
+}
+
+/// Publishes while another process writes all over a page.
+fn publish(door: &Door, offer: Offer, mut child: Child) -> Result<RawExporter> {
+    let mut exporter = offer.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    exporter.slot(1, SLOT)?;
+    while child.try_wait()?.is_none() {
+        exporter.publish(1, SLOT);
+        thread::sleep(Duration::from_micros(200));
+    }
+    Ok(exporter)
+}
+
+pub fn claims_scribbled(door: &Door) -> Result<RawExporter> {
+    let offer = Offer::new(4, 2, 1)?;
+    let child = scribble::start(&offer.fds[1], claims_size(4), Duration::from_millis(500))?;
+    publish(door, offer, child)
+}
+
+/// Sealed as it must be nobody else could map the queue: the other process does so before.
+pub fn queue_scribbled(door: &Door) -> Result<RawExporter> {
+    let offer = Offer::unsealed(4, 2, 1)?;
+    let child = scribble::start(&offer.fds[0], queue_size(4), Duration::from_millis(700))?;
+    thread::sleep(Duration::from_millis(150));
+    offer.seal()?;
+    publish(door, offer, child)
+}
+
+pub fn wake_closed(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    exporter.wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    Ok(exporter)
+}
+
+/// It is readable for ever.
+pub fn wake_half_closed(door: &Door) -> Result<RawExporter> {
+    let exporter = meet(door)?;
+    shutdown(&exporter.wake, Shutdown::Write)?;
+    Ok(exporter)
+}
+
+pub fn wake_flood(door: &Door) -> Result<RawExporter> {
+    let exporter = meet(door)?;
+    let end = Instant::now() + AFTERWARDS;
+    while Instant::now() < end {
+        let _ = send(&exporter.wake, &[1; 4096], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+    Ok(exporter)
+}

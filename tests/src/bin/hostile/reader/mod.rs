@@ -1,0 +1,113 @@
+//! Readers that mean harm.
+
+mod files;
+mod floods;
+mod greetings;
+mod messages;
+mod pages;
+mod wakes;
+
+use crate::Result;
+use frameshare::{Policy, queue::Consumer};
+use frameshare_tests::raw::{PATIENCE, RawReader, hello};
+use std::{
+    path::Path,
+    sync::atomic::AtomicU64,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What must have become of the attacker.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    /// The exporter has cut it off, and named it in one line.
+    CutOff,
+    /// It was never admitted, however often it tried, and named at least once.
+    Refused,
+    /// Nothing: it left by itself.
+    Left,
+}
+
+/// A name, and what goes by it.
+pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
+
+/// All of them.
+pub const ATTACKS: [Attack; 37] = [
+    ("greeting-cut-short", greetings::cut_short),
+    ("greeting-flipped", greetings::flipped),
+    ("greeting-absurd", greetings::absurd),
+    ("greeting-of-another-kind", greetings::another_kind),
+    ("greeting-with-descriptors", greetings::with_descriptors),
+    ("hello-twice", messages::hello_twice),
+    ("garbage", messages::garbage),
+    ("too-long", messages::too_long),
+    ("empty-packet", messages::empty),
+    ("gives-up-unknown", messages::gives_up_unknown),
+    ("gives-up-unasked", messages::gives_up_unasked),
+    ("goodbye-again-and-again", messages::goodbyes),
+    ("escape-codes", messages::escape_codes),
+    ("descriptors", messages::descriptors),
+    ("many-descriptors", messages::many_descriptors),
+    ("never-listens", messages::never_listens),
+    ("claim-zero", pages::zero),
+    ("claim-ones", pages::ones),
+    ("claim-published-again", pages::published_again),
+    ("claim-revoked", pages::revoked),
+    ("claim-foreign", pages::foreign),
+    ("release-ahead", pages::ahead),
+    ("release-stale", pages::stale),
+    ("release-double", pages::double),
+    ("release-untaken", pages::untaken),
+    ("flip-after-revoke", pages::flip_after_revoke),
+    ("sleeping-garbage", pages::sleeping_garbage),
+    ("scribble", pages::scribble),
+    ("punch-claims", files::punch_claims),
+    ("write-what-is-read", files::write_what_is_read),
+    ("wake-fill", wakes::fill),
+    ("wake-close", wakes::close),
+    ("wake-half-close", wakes::half_close),
+    ("wake-blocking", wakes::blocking),
+    ("flood-silent", floods::silent),
+    ("flood-hello", floods::hellos),
+    ("flood-greedy", floods::greedy),
+];
+
+/// Joins as an honest reader does.
+fn join(path: &Path) -> Result<RawReader> {
+    Ok(RawReader::join(path, hello(Policy::Latest, 4))?)
+}
+
+fn consumer(reader: &RawReader) -> Consumer<&[AtomicU64]> {
+    let credit = reader.welcome.credit as usize;
+    Consumer::new(&*reader.queue, &*reader.claims, credit).expect("the exporter's page is ready")
+}
+
+/// Waits until something comes of it.
+fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match found() {
+            Some(found) => return Ok(found),
+            None if Instant::now() > end => return Err(format!("{what} did not come").into()),
+            None => thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}
+
+/// Takes the oldest frame; its entry and sequence number.
+fn take(reader: &RawReader) -> Result<(usize, u64)> {
+    let consumer = consumer(reader);
+    wait_for("a frame", || {
+        let found = consumer.oldest()?.ok()?;
+        let sequence = found.descriptor.sequence;
+        consumer.claim(found.entry, sequence).then_some((found.entry, sequence))
+    })
+}
+
+/// The exporter must hang up.
+fn cut_off(reader: &RawReader) -> Result<Fate> {
+    if reader.channel.hangs_up(PATIENCE) {
+        return Ok(Fate::CutOff);
+    }
+    Err("the exporter does not mind".into())
+}

@@ -1,0 +1,137 @@
+//! The page of claims, which both sides write.
+
+use super::{Fate, consumer, cut_off, join, take, wait_for};
+use crate::Result;
+use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, claims_size};
+use frameshare_tests::raw::RawReader;
+use std::{
+    path::Path,
+    sync::atomic::Ordering::{Relaxed, SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Every lease has this word, whatever was in it.
+fn all_words(path: &Path, word: u64) -> Result<Fate> {
+    let reader = join(path)?;
+    let (entry, _) = take(&reader)?;
+    reader.claims[claim_at(entry)].store(word, SeqCst);
+    cut_off(&reader)
+}
+
+/// Changes the claim of a frame that it has taken.
+fn change(path: &Path, change: impl Fn(Claim) -> Claim) -> Result<Fate> {
+    let reader = join(path)?;
+    let (entry, sequence) = take(&reader)?;
+    let claim = change(Claim { sequence, state: ClaimState::Taken });
+    reader.claims[claim_at(entry)].store(claim.encode(), SeqCst);
+    cut_off(&reader)
+}
+
+pub fn zero(path: &Path) -> Result<Fate> {
+    all_words(path, 0)
+}
+
+pub fn ones(path: &Path) -> Result<Fate> {
+    all_words(path, u64::MAX)
+}
+
+/// As if it had not been taken: the exporter takes it back, and nothing is wrong.
+pub fn published_again(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    for _ in 0..20 {
+        let (entry, sequence) = take(&reader)?;
+        let again = Claim { sequence, state: ClaimState::Published };
+        reader.claims[claim_at(entry)].store(again.encode(), SeqCst);
+    }
+    Ok(Fate::Left)
+}
+
+pub fn revoked(path: &Path) -> Result<Fate> {
+    change(path, |claim| Claim { state: ClaimState::Revoked, ..claim })
+}
+
+/// Another entry's frame, and one that is long gone.
+pub fn foreign(path: &Path) -> Result<Fate> {
+    change(path, |claim| Claim { sequence: claim.sequence ^ 1, ..claim })
+}
+
+pub fn ahead(path: &Path) -> Result<Fate> {
+    change(path, |claim| Claim { sequence: claim.sequence + 1000, state: ClaimState::Released })
+}
+
+pub fn stale(path: &Path) -> Result<Fate> {
+    change(path, |claim| Claim { sequence: claim.sequence - 1, state: ClaimState::Released })
+}
+
+/// Releases what it has released, until the entry carries another frame; then the word is a lie.
+pub fn double(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let (entry, sequence) = take(&reader)?;
+    let consumer = consumer(&reader);
+    let end = Instant::now() + frameshare_tests::raw::PATIENCE;
+    while Instant::now() < end {
+        consumer.release(entry, sequence);
+        if reader.channel.hangs_up(Duration::ZERO) {
+            return Ok(Fate::CutOff);
+        }
+    }
+    Err("the exporter does not mind".into())
+}
+
+/// Frames that it has not taken are its own to give back, odd as it is.
+pub fn untaken(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let consumer = consumer(&reader);
+    for _ in 0..20 {
+        let found = wait_for("a frame", || consumer.oldest()?.ok())?;
+        consumer.release(found.entry, found.descriptor.sequence);
+    }
+    drop(reader);
+    Ok(Fate::Left)
+}
+
+/// Takes what the exporter has taken back. It is another frame's turn by then, so its word is overwritten, or a lie.
+pub fn flip_after_revoke(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let word = &reader.claims[claim_at(0)];
+    let end = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < end {
+        let claim = Claim::decode(word.load(SeqCst));
+        if claim.state == ClaimState::Revoked && claim.sequence > 0 {
+            word.store(Claim { state: ClaimState::Taken, ..claim }.encode(), SeqCst);
+        }
+    }
+    Ok(Fate::Left)
+}
+
+pub fn sleeping_garbage(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let end = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < end {
+        reader.claims[claims::SLEEPING].store(u64::MAX, Relaxed);
+        take_one(&reader);
+    }
+    Ok(Fate::Left)
+}
+
+fn take_one(reader: &RawReader) {
+    let consumer = consumer(reader);
+    if let Some(Ok(found)) = consumer.oldest()
+        && consumer.claim(found.entry, found.descriptor.sequence)
+    {
+        consumer.release(found.entry, found.descriptor.sequence);
+    }
+}
+
+/// Another process writes all over the page while this one keeps the rules.
+pub fn scribble(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let bytes = claims_size(reader.welcome.credit as usize);
+    let mut child = crate::scribble::start(&reader.fds[1], bytes, Duration::from_millis(500))?;
+    while child.try_wait()?.is_none() {
+        take_one(&reader);
+        thread::sleep(Duration::from_micros(100));
+    }
+    cut_off(&reader)
+}

@@ -1,0 +1,51 @@
+//! Exporters that mean harm, against a reader of the engine and against the source.
+
+use super::{
+    attacks, hostile,
+    stage::{Outcome, Process, Stage},
+};
+
+/// Runs a reader against every attack, and lets `check` judge what came of it.
+fn against_all(reader: impl Fn(&Stage, &str) -> Process, check: impl Fn(&str, bool, &Outcome)) {
+    for name in attacks(&Stage::new(), "exporter") {
+        let stage = Stage::new();
+        let path = stage.path("s.sock");
+        let mut attacker = hostile(&stage, &format!("exporter {} {name}", path.display()));
+        attacker.wait_for("open");
+        let outcome = reader(&stage, &path.display().to_string()).finish();
+        let done = attacker.finish_well().events("done").pop().expect("it says what it did");
+        println!("{name}: {done}");
+        let must_give_up = done["fate"] == "GivesUp";
+        assert!(!must_give_up || done["gave_up"] == true, "{name}: the reader goes on\n{}", outcome.stderr);
+        assert_eq!(outcome.signal, None, "{name}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("panicked"), "{name}: {}", outcome.stderr);
+        check(&name, must_give_up, &outcome);
+    }
+}
+
+#[test]
+fn a_reader_survives_exporters_that_mean_harm() {
+    let reader = |stage: &Stage, path: &str| {
+        stage.peer(&format!("read --socket {path} --sum yes --timeout-ms 300 --hold 1"))
+    };
+    against_all(reader, |name, _, outcome| {
+        assert!(!outcome.ok, "{name}: it took the stream for a good one");
+        let end = outcome.events("summary").pop().map(|summary| summary["end"].to_string());
+        let said = end.unwrap_or_else(|| outcome.stderr.trim_end().to_owned());
+        assert!(!said.contains(char::is_control) && (10..2000).contains(&said.len()), "{name}: {said:?}");
+    });
+}
+
+#[test]
+fn the_source_survives_exporters_that_mean_harm() {
+    let source = |stage: &Stage, path: &str| {
+        stage.gst(&format!(
+            "framesharesrc socket-path={path} connection-timeout=300000000 ! fakesink dump=true sync=false"
+        ))
+    };
+    against_all(source, |name, _, outcome| {
+        assert!(!outcome.ok && outcome.stderr.contains("ERROR"), "{name}: {}", outcome.stderr);
+        // What GStreamer takes for a mistake of ours.
+        assert!(!outcome.stderr.contains("CRITICAL"), "{name}: {}", outcome.stderr);
+    });
+}

@@ -1,0 +1,89 @@
+//! Readers that mean harm, against an exporter that goes on publishing to two that do not.
+
+use super::{attacks, hostile, stage::Stage};
+use std::{collections::HashMap, fs, thread, time::Duration};
+
+/// Most kilobytes that the exporter may have more after all attacks than after as many before: its allocator keeps some.
+const GROWTH_KB: u64 = 4096;
+
+/// What a process has of what can leak: descriptors, threads, kilobytes.
+fn census(pid: u32) -> [u64; 3] {
+    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as u64;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+    [count("fd"), count("task"), kilobytes.and_then(|text| text.trim().parse().ok()).expect("a number")]
+}
+
+#[test]
+fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
+    let stage = Stage::new();
+    let mut exporter =
+        stage.peer("export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2");
+    exporter.wait_for("open");
+    let read = |policy: &str| {
+        stage.peer(&format!("read --stream s --policy {policy} --verify yes --quiet yes --max-held 4"))
+    };
+    let (lossless, latest) = (read("lossless"), read("latest"));
+    let path = stage.path("frameshare/s.sock");
+    let mut fates = HashMap::new();
+    let mut attack_all = || {
+        for name in attacks(&stage, "reader") {
+            let attacker = hostile(&stage, &format!("reader {} {name}", path.display()));
+            let pid = attacker.pid();
+            let outcome = attacker.finish_well();
+            let done = outcome.events("done").pop().expect("it says what it did");
+            fates.insert(pid, (name, done["fate"].as_str().expect("a word").to_owned()));
+        }
+    };
+    attack_all();
+    let before = census(exporter.pid());
+    attack_all();
+    // The last of them may still be on its way out.
+    let mut after = census(exporter.pid());
+    for _ in 0..1000 {
+        if after[..2] == before[..2] {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+        after = census(exporter.pid());
+    }
+    assert!(after[0] <= before[0] && after[1] <= before[1], "{before:?} became {after:?}");
+    assert!(after[2] <= before[2] + GROWTH_KB, "{before:?} became {after:?}");
+
+    fs::write(stage.path("end"), "").expect("the folder is ours");
+    let exporter = exporter.finish_well();
+    let published = exporter.summary()["published"].clone();
+    let [lossless, latest] = [lossless, latest].map(|reader| reader.finish_well().summary());
+    assert_eq!(
+        (&lossless["frames"], &lossless["lost"], &lossless["bad"], &lossless["end"]),
+        (&published, &0.into(), &0.into(), &"eos".into()),
+        "{lossless}"
+    );
+    assert_eq!((&latest["bad"], &latest["end"]), (&0.into(), &"eos".into()), "{latest}");
+    // Nobody was waited for until reader-timeout was over, which is 5 s.
+    assert!(exporter.summary()["longest_wait_ms"].as_u64() < Some(4000), "{}", exporter.summary());
+
+    for (pid, (name, fate)) in &fates {
+        let of = |event| {
+            let lines = exporter.events(event).into_iter();
+            lines.filter(|line| line["pid"] == *pid).collect::<Vec<_>>()
+        };
+        let (removed, refused) = (of("removed"), of("refused"));
+        let violations = removed.iter().filter(|line| line["reason"] == "Violation").count();
+        match fate.as_str() {
+            "CutOff" => {
+                assert_eq!((removed.len(), violations, refused.len()), (1, 1, 0), "{name}: {removed:?}")
+            }
+            // However often it tried, it is named once a second.
+            "Refused" => assert!((1..30).contains(&refused.len()), "{name}: {refused:?}"),
+            "Left" => {
+                assert!(removed.len() == of("added").len() && refused.len() <= 1, "{name}: {removed:?}")
+            }
+            other => panic!("{name} ended in {other}"),
+        }
+        for line in removed.iter().chain(&refused) {
+            let why = line["why"].as_str().expect("a text");
+            assert!(why.len() < 2000 && !why.contains(char::is_control), "{name}: {why:?}");
+        }
+    }
+}
