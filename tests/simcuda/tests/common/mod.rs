@@ -250,7 +250,7 @@ impl Gate {
 
 /// Waits until it is so.
 #[track_caller]
-pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < LIMIT, "never: {what}");
