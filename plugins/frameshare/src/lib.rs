@@ -7,6 +7,7 @@ mod errors;
 mod events;
 mod fence;
 mod flags;
+mod gpu;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod meta;

@@ -1,10 +1,14 @@
 //! The slots that share one size and kind of memory.
 
 use super::slot::{AcquireError, Slot, SlotInner};
-use crate::memory::{Allocator, MemoryError, allocator, foreign::Foreign};
+use crate::memory::{Allocation, Allocator, MemoryError, allocator, foreign::Foreign};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
-use std::{collections::BTreeMap, os::fd::BorrowedFd, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    os::fd::BorrowedFd,
+    sync::{Arc, OnceLock},
+};
 
 /// A generation, in the exporter's ledger.
 #[derive(Debug)]
@@ -68,12 +72,17 @@ impl Generation {
     /// Makes a slot of somebody else's allocation.
     pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
         let memory = Arc::new(memory);
-        let slot = Arc::new(SlotInner { exporter, generation: self.id, index: self.len(), memory });
+        let slot = self.slot(memory, exporter);
         if let Source::Foreign(known) = &mut self.source {
             known.insert(buffer_id, slot.index);
         }
         self.slots.push(slot.clone());
         Slot(slot)
+    }
+
+    fn slot(&self, memory: Arc<dyn Allocation>, exporter: u64) -> Arc<SlotInner> {
+        let (generation, index, kept) = (self.id, self.len(), OnceLock::new());
+        Arc::new(SlotInner { exporter, generation, index, kept, memory })
     }
 
     /// The descriptor that importers need once for all slots, where the kind has one.
@@ -109,7 +118,7 @@ impl Generation {
             return Err(AcquireError::Exhausted { max_slots: 0 });
         };
         let memory = allocator.allocate(self.slot_size)?;
-        let slot = Arc::new(SlotInner { exporter, generation: self.id, index: self.len(), memory });
+        let slot = self.slot(memory, exporter);
         self.slots.push(slot.clone());
         Ok(Slot(slot))
     }

@@ -1,7 +1,11 @@
 //! Slots, as their holders see them.
 
 use crate::memory::{Address, Allocation, MemoryError};
-use std::{ptr::NonNull, sync::Arc};
+use std::{
+    any::Any,
+    ptr::NonNull,
+    sync::{Arc, OnceLock},
+};
 
 /// An exported allocation that holds one frame.
 ///
@@ -16,6 +20,8 @@ pub(super) struct SlotInner {
     pub exporter: u64,
     pub generation: u32,
     pub index: u32,
+    // Before the memory, so that it is dropped before: what is kept may refer to it.
+    pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
     pub memory: Arc<dyn Allocation>,
 }
 
@@ -66,6 +72,13 @@ impl Slot {
             Address::Host(start) => Some(start),
             Address::Device(_) => None,
         }
+    }
+
+    /// What the exporter's user keeps with the slot as long as its memory exists, whoever holds the slot meanwhile: it is
+    /// made the first time, and dropped before the memory is freed. It must not hold the slot, which would never be free
+    /// again. `None` if something of another type is kept there.
+    pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.kept.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
     /// Whether it is one of this exporter's.

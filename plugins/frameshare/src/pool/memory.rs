@@ -72,9 +72,18 @@ pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst
         if memory.is_null() {
             return None;
         }
+        let memory: gst::Memory = from_glib_full(memory);
+        mark_private(&memory);
+        Some(memory)
+    }
+}
+
+/// Marks memory of somebody else's as given out for want of a slot.
+pub(super) fn mark_private(memory: &gst::MemoryRef) {
+    // SAFETY: the memory is borrowed, and setting qdata takes a lock. The mark points to a static, so it outlives it.
+    unsafe {
         let mark = ptr::from_ref(&PRIVATE).cast_mut();
-        gst::ffi::gst_mini_object_set_qdata(memory.cast(), MARK.into_glib(), mark.cast(), None);
-        Some(from_glib_full(memory))
+        gst::ffi::gst_mini_object_set_qdata(memory.as_mut_ptr().cast(), MARK.into_glib(), mark.cast(), None);
     }
 }
 

@@ -5,6 +5,7 @@
 //! is freed; that happens at once where the memory was shared (`GstBufferPool` does not take such buffers back), and
 //! when the pool is stopped or trimmed for the others.
 
+pub(crate) mod cuda;
 mod home;
 mod imp;
 pub(crate) mod memory;

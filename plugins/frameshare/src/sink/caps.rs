@@ -54,14 +54,20 @@ const FAMILIES: &[&str] = &[
     "meta/x-klv",
 ];
 
-/// What the sink accepts without `any-caps`.
+/// What the sink accepts without `any-caps`, and with a GPU: that memory first.
 pub(super) fn template() -> gst::Caps {
+    let mut caps = gst_video::VideoCapsBuilder::new().features([gst_cuda::CAPS_FEATURE]).build();
+    caps.make_mut().append(host_template());
+    caps
+}
+
+/// The same without a GPU.
+pub(super) fn host_template() -> gst::Caps {
     static CAPS: LazyLock<gst::Caps> = LazyLock::new(|| {
         let mut caps = gst::Caps::new_empty();
         {
             let caps = caps.make_mut();
-            let video = gst_video::VideoCapsBuilder::new().build();
-            caps.append(video);
+            caps.append(gst_video::VideoCapsBuilder::new().build());
             // Fields of interlaced video in buffers of their own.
             caps.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
             caps.append(gst::Caps::new_empty_simple("audio/x-raw"));
@@ -92,7 +98,7 @@ pub(super) fn keep_timeless(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) ->
 fn converter(feature: &str) -> &'static str {
     match feature {
         "memory:GLMemory" => "gldownload",
-        "memory:CUDAMemory" | "memory:NVMM" => "cudadownload",
+        "memory:NVMM" => "nvvideoconvert",
         "memory:VAMemory" | "memory:VASurface" => "vapostproc",
         "memory:DMABuf" => "vapostproc or glupload ! gldownload",
         "memory:VulkanImage" | "memory:VulkanBuffer" => "vulkandownload",
@@ -101,12 +107,39 @@ fn converter(feature: &str) -> &'static str {
     }
 }
 
-/// Refuses frames that do not lie in system memory, with what to do about it.
-pub(super) fn check(caps: &gst::Caps) -> Result<(), gst::ErrorMessage> {
+/// Whether frames lie in CUDA memory, or may.
+pub(super) fn is_cuda(caps: &gst::CapsRef) -> bool {
+    caps.iter_with_features().any(|(_, features)| features.contains(gst_cuda::CAPS_FEATURE))
+}
+
+/// The same frames in system memory, or in whatever memory each reader gets.
+pub(super) fn without_cuda(caps: &gst::CapsRef) -> gst::Caps {
+    let mut plain = caps.to_owned();
+    for (_, features) in plain.make_mut().iter_with_features_mut() {
+        features.remove(gst_cuda::CAPS_FEATURE);
+    }
+    plain
+}
+
+/// Refuses frames in memory that cannot be shared, with what to do about it. Frames in CUDA memory can with a GPU, and
+/// `no_gpu` says why there is none.
+pub(super) fn check(caps: &gst::Caps, no_gpu: Option<&str>) -> Result<(), gst::ErrorMessage> {
+    if let Some(why) = no_gpu.filter(|_| is_cuda(caps)) {
+        return Err(gst::error_msg!(
+            gst::CoreError::Negotiation,
+            (
+                "Frames in CUDA memory cannot be shared here: {}; or put cudadownload before framesharesink",
+                why
+            )
+        ));
+    }
     let features = caps.features(0);
     let mut features = features.iter().flat_map(|features| features.iter());
-    let foreign = features
-        .find(|name| name.as_str() != gst::CAPS_FEATURE_MEMORY_SYSTEM_MEMORY && !name.starts_with("format:"));
+    let foreign = features.find(|name| {
+        name.as_str() != gst::CAPS_FEATURE_MEMORY_SYSTEM_MEMORY
+            && name.as_str() != gst_cuda::CAPS_FEATURE
+            && !name.starts_with("format:")
+    });
     match foreign {
         None => Ok(()),
         Some(name) => Err(gst::error_msg!(

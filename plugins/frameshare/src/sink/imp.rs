@@ -8,19 +8,25 @@
 
 use super::{
     events::Told,
+    gpu::{Gpu, SURFACES},
+    kinds::{Export, Memory},
     messages,
     settings::Settings,
     stats,
     stream::{PlaceError, Placed, Stream, Times},
     vfuncs,
 };
-use crate::{pool::HostPool, time::Difference};
+use crate::{
+    pool::{HostPool, cuda::CudaPool},
+    time::Difference,
+};
 use frameshare::{
     Format, Interrupt, Video,
     exporter::{Exporter, Notice, PublishError},
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
+use gst_cuda::context::ElementContext;
 use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -33,6 +39,9 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
         Some("Shares frames with other processes"),
     )
 });
+
+/// How many surfaces a decoder should have that gets each back when it was copied.
+const COPIED_SURFACES: u32 = 4;
 
 /// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
 #[derive(Default)]
@@ -55,6 +64,7 @@ pub struct FrameshareSink {
     settings: Mutex<Settings>,
     stream: Mutex<Option<Arc<Stream>>>,
     input: Mutex<Input>,
+    context: ElementContext,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -83,12 +93,51 @@ impl FrameshareSink {
                 sink.imp().notice(notice);
             }
         };
-        let exporter = Exporter::bind(&endpoint, settings.config(), observer)
+        let gpu = self.find_gpu(&settings)?;
+        let context = gpu.as_ref().ok().map(|gpu| gpu.engine.clone());
+        let exporter = Exporter::bind(&endpoint, settings.config(context), observer)
             .map_err(|error| crate::errors::bind(&error))?;
         gst::info!(CAT, imp = self, "sharing at {endpoint}");
+        match &gpu {
+            Ok(_) => gst::info!(CAT, imp = self, "GPU memory: {:?}", exporter.stats().memory),
+            Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why}"),
+        }
         *lock(&self.input) = Input::default();
-        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt)));
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
         Ok(())
+    }
+
+    /// The GPU to share frames on, or why there is none; an error if one is asked for.
+    fn find_gpu(&self, settings: &Settings) -> Result<Result<Gpu, String>, gst::ErrorMessage> {
+        let find = || {
+            gst_cuda::load().map_err(|error| error.to_string())?;
+            let context = self.context.ensure(&*self.obj(), settings.device());
+            let context = context.ok_or_else(|| match settings.device() {
+                Some(device) => format!("there is no CUDA context to be had on device {device}"),
+                None => "there is no CUDA context to be had".into(),
+            })?;
+            Gpu::new(context)
+        };
+        match settings.memory {
+            Memory::Host => Ok(Err("host memory is asked for".into())),
+            Memory::Auto if !self.upstream_may_send_cuda() => Ok(Err("upstream sends no CUDA memory".into())),
+            Memory::Auto => Ok(find()),
+            asked => find().map(Ok).map_err(|why| {
+                let nick =
+                    glib::EnumValue::from_value(&asked.to_value()).map(|(_, value)| value.nick().to_owned());
+                let nick = nick.unwrap_or_default();
+                gst::error_msg!(gst::ResourceError::NotFound, ("memory={} cannot be had: {}", nick, why))
+            }),
+        }
+    }
+
+    /// Whether the pad's peer, if it has one yet, can send frames in CUDA memory.
+    fn upstream_may_send_cuda(&self) -> bool {
+        let pad = self.obj().static_pad("sink").filter(|pad| pad.is_linked());
+        pad.is_none_or(|pad| {
+            let caps = pad.peer_query_caps(None);
+            caps.is_any() || super::caps::is_cuda(&caps)
+        })
     }
 
     /// Says goodbye to all readers. What they hold stays theirs.
@@ -99,7 +148,9 @@ impl FrameshareSink {
         if let Some(stream) = stream {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
             stream.home.close();
+            stream.surfaces.end_span(&stream.exporter);
             drop(stream);
+            self.context.clear();
             self.obj().notify("num-clients");
         }
     }
@@ -206,6 +257,19 @@ impl FrameshareSink {
             PlaceError::BadBuffer(what) => {
                 gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
             }
+            PlaceError::NotInPlace(reason) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::Settings,
+                (
+                    "export=in-place is asked for, and a frame cannot be shared in place ({}): use export=auto",
+                    reason.name()
+                )
+            ),
+            PlaceError::Gpu(error) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::Write,
+                ("The frame could not be copied on the GPU: {}", error)
+            ),
         }
         gst::FlowError::Error
     }
@@ -319,6 +383,12 @@ impl ElementImpl for FrameshareSink {
         &TEMPLATES
     }
 
+    fn set_context(&self, context: &gst::Context) {
+        let device = lock(&self.settings).device();
+        self.context.set_context(&*self.obj(), context, device);
+        self.parent_set_context(context);
+    }
+
     // GstBaseSink would start in READY, where the properties may still change.
     fn change_state(
         &self,
@@ -341,9 +411,15 @@ impl ElementImpl for FrameshareSink {
 
 impl BaseSinkImpl for FrameshareSink {
     fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
-        let caps = match lock(&self.settings).any_caps {
-            true => gst::Caps::new_any(),
-            false => super::caps::template(),
+        let (any_caps, memory) = {
+            let settings = lock(&self.settings);
+            (settings.any_caps, settings.memory)
+        };
+        let has_gpu = self.stream().map_or(memory != Memory::Host, |stream| stream.gpu.is_ok());
+        let caps = match (any_caps, has_gpu) {
+            (true, _) => gst::Caps::new_any(),
+            (false, true) => super::caps::template(),
+            (false, false) => super::caps::host_template(),
         };
         Some(match filter {
             Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
@@ -352,7 +428,9 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
-        if let Err(message) = super::caps::check(caps) {
+        let stream = self.stream();
+        let no_gpu = stream.as_ref().and_then(|stream| stream.gpu.as_ref().err().cloned());
+        if let Err(message) = super::caps::check(caps, no_gpu.as_deref()) {
             self.post_error_message(message);
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
@@ -367,8 +445,11 @@ impl BaseSinkImpl for FrameshareSink {
             let mut input = lock(&self.input);
             (input.has_caps, input.info) = (true, info);
         }
-        if let Some(stream) = self.stream() {
-            stream.exporter.set_format(Format { caps: caps.to_string(), video });
+        if let Some(stream) = stream {
+            let auto = lock(&self.settings).memory == Memory::Auto;
+            stream.use_host_memory(auto && !super::caps::is_cuda(caps));
+            let caps = super::caps::without_cuda(caps).to_string();
+            stream.exporter.set_format(Format { caps, video });
         }
         Ok(())
     }
@@ -378,7 +459,28 @@ impl BaseSinkImpl for FrameshareSink {
         let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
         let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
         query.add_allocation_meta::<gst_video::VideoMeta>(None);
-        let Some(stream) = self.stream().filter(|_| need_pool) else { return Ok(()) };
+        let Some(stream) = self.stream() else { return Ok(()) };
+        // Behind this question, too, a decoder may make place for another one.
+        self.forget_prepared();
+        stream.surfaces.end_span(&stream.exporter);
+        if !need_pool {
+            return Ok(());
+        }
+        let is_cuda = super::caps::is_cuda(&caps);
+        if let (Ok(gpu), true) = (&stream.gpu, is_cuda) {
+            match CudaPool::new(&stream.home, &gpu.context, &gpu.stream, &caps) {
+                Some(pool) => {
+                    let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
+                    query.add_allocation_pool(Some(&pool), pool.size(), surfaces, 0);
+                }
+                None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
+            }
+            return Ok(());
+        }
+        // What is uploaded may come from anywhere.
+        if stream.gpu.is_ok() && lock(&self.settings).memory != Memory::Auto {
+            return Ok(());
+        }
         let size = u32::try_from(info.size()).map_err(|_| {
             gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
         })?;
@@ -391,6 +493,9 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {
+        if query.type_() == gst::QueryType::Context && self.context.query(&*self.obj(), query) {
+            return true;
+        }
         if let gst::QueryView::Drain(_) = query.view() {
             self.forget_prepared();
             if let Some(stream) = self.stream() {
@@ -445,7 +550,7 @@ impl BaseSinkImpl for FrameshareSink {
                 self.obj().wait_preroll()?;
             }
         }
-        let placed = match self.prepared(buffer) {
+        let mut placed = match self.prepared(buffer) {
             Some(placed) => placed,
             None => self.place(&stream, buffer).map_err(|error| self.post_place_error(error))?,
         };
@@ -459,7 +564,13 @@ impl BaseSinkImpl for FrameshareSink {
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }
-                Err(PublishError::Interrupted) => self.obj().wait_preroll()?,
+                Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
+                Err(PublishError::NotForAll(why)) => {
+                    gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
+                    let info = self.input().info.clone();
+                    let again = stream.place_for_all(buffer, info.as_ref());
+                    placed = again.map_err(|error| self.post_place_error(error))?;
+                }
                 Err(error) => {
                     gst::element_imp_error!(
                         self,
@@ -468,7 +579,7 @@ impl BaseSinkImpl for FrameshareSink {
                     );
                     return Err(gst::FlowError::Error);
                 }
-            };
+            }
         }
     }
 

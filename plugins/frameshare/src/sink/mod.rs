@@ -3,7 +3,9 @@
 mod caps;
 mod copies;
 mod events;
+mod gpu;
 mod imp;
+mod kinds;
 mod messages;
 mod settings;
 mod stats;
@@ -55,5 +57,8 @@ glib::wrapper! {
 /// Makes the element known to the plugin.
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     settings::LosslessReaders::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    kinds::Memory::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    kinds::Export::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    crate::FrameshareFence::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
     gst::Element::register(Some(plugin), ELEMENT, gst::Rank::NONE, FrameshareSink::static_type())
 }

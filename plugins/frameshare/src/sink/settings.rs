@@ -1,11 +1,17 @@
 //! The sink's properties.
 
+use super::kinds::{Export, Memory};
+use crate::FrameshareFence;
 use frameshare::{
     Endpoint, StreamName,
+    cuda::context::Context,
     exporter::{self, Config},
 };
 use gst::prelude::*;
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 /// As in the protocol: no stream has more slots, and no reader more leases.
 const MAX_SLOTS: u32 = 1024;
@@ -46,6 +52,11 @@ pub(super) struct Settings {
     pub(super) wait_for_connection: bool,
     pub(super) drain_timeout: Duration,
     pub(super) any_caps: bool,
+    pub(super) memory: Memory,
+    fence: FrameshareFence,
+    pub(super) export: Export,
+    pub(super) cuda_device_id: i32,
+    trusted_uids: Vec<u32>,
 }
 
 impl Default for Settings {
@@ -66,6 +77,11 @@ impl Default for Settings {
             wait_for_connection: false,
             drain_timeout: Duration::from_secs(5),
             any_caps: false,
+            memory: Memory::default(),
+            fence: FrameshareFence::default(),
+            export: Export::default(),
+            cuda_device_id: -1,
+            trusted_uids: limits.trusted_uids,
         }
     }
 }
@@ -178,6 +194,33 @@ impl Settings {
                     .default_value(default.any_caps)
                     .mutable_ready()
                     .build(),
+                glib::ParamSpecEnum::builder_with_default("memory", default.memory)
+                    .nick("Memory")
+                    .blurb("Kind of memory that frames are shared in; a kind of GPU memory for all frames, uploaded if need be")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecEnum::builder_with_default("fence", default.fence)
+                    .nick("Fence")
+                    .blurb("How readers are told that the GPU has written a frame, and tell that theirs has read it")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecEnum::builder_with_default("export", default.export)
+                    .nick("Export")
+                    .blurb("Whether a decoder's own surfaces are shared where they lie or copied first")
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecInt::builder("cuda-device-id")
+                    .nick("CUDA device")
+                    .blurb("CUDA's number for the GPU that frames lie on (-1 = the one that upstream uses)")
+                    .minimum(-1)
+                    .default_value(default.cuda_device_id)
+                    .mutable_ready()
+                    .build(),
+                ids_spec(
+                    "trusted-uids",
+                    "Trusted users",
+                    "Other users that get GPU memory, which they could write, <uid, uid>; others get host memory",
+                ),
                 glib::ParamSpecUInt::builder("num-clients")
                     .nick("Number of clients")
                     .blurb("How many readers are connected")
@@ -222,6 +265,11 @@ impl Settings {
             "max-retired-bytes" => take!(max_retired_bytes),
             "drain-timeout" => take!(ns drain_timeout),
             "any-caps" => take!(any_caps),
+            "memory" => take!(memory),
+            "fence" => take!(fence),
+            "export" => take!(export),
+            "cuda-device-id" => take!(cuda_device_id),
+            "trusted-uids" => take!(ids trusted_uids),
             _ => false,
         }
     }
@@ -243,6 +291,11 @@ impl Settings {
             "max-retired-bytes" => self.max_retired_bytes.to_value(),
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
             "any-caps" => self.any_caps.to_value(),
+            "memory" => self.memory.to_value(),
+            "fence" => self.fence.to_value(),
+            "export" => self.export.to_value(),
+            "cuda-device-id" => self.cuda_device_id.to_value(),
+            "trusted-uids" => ids_to_value(&self.trusted_uids),
             _ => return None,
         })
     }
@@ -262,8 +315,13 @@ impl Settings {
         }
     }
 
-    /// What the exporter is told.
-    pub(super) fn config(&self) -> Config {
+    /// CUDA's number for the GPU that is asked for, if one is.
+    pub(super) fn device(&self) -> Option<u32> {
+        u32::try_from(self.cuda_device_id).ok()
+    }
+
+    /// What the exporter is told; without a GPU everything lies in host memory.
+    pub(super) fn config(&self, gpu: Option<Arc<Context>>) -> Config {
         Config {
             allowed_uids: self.allowed_uids.clone(),
             allowed_gids: self.allowed_gids.clone(),
@@ -278,7 +336,10 @@ impl Settings {
             reader_timeout: self.reader_timeout,
             fence_timeout: self.fence_timeout,
             max_retired_bytes: self.max_retired_bytes,
-            ..Config::default()
+            memory: gpu.as_ref().and_then(|_| self.memory.kind()),
+            fence: self.fence.kind(),
+            trusted_uids: self.trusted_uids.clone(),
+            gpu,
         }
     }
 }

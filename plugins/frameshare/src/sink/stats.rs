@@ -22,6 +22,8 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure.set("sent", stats.sent);
     structure.set("lost", stats.lost);
     structure.set("lag", stats.lag);
+    structure.set("fence", stats.fence.kind.to_string());
+    structure.set("fence-why", &stats.fence.why);
     structure
 }
 
@@ -42,17 +44,24 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .fold(gst::Structure::builder("copies"), |builder, (reason, count)| builder.field(reason, count));
     let pool = gst::Structure::builder("pool")
         .field("memory", stats.memory.kind.to_string())
+        .field("memory-why", stream.memory_why().unwrap_or(&stats.memory.why))
         .field("slots", stats.slots)
         .field("free-slots", stats.free_slots)
         .field("max-slots", stats.max_slots)
         .field("slot-size", stats.slot_size)
         .field("private-buffers", stream.home.private())
         .build();
+    let paths = stream
+        .copies
+        .paths()
+        .fold(gst::Structure::builder("paths"), |builder, (path, count)| builder.field(path, count));
     gst::Structure::builder(name)
         .field("published", stats.published)
+        .field("paths", paths.build())
         .field("copies", stream.copies.total())
         .field("copied-bytes", stream.copies.bytes())
         .field("copy-reasons", reasons.build())
+        .field("surfaces-held", stream.surfaces.held())
         .field("pool", pool)
         .field("readers-total", stats.readers_total)
         .field("readers", gst::Array::new(stats.readers.iter().map(reader_stats)))

@@ -1,0 +1,133 @@
+//! Host memory on its way to the GPU, locked so that the driver copies it without the CPU's help.
+//!
+//! # Safety
+//!
+//! Blocks are plain allocations that are owned, lent to one holder at a time, and freed after their registration.
+#![allow(unsafe_code)]
+
+use frameshare::cuda::{
+    self,
+    context::Context,
+    host::{Access, Registration},
+};
+use std::{
+    alloc::{self, Layout},
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+const PAGE: usize = 4096;
+
+/// The blocks that are not in use.
+pub(super) struct Staging {
+    context: Arc<Context>,
+    idle: Arc<Mutex<Vec<Pages>>>,
+}
+
+/// Memory of its holder's, which goes back when it is dropped.
+pub(super) struct Block {
+    pages: Option<Pages>,
+    size: usize,
+    home: Arc<Mutex<Vec<Pages>>>,
+}
+
+/// Pages, registered where the driver could.
+struct Pages {
+    // Before the memory, which it refers to.
+    _registration: Option<Registration>,
+    memory: Arc<Memory>,
+}
+
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: an allocation that is owned, and accessed by whoever holds its block.
+unsafe impl Send for Memory {}
+// SAFETY: as above; a shared reference gives its address alone.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(size: usize) -> cuda::Result<Arc<Self>> {
+        let refused = cuda::Error::Refused("there is no host memory for a frame on its way to the GPU");
+        let size = size.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| refused.clone())?;
+        let layout = Layout::from_size_align(size, PAGE).map_err(|_| refused.clone())?;
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        Ok(Arc::new(Self { start, layout }))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody's any more.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+impl Staging {
+    pub(super) fn new(context: &Arc<Context>) -> Self {
+        Self { context: context.clone(), idle: Arc::default() }
+    }
+
+    /// A block of `size` bytes. Registering a new one takes some hundred µs; there are soon enough.
+    pub(super) fn take(&self, size: usize) -> cuda::Result<Block> {
+        let block = |pages| Block { pages: Some(pages), size, home: self.idle.clone() };
+        let mut small = Vec::new();
+        {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(index) = idle.iter().position(|pages| pages.memory.layout.size() >= size) {
+                return Ok(block(idle.swap_remove(index)));
+            }
+            // Frames have grown: what is too small is not needed again.
+            small.append(&mut idle);
+        }
+        drop(small);
+        let memory = Memory::new(size)?;
+        // SAFETY: the memory lives as long as the registration, which holds it; the GPU reads it while its holder does
+        // not write it.
+        let registration = unsafe {
+            Registration::new(
+                &self.context,
+                memory.start,
+                memory.layout.size(),
+                Access::ReadWrite,
+                memory.clone(),
+            )
+        };
+        Ok(block(Pages { _registration: registration.ok(), memory }))
+    }
+}
+
+impl Block {
+    pub(super) fn as_ptr(&self) -> *const u8 {
+        self.pages.as_ref().map_or(std::ptr::null(), |pages| pages.memory.start.as_ptr())
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        match &self.pages {
+            // SAFETY: the block is its holder's alone, initialised, and at least so long.
+            Some(pages) => unsafe { std::slice::from_raw_parts(pages.memory.start.as_ptr(), self.size) },
+            None => &[],
+        }
+    }
+}
+
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match &mut self.pages {
+            // SAFETY: as above, and borrowed mutably.
+            Some(pages) => unsafe { std::slice::from_raw_parts_mut(pages.memory.start.as_ptr(), self.size) },
+            None => &mut [],
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).extend(self.pages.take());
+    }
+}
