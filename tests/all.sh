@@ -51,9 +51,10 @@ simulated_gpu() {
   local status=$?
   export LD_LIBRARY_PATH=$driver
   if [ -n "$old_gstreamer" ]; then
-    SIMCUDA_DEVICES=2 tests/rootfs.sh tests crates/gst-cuda plugins/frameshare || status=1
+    SIMCUDA_DEVICES=2 tests/rootfs.sh tests crates/gst-cuda plugins/frameshare tests/gpu/gstreamer || status=1
   else
-    SIMCUDA_DEVICES=2 cargo test --locked --package gst-cuda --package gst-plugin-frameshare || status=1
+    SIMCUDA_DEVICES=2 cargo test --locked --package gst-cuda --package gst-plugin-frameshare \
+      --package frameshare-gpu-gstreamer || status=1
   fi
   return $status
 }

@@ -34,6 +34,12 @@ use gst::prelude::*;
  *   user, and told so.
  * - Frames are published when they are due (`sync=true`), with the time at which they are to be shown.
  *
+ * - Frames in CUDA memory are shared on the GPU, in the kind of memory that {memory} names; readers' work is ordered by
+ *   {fence}. Decoders and the cuda elements write into the sink's slots; a decoder's own surfaces are shared where they
+ *   lie ({export}) as long as every reader is of the same user and can open them, and no more than seven at a time, so
+ *   that the decoder never waits; everything else is copied once, by the GPU. Without a GPU, or GStreamer 1.24, host
+ *   memory is all there is. {stats} says which way how many frames went, and why.
+ *
  * - With the frames go their caps, times, offsets, flags and metas, and the events stream-start, tag, gap and custom ones;
  *   an end of stream too. A flush does not: after a seek the next frame is marked DISCONT.
  *
@@ -42,7 +48,8 @@ use gst::prelude::*;
  * |[
  * gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! framesharesink stream=cam0
  * gst-launch-1.0 framesharesrc stream=cam0 ! videoconvert ! autovideosink
- * ]| The first line decodes a film; the second, in as many terminals as wanted, shows it.
+ * ]| The first line decodes a film; the second, in as many terminals as wanted, shows it. With nvh264dec in place of
+ * avdec_h264 frames stay on the GPU.
  *
  * Since: 0.1
  */

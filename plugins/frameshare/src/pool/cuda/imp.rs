@@ -56,8 +56,10 @@ impl CudaPool {
             return Some(memory);
         }
         place.home.count_private();
-        let pool = self.private(place)?;
-        let memory = pool.acquire_buffer(None).ok()?.memory(0)?;
+        let mut buffer = self.private(place)?.acquire_buffer(None).ok()?;
+        let memory = buffer.memory(0)?;
+        // The buffer must not go back to its pool with memory that is ours now.
+        buffer.get_mut()?.remove_all_memory();
         memory::mark_private(&memory);
         Some(memory)
     }

@@ -1,0 +1,173 @@
+//! An imitation of NVIDIA's decoders, as far as their outputs go.
+//!
+//! An instance has a few surfaces, and hands them out as memory from a fixed pool that keeps the instance alive. When none
+//! is left it waits. Surfaces are written on its stream, and it waits for nobody who reads them.
+//!
+//! # Safety
+//!
+//! Addresses are handed to a stream. Their memory is the instance's, which what is written keeps alive.
+#![allow(unsafe_code)]
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::cuda::{context::Context, stream::Stream};
+use gst::prelude::*;
+use gst_cuda::{Reusable, memory};
+use gst_video::{VideoFormat, VideoInfo};
+
+use crate::job::Decode;
+use crate::picture::byte_of;
+
+/// How long it waits for a surface before it calls that a stall.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Decoder {
+    source: gst_app::AppSrc,
+    context: gst_cuda::Context,
+    engine: Arc<Context>,
+    /// What is written on.
+    stream: gst_cuda::Stream,
+    writes: Stream,
+    /// What memories name that are stale.
+    other: gst_cuda::Stream,
+    instance: Option<Arc<Instance>>,
+    gone: Vec<Weak<Instance>>,
+    next: u64,
+}
+
+/// Its surfaces live as long as somebody holds one.
+struct Instance {
+    surfaces: Vec<Surface>,
+    info: VideoInfo,
+    // After what refers to it.
+    _memory: Vec<gst::Memory>,
+}
+
+struct Surface {
+    reusable: Reusable,
+    address: u64,
+}
+
+impl Decoder {
+    pub fn new(pipeline: &gst::Pipeline) -> Result<Decoder> {
+        let source = pipeline.by_name("source").context("there is no source")?;
+        let source: gst_app::AppSrc = source.downcast().ok().context("the source is no appsrc")?;
+        source.set_format(gst::Format::Time);
+        // The context that the sink works in.
+        let sink = pipeline.by_name("sink").context("there is no sink")?;
+        let pad = sink.static_pad("sink").context("no pad")?;
+        let mut query = gst::query::Context::new("gst.cuda.context");
+        ensure!(pad.query(&mut query), "the sink has no CUDA context");
+        let context = query.context_owned().context("no context")?;
+        let context = context.structure().get::<gst_cuda::Context>("gst.cuda.context")?;
+        let stream = gst_cuda::Stream::new(&context).context("no stream")?;
+        // SAFETY: both handles live as long as the objects that come along.
+        let (engine, writes) = unsafe {
+            let engine = Context::handed_in(context.handle(), context.clone())?;
+            let writes = Stream::handed_in(&engine, stream.handle(), stream.clone());
+            (engine, writes)
+        };
+        let other = gst_cuda::Stream::new(&context).context("no stream")?;
+        Ok(Decoder {
+            source,
+            context,
+            engine,
+            stream,
+            writes,
+            other,
+            instance: None,
+            gone: Vec::new(),
+            next: 0,
+        })
+    }
+
+    /// Sends frames on, the first of which is number 0.
+    pub fn decode(&mut self, job: &Decode) -> Result<()> {
+        if self.instance.is_none() || job.anew {
+            self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
+            self.instance = Some(Arc::new(self.instance(job)?));
+        }
+        let instance = self.instance.clone().context("no instance")?;
+        let caps = instance.info.to_caps()?;
+        let mut caps = caps.copy();
+        caps.make_mut().set_features_simple(Some(gst::CapsFeatures::new([gst_cuda::CAPS_FEATURE])));
+        self.source.set_caps(Some(&caps));
+        for _ in 0..job.frames {
+            let (memory, address) = self.surface(&instance)?;
+            let _current = self.engine.push()?;
+            if job.slow_us > 0 {
+                let pause = Duration::from_micros(job.slow_us);
+                self.writes.call(move || std::thread::sleep(pause))?;
+            }
+            // One half after the other, so that it can be caught in between.
+            let half = instance.info.size() / 2;
+            for start in [address, address + half as u64] {
+                // SAFETY: both halves lie in a surface, which the memory keeps.
+                unsafe { self.writes.fill(start, byte_of(self.next), half)? };
+            }
+            let mut buffer = gst::Buffer::new();
+            let content = buffer.get_mut().context("a new buffer")?;
+            content.append_memory(memory);
+            let info = &instance.info;
+            gst_video::VideoMeta::add_full(
+                content,
+                gst_video::VideoFrameFlags::empty(),
+                info.format(),
+                info.width(),
+                info.height(),
+                info.offset(),
+                info.stride(),
+            )?;
+            content.set_pts(gst::ClockTime::from_mseconds(self.next));
+            self.next += 1;
+            self.source.push_buffer(buffer)?;
+        }
+        Ok(())
+    }
+
+    /// A surface that nobody has; it is waited for.
+    fn surface(&self, instance: &Arc<Instance>) -> Result<(gst::Memory, u64)> {
+        let begin = Instant::now();
+        loop {
+            for surface in &instance.surfaces {
+                if let Some(memory) = surface.reusable.lend(instance.clone(), true) {
+                    return Ok((memory, surface.address));
+                }
+            }
+            ensure!(begin.elapsed() < PATIENCE, "the decoder waits for a surface, and none comes back");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn instance(&self, job: &Decode) -> Result<Instance> {
+        let info = VideoInfo::builder(VideoFormat::Nv12, job.width, job.height).build()?;
+        let rules = memory::Rules { read_only: false, fixed_pool: true };
+        let mut instance = Instance { surfaces: Vec::new(), info: info.clone(), _memory: Vec::new() };
+        for _ in 0..job.surfaces {
+            let mut memory = memory::allocate(&self.context, None, &info).context("no memory")?;
+            let layout = memory::Memory::of(&memory).context("not of CUDA")?.info();
+            let address = memory::map_writable(memory.get_mut().context("shared")?).context("map")?.address();
+            let stream = if job.stale { &self.other } else { &self.stream };
+            let reusable = Reusable::wrap(&self.context, Some(stream), &layout, address, rules);
+            instance.info = layout;
+            instance.surfaces.push(Surface { reusable: reusable.context("wrap")?, address });
+            instance._memory.push(memory);
+        }
+        Ok(instance)
+    }
+
+    /// Gives its instance up; how many live on when time is over.
+    pub fn end(&mut self, patience: Duration) -> u64 {
+        self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
+        let until = Instant::now() + patience;
+        loop {
+            self.gone.retain(|instance| instance.strong_count() > 0);
+            if self.gone.is_empty() || Instant::now() > until {
+                return self.gone.len() as u64;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A pipeline of a peer.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use gst::prelude::*;
+
+use crate::decoder::Decoder;
+use crate::job::{Command, Reply, Stats};
+use crate::picture::checksum;
+
+/// A pipeline with a framesharesink.
+pub struct Playing {
+    pipeline: gst::Pipeline,
+    sink: gst::Element,
+    decoder: Option<Decoder>,
+}
+
+fn parse(text: &str) -> Result<gst::Pipeline> {
+    let pipeline = gst::parse::launch(text).with_context(|| text.to_owned())?;
+    pipeline.downcast().ok().context("that is no pipeline")
+}
+
+/// The error that a pipeline has posted.
+fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
+    let message = pipeline.bus()?.pop_filtered(&[gst::MessageType::Error])?;
+    match message.view() {
+        gst::MessageView::Error(error) => Some(error.error().to_string()),
+        _ => None,
+    }
+}
+
+impl Playing {
+    pub fn start(text: &str) -> Result<Playing> {
+        let pipeline = parse(text)?;
+        let sink = pipeline.by_name("sink").context("there is no sink")?;
+        if pipeline.set_state(gst::State::Paused).is_err() {
+            let why = error_of(&pipeline).unwrap_or_default();
+            pipeline.set_state(gst::State::Null)?;
+            bail!("{why}");
+        }
+        Ok(Playing { pipeline, sink, decoder: None })
+    }
+
+    /// Does one job.
+    pub fn work(&mut self, command: Command) -> Result<Reply> {
+        match command {
+            Command::Go => drop(self.pipeline.set_state(gst::State::Playing)?),
+            Command::AwaitEnd { ms } => self.await_end(ms)?,
+            Command::Stats => return Ok(Reply::Stats(self.stats()?)),
+            Command::Stop => {
+                let stats = self.stats()?;
+                self.pipeline.set_state(gst::State::Null)?;
+                return Ok(Reply::Stats(stats));
+            }
+            Command::Decode(decode) => {
+                let decoder = match &mut self.decoder {
+                    Some(decoder) => decoder,
+                    none => none.insert(Decoder::new(&self.pipeline)?),
+                };
+                decoder.decode(&decode)?;
+                if let Some(error) = error_of(&self.pipeline) {
+                    bail!("{error}");
+                }
+            }
+            Command::EndDecoder { ms } => {
+                let decoder = self.decoder.as_mut().context("no decoder is here")?;
+                return Ok(Reply::Number(decoder.end(Duration::from_millis(ms))));
+            }
+            Command::AskForAllocation => {
+                let pad = self.sink.static_pad("sink").context("no pad")?;
+                let until = Instant::now() + Duration::from_secs(5);
+                let caps = loop {
+                    // What was sent before may be on its way.
+                    match pad.current_caps() {
+                        Some(caps) => break caps,
+                        None => ensure!(Instant::now() < until, "no caps"),
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                };
+                ensure!(pad.query(&mut gst::query::Allocation::new(Some(&caps), true)), "no answer");
+            }
+            other => bail!("not here: {other:?}"),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn await_end(&self, ms: u64) -> Result<()> {
+        let bus = self.pipeline.bus().context("no bus")?;
+        let wanted = [gst::MessageType::Eos, gst::MessageType::Error];
+        let message = bus.timed_pop_filtered(Some(gst::ClockTime::from_mseconds(ms)), &wanted);
+        match message.as_ref().map(|message| message.view()) {
+            Some(gst::MessageView::Eos(_)) => Ok(()),
+            Some(gst::MessageView::Error(error)) => {
+                bail!("{} ({})", error.error(), error.debug().unwrap_or_default())
+            }
+            _ => bail!("it has not come to its end after {ms} ms: {:?}", self.stats()?),
+        }
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        let stats = self.sink.property::<gst::Structure>("stats");
+        let part = |name: &str| stats.get::<gst::Structure>(name);
+        let numbers = |part: gst::Structure| {
+            part.iter().filter_map(|(name, value)| Some((name.to_string(), value.get().ok()?))).collect()
+        };
+        let pool = part("pool")?;
+        let word =
+            |structure: &gst::StructureRef, name: &str| structure.get::<String>(name).unwrap_or_default();
+        let readers = stats.get::<gst::Array>("readers")?;
+        let fences = readers.iter().filter_map(|reader| reader.get::<gst::Structure>().ok());
+        let calls = frameshare::cuda::calls::snapshot();
+        Ok(Stats {
+            published: stats.get("published")?,
+            paths: numbers(part("paths")?),
+            reasons: numbers(part("copy-reasons")?),
+            surfaces_held: stats.get::<u32>("surfaces-held")?.into(),
+            private: pool.get("private-buffers")?,
+            memory: format!("{}: {}", word(&pool, "memory"), word(&pool, "memory-why")),
+            fences: fences
+                .map(|fence| format!("{}: {}", word(&fence, "fence"), word(&fence, "fence-why")))
+                .collect(),
+            calls: calls.iter().map(|(call, count)| (call.to_owned(), count)).collect::<BTreeMap<_, _>>(),
+        })
+    }
+}
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        // What cannot be stopped ends with the process.
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
+
+/// The checksums of what arrives at the appsink `out`.
+pub fn checksums(text: &str) -> Result<Vec<u64>> {
+    let pipeline = parse(text)?;
+    let out = pipeline.by_name("out").context("there is no out")?;
+    let out: gst_app::AppSink = out.downcast().ok().context("out is no appsink")?;
+    out.set_property("sync", false);
+    pipeline.set_state(gst::State::Playing)?;
+    let begin = Instant::now();
+    let mut sums = Vec::new();
+    while !out.is_eos() {
+        if let Some(sample) = out.try_pull_sample(gst::ClockTime::from_mseconds(200)) {
+            let info = gst_video::VideoInfo::from_caps(sample.caps().context("no caps")?)?;
+            let buffer = sample.buffer().context("no buffer")?;
+            let planes = match buffer.meta::<gst_video::VideoMeta>() {
+                Some(meta) => planes_of(meta.offset(), meta.stride()),
+                None => planes_of(info.offset(), info.stride()),
+            };
+            let map = buffer.map_readable()?;
+            sums.push(checksum(&map, &info, &planes)?);
+        }
+        if let Some(error) = error_of(&pipeline) {
+            bail!("{error}");
+        }
+        ensure!(begin.elapsed() < Duration::from_secs(60), "it takes too long");
+    }
+    pipeline.set_state(gst::State::Null)?;
+    Ok(sums)
+}
+
+fn planes_of(offsets: &[usize], strides: &[i32]) -> Vec<(usize, usize)> {
+    offsets.iter().zip(strides).map(|(offset, stride)| (*offset, stride.unsigned_abs() as usize)).collect()
+}

@@ -1,0 +1,124 @@
+//! A reader without GStreamer.
+//!
+//! # Safety
+//! Frames are downloaded into memory that is looked at when the stream got there.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::cuda::{context::Context, device::Device, stream::Stream};
+use frameshare::memory::Address;
+use frameshare::reader::{Config, Frame, Item, Reader};
+use frameshare::{Endpoint, Interrupt, Policy};
+use gst_video::{VideoFormat, VideoInfo};
+
+use crate::job::{Connect, Read, WasRead};
+use crate::picture::checksum;
+
+/// How long it waits for the next frame.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Reading {
+    held: Vec<Frame>,
+    reader: Reader,
+    gpu: Option<(Arc<Context>, Stream)>,
+    info: Option<VideoInfo>,
+    bytes: Vec<u8>,
+}
+
+impl Reading {
+    pub fn connect(connect: &Connect) -> Result<Reading> {
+        let gpu = if connect.host {
+            None
+        } else {
+            let context = Context::primary(&Device::get(0)?)?;
+            let stream = Stream::new(&context)?;
+            Some((context, stream))
+        };
+        let default = Config::default();
+        let config = Config {
+            policy: if connect.lossless { Policy::Lossless } else { Policy::Latest },
+            max_held: connect.max_held.unwrap_or(default.max_held),
+            gpu: gpu.as_ref().map(|(context, _)| context.clone()),
+            connection_timeout: Some(Duration::from_secs(20)),
+            ..default
+        };
+        let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
+        Ok(Reading { held: Vec::new(), reader, gpu, info: None, bytes: Vec::new() })
+    }
+
+    pub fn let_go(&mut self) {
+        self.held.clear();
+    }
+
+    pub fn read(&mut self, job: &Read) -> Result<WasRead> {
+        let interrupt = Interrupt::new()?;
+        let mut was = WasRead::default();
+        while job.frames.is_none_or(|frames| (was.frames.len() as u64) < frames) {
+            match self.reader.next(Some(PATIENCE), &interrupt) {
+                Ok(Some(Item::Frame(frame))) => self.take(frame, job, &mut was)?,
+                Ok(Some(Item::Format(format))) => {
+                    ensure!(!format.caps.contains("memory:"), "caps with a kind of memory: {}", format.caps);
+                    let video = format.video.as_ref().context("not video")?;
+                    let pixels = VideoFormat::from_string(&video.format);
+                    self.info = Some(VideoInfo::builder(pixels, video.width, video.height).build()?);
+                }
+                Ok(Some(Item::EndOfStream)) => break,
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    was.error = "nothing comes".into();
+                    break;
+                }
+                Err(error) => {
+                    was.error = error.to_string();
+                    break;
+                }
+            }
+        }
+        Ok(was)
+    }
+
+    fn take(&mut self, frame: Frame, job: &Read, was: &mut WasRead) -> Result<()> {
+        was.lost += frame.lost_before();
+        let sequence = frame.descriptor().sequence;
+        let planes: Vec<_> = frame.descriptor().used_planes().to_vec();
+        match frame.address() {
+            Address::Host(_) => {
+                let bytes = frame.bytes().iter().map(|byte| byte.load(Ordering::Relaxed));
+                self.bytes = bytes.collect();
+            }
+            Address::Device(address) => {
+                let (_, stream) = self.gpu.as_ref().context("GPU memory without a GPU")?;
+                was.on_gpu += 1;
+                self.bytes.resize(frame.len(), 0);
+                frame.wait_on(stream)?;
+                if job.slow_us > 0 {
+                    let pause = Duration::from_micros(job.slow_us);
+                    stream.call(move || std::thread::sleep(pause))?;
+                }
+                // SAFETY: the frame is leased until the download is done, by its release fence; the bytes are looked at
+                // after the stream got there, and not touched before.
+                unsafe { stream.download(self.bytes.as_mut_ptr(), address, frame.len())? };
+            }
+        }
+        // Others are let go with the work on them still queued, which is what release fences are for.
+        if self.held.len() < job.hold {
+            self.held.push(frame);
+        } else {
+            drop(frame);
+        }
+        if let Some((_, stream)) = &self.gpu {
+            stream.synchronize()?;
+        }
+        let info = self.info.as_ref().context("a frame before its format")?;
+        let planes: Vec<_> = planes
+            .iter()
+            .map(|plane| (plane.offset as usize, plane.stride.unsigned_abs() as usize))
+            .collect();
+        was.frames.push((sequence, checksum(&self.bytes, info, &planes)?));
+        Ok(())
+    }
+}

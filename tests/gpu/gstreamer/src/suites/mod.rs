@@ -1,0 +1,106 @@
+//! The cases, by suite. What each shows stands above its function.
+
+mod sink;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use crate::job::{Command, Connect, Read, WasRead};
+use crate::peer::Peer;
+
+/// One thing to show.
+pub struct Case {
+    pub suite: &'static str,
+    pub name: &'static str,
+    /// How long it may take, in seconds.
+    pub seconds: u64,
+    pub needs: Needs,
+    /// Shows it; what it returns is worth telling.
+    pub conduct: fn(seed: u64) -> Result<String>,
+}
+
+/// What a case cannot do without, beside a GPU.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "the runner knows them all")]
+pub enum Needs {
+    Nothing,
+    TwoDevices,
+    Simulation,
+    Namespaces,
+}
+
+/// Every case there is.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    [sink::CASES].into_iter().flatten()
+}
+
+/// A case that needs no more than a GPU and little time.
+const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite, name, seconds: 90, needs: Needs::Nothing, conduct }
+}
+
+/// A stream's place, for one case.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Result<Place> {
+        // Short enough for a socket, whatever the machine calls its folder for temporary files.
+        Ok(Place(tempfile::Builder::new().prefix("gpu-gst").tempdir_in("/tmp")?))
+    }
+
+    /// Lets other users in.
+    fn open(&self) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt as _;
+        Ok(std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o777))?)
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("s").display().to_string()
+    }
+
+    /// A sink.
+    fn sink(&self, properties: &str) -> String {
+        let path = self.path();
+        format!("framesharesink name=sink sync=false socket-path={path} {properties}")
+    }
+
+    /// A reader that loses nothing.
+    fn lossless(&self) -> Connect {
+        Connect { path: self.path(), lossless: true, ..Connect::default() }
+    }
+}
+
+/// Checks that a reader got every frame, and each as it should be.
+fn whole(read: &WasRead, expected: &[u64]) -> Result<()> {
+    ensure!(read.error.is_empty(), "after {} frames: {}", read.frames.len(), read.error);
+    ensure!(
+        read.frames.len() == expected.len() && read.lost == 0,
+        "{} of {} frames came, {} were lost",
+        read.frames.len(),
+        expected.len(),
+        read.lost
+    );
+    right(read, expected)
+}
+
+/// Checks that what a reader got is as it should be.
+fn right(read: &WasRead, expected: &[u64]) -> Result<()> {
+    for (sequence, sum) in &read.frames {
+        let index = usize::try_from(sequence - 1)?;
+        let expected = expected.get(index).with_context(|| format!("there is no frame {sequence}"))?;
+        ensure!(sum == expected, "frame {sequence} is not what it should be");
+    }
+    Ok(())
+}
+
+/// Reads with all readers to the end of what a pipeline plays.
+fn play_to(readers: &[Peer], exporter: &Peer) -> Result<Vec<WasRead>> {
+    for reader in readers {
+        reader.begin(&Command::Read(Read::default()))?;
+    }
+    exporter.tell(Command::Go)?;
+    let ended = exporter.tell(Command::AwaitEnd { ms: 60_000 });
+    let reads: Result<Vec<_>> = readers.iter().map(Peer::was_read).collect();
+    ended?;
+    reads
+}
