@@ -24,17 +24,18 @@ pub struct Case {
 }
 
 pub const CASES: &[Case] = &[
-    Case { name: "20 readers killed in a row beside 3 others", conduct: readers_killed },
+    Case { name: "readers killed in a row beside 3 others", conduct: readers_killed },
     Case { name: "exporter killed", conduct: exporter_killed },
     Case { name: "reader stopped for 5 s beside another", conduct: reader_stopped },
-    Case { name: "reader at 1 frame/s beside another, 5 s", conduct: slow_reader },
+    Case { name: "viewer at 1 frame/s beside another reader, 5 s", conduct: slow_reader },
     Case { name: "exporter killed and started again", conduct: restarted },
     Case { name: "second exporter at the same path", conduct: second_exporter },
     Case { name: "reader of another user, socket in an open folder", conduct: other_user },
     Case { name: "frames can be written by who has their descriptor", conduct: writable },
 ];
 
-const RATE: usize = 200;
+/// Frames of the test source that are told apart: more than any case takes.
+const FRAMES: usize = 12_000;
 const CAPS: &str = "video/x-raw,format=NV12,width=320,height=240,framerate=200/1";
 /// Nothing takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,21 +65,38 @@ impl<'a> Stage<'a> {
     }
 
     /// Every frame differs from all others, in the same way each time.
-    fn picture(frames: usize) -> String {
-        format!("videotestsrc is-live=true pattern=snow num-buffers={frames} ! {CAPS}")
+    fn picture(setting: &Setting, on_gpu: bool, is_live: bool) -> String {
+        let upload = if on_gpu { " ! cudaupload" } else { "" };
+        match &setting.film {
+            Some(film) => {
+                let again = if is_live { " loop=true" } else { " num-buffers=1" };
+                format!("multifilesrc location={film}{again} ! h264parse ! nvh264dec")
+            }
+            None if is_live => format!("videotestsrc is-live=true pattern=snow ! {CAPS}{upload}"),
+            None => format!("videotestsrc pattern=snow num-buffers={FRAMES} ! {CAPS}{upload}"),
+        }
     }
 
-    fn exporter(&self, frames: usize) -> Result<Process> {
-        let exporter = Process::start(
-            self.setting,
-            &[],
-            &format!("{} ! {}", Self::picture(frames), self.at(self.transport.sink)),
-        )?;
+    fn exporter(&self) -> Result<Process> {
+        let picture = Self::picture(self.setting, self.transport.on_gpu, true);
+        let sink = self.at(self.transport.sink);
+        let exporter = Process::start(self.setting, &[], &format!("{picture} ! {sink}"))?;
         let until = Instant::now() + PATIENCE;
         while !self.folder.path().join("s").exists() && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(exporter)
+    }
+
+    /// The number of each frame by its checksum. A film begins again after its last.
+    fn numbers(&self) -> Result<HashMap<String, usize>> {
+        let picture = Self::picture(self.setting, self.transport.on_gpu, false);
+        let pipeline = format!("{picture}{} ! checksumsink", self.transport.download());
+        let mut process = Process::start(self.setting, &[], &pipeline)?;
+        process.end(4 * PATIENCE)?.context("it does not end")?;
+        // What it has printed last may still be on its way.
+        thread::sleep(Duration::from_millis(200));
+        Ok(process.frames().into_iter().enumerate().map(|(number, (_, sum))| (sum, number)).collect())
     }
 
     fn source(&self, properties: &str, rest: &str) -> String {
@@ -97,9 +115,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// An exporter that outlives any case.
-const ENDLESS: usize = 100_000;
-
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
@@ -113,88 +128,95 @@ fn told(end: Option<End>) -> String {
 }
 
 fn readers_killed(stage: &Stage<'_>) -> Result<String> {
-    const KILLS: usize = 20;
-    const FRAMES: usize = RATE * 16;
-    let numbers = numbers(stage.setting, FRAMES)?;
-    let mut exporter = stage.exporter(FRAMES)?;
-    let begin = Instant::now();
+    let numbers = stage.numbers()?;
+    let mut exporter = stage.exporter()?;
     let mut others = [(); 3].map(|()| stage.reader()).into_iter().collect::<Result<Vec<_>>>()?;
-    for number in 0..KILLS {
+    for number in 0..stage.setting.kills {
         let mut victim = stage.reader_with("", "fakesink")?;
         thread::sleep(Duration::from_millis(150 + number as u64 * 97 % 300));
         victim.kill()?;
     }
-    let end = exporter.end(3 * PATIENCE)?;
-    let late = begin.elapsed().saturating_sub(Duration::from_secs((FRAMES / RATE) as u64));
+    exporter.signal(Signal::INT)?;
+    let end = exporter.end(PATIENCE)?;
     let mut lost = Vec::new();
+    let mut pause = Duration::ZERO;
     for other in &mut others {
         other.end(PATIENCE)?;
-        let seen: Vec<_> = other.frames().iter().map(|(_, sum)| numbers.get(sum).copied()).collect();
-        let whole: Vec<usize> = seen.iter().flatten().copied().collect();
-        let (first, last) = (whole.first().context("no frame")?, whole.last().context("no frame")?);
-        let missing = (last - first + 1).saturating_sub(whole.len());
-        lost.push(format!("{missing} lost, {} wrong of {}", seen.len() - whole.len(), seen.len()));
+        let frames = other.frames();
+        let pauses = frames.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        pause = pauses.fold(pause, Duration::max);
+        let known: Vec<usize> = frames.iter().filter_map(|(_, sum)| numbers.get(sum).copied()).collect();
+        let between = |pair: &[usize]| (pair[1] + numbers.len() - pair[0] - 1) % numbers.len();
+        let missing: usize = known.windows(2).map(between).sum();
+        lost.push(format!("{missing} lost, {} wrong of {}", frames.len() - known.len(), frames.len()));
     }
-    let end = if end.is_some_and(|end| end.ok) { "exporter ends well" } else { "exporter fails or hangs" };
-    Ok(format!("{end}, {} late; {}", seconds(late), lost.join("; ")))
-}
-
-/// The number of each frame, by its checksum.
-fn numbers(setting: &Setting, frames: usize) -> Result<HashMap<String, usize>> {
-    let pipeline = Stage::picture(frames).replace("is-live=true ", "") + " ! checksumsink";
-    let mut process = Process::start(setting, &[], &pipeline)?;
-    process.end(4 * PATIENCE)?.context("it does not end")?;
-    ensure!(process.wait_for_frames(frames, PATIENCE), "{} of {frames} frames", process.frames().len());
-    Ok(process.frames().into_iter().enumerate().map(|(number, (_, sum))| (sum, number)).collect())
+    let end =
+        if end.is_some_and(|end| end.ok) { "the exporter ends well" } else { "the exporter fails or hangs" };
+    let kills = stage.setting.kills;
+    Ok(format!(
+        "{kills} kills; {end}; {}; longest pause {:.0} ms",
+        lost.join("; "),
+        pause.as_secs_f64() * 1e3
+    ))
 }
 
 fn exporter_killed(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter(ENDLESS)?;
+    let mut exporter = stage.exporter()?;
     let mut reader = stage.reader()?;
     exporter.kill()?;
     Ok(told(reader.end(PATIENCE)?))
 }
 
-fn reader_stopped(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter(ENDLESS)?;
-    let (mut other, mut stopped) = (stage.reader()?, stage.reader()?);
-    let (begin, before) = (Instant::now(), stopped.frames().len());
-    stopped.signal(Signal::STOP)?;
+/// How many frames a second another reader gets before and while something happens.
+fn beside(other: &Process, happens: impl FnOnce() -> Result<()>) -> Result<String> {
+    const BEFORE: Duration = Duration::from_secs(1);
+    thread::sleep(BEFORE);
+    let begin = Instant::now();
+    let before = other.rate(begin - BEFORE, begin);
+    happens()?;
     thread::sleep(WHILE);
-    let got = other.count(begin, begin + WHILE);
+    let during = other.rate(begin, Instant::now());
+    Ok(format!("the other gets {during:.0} frames/s, {before:.0} before"))
+}
+
+fn reader_stopped(stage: &Stage<'_>) -> Result<String> {
+    let mut exporter = stage.exporter()?;
+    let (mut other, mut stopped) = (stage.reader()?, stage.reader()?);
+    let rates = beside(&other, || stopped.signal(Signal::STOP))?;
+    let before = stopped.frames().len();
     stopped.signal(Signal::CONT)?;
-    let goes_on = stopped.wait_for_frames(before + RATE, Duration::from_secs(3));
+    let goes_on = stopped.wait_for_frames(before + 200, Duration::from_secs(3));
     let woken = if goes_on { "goes on".into() } else { told(stopped.end(Duration::from_secs(3))?) };
     let well = if exporter.is_running() && other.is_running() { "" } else { "; the others are gone" };
-    Ok(format!(
-        "the other gets {got} of {} frames; once woken: {woken}{well}",
-        RATE * WHILE.as_secs() as usize
-    ))
+    Ok(format!("{rates}; once woken: {woken}{well}"))
 }
 
 fn slow_reader(stage: &Stage<'_>) -> Result<String> {
-    let _exporter = stage.exporter(ENDLESS)?;
+    let _exporter = stage.exporter()?;
     let other = stage.reader()?;
-    let _slow = stage.reader_with("", "identity sleep-time=1000000 ! fakesink")?;
-    thread::sleep(Duration::from_secs(1));
-    let begin = Instant::now();
-    thread::sleep(WHILE);
-    let got = other.count(begin, begin + WHILE);
-    Ok(format!("the other gets {got} of {} frames", RATE * WHILE.as_secs() as usize))
+    let mut slow = None;
+    beside(&other, || {
+        // Later properties win.
+        let viewer = if stage.transport.source.contains("policy=lossless") { "policy=latest" } else { "" };
+        slow = Some(stage.reader_with(viewer, "identity sleep-time=1000000 ! fakesink")?);
+        // Until it has started.
+        thread::sleep(Duration::from_secs(1));
+        Ok(())
+    })
 }
 
 fn restarted(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter(ENDLESS)?;
+    let mut exporter = stage.exporter()?;
     let mut reader = stage.reader_with(stage.transport.reconnect, "checksumsink")?;
     ensure!(reader.wait_for_frames(20, PATIENCE), "a reader gets nothing");
     exporter.kill()?;
     let again = Instant::now();
-    let mut exporter = stage.exporter(ENDLESS)?;
+    let mut exporter = stage.exporter()?;
     let started = match exporter.end(Duration::from_secs(2))? {
         None => "it starts".to_owned(),
         end => format!("it does not start: {}", told(end)),
     };
-    let resumed = if reader.count(again, Instant::now()) > RATE / 2 {
+    let resumed = if reader.rate(again + Duration::from_secs(1), Instant::now()) > 10.0 {
         "the reader goes on".to_owned()
     } else {
         format!("the reader: {}", told(reader.end(Duration::from_secs(1))?))
@@ -203,9 +225,9 @@ fn restarted(stage: &Stage<'_>) -> Result<String> {
 }
 
 fn second_exporter(stage: &Stage<'_>) -> Result<String> {
-    let mut first = stage.exporter(ENDLESS)?;
+    let mut first = stage.exporter()?;
     let mut reader = stage.reader()?;
-    let mut second = stage.exporter(ENDLESS)?;
+    let mut second = stage.exporter()?;
     let second = match second.end(Duration::from_secs(2))? {
         None => "the second runs, too".to_owned(),
         end => told(end),
@@ -222,7 +244,7 @@ fn second_exporter(stage: &Stage<'_>) -> Result<String> {
 
 fn other_user(stage: &Stage<'_>) -> Result<String> {
     fs::set_permissions(stage.folder.path(), fs::Permissions::from_mode(0o755))?;
-    let _exporter = stage.exporter(ENDLESS)?;
+    let _exporter = stage.exporter()?;
     let mode = fs::metadata(stage.folder.path().join("s"))?.permissions().mode() & 0o777;
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let pipeline = stage.source("", "checksumsink");
@@ -234,13 +256,13 @@ fn other_user(stage: &Stage<'_>) -> Result<String> {
 
 /// Maps the exporter's memory files to be written, as a reader could that was sent their descriptors.
 fn writable(stage: &Stage<'_>) -> Result<String> {
-    let exporter = stage.exporter(ENDLESS)?;
+    let exporter = stage.exporter()?;
     let _reader = stage.reader()?;
     let (mut files, mut mapped) = (0, 0);
     for entry in fs::read_dir(format!("/proc/{}/fd", exporter.pid()))? {
         let path = entry?.path();
         let target = fs::read_link(&path).unwrap_or_default();
-        let is_frame = fs::metadata(&path).is_ok_and(|file| file.len() >= 320 * 240 * 3 / 2);
+        let is_frame = fs::metadata(&path).is_ok_and(|file| file.len() >= 320 * 240);
         if !is_frame || !target.to_string_lossy().contains("memfd:") {
             continue;
         }

@@ -1,10 +1,11 @@
 //! The same kills, stalls and restarts against frameshare and GStreamer's own elements, one JSON line a case and a table.
 //!
-//!     frameshare-rivals [--by COMMAND] [--folder PATH] [--plugins PATH] TRANSPORT...
+//!     frameshare-rivals [--by COMMAND] [--folder PATH] [--plugins PATH] [--kills N] [--film PATH] TRANSPORT...
 //!
 //! COMMAND is put before every command, to run it with another GStreamer (`tests/rootfs.sh run`); PATH is a folder that is
-//! seen under the same name there, for sockets; the plugin lies in the other. Transports: see `transport.rs`. What is
-//! printed is what happened; nothing passes or fails.
+//! seen under the same name there, for sockets; the plugin lies in the other. Frames come from a test source at 200 a
+//! second, or, as fast as it goes, from NVIDIA's decoder and an H.264 film no two frames of which are alike. Transports: see
+//! `transport.rs`. What is printed is what happened; nothing passes or fails.
 
 mod cases;
 mod process;
@@ -19,10 +20,13 @@ struct Setting {
     by: Vec<String>,
     folder: PathBuf,
     plugins: Option<String>,
+    kills: usize,
+    film: Option<String>,
 }
 
 fn main() -> Result<()> {
-    let mut setting = Setting { by: Vec::new(), folder: std::env::temp_dir(), plugins: None };
+    let mut setting =
+        Setting { by: Vec::new(), folder: std::env::temp_dir(), plugins: None, kills: 20, film: None };
     let mut names = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -31,6 +35,8 @@ fn main() -> Result<()> {
             "--by" => setting.by = value()?.split_whitespace().map(str::to_owned).collect(),
             "--folder" => setting.folder = value()?.into(),
             "--plugins" => setting.plugins = Some(value()?),
+            "--kills" => setting.kills = value()?.parse().context("--kills")?,
+            "--film" => setting.film = Some(value()?),
             option if option.starts_with('-') => bail!("there is no {option}"),
             _ => names.push(argument),
         }

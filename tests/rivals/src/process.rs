@@ -52,7 +52,7 @@ impl Process {
     /// Starts a pipeline; `user` is a command that becomes another user.
     pub fn start(setting: &Setting, user: &[&str], pipeline: &str) -> Result<Self> {
         let mut child = command(setting, user)
-            .args(["gst-launch-1.0", "-q"])
+            .args(["gst-launch-1.0", "-q", "-e"])
             .args(pipeline.split_whitespace())
             .spawn()
             .with_context(|| pipeline.to_owned())?;
@@ -96,9 +96,10 @@ impl Process {
         lines.iter().filter_map(|(when, line)| Some((*when, sum(line)?))).collect()
     }
 
-    /// How many frames came from one moment to another.
-    pub fn count(&self, from: Instant, to: Instant) -> usize {
-        self.frames().iter().filter(|(when, _)| (from..to).contains(when)).count()
+    /// How many frames a second came from one moment to another.
+    pub fn rate(&self, from: Instant, to: Instant) -> f64 {
+        let count = self.frames().iter().filter(|(when, _)| (from..to).contains(when)).count();
+        count as f64 / (to - from).as_secs_f64()
     }
 
     /// Waits for so many frames; false if they do not come.

@@ -7,6 +7,8 @@ pub struct Transport {
     pub name: &'static str,
     pub sink: &'static str,
     pub source: &'static str,
+    /// Frames are in GPU memory.
+    pub on_gpu: bool,
     /// What makes the source go on with the next exporter.
     pub reconnect: &'static str,
 }
@@ -16,42 +18,49 @@ const TRANSPORTS: &[Transport] = &[
         name: "lossless",
         sink: "framesharesink socket-path={} sync=false reader-timeout=1000000000",
         source: "framesharesrc socket-path={} policy=lossless",
+        on_gpu: false,
         reconnect: "reconnect=true connection-timeout=-1",
     },
     Transport {
         name: "latest",
         sink: "framesharesink socket-path={} sync=false",
         source: "framesharesrc socket-path={}",
+        on_gpu: false,
         reconnect: "reconnect=true connection-timeout=-1",
     },
     Transport {
         name: "unixfd",
         sink: "unixfdsink socket-path={} sync=false",
         source: "unixfdsrc socket-path={}",
+        on_gpu: false,
         reconnect: "",
     },
     Transport {
         name: "lossless-cuda",
-        sink: "cudaupload ! framesharesink socket-path={} sync=false reader-timeout=1000000000",
+        sink: "framesharesink socket-path={} sync=false reader-timeout=1000000000",
         source: "framesharesrc socket-path={} policy=lossless",
+        on_gpu: true,
         reconnect: "reconnect=true connection-timeout=-1",
     },
     Transport {
         name: "latest-cuda",
-        sink: "cudaupload ! framesharesink socket-path={} sync=false",
+        sink: "framesharesink socket-path={} sync=false",
         source: "framesharesrc socket-path={}",
+        on_gpu: true,
         reconnect: "reconnect=true connection-timeout=-1",
     },
     Transport {
         name: "cudaipc-copy",
-        sink: "cudaupload ! cudaipcsink address={} sync=false",
+        sink: "cudaipcsink address={} sync=false",
         source: "cudaipcsrc address={} io-mode=copy",
+        on_gpu: true,
         reconnect: "",
     },
     Transport {
         name: "cudaipc-import",
-        sink: "cudaupload ! cudaipcsink address={} sync=false",
+        sink: "cudaipcsink address={} sync=false",
         source: "cudaipcsrc address={} io-mode=import",
+        on_gpu: true,
         reconnect: "",
     },
 ];
@@ -67,6 +76,6 @@ pub fn find(name: &str) -> Result<&'static Transport> {
 impl Transport {
     /// What comes after the source to have frames in system memory.
     pub fn download(&self) -> &'static str {
-        if self.sink.contains("cudaupload") { " ! cudadownload" } else { "" }
+        if self.on_gpu { " ! cudadownload" } else { "" }
     }
 }

@@ -76,7 +76,7 @@ fn an_exporter_without_a_single_file_left_says_so() {
 fn a_reader_that_runs_out_of_files_says_so_and_costs_nobody_anything() {
     let stream = Stream::start("--fps 500 --readers 1");
     let witness = stream.read("--policy lossless");
-    // Some too few for what comes with the welcome, others for the slots that come later.
+    // Too few for all that comes with the welcome.
     for files in [6, 7, 8] {
         let command = format!("prlimit --nofile={files}:");
         let error = stream.stage.peer_by(&command, "read --stream s --policy lossless").finish_badly();

@@ -174,7 +174,8 @@ impl FrameshareSink {
                 sink.notify("num-clients");
             }
             Notice::ReaderRefused { pid, uid, why } => {
-                gst::warning!(CAT, imp = self, "a reader (process {pid:?}, user {uid}) was refused: {why}");
+                let process = pid.map_or_else(|| "unknown".into(), |pid| pid.to_string());
+                gst::warning!(CAT, imp = self, "reader refused: process {process} of user {uid}: {why}");
             }
             Notice::ReaderBlocking { reader, for_ } => {
                 gst::warning!(CAT, imp = self, "waiting for {for_:?} for reader {reader:?}");
