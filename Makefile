@@ -14,6 +14,7 @@ CLIP ?=
 PLAYS ?=
 BENCH ?=
 SECONDS ?= 60
+MINUTES ?= 30
 
 .PHONY: help
 help: ## show this list
@@ -64,6 +65,12 @@ fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of seven targ
 rivals: ## kill, stop and restart GStreamer's own elements and ours in the same ways, some 2 minutes
 	@tools/setup.sh build play
 	@tests/rivals/run.sh lossless latest unixfd
+
+.PHONY: soak
+soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)
+	@tools/setup.sh build
+	cargo build --release --locked --package frameshare-tests --bins
+	"$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
 
 .PHONY: audit
 audit: ## check licences, sources and who depends on whom

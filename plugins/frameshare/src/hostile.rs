@@ -6,9 +6,19 @@ pub use crate::src::hostile::layouts;
 
 use crate::{events, meta::wire};
 
+/// Starts GStreamer. What its parsers say of a text that is none is no finding, and takes more time than to parse it.
+fn init() {
+    static QUIET: std::sync::Once = std::sync::Once::new();
+    QUIET.call_once(|| {
+        gst::init().expect("GStreamer starts");
+        #[cfg(fuzzing)]
+        glib::log_set_default_handler(|_, _, _| ());
+    });
+}
+
 /// The metas of a frame, as an exporter that nobody trusts sends them.
 pub fn metas(bytes: &[u8]) {
-    gst::init().expect("GStreamer starts");
+    init();
     let Ok(metas) = wire::parse(bytes) else { return };
     let mut buffer = gst::Buffer::with_size(64).expect("memory");
     let content = buffer.get_mut().expect("it is new");
@@ -20,7 +30,7 @@ pub fn metas(bytes: &[u8]) {
 
 /// An event, of any kind.
 pub fn events(bytes: &[u8]) {
-    gst::init().expect("GStreamer starts");
+    init();
     let Some((kind, payload)) = bytes.split_first_chunk::<4>() else { return };
     let event =
         frameshare::Event { kind: u32::from_le_bytes(*kind), sticky: false, payload: payload.to_vec() };

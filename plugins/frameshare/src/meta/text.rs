@@ -30,7 +30,8 @@ pub(crate) fn parse_structure(text: &str) -> Option<gst::Structure> {
         .flatten()
 }
 
-/// Whether a text begins with a name that a structure can have.
+/// Whether a text begins with a name that a structure can have: GStreamer would take another one for a mistake of this
+/// program's.
 fn begins_with_a_name(text: &str) -> bool {
     let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
     text.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -57,7 +58,8 @@ fn ends_with_its_first_part(text: &str) -> bool {
 
 /// The fixed caps that a text stands for.
 pub(crate) fn parse_caps(text: &str) -> Option<gst::Caps> {
-    let caps = is_harmless(text).then(|| text.parse::<gst::Caps>().ok()).flatten()?;
+    let caps =
+        (is_harmless(text) && begins_with_a_name(text)).then(|| text.parse::<gst::Caps>().ok()).flatten()?;
     caps.is_fixed().then_some(caps)
 }
 
@@ -73,6 +75,7 @@ mod tests {
         assert!(parse_caps("ANY").is_none());
         assert!(parse_caps("no caps at all, really").is_none());
         assert!(parse_caps("").is_none());
+        assert!(parse_caps("/x-raw, width=1").is_none());
     }
 
     #[test]

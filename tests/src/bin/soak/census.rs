@@ -1,0 +1,74 @@
+//! What an exporter and the reader that stays have of what can leak.
+
+use crate::Result;
+use std::{fmt, fs};
+
+/// Slots that an exporter may have: as many as it likes at a time, and no more than this.
+const MAX_SLOTS: usize = 64;
+/// Most kilobytes that a process may have more in the end: its allocator keeps some.
+const GROWTH_KB: u64 = 1024;
+
+/// Of one process.
+#[derive(Clone, Debug)]
+struct Count {
+    pid: u32,
+    slots: usize,
+    descriptors: usize,
+    threads: usize,
+    kilobytes: u64,
+}
+
+/// Of one stream.
+#[derive(Clone, Debug)]
+pub struct Census(Vec<Count>);
+
+impl Count {
+    fn of(pid: u32) -> Result<Self> {
+        let (mut slots, mut descriptors) = (0, 0);
+        for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+            let target = fs::read_link(entry?.path()).unwrap_or_default();
+            let is_slot = target.to_string_lossy().contains("frameshare-slot");
+            *if is_slot { &mut slots } else { &mut descriptors } += 1;
+        }
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))?.count();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        let kilobytes = rss.ok_or("no RssAnon")?.trim().parse()?;
+        Ok(Self { pid, slots, descriptors, threads, kilobytes })
+    }
+}
+
+impl Census {
+    pub fn of(pids: &[u32]) -> Result<Self> {
+        pids.iter().map(|pid| Count::of(*pid)).collect::<Result<_>>().map(Self)
+    }
+
+    pub fn is_of_the_same_process_as(&self, other: &Self) -> bool {
+        self.0.iter().map(|count| count.pid).eq(other.0.iter().map(|count| count.pid))
+    }
+
+    /// What there is more of than there was.
+    pub fn growth(&self, after: &Self) -> impl Iterator<Item = String> {
+        self.0.iter().zip(&after.0).filter_map(|(before, after)| {
+            let grown = after.slots > MAX_SLOTS
+                || after.descriptors > before.descriptors
+                || after.threads > before.threads
+                || after.kilobytes > before.kilobytes + GROWTH_KB;
+            grown.then(|| format!("{before} became {after}"))
+        })
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, slots, descriptors, threads, kilobytes } = self;
+        write!(f, "{pid}: {slots} slots, {descriptors} other files, {threads} threads, {kilobytes} kB")
+    }
+}
+
+impl fmt::Display for Census {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&counts.join(", "))
+    }
+}

@@ -1,0 +1,113 @@
+//! The long run: eight streams with three readers each that join, leave and are killed at random, while frames change
+//! their size every few seconds. Every frame that a reader reports is compared with what was published; at the end
+//! nothing may have grown.
+//!
+//! `soak MINUTES [SEED]` (`make soak`). The exit status is 0 if every frame was right and nothing leaked.
+
+mod census;
+mod child;
+mod stream;
+
+use census::Census;
+use std::{
+    env,
+    error::Error,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+use stream::{Stream, Tally};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const STREAMS: usize = 8;
+/// Until what is needed once is there: slots of all sizes, pages of the allocator.
+const WARM_UP: Duration = Duration::from_secs(60);
+/// How long a stream is left alone until it is looked at.
+const REST: Duration = Duration::from_secs(2);
+
+/// Numbers that only look random (splitmix64), so that a run can be had again.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ word >> 31) % end
+    }
+}
+
+/// Lets readers come and go for a time.
+fn churn(streams: &mut [Stream], dice: &mut Dice, time: Duration, tally: &mut Tally) -> Result<()> {
+    let begin = Instant::now();
+    let mut told = begin;
+    while begin.elapsed() < time {
+        for stream in &mut *streams {
+            stream.turn(dice, tally)?;
+        }
+        if told.elapsed() > Duration::from_secs(60) {
+            told = Instant::now();
+            println!("{:5.1} min: {tally}", begin.elapsed().as_secs_f64() / 60.0);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Sends the readers that come and go away, and counts what is left.
+fn count(streams: &mut [Stream], tally: &mut Tally) -> Result<Vec<Census>> {
+    for stream in &mut *streams {
+        stream.clear(tally)?;
+    }
+    thread::sleep(REST);
+    streams.iter().map(Stream::census).collect()
+}
+
+fn run(minutes: f64, seed: u64) -> Result<()> {
+    println!("{minutes} minutes with seed {seed}");
+    let mut dice = Dice(seed);
+    let folder = tempfile::Builder::new().prefix("soak").tempdir()?;
+    let mut tally = Tally::default();
+    let mut streams = Vec::new();
+    for number in 0..STREAMS {
+        // One of them loses its exporter now and then.
+        streams.push(Stream::start(folder.path(), number, number + 1 == STREAMS)?);
+    }
+    let whole = Duration::from_secs_f64(minutes * 60.0);
+    churn(&mut streams, &mut dice, WARM_UP.min(whole / 4), &mut tally)?;
+    let before = count(&mut streams, &mut tally)?;
+    churn(&mut streams, &mut dice, whole, &mut tally)?;
+    let after = count(&mut streams, &mut tally)?;
+    let mut growth = Vec::new();
+    for (number, (before, after)) in before.iter().zip(&after).enumerate() {
+        println!("stream {number}: {before}; in the end {after}");
+        // What took the place of a killed exporter has a history of its own.
+        if before.is_of_the_same_process_as(after) {
+            growth.extend(before.growth(after).map(|what| format!("stream {number}: {what}")));
+        }
+    }
+    for stream in streams {
+        stream.end(&mut tally)?;
+    }
+    println!("{tally}");
+    if growth.is_empty() { Ok(()) } else { Err(growth.join("; ").into()) }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = env::args().skip(1);
+    let minutes = arguments.next().and_then(|text| text.parse().ok());
+    let seed = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(std::process::id().into());
+    let Some(minutes) = minutes else {
+        eprintln!("soak MINUTES [SEED]");
+        return ExitCode::FAILURE;
+    };
+    match run(minutes, seed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
