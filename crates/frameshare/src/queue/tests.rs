@@ -127,6 +127,33 @@ fn words_that_a_reader_could_not_have_written_are_violations() {
     });
 }
 
+/// A page that somebody writes whenever it is looked at.
+#[cfg(not(loom))]
+struct Flickering(Page);
+
+#[cfg(not(loom))]
+impl std::ops::Deref for Flickering {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        use frameshare_protocol::page::{Claim, claim_at};
+        let word = &self.0[claim_at(0)];
+        let sequence = Claim::decode(word.load(crate::atomic::Ordering::Relaxed)).sequence + 1;
+        let claim = Claim { sequence, state: ClaimState::Published };
+        word.store(claim.encode(), crate::atomic::Ordering::Relaxed);
+        &self.0
+    }
+}
+
+#[cfg(not(loom))]
+#[test]
+fn a_claim_that_never_stays_the_same_is_an_error_and_no_endless_loop() {
+    let (queue, claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
+    Producer::new(queue.clone(), claims.clone(), 1, u64::MAX);
+    let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
+    let found = consumer.oldest().expect("something is published").unwrap_err();
+    assert!(found.field.contains("never stays"), "{found}");
+}
+
 #[cfg(loom)]
 mod interleavings {
     use super::*;

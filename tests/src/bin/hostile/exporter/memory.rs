@@ -5,10 +5,12 @@ use crate::Result;
 use frameshare::MemoryKind;
 use frameshare_protocol::{limits::MAX_SLOT_SIZE, message::ToReader};
 use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, Seals, memfd};
-use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    thread,
+    time::Duration,
 };
 
 fn meet(door: &Door) -> Result<RawExporter> {
@@ -48,11 +50,17 @@ pub fn folder(door: &Door) -> Result<RawExporter> {
     hand_over(door, SLOT, Some(File::open("/")?.as_fd()))
 }
 
-/// Under the reader's feet, before or after it has been mapped.
+/// Under the reader's feet, while it reads. Nobody can write it, as the reader demands.
 pub fn shrinks(door: &Door) -> Result<RawExporter> {
     let fd = memfd(SLOT)?;
-    let exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)?;
+    let mut exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    for _ in 0..100 {
+        exporter.publish(1, SLOT);
+        thread::sleep(Duration::from_millis(1));
+    }
     ftruncate(&fd, 0)?;
+    exporter.publish(1, SLOT);
     Ok(exporter)
 }
 

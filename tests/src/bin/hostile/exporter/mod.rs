@@ -36,7 +36,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 62] = [
+pub const ATTACKS: [(&str, How); 63] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -53,7 +53,8 @@ pub const ATTACKS: [(&str, How); 62] = [
     ("welcome-many-descriptors", (GivesUp, welcomes::many_descriptors)),
     ("queue-is-a-pipe", (GivesUp, welcomes::queue_is_a_pipe)),
     ("queue-is-a-folder", (GivesUp, welcomes::queue_is_a_folder)),
-    ("queue-can-shrink", (GivesUp, welcomes::queue_can_shrink)),
+    ("queue-shrinks", (GivesUp, welcomes::queue_shrinks)),
+    ("claims-shrink", (GivesUp, welcomes::claims_shrink)),
     ("queue-too-short", (GivesUp, welcomes::queue_too_short)),
     ("queue-of-nothing", (GivesUp, welcomes::queue_of_nothing)),
     ("claims-of-huge-pages", (GivesUp, welcomes::claims_of_huge_pages)),

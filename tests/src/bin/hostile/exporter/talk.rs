@@ -62,6 +62,7 @@ pub fn payload_too_short(door: &Door) -> Result<RawExporter> {
 
 pub fn payload_can_shrink(door: &Door) -> Result<RawExporter> {
     let file = memfd(4096)?;
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::FUTURE_WRITE)?;
     let exporter = say(door, &sealed_event(4096), Some(file.as_fd()))?;
     rustix::fs::ftruncate(&file, 0)?;
     Ok(exporter)

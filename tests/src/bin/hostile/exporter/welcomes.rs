@@ -4,7 +4,7 @@ use crate::Result;
 use frameshare::{FenceKind, Reason};
 use frameshare_protocol::{
     message::{EVENT_HANDLE, ToReader},
-    page::queue_size,
+    page::{claims_size, queue_size},
 };
 use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, Seals, encoded, memfd};
 use rustix::{
@@ -16,6 +16,7 @@ use std::{
     io::Write,
     net::{TcpListener, TcpStream},
     os::fd::OwnedFd,
+    thread,
     time::Duration,
 };
 
@@ -145,13 +146,31 @@ pub fn queue_is_a_folder(door: &Door) -> Result<RawExporter> {
     with(QUEUE, File::open("/")?.into(), door)
 }
 
-/// A mapping of it would fault as soon as it does.
-pub fn queue_can_shrink(door: &Door) -> Result<RawExporter> {
-    let queue = memfd(queue_size(4) as u64)?;
-    let kept = queue.try_clone()?;
-    let exporter = with(QUEUE, queue, door)?;
-    ftruncate(kept, 0)?;
+/// Shares a file that nobody can write, but that can be shortened, which is done once it is mapped.
+fn shrinking(at: usize, size: usize, door: &Door) -> Result<RawExporter> {
+    let file = memfd(size as u64)?;
+    if at != CLAIMS {
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE)?;
+    }
+    let mut offer = offer()?;
+    offer.fds[at] = file.try_clone()?;
+    let exporter = send(offer, door)?;
+    // The reader looks at it all the time from when it has mapped it.
+    for _ in 0..100 {
+        exporter.ring();
+        thread::sleep(Duration::from_millis(1));
+    }
+    ftruncate(file, 0)?;
+    exporter.ring();
     Ok(exporter)
+}
+
+pub fn queue_shrinks(door: &Door) -> Result<RawExporter> {
+    shrinking(QUEUE, queue_size(4), door)
+}
+
+pub fn claims_shrink(door: &Door) -> Result<RawExporter> {
+    shrinking(CLAIMS, claims_size(4), door)
 }
 
 pub fn queue_too_short(door: &Door) -> Result<RawExporter> {

@@ -1,0 +1,118 @@
+//! A queue between two threads on one mapping, with frames of plain memory: what orders the frames are the queue's words
+//! alone. ThreadSanitizer sees every access here (`make sanitize`), which it does not where two processes, or two mappings,
+//! share a page.
+//!
+//! # Safety
+//!
+//! Frames are plain memory that both threads reach. That no two of them do at once is what is tested.
+#![allow(unsafe_code)]
+
+use frameshare::{
+    Descriptor,
+    queue::{Consumer, Producer, Revocation},
+};
+use frameshare_protocol::page::{ClaimState, claims_size, queue_size};
+use std::{
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+const ENTRIES: usize = 3;
+/// One more than entries, so that there always is one that nobody reads.
+const SLOTS: usize = ENTRIES + 1;
+const WORDS: usize = 16;
+
+/// The memory of the frames.
+struct Slots([UnsafeCell<[u64; WORDS]>; SLOTS]);
+
+// SAFETY: the queue decides who may reach which slot.
+unsafe impl Sync for Slots {}
+
+#[derive(Clone)]
+struct Page(Arc<Vec<AtomicU64>>);
+
+impl Page {
+    fn new(bytes: usize) -> Self {
+        Self(Arc::new((0..bytes / 8).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+impl std::ops::Deref for Page {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
+/// Takes so many frames.
+fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
+    let (mut last, mut count) = (0, 0);
+    while count < frames {
+        let Some(found) = consumer.oldest() else {
+            thread::yield_now();
+            continue;
+        };
+        let found = found.expect("the descriptors are honest");
+        let sequence = found.descriptor.sequence;
+        if !consumer.claim(found.entry, sequence) {
+            continue;
+        }
+        assert!(sequence > last, "out of order");
+        // SAFETY: the frame is claimed, so nobody writes it until it is released.
+        let words = unsafe { *slots.0[found.descriptor.slot as usize].get() };
+        assert_eq!(words, [sequence; WORDS], "the frame was written while it was leased");
+        consumer.release(found.entry, sequence);
+        (last, count) = (sequence, count + 1);
+    }
+}
+
+/// Publishes until it is over, taking back what is not taken in time.
+fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
+    let mut leases: [Option<(u64, usize)>; ENTRIES] = [None; ENTRIES];
+    for sequence in 1.. {
+        if is_over.load(Relaxed) {
+            break;
+        }
+        for (entry, lease) in leases.iter_mut().enumerate() {
+            let Some((of, _)) = *lease else { continue };
+            if producer.state(entry, of).expect("the reader is honest") == ClaimState::Released {
+                *lease = None;
+            }
+        }
+        let entry = leases.iter().position(Option::is_none).or_else(|| {
+            let oldest = (0..ENTRIES).min_by_key(|entry| leases[*entry])?;
+            let (of, _) = leases[oldest]?;
+            let revoked = producer.revoke(oldest, of).expect("the reader is honest") == Revocation::Revoked;
+            revoked.then(|| leases[oldest] = None).map(|()| oldest)
+        });
+        let Some(entry) = entry else {
+            producer.skip(sequence);
+            thread::yield_now();
+            continue;
+        };
+        let used = |slot: &usize| leases.iter().flatten().any(|(_, of)| of == slot);
+        let slot = (0..SLOTS).find(|slot| !used(slot)).expect("there are more slots than leases");
+        // SAFETY: no lease is on this slot, so nobody reads it until it is published.
+        unsafe { *slots.0[slot].get() = [sequence; WORDS] };
+        leases[entry] = Some((sequence, slot));
+        producer.publish(entry, &Descriptor { sequence, slot: slot as u32, ..Default::default() });
+    }
+}
+
+#[test]
+fn frames_are_ordered_by_the_queue_alone() {
+    let (queue, claims) = (Page::new(queue_size(ENTRIES)), Page::new(claims_size(ENTRIES)));
+    let producer = Producer::new(queue.clone(), claims.clone(), ENTRIES, 1);
+    let consumer = Consumer::new(queue, claims, ENTRIES).expect("the page is ready");
+    let slots = Slots(std::array::from_fn(|_| UnsafeCell::new([0; WORDS])));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| write(&producer, &slots, &is_over));
+        read(&consumer, &slots, 2_000);
+        is_over.store(true, Relaxed);
+    });
+}

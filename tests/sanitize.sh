@@ -1,0 +1,26 @@
+#!/bin/bash
+# The engine and the plugin under AddressSanitizer, the engine under ThreadSanitizer (`make sanitize`).
+#
+# Works with stable Rust. The standard library is built along, so that the sanitizers see its locks and channels.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+host=$(rustc -vV | sed -n 's/^host: //p')
+target=${CARGO_TARGET_DIR:-target}
+export RUSTC_BOOTSTRAP=1
+
+under() { # SANITIZER CARGO-TEST-ARGUMENTS...
+  local sanitizer=$1
+  shift
+  echo "=== $sanitizer: $*"
+  RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR="$target/$sanitizer" \
+    cargo test --locked -Zbuild-std --target "$host" "$@"
+}
+
+# What GStreamer keeps for ever is no leak of ours; the engine's tests are looked at for leaks too.
+export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/sanitize.supp"
+under address -p frameshare-protocol -p frameshare
+ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare
+# Processes that load the plugin into somebody else's program are left out.
+ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus --test faults
+ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test hostile -- --skip the_source
+under thread -p frameshare
