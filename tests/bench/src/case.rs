@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 /// A way from process to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,16 @@ pub enum Transport {
     Unixfd,
     /// `shmsink` and `shmsrc`.
     Shm,
+    /// Decoded frames through `framesharesink` and `framesharesrc policy=lossless`, as they choose by themselves.
+    Gpu,
+    /// The same, and the decoder copies into frameshare's pool.
+    GpuPool,
+    /// As `Gpu`, with readers that poll for frames and never sleep.
+    GpuPolling,
+    /// Decoded frames through `cudaipcsink` and `cudaipcsrc io-mode=import`.
+    Cudaipc,
+    /// Decoded frames that go nowhere: what the decoder itself costs.
+    Decoder,
 }
 
 impl Transport {
@@ -29,7 +39,22 @@ impl Transport {
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
+            Self::Gpu => "frameshare",
+            Self::GpuPool => "frameshare, pool",
+            Self::GpuPolling => "frameshare, polling",
+            Self::Cudaipc => "cudaipc",
+            Self::Decoder => "decoder alone",
         }
+    }
+
+    /// Whether its frames come out of a decoder, in GPU memory.
+    pub fn decodes(self) -> bool {
+        matches!(self, Self::Gpu | Self::GpuPool | Self::GpuPolling | Self::Cudaipc | Self::Decoder)
+    }
+
+    /// Whether anybody reads them.
+    pub fn has_readers(self) -> bool {
+        self != Self::Decoder
     }
 
     /// An element that it needs from GStreamer's own plugins.
@@ -37,6 +62,8 @@ impl Transport {
         match self {
             Self::Unixfd => Some("unixfdsink"),
             Self::Shm => Some("shmsink"),
+            Self::Cudaipc => Some("cudaipcsink"),
+            Self::Decoder => Some("nvh264dec"),
             _ => None,
         }
     }
@@ -51,7 +78,15 @@ impl FromStr for Transport {
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
-            _ => bail!("there is no transport {name}: they are lossless, latest, engine, unixfd, shm"),
+            "gpu" => Self::Gpu,
+            "gpu-pool" => Self::GpuPool,
+            "gpu-polling" => Self::GpuPolling,
+            "cudaipc" => Self::Cudaipc,
+            "decoder" => Self::Decoder,
+            _ => bail!(
+                "there is no transport {name}: they are lossless, latest, engine, unixfd, shm, gpu, gpu-pool, \
+                 gpu-polling, cudaipc, decoder"
+            ),
         })
     }
 }
@@ -72,6 +107,15 @@ impl Size {
             .fps((1000, 1))
             .build()
             .context("no such frame")
+    }
+
+    /// What its film is called in the folder that `tests/gpu/make-runtime.sh` makes.
+    pub fn film(self) -> Result<&'static str> {
+        match (self.width, self.height) {
+            (1920, 1080) => Ok("hd.h264"),
+            (3840, 2160) => Ok("uhd.h264"),
+            _ => bail!("there is no film of {self}: they are of 1920x1080 and 3840x2160"),
+        }
     }
 }
 
@@ -128,4 +172,6 @@ pub struct Run {
     pub pool: u32,
     /// What `framesharesrc` shall ask to hold; none is its default.
     pub max_held: Option<u32>,
+    /// The H.264 film of such frames, for transports that decode; played again and again.
+    pub film: Option<PathBuf>,
 }

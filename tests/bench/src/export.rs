@@ -2,6 +2,7 @@
 
 use crate::{
     case::{Run, Transport},
+    decoded::Decoded,
     pace::{Exported, Pace},
     source::Source,
 };
@@ -35,9 +36,10 @@ pub fn export(run: &Run) -> Result<()> {
     let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, tell);
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
+        decoding if decoding.decodes() => Box::new(Decoded::start(run, pace)?),
         _ => Box::new(Pipeline::start(run, pace)?),
     };
-    while !Path::new(&run.socket).exists() {
+    while run.transport.has_readers() && !Path::new(&run.socket).exists() {
         sender.check()?;
         thread::sleep(Duration::from_millis(2));
     }
@@ -60,7 +62,7 @@ pub fn export(run: &Run) -> Result<()> {
 }
 
 /// Whatever sends the frames.
-trait Sender {
+pub trait Sender {
     /// An error if it has failed.
     fn check(&self) -> Result<()>;
     /// Frames that had to be copied, if it knows.
@@ -86,7 +88,7 @@ impl Pipeline {
             // later, to room that the rest of the pool never gives up.
             Transport::Shm => gst::ElementFactory::make("shmsink")
                 .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
-            Transport::Engine => bail!("the engine has no element"),
+            other => bail!("{} is not sent so", other.name()),
         };
         let sink = sink
             .property("socket-path", &run.socket)

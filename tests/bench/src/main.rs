@@ -11,6 +11,7 @@
 //! 3. Exporter and readers say what they measured. One that does not within the time limit is stuck, and is killed.
 
 mod case;
+mod decoded;
 mod export;
 mod options;
 mod pace;
@@ -19,6 +20,7 @@ mod report;
 mod run;
 mod source;
 mod stamp;
+mod stamps;
 mod usage;
 
 use anyhow::{Context, Result, bail};

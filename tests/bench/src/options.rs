@@ -10,6 +10,8 @@ pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
   --rounds N               how often everything is measured (5)
   --seconds S              how long each measurement takes (1.5)
   --transports A,B,...     of lossless latest engine unixfd shm (all but engine; what GStreamer lacks is left out)
+  --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports gpu gpu-pool
+                           gpu-polling cudaipc decoder, 1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
   --readers N,...          how many at once (1,3)
   --rates N,...            frames a second, 0 for as fast as it goes (0,60,1000)
@@ -37,13 +39,15 @@ pub struct Options {
     pub max_held: Option<u32>,
     /// Whose GStreamer it is.
     pub gstreamer_of: String,
+    /// Where the films are, for transports that decode.
+    pub films: Option<PathBuf>,
     /// Where raw figures go.
     pub raw: Option<PathBuf>,
 }
 
 /// Reads the command line.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-    use Transport::{Latest, Lossless, Shm, Unixfd};
+    use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, Latest, Lossless, Shm, Unixfd};
     let mut options = Options {
         rounds: 5,
         warm: Duration::from_millis(400),
@@ -53,6 +57,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
         pool: 16,
         max_held: None,
         gstreamer_of: "this machine's own".into(),
+        films: None,
         raw: None,
     };
     let mut sizes: Vec<Size> = list("320x240,1920x1080,3840x2160")?;
@@ -66,6 +71,11 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
                 (options.warm, options.measure) = (Duration::from_millis(50), Duration::from_millis(200));
                 options.transports = vec![Lossless, Latest];
                 (sizes, readers, rates) = (list("320x240")?, vec![2], vec![0, 60]);
+            }
+            "--films" => {
+                options.films = Some(value()?.into());
+                options.transports = vec![Gpu, GpuPool, GpuPolling, Cudaipc, Decoder];
+                (sizes, readers, rates) = (list("1920x1080,3840x2160")?, vec![1, 4, 8], vec![0, 60]);
             }
             "--rounds" => options.rounds = value()?.parse()?,
             "--seconds" => options.measure = Duration::try_from_secs_f64(value()?.parse()?)?,

@@ -2,6 +2,7 @@
 
 use crate::{
     case::{Run, Transport},
+    decoded,
     stamp::{Phase, Stamp, now},
     usage::Usage,
 };
@@ -40,12 +41,14 @@ pub struct Received {
 /// Says "joined" with its first frame, and what it measured at the end; ends with its standard input.
 pub fn read(run: &Run) -> Result<()> {
     let (tell, told) = mpsc::channel();
-    let watch = Watch::new(run.case.rate > 0, tell);
+    // What a decoder paces does not queue up either.
+    let watch = Watch::new(run.case.rate > 0 || run.transport.decodes(), tell);
     let pipeline = match run.transport {
         Transport::Engine => {
             bare(run, watch)?;
             None
         }
+        decoding if decoding.decodes() => Some(decoded::read(run, watch)?),
         _ => Some(pipeline(run, watch)?),
     };
     loop {
@@ -72,7 +75,7 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
         }
         Transport::Unixfd => gst::ElementFactory::make("unixfdsrc"),
         Transport::Shm => gst::ElementFactory::make("shmsrc").property("is-live", true),
-        Transport::Engine => bail!("the engine has no element"),
+        other => bail!("{} is not read so", other.name()),
     };
     let source = source.property("socket-path", &run.socket).build()?;
     // No capsfilter behind shmsrc, whose buffers have no caps: nothing here needs any, and it would cost something.
@@ -121,7 +124,7 @@ enum Told {
 }
 
 /// Sees every frame go by.
-struct Watch {
+pub struct Watch {
     tell: mpsc::Sender<Told>,
     keeps_latencies: bool,
     latencies: Vec<u64>,
@@ -145,7 +148,8 @@ impl Watch {
         }
     }
 
-    fn see(&mut self, stamp: Option<Stamp>) {
+    /// One went by.
+    pub fn see(&mut self, stamp: Option<Stamp>) {
         let time = now();
         let Some(stamp) = stamp else { return };
         if self.phase != Some(stamp.phase) {

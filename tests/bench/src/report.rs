@@ -15,8 +15,10 @@ struct Measure {
     of: fn(&Figures) -> f64,
 }
 
-const MEASURES: [Measure; 10] = [
+const MEASURES: [Measure; 13] = [
     Measure { title: "Frames/s, free-running (the slowest reader's)", rate: 0, of: rate },
+    Measure { title: "Latency p50 in µs, free-running", rate: 0, of: p50 },
+    Measure { title: "Latency p99 in µs, free-running", rate: 0, of: p99 },
     Measure { title: "Latency p50 in µs at 60 frames/s", rate: 60, of: p50 },
     Measure { title: "Latency p99 in µs at 60 frames/s", rate: 60, of: p99 },
     Measure { title: "Latency p50 in µs at 1,000 frames/s", rate: 1000, of: p50 },
@@ -26,20 +28,24 @@ const MEASURES: [Measure; 10] = [
     Measure { title: "Reader's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: reader_cpu },
     Measure { title: "Exporter's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: exporter_cpu },
     Measure { title: "Reader's CPU in µs a frame at 60 frames/s", rate: 60, of: reader_cpu },
+    Measure { title: "Exporter's CPU in µs a frame at 60 frames/s", rate: 60, of: exporter_cpu },
 ];
 
 fn rate(figures: &Figures) -> f64 {
     let rate = |frames: u64, seconds: f64| if seconds > 0.0 { frames as f64 / seconds } else { 0.0 };
+    if figures.received.is_empty() {
+        return rate(figures.exported.frames, figures.exported.seconds);
+    }
     figures.received.iter().map(|reader| rate(reader.frames, reader.seconds)).fold(f64::INFINITY, f64::min)
 }
 
 /// The worst of the readers'.
 fn p50(figures: &Figures) -> f64 {
-    figures.received.iter().map(|reader| reader.p50).fold(0.0, f64::max)
+    figures.received.iter().map(|reader| reader.p50).fold(f64::NAN, f64::max)
 }
 
 fn p99(figures: &Figures) -> f64 {
-    figures.received.iter().map(|reader| reader.p99).fold(0.0, f64::max)
+    figures.received.iter().map(|reader| reader.p99).fold(f64::NAN, f64::max)
 }
 
 /// The mean of the readers'.
@@ -186,6 +192,8 @@ fn cell(values: &[Option<f64>]) -> String {
     let stuck = values.len() - figures.len();
     match (median(&figures), stuck) {
         (None, _) => "stuck".into(),
+        // Nobody read.
+        (Some(median), _) if median.is_nan() => "–".into(),
         (Some(median), 0) => round(median),
         (Some(median), _) => format!("{} (stuck {stuck} of {})", round(median), values.len()),
     }

@@ -5,7 +5,7 @@ use crate::{
     options::Options,
     pace::Exported,
     read::Received,
-    report,
+    report, stamps,
 };
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -69,6 +69,11 @@ pub fn all(options: &Options) -> Result<()> {
                     measure: options.measure,
                     pool: options.pool,
                     max_held: options.max_held,
+                    film: options
+                        .films
+                        .as_deref()
+                        .map(|films| Ok::<_, anyhow::Error>(films.join(case.size.film()?)))
+                        .transpose()?,
                 };
                 let outcome = Outcome { round, transport, case, result: once(&run)? };
                 eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
@@ -95,7 +100,8 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     let mut readers = Vec::new();
     let result = (|| {
         exporter.hear::<String>(PATIENCE)?;
-        for _ in 0..run.case.readers {
+        let count = if run.transport.has_readers() { run.case.readers } else { 0 };
+        for _ in 0..count {
             readers.push(Role::start("read", run).map_err(|error| error.to_string())?);
         }
         for (index, reader) in readers.iter().enumerate() {
@@ -113,6 +119,7 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     exporter.end();
     readers.into_iter().for_each(Role::end);
     let _ = fs::remove_file(&run.socket);
+    let _ = fs::remove_file(stamps::path(&run.socket));
     Ok(result)
 }
 

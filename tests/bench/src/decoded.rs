@@ -1,0 +1,139 @@
+//! Frames that NVIDIA's decoder makes of a film, in GPU memory.
+//!
+//! They are paced before the decoder and stamped when they come to the sink. Nobody can write a stamp into such a frame,
+//! so frames are numbered: by their time, a millisecond for each, which cudaipc hands on as it is while neither
+//! pipeline's base time shifts it; and by the sequence number that frameshare gives them.
+
+use crate::{
+    case::{Run, Transport},
+    export::Sender,
+    pace::Pace,
+    read::Watch,
+    stamp::{Stamp, now},
+    stamps::Stamps,
+};
+use anyhow::{Context, Result, bail};
+use gst::prelude::*;
+use gstframeshare::FrameshareMeta;
+use std::{
+    collections::VecDeque,
+    mem::ManuallyDrop,
+    sync::{Arc, Mutex},
+};
+
+/// A pipeline that decodes.
+pub struct Decoded {
+    /// One that has failed ends with its process: to take it down might hang.
+    pipeline: ManuallyDrop<gst::Pipeline>,
+    sink: gst::Element,
+}
+
+impl Decoded {
+    /// Starts it.
+    pub fn start(run: &Run, pace: Pace) -> Result<Self> {
+        let film = run.film.as_ref().context("which film? --films says where they are")?;
+        let socket = &run.socket;
+        let sink = match run.transport {
+            Transport::Gpu | Transport::GpuPolling => format!("framesharesink socket-path={socket}"),
+            Transport::GpuPool => format!("framesharesink export=copy socket-path={socket}"),
+            Transport::Cudaipc => format!("cudaipcsink address={socket}"),
+            Transport::Decoder => "fakesink".into(),
+            other => bail!("{} does not decode", other.name()),
+        };
+        // With one surface of its own for output it copies each picture into a buffer of downstream's pool.
+        let surfaces = if run.transport == Transport::GpuPool { "num-output-surfaces=1" } else { "" };
+        let pipeline = launch(&format!(
+            "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
+             ! nvh264dec name=decoder {surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
+            film.display()
+        ))?;
+        let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");
+        let (decoder, sink) = (part("decoder")?, part("sink")?);
+
+        // Pictures come out in the order in which they went in: the films have none that refer to later ones.
+        let pace = Mutex::new(pace);
+        let on_the_way = Arc::new(Mutex::new(VecDeque::<Stamp>::new()));
+        let stamped = on_the_way.clone();
+        let pad = decoder.static_pad("sink").context("a decoder has a pad")?;
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            let stamp = pace.lock().expect("no probe panics").stamp();
+            if let Some(buffer) = info.buffer_mut() {
+                buffer.make_mut().set_pts(gst::ClockTime::from_mseconds(stamp.sequence));
+            }
+            stamped.lock().expect("no probe panics").push_back(stamp);
+            gst::PadProbeReturn::Ok
+        });
+        let stamps = Stamps::create(socket)?;
+        let pad = sink.static_pad("sink").context("a sink has a pad")?;
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            let number = info.buffer().and_then(|buffer| buffer.pts()).map(gst::ClockTime::mseconds);
+            let mut on_the_way = on_the_way.lock().expect("no probe panics");
+            while let Some(stamp) = on_the_way.front().copied().filter(|stamp| Some(stamp.sequence) <= number)
+            {
+                on_the_way.pop_front();
+                if Some(stamp.sequence) == number {
+                    stamps.note(Stamp { time: now(), ..stamp });
+                }
+            }
+            gst::PadProbeReturn::Ok
+        });
+        pipeline.set_state(gst::State::Playing)?;
+        Ok(Self { pipeline: ManuallyDrop::new(pipeline), sink })
+    }
+}
+
+impl Sender for Decoded {
+    fn check(&self) -> Result<()> {
+        crate::check_bus(&self.pipeline)
+    }
+
+    fn copied(&self) -> Option<u64> {
+        let stats =
+            self.sink.find_property("stats").map(|_| self.sink.property::<gst::Structure>("stats"))?;
+        stats.get("copied").ok()
+    }
+
+    fn stop(&self) {
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
+
+/// Reads them, and sees each one as its source pushes it.
+pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
+    let socket = &run.socket;
+    let polling = if run.transport == Transport::GpuPolling { "busy-poll=1000000000" } else { "" };
+    let source = match run.transport {
+        Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
+        _ => format!("framesharesrc socket-path={socket} policy=lossless {polling}"),
+    };
+    let pipeline = launch(&format!(
+        "{source} name=source ! video/x-raw(memory:CUDAMemory) ! fakesink sync=false async=false \
+         enable-last-sample=false"
+    ))?;
+    let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
+    let (stamps, watch) = (Stamps::open(socket)?, Mutex::new(watch));
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        if let (Some(buffer), Ok(mut watch)) = (info.buffer(), watch.lock()) {
+            watch.see(number(buffer).and_then(|number| stamps.of(number)));
+        }
+        gst::PadProbeReturn::Ok
+    });
+    pipeline.set_state(gst::State::Playing)?;
+    Ok(ManuallyDrop::new(pipeline))
+}
+
+fn number(buffer: &gst::BufferRef) -> Option<u64> {
+    match buffer.meta::<FrameshareMeta>() {
+        Some(meta) => Some(meta.sequence()),
+        None => Some((buffer.pts()? + gst::ClockTime::from_useconds(500)).mseconds()),
+    }
+}
+
+/// A pipeline in which running time is the clock's time.
+fn launch(description: &str) -> Result<gst::Pipeline> {
+    let pipeline = gst::parse::launch(description)?;
+    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("not a pipeline")?;
+    pipeline.set_start_time(gst::ClockTime::NONE);
+    pipeline.set_base_time(gst::ClockTime::ZERO);
+    Ok(pipeline)
+}
