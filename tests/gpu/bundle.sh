@@ -22,11 +22,11 @@ if ! fresh; then
   tests/gpu/make-runtime.sh "$bundle"
 fi
 
-# The plugin, every program of the packages under tests/gpu, and the one for GStreamer's own elements.
+# The plugin, every program of the packages under tests/gpu, and those that measure and that try GStreamer's own elements.
 mapfile -t packages < <(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
-    if package["name"] in ("gst-plugin-frameshare", "frameshare-rivals") or "/tests/gpu/" in package["manifest_path"]:
+    if package["name"] in ("gst-plugin-frameshare", "frameshare-rivals", "frameshare-bench") or "/tests/gpu/" in package["manifest_path"]:
         print(package["name"])')
 rm -rf "${bundle:?}"/{lib,bin}
 mkdir -p "$bundle"/{lib,bin}
