@@ -167,6 +167,9 @@ unsafe impl MetaAPI for FrameshareMeta {
 /// Makes the type known to GStreamer, so that applications find it by name before the first frame.
 pub(super) fn register() {
     registered();
+    // Decoders put it into their caps, and in a process that only reads nobody else may have made it known.
+    // SAFETY: registers a type of GStreamer's; nothing is asked of the caller.
+    unsafe { gst_video::ffi::gst_video_multiview_flagset_get_type() };
 }
 
 /// The meta's type; nothing where somebody else took its name for another layout.
