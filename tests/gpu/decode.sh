@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# Real decoding: every reader gets every frame as it was decoded. Sourced by tests/gpu/run, inside whose runtime it plays.
+#
+# In the films every part of every frame differs from the frame before, and no frame comes again, so that a checksum that
+# is right means the right frame, whole. Readers that come late may have missed frames; from the first that they got on
+# none may be missing.
+
+decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
+  local name=$1 film=$2 readers=$3 fence=$4 decoder=$5 sink=$6 socket=/tmp/$1.sock at=$RUNTIME/tmp/$1 reader from
+  # shellcheck disable=SC2086  # several properties
+  GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q \
+    filesrc location="/work/$film.h264" ! h264parse ! nvh264dec $decoder \
+    ! framesharesink socket-path="$socket" wait-for-connection=true sync=false fence="$fence" $sink >"$at.exporter" 2>&1 &
+  local exporter=$! reading=()
+  for ((reader = 1; reader <= readers; reader++)); do
+    GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q \
+      framesharesrc socket-path="$socket" policy=lossless connection-timeout=30000000000 \
+      ! cudadownload ! checksumsink sync=false >"$at.$reader" 2>"$at.$reader.errors" &
+    reading+=($!)
+  done
+  wait "${reading[@]}"
+  wait "$exporter" || { echo "$name: the exporter failed" && tail -n 3 "$at.exporter" && return 1; }
+  for ((reader = 1; reader <= readers; reader++)); do
+    cut -d' ' -f2 "$at.$reader" >"$at.sums"
+    from=$(wc -l <"$at.sums")
+    if [ "$from" = 0 ] || ! diff -q <(tail -n "$from" "$RUNTIME/tmp/$film.sums") "$at.sums" >/dev/null; then
+      echo "$name: reader $reader got $from frames, and not the last that were decoded"
+      tail -n 5 "$at.$reader.errors" | cut -c1-300
+      return 1
+    fi
+    # Whoever was waited for misses none.
+    [ "$readers" != 1 ] || [ "$from" = "$(wc -l <"$RUNTIME/tmp/$film.sums")" ] || { echo "$name: only $from frames came" && return 1; }
+  done
+  # Warnings of NVIDIA's encoders, which some GPUs lack, are about none of this.
+  if grep -E ' (WARN|ERROR|FIXME) ' "$at.exporter" "$at".*.errors | grep -v 'register_cuda'; then
+    echo "$name: somebody warned" && return 1
+  fi
+}
+
+decode() {
+  runtime || return
+  local film fence memory name failed=0
+  for film in hd uhd switch; do
+    in_gst timeout 60 gst-launch-1.0 -q filesrc location="/work/$film.h264" ! h264parse ! nvh264dec ! cudadownload \
+      ! checksumsink | cut -d' ' -f2 >"$RUNTIME/tmp/$film.sums"
+    [ "$(sort "$RUNTIME/tmp/$film.sums" | uniq -d | wc -l)" = 0 ] || { echo "$film: frames come again" && return 1; }
+  done
+  local streams=()
+  stream() { # NAME ...
+    streams+=("$1")
+    { decode_stream "$@" && echo passed; } >"$RUNTIME/tmp/$1.says" 2>&1 &
+    # Each has a decoder and some processes; more at once only wait for each other.
+    while [ "$(jobs -rp | wc -l)" -ge 8 ]; do wait -n; done
+  }
+  for fence in timeline event; do
+    stream "in-place-$fence" hd 1 "$fence" "" export=in-place
+    for memory in vmm pool legacy; do
+      stream "pool-$memory-$fence" hd 1 "$fence" num-output-surfaces=1 "export=copy memory=$memory"
+      stream "copied-$memory-$fence" hd 1 "$fence" "" "export=copy memory=$memory"
+    done
+    for film in uhd switch; do
+      stream "$film-in-place-$fence" $film 1 "$fence" "" export=in-place
+      stream "$film-pool-$fence" $film 1 "$fence" num-output-surfaces=1 "export=copy memory=vmm"
+    done
+    for readers in 4 8; do
+      stream "in-place-$fence-$readers-readers" hd "$readers" "$fence" "" export=in-place
+      stream "pool-vmm-$fence-$readers-readers" hd "$readers" "$fence" num-output-surfaces=1 "export=copy memory=vmm"
+    done
+  done
+  wait
+  for name in "${streams[@]}"; do
+    if [ "$(cat "$RUNTIME/tmp/$name.says")" = passed ]; then
+      echo "PASS decode-$name"
+    else
+      echo "FAIL decode-$name" && cat "$RUNTIME/tmp/$name.says" && failed=1
+    fi
+  done
+  return $failed
+}
