@@ -8,12 +8,12 @@
 decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
   local name=$1 film=$2 readers=$3 fence=$4 decoder=$5 sink=$6 socket=/tmp/$1.sock at=$RUNTIME/tmp/$1 reader from
   # shellcheck disable=SC2086  # several properties
-  GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q \
+  GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q --no-fault \
     filesrc location="/work/$film.h264" ! h264parse ! nvh264dec $decoder \
     ! framesharesink socket-path="$socket" wait-for-connection=true sync=false fence="$fence" $sink >"$at.exporter" 2>&1 &
   local exporter=$! reading=()
   for ((reader = 1; reader <= readers; reader++)); do
-    GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q \
+    GST_DEBUG=2 in_gst timeout --kill-after=5 60 gst-launch-1.0 -q --no-fault \
       framesharesrc socket-path="$socket" policy=lossless connection-timeout=30000000000 \
       ! cudadownload ! checksumsink sync=false >"$at.$reader" 2>"$at.$reader.errors" &
     reading+=($!)

@@ -724,3 +724,33 @@ fn readers_come_and_go_while_frames_flow() {
     until(|| exporter.reader_count() == 0);
     assert_eq!(exporter.stats().readers_total, 150);
 }
+
+#[test]
+fn a_reader_that_polls_hears_of_everything_else_too() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let polling = reader::Config { busy_poll: Duration::from_secs(3600), ..Default::default() };
+    let mut reader = stream.try_reader(polling).unwrap();
+    let read = thread::spawn({
+        let interrupt = stream.interrupt.clone();
+        move || {
+            let mut seen = Vec::new();
+            loop {
+                match reader.next(Some(Duration::from_secs(20)), &interrupt) {
+                    Ok(Some(Item::Frame(_))) => seen.push("frame"),
+                    Ok(Some(Item::EndOfStream)) => seen.push("end"),
+                    Ok(Some(_)) => {}
+                    Ok(None) => return (seen, None),
+                    Err(error) => return (seen, Some(error)),
+                }
+            }
+        }
+    });
+    stream.publish(&exporter, 1).unwrap();
+    exporter.end_of_stream();
+    thread::sleep(Duration::from_millis(50));
+    drop(exporter);
+    let (seen, error) = read.join().unwrap();
+    assert_eq!(seen, ["frame", "end"]);
+    assert!(matches!(error, Some(ReadError::Stopped(_))), "{error:?}");
+}

@@ -82,7 +82,7 @@ pub fn line(outcome: &Outcome) -> String {
         per_frame(sleeps) / figures.received.len() as f64,
         lost(figures),
     );
-    if outcome.case.rate > 0 {
+    if p99(figures) > 0.0 {
         let _ = write!(line, ", p50 {:.0} p99 {:.0} µs", p50(figures), p99(figures));
     }
     if let Some(copied) = figures.exported.copied.filter(|copied| *copied > 0) {

@@ -19,8 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long readers may take to get their first frame, and everyone to report after the end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long readers may take to get their first frame, and everyone to report after the end: to load NVIDIA's plugin
+/// alone takes some seconds where many do so at once.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -137,6 +137,9 @@ pub struct Reader {
     last_wait: Duration,
 }
 
+/// How often a reader that spins listens for messages.
+const LISTEN: Duration = Duration::from_millis(1);
+
 /// A wait shorter than this was hardly worth sleeping for.
 const SHORT_WAIT: Duration = Duration::from_micros(100);
 
@@ -199,9 +202,15 @@ impl Reader {
         let (start, began) = (Instant::now(), monotonic_ns());
         // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
         let mut spin = Spin::default();
+        let mut heard = start;
         while start.elapsed() < self.config.busy_poll || (self.last_wait < SHORT_WAIT && spin.again()) {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
+            }
+            // What is not among the frames, the end say, shows in no word that is looked at here.
+            if heard.elapsed() > LISTEN {
+                self.connection.receive()?;
+                heard = Instant::now();
             }
             if let Some(item) = self.connection.next()? {
                 return Ok(Some(item));

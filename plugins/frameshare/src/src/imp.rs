@@ -378,6 +378,7 @@ impl FrameshareSrc {
                 settings.max_held.max(keeps.saturating_add(2))
             }
             .min(settings::MAX_CREDIT),
+            busy_poll: settings.busy_poll(),
             connection_timeout: settings.connection_timeout(),
             reconnect: settings.reconnect,
             gpu: cuda.as_ref().map(|cuda| cuda.engine().clone()),

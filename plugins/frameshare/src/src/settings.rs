@@ -61,6 +61,7 @@ pub(super) const SOCKET_PATH: &str = "socket-path";
 pub(super) const POLICY: &str = "policy";
 pub(super) const MAX_HELD: &str = "max-held";
 pub(super) const LATENCY: &str = "latency";
+pub(super) const BUSY_POLL: &str = "busy-poll";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
 pub(super) const RECONNECT: &str = "reconnect";
 pub(super) const FENCE: &str = "fence";
@@ -80,6 +81,8 @@ pub(super) struct Settings {
     pub max_held: u32,
     pub latency: gst::ClockTime,
     /// In ns; negative: for ever.
+    /// How long to spin for the next frame before sleeping, in ns.
+    busy_poll: u64,
     connection_timeout: i64,
     pub reconnect: bool,
     pub fence: FrameshareFence,
@@ -96,6 +99,7 @@ impl Default for Settings {
             policy: FrameshareSrcPolicy::default(),
             max_held: 4,
             latency: gst::ClockTime::from_mseconds(20),
+            busy_poll: 0,
             connection_timeout: 5_000_000_000,
             reconnect: false,
             fence: FrameshareFence::default(),
@@ -119,6 +123,10 @@ impl Settings {
     }
 
     /// How long to wait for the exporter; nothing: for ever.
+    pub fn busy_poll(&self) -> Duration {
+        Duration::from_nanos(self.busy_poll)
+    }
+
     pub fn connection_timeout(&self) -> Option<Duration> {
         u64::try_from(self.connection_timeout).ok().map(Duration::from_nanos)
     }
@@ -138,6 +146,7 @@ impl Settings {
             POLICY => self.policy = value.get().unwrap_or_default(),
             MAX_HELD => self.max_held = value.get().unwrap_or(self.max_held),
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
+            BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
             RECONNECT => self.reconnect = value.get().unwrap_or_default(),
             FENCE => self.fence = value.get().unwrap_or_default(),
@@ -155,6 +164,7 @@ impl Settings {
             POLICY => self.policy.to_value(),
             MAX_HELD => self.max_held.to_value(),
             LATENCY => self.latency.nseconds().to_value(),
+            BUSY_POLL => self.busy_poll.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
             RECONNECT => self.reconnect.to_value(),
             FENCE => self.fence.to_value(),
@@ -203,6 +213,13 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .maximum(u64::MAX - 1)
                 .default_value(default.latency.nseconds())
                 .mutable_playing()
+                .build(),
+            glib::ParamSpecUInt64::builder(BUSY_POLL)
+                .nick("Busy poll")
+                .blurb("How long to look for the next frame without sleeping (in ns); spends a core to save the wake-up")
+                .maximum(u64::MAX - 1)
+                .default_value(default.busy_poll)
+                .mutable_ready()
                 .build(),
             glib::ParamSpecInt64::builder(CONNECTION_TIMEOUT)
                 .nick("Connection timeout")

@@ -453,8 +453,9 @@ fn state_changes_end_every_wait() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = Endpoint::at(folder.path().join("nobody.sock")).unwrap();
     let stream = Stream::new();
-    for endpoint in [&nobody, &stream.endpoint] {
-        let reader = Downstream::new(endpoint).set("connection-timeout", -1_i64).play();
+    for (endpoint, poll) in [(&nobody, 0), (&stream.endpoint, 0), (&stream.endpoint, u64::MAX - 1)] {
+        let reader = Downstream::new(endpoint);
+        let reader = reader.set("connection-timeout", -1_i64).set("busy-poll", poll).play();
         thread::sleep(Duration::from_millis(50));
         let start = Instant::now();
         reader.pipeline.set_state(gst::State::Paused).unwrap();
