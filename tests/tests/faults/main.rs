@@ -58,6 +58,23 @@ impl Stream {
         reader
     }
 
+    /// Waits until the exporter says this of a process.
+    fn says(&mut self, event: &str, pid: u32) -> Value {
+        loop {
+            let line = self.exporter.wait_for(event);
+            if line["pid"] == pid {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until so many more frames have been published.
+    fn flow(&mut self, frames: u64) {
+        let published = |line: Value| line["published"].as_u64().expect("it says how many");
+        let begin = self.exporter.last("progress").map_or(0, published);
+        while published(self.exporter.wait_for("progress")) < begin + frames {}
+    }
+
     /// Ends the stream in good order.
     fn end(self) -> (Outcome, Stage) {
         std::fs::write(self.stage.path(UNTIL), "").expect("the folder is ours");

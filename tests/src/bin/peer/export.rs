@@ -17,6 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// After so many frames each it says how far it is.
+const PROGRESS: u64 = 100;
+
 fn config(options: &Options) -> Result<exporter::Config> {
     let default = exporter::Config::default();
     Ok(exporter::Config {
@@ -112,6 +115,9 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         let ready = Instant::now();
         let published = exporter.publish(frame, &interrupt)?;
         longest_wait = longest_wait.max(ready.elapsed());
+        if sequence % PROGRESS == 0 {
+            print(&json!({ "event": "progress", "published": sequence }))?;
+        }
         if published != sequence {
             return Err(format!("frame {sequence} was published as {published}").into());
         }
