@@ -65,11 +65,17 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
 }
 
 /// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
-/// work that waits for a dead process's event never ends.
-pub(crate) fn wait_until_idle(gpu: &Arc<Context>) {
+/// work that waits for a dead process's event never ends. Whether it is done.
+pub(crate) fn wait_until_idle(gpu: &Arc<Context>) -> bool {
     let mut waiting = Waiting { gpu: gpu.clone(), work: None, _memory: Box::new(()) };
     let end = Instant::now() + PATIENCE;
-    while waiting.is_pending() && Instant::now() < end {
+    loop {
+        if !waiting.is_pending() {
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
         thread::sleep(LOOK);
     }
 }

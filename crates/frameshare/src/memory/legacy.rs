@@ -144,8 +144,12 @@ impl Import for LegacyImport {
 
 impl Drop for LegacyImport {
     fn drop(&mut self) {
-        // Here and now, since the acknowledgement that follows says that it is closed.
-        idle::wait_until_idle(&self.gpu);
-        idle::drop_when_idle(&self.gpu, self.memory.take());
+        // Here and now, since the acknowledgement that follows says that it is closed; there may be new work by now, on
+        // other memory.
+        let memory = self.memory.take();
+        if !idle::wait_until_idle(&self.gpu) {
+            // Behind a stream that is stuck for ever, closing would hang.
+            idle::drop_when_idle(&self.gpu, memory);
+        }
     }
 }
