@@ -19,12 +19,16 @@ pub enum Command {
     Stats,
     /// Sends the pipeline's element `source`, an appsrc, frames as a decoder would.
     Decode(Decode),
+    /// Ends the stream of the pipeline's element `source`.
+    EndOfStream,
     /// Lets the decoder go: how many of its instances still have their surfaces when this long has passed, at most.
     EndDecoder { ms: u64 },
     /// Sends the pipeline's sink an allocation query.
     AskForAllocation,
     /// The checksums of what a pipeline delivers to its element `out`, an appsink.
     Checksums { pipeline: String },
+    /// Reads streams with GStreamer, to their end.
+    Receive(Receive),
     /// Reads a stream without GStreamer.
     Connect(Connect),
     /// Reads.
@@ -51,6 +55,16 @@ pub struct Decode {
     pub slow_us: u64,
     /// Its memories name another stream than the one that it writes on.
     pub stale: bool,
+}
+
+/// A pipeline that reads, with an appsink `out`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Receive {
+    pub pipeline: String,
+    /// How many of the first frames are kept.
+    pub hold: usize,
+    /// Between which frames calls of the driver are counted.
+    pub counted: Option<(u64, u64)>,
 }
 
 /// How to read.
@@ -82,6 +96,7 @@ pub enum Reply {
     Numbers(Vec<u64>),
     Stats(Stats),
     Read(WasRead),
+    Received(Received),
     Failed { text: String },
 }
 
@@ -118,5 +133,23 @@ pub struct WasRead {
     /// How many frames came in memory of the GPU.
     pub on_gpu: u64,
     /// Why there was no more; empty at the end of the stream, or when it was enough.
+    pub error: String,
+}
+
+/// What came out of a pipeline that reads.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// Sequence number and checksum of each frame.
+    pub frames: Vec<(u64, u64)>,
+    /// How many frames came in memory of the GPU.
+    pub on_gpu: u64,
+    /// How many frames each of its sources got.
+    pub received: Vec<u64>,
+    /// What its sources copied, and lost.
+    pub copied: u64,
+    pub lost: u64,
+    /// How often this process has made each call of the driver, itself and not GStreamer.
+    pub calls: BTreeMap<String, u64>,
+    /// Empty at the end of the stream.
     pub error: String,
 }

@@ -23,6 +23,7 @@ mod peer;
 mod picture;
 mod playing;
 mod reading;
+mod receiving;
 mod suites;
 mod worker;
 

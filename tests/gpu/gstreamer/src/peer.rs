@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::io::FdFlags;
 
-use crate::job::{Command, Connect, Decode, Reply, Stats, WasRead};
+use crate::job::{Command, Connect, Decode, Received, Reply, Stats, WasRead};
 use crate::link::Link;
 
 /// How long a job may take.
@@ -103,6 +103,14 @@ impl Peer {
     pub fn was_read(&self) -> Result<WasRead> {
         match self.end().context("reading")? {
             Reply::Read(read) => Ok(read),
+            other => bail!("unexpected reply {other:?}"),
+        }
+    }
+
+    /// The report of a pipeline that reads, which was begun.
+    pub fn received(&self) -> Result<Received> {
+        match self.end().context("receiving")? {
+            Reply::Received(received) => Ok(received),
             other => bail!("unexpected reply {other:?}"),
         }
     }

@@ -17,7 +17,7 @@ pub struct Playing {
     decoder: Option<Decoder>,
 }
 
-fn parse(text: &str) -> Result<gst::Pipeline> {
+pub fn parse(text: &str) -> Result<gst::Pipeline> {
     let pipeline = gst::parse::launch(text).with_context(|| text.to_owned())?;
     pipeline.downcast().ok().context("that is no pipeline")
 }
@@ -63,6 +63,11 @@ impl Playing {
                 if let Some(error) = error_of(&self.pipeline) {
                     bail!("{error}");
                 }
+            }
+            Command::EndOfStream => {
+                let source = self.pipeline.by_name("source").context("there is no source")?;
+                let source: gst_app::AppSrc = source.downcast().ok().context("the source is no appsrc")?;
+                source.end_of_stream()?;
             }
             Command::EndDecoder { ms } => {
                 let decoder = self.decoder.as_mut().context("no decoder is here")?;
@@ -144,14 +149,7 @@ pub fn checksums(text: &str) -> Result<Vec<u64>> {
     let mut sums = Vec::new();
     while !out.is_eos() {
         if let Some(sample) = out.try_pull_sample(gst::ClockTime::from_mseconds(200)) {
-            let info = gst_video::VideoInfo::from_caps(sample.caps().context("no caps")?)?;
-            let buffer = sample.buffer().context("no buffer")?;
-            let planes = match buffer.meta::<gst_video::VideoMeta>() {
-                Some(meta) => planes_of(meta.offset(), meta.stride()),
-                None => planes_of(info.offset(), info.stride()),
-            };
-            let map = buffer.map_readable()?;
-            sums.push(checksum(&map, &info, &planes)?);
+            sums.push(checksum_of(&sample)?);
         }
         if let Some(error) = error_of(&pipeline) {
             bail!("{error}");
@@ -160,6 +158,18 @@ pub fn checksums(text: &str) -> Result<Vec<u64>> {
     }
     pipeline.set_state(gst::State::Null)?;
     Ok(sums)
+}
+
+/// The checksum of a picture, as the CPU sees it.
+pub fn checksum_of(sample: &gst::Sample) -> Result<u64> {
+    let info = gst_video::VideoInfo::from_caps(sample.caps().context("no caps")?)?;
+    let buffer = sample.buffer().context("no buffer")?;
+    let planes = match buffer.meta::<gst_video::VideoMeta>() {
+        Some(meta) => planes_of(meta.offset(), meta.stride()),
+        None => planes_of(info.offset(), info.stride()),
+    };
+    let map = buffer.map_readable()?;
+    checksum(&map, &info, &planes)
 }
 
 fn planes_of(offsets: &[usize], strides: &[i32]) -> Vec<(usize, usize)> {

@@ -7,6 +7,7 @@ use crate::job::{Command, Reply};
 use crate::link::Link;
 use crate::playing::{self, Playing};
 use crate::reading::Reading;
+use crate::receiving;
 
 /// What a peer is, as far as it has been told.
 #[derive(Default)]
@@ -38,6 +39,7 @@ impl Worker {
                 self.playing = Some(Playing::start(&pipeline)?);
             }
             Command::Checksums { pipeline } => return playing::checksums(&pipeline).map(Reply::Numbers),
+            Command::Receive(receive) => return receiving::receive(&receive).map(Reply::Received),
             Command::Connect(connect) => {
                 drop(self.reading.take());
                 self.reading = Some(Reading::connect(&connect)?);

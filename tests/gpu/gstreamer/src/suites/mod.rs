@@ -1,6 +1,7 @@
 //! The cases, by suite. What each shows stands above its function.
 
 mod sink;
+mod source;
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
@@ -31,7 +32,7 @@ pub enum Needs {
 
 /// Every case there is.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [sink::CASES].into_iter().flatten()
+    [sink::CASES, source::CASES].into_iter().flatten()
 }
 
 /// A case that needs no more than a GPU and little time.
@@ -62,6 +63,11 @@ impl Place {
     fn sink(&self, properties: &str) -> String {
         let path = self.path();
         format!("framesharesink name=sink sync=false socket-path={path} {properties}")
+    }
+
+    /// A source that loses nothing.
+    fn source(&self, properties: &str) -> String {
+        format!("framesharesrc socket-path={} policy=lossless {properties}", self.path())
     }
 
     /// A reader that loses nothing.

@@ -29,21 +29,21 @@ pub const CASES: &[Case] = &[
     case(SUITE, "steady-state", steady),
 ];
 
-const FRAMES: u64 = 40;
-const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
+pub(super) const FRAMES: u64 = 40;
+pub(super) const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
 /// Pictures that change everywhere from frame to frame.
-fn pictures(caps: &str) -> String {
+pub(super) fn pictures(caps: &str) -> String {
     pictures_for(caps, FRAMES)
 }
 
-fn pictures_for(caps: &str, frames: u64) -> String {
+pub(super) fn pictures_for(caps: &str, frames: u64) -> String {
     let plate = "pattern=zone-plate kx2=3 ky2=3 kt=23";
     format!("videotestsrc {plate} num-buffers={frames} ! video/x-raw,{caps},framerate=30/1")
 }
 
 /// What such a pipeline should deliver.
-fn expected(pictures: &str) -> Result<Vec<u64>> {
+pub(super) fn expected(pictures: &str) -> Result<Vec<u64>> {
     Peer::new()?.numbers(Command::Checksums { pipeline: format!("{pictures} ! appsink name=out") })
 }
 
@@ -119,20 +119,20 @@ fn host(_: u64) -> Result<String> {
 }
 
 /// A sink behind a decoder's imitation.
-fn behind_decoder(place: &Place, properties: &str) -> Result<Peer> {
+pub(super) fn behind_decoder(place: &Place, properties: &str) -> Result<Peer> {
     let exporter = Peer::new()?;
     exporter.play(&format!("appsrc name=source caps={CUDA} ! {}", place.sink(properties)))?;
     Ok(exporter)
 }
 
-const PICTURE: (u32, u32) = (320, 240);
+pub(super) const PICTURE: (u32, u32) = (320, 240);
 
-fn decoder(frames: u64) -> Decode {
+pub(super) fn decoder(frames: u64) -> Decode {
     Decode { frames, surfaces: 10, width: PICTURE.0, height: PICTURE.1, slow_us: 500, ..Decode::default() }
 }
 
 /// The checksums of a decoder's frames.
-fn decoded(frames: u64, (width, height): (u32, u32)) -> Result<Vec<u64>> {
+pub(super) fn decoded(frames: u64, (width, height): (u32, u32)) -> Result<Vec<u64>> {
     let bytes = usize::try_from(width * height * 3 / 2)?;
     Ok((0..frames).map(|frame| plain(bytes, frame)).collect())
 }

@@ -1,0 +1,78 @@
+//! A pipeline of a peer that reads a stream with GStreamer.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use gst::prelude::*;
+use gstframeshare::FrameshareMeta;
+
+use crate::job::{Receive, Received};
+use crate::playing::{checksum_of, parse};
+
+/// How long a pipeline may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Plays a pipeline to the end of its stream, or to its first error.
+pub fn receive(job: &Receive) -> Result<Received> {
+    let pipeline = parse(&job.pipeline)?;
+    let out = pipeline.by_name("out").context("there is no out")?;
+    let out: gst_app::AppSink = out.downcast().ok().context("out is no appsink")?;
+    out.set_property("sync", false);
+    out.set_property("max-buffers", 2_u32);
+    out.set_property("enable-last-sample", false);
+    pipeline.set_state(gst::State::Playing)?;
+    let begin = Instant::now();
+    let mut received = Received::default();
+    let mut held = Vec::new();
+    let mut calls = None;
+    let mut all_ended = false;
+    while !(out.is_eos() && all_ended) && received.error.is_empty() {
+        ensure!(begin.elapsed() < PATIENCE, "after {} frames it takes too long", received.frames.len());
+        if let Some(sample) = out.try_pull_sample(gst::ClockTime::from_mseconds(20)) {
+            let buffer = sample.buffer().context("no buffer")?;
+            let sequence = buffer.meta::<FrameshareMeta>().context("no FrameshareMeta")?.sequence();
+            let on_gpu = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
+            received.on_gpu += u64::from(on_gpu);
+            received.frames.push((sequence, checksum_of(&sample)?));
+            if held.len() < job.hold {
+                held.push((sequence, sample));
+            }
+            let count = received.frames.len() as u64;
+            if job.counted.is_some_and(|(from, _)| from == count) {
+                calls = Some(frameshare::cuda::calls::snapshot());
+            }
+            if let (Some((_, to)), Some(before)) = (job.counted, &calls)
+                && to == count
+            {
+                let counted = frameshare::cuda::calls::snapshot().since(before);
+                received.calls = counted.iter().map(|(call, count)| (call.to_owned(), count)).collect();
+            }
+        }
+        let bus = pipeline.bus().context("no bus")?;
+        let message = bus.pop_filtered(&[gst::MessageType::Eos, gst::MessageType::Error]);
+        match message.as_ref().map(|message| message.view()) {
+            Some(gst::MessageView::Eos(_)) => all_ended = true,
+            Some(gst::MessageView::Error(error)) => received.error = error.error().to_string(),
+            _ => {}
+        }
+    }
+    // What was kept is still as it was.
+    for (sequence, sample) in held.drain(..) {
+        let sum = checksum_of(&sample)?;
+        ensure!(received.frames.contains(&(sequence, sum)), "frame {sequence} changed while it was held");
+    }
+    for source in sources(&pipeline) {
+        let stats = source.property::<gst::Structure>("stats");
+        let number = |name: &str| stats.get::<u64>(name).unwrap_or_default();
+        received.received.push(number("received"));
+        received.copied += number("copied-for-credit") + number("copied-for-layout");
+        received.lost += number("lost");
+    }
+    pipeline.set_state(gst::State::Null)?;
+    Ok(received)
+}
+
+fn sources(pipeline: &gst::Pipeline) -> Vec<gst::Element> {
+    let elements = pipeline.iterate_elements().into_iter().filter_map(Result::ok);
+    elements.filter(|element| element.type_().name() == "GstFrameshareSrc").collect()
+}

@@ -1,0 +1,298 @@
+//! framesharesrc with frames on a GPU, behind framesharesink.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::sink::{
+    CUDA, FRAMES, PICTURE, behind_decoder, decoded, decoder, expected, pictures, pictures_for,
+};
+use super::{Case, Needs, Place, case};
+use crate::job::{Command, Decode, Receive, Received};
+use crate::peer::Peer;
+
+const SUITE: &str = "gst-source";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "every-kind-of-memory-and-fence", kinds),
+    case(SUITE, "sizes-change-in-place", sizes),
+    case(SUITE, "sizes-change-in-slots", sizes_in_slots),
+    case(SUITE, "two-streams-in-one-pipeline", two_streams),
+    case(SUITE, "in-the-exporters-own-pipeline", same_process),
+    case(SUITE, "the-next-exporter", next_exporter),
+    case(SUITE, "steady-state", steady),
+    Case { needs: Needs::TwoDevices, ..case(SUITE, "on-another-gpu", another_gpu) },
+];
+
+/// Has a peer begin to read with a pipeline.
+fn begin(reader: &Peer, pipeline: String) -> Result<()> {
+    reader.begin(&Command::Receive(Receive { pipeline, hold: 2, ..Receive::default() }))
+}
+
+/// Waits until so many readers have connected.
+fn await_readers(exporter: &Peer, count: usize) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(30);
+    while exporter.stats(Command::Stats)?.fences.len() < count {
+        ensure!(Instant::now() < until, "{count} readers do not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Checks that a pipeline got every frame, and each as it should be.
+fn whole(received: &Received, expected: &[u64]) -> Result<()> {
+    let Received { frames, lost, error, .. } = received;
+    ensure!(error.is_empty(), "after {} frames: {error}", frames.len());
+    ensure!(frames.len() == expected.len() && *lost == 0, "{} frames came, {lost} were lost", frames.len());
+    for ((sequence, sum), (number, expected)) in frames.iter().zip((1..).zip(expected)) {
+        ensure!(*sequence == number && sum == expected, "frame {number} is not what it should be");
+    }
+    Ok(())
+}
+
+/// What arrives in CUDA memory, behind cudadownload, and in system memory is what was sent.
+fn kinds(_: u64) -> Result<String> {
+    let pictures = pictures("format=NV12,width=322,height=241");
+    let sums = expected(&pictures)?;
+    let mut seen = Vec::new();
+    for memory in ["vmm", "pool", "legacy"] {
+        for fence in ["event", "timeline"] {
+            let place = Place::new()?;
+            let exporter = Peer::new()?;
+            let sink = place.sink(&format!("memory={memory}"));
+            exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"))?;
+            let readers = Peer::some(3)?;
+            let source = place.source(&format!("fence={fence} gpu-wait=true"));
+            for (reader, rest) in
+                readers.iter().zip([&format!("{CUDA} !"), "cudadownload ! video/x-raw !", ""])
+            {
+                begin(reader, format!("{source} ! {rest} appsink name=out"))?;
+            }
+            await_readers(&exporter, readers.len())?;
+            exporter.tell(Command::Go)?;
+            for (number, reader) in readers.iter().enumerate() {
+                let received = reader.received()?;
+                whole(&received, &sums).with_context(|| format!("{memory}, {fence}, reader {number}"))?;
+                let on_gpu = if number == 0 { FRAMES } else { 0 };
+                ensure!(received.on_gpu == on_gpu, "reader {number}: {} in CUDA memory", received.on_gpu);
+            }
+            exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+            seen = exporter.stats(Command::Stop)?.fences;
+        }
+    }
+    Ok(seen.join(", "))
+}
+
+/// A decoder changes its size twenty times, its surfaces shared in place, while frames of old sizes are held.
+fn sizes(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "")?;
+    let readers = Peer::some(2)?;
+    begin(&readers[0], format!("{} max-held=8 ! {CUDA} ! appsink name=out", place.source("")))?;
+    begin(&readers[1], format!("{} ! cudadownload ! appsink name=out", place.source("")))?;
+    exporter.tell(Command::Go)?;
+    await_readers(&exporter, readers.len())?;
+    let mut sums = Vec::new();
+    for (round, (width, height)) in (0..20).zip([PICTURE, (640, 480), (192, 144)].into_iter().cycle()) {
+        sums.extend(decoded((round + 1) * 4, (width, height))?.split_off(sums.len()));
+        exporter.decode(Decode { width, height, anew: true, ..decoder(4) })?;
+    }
+    exporter.tell(Command::EndOfStream)?;
+    for (number, reader) in readers.iter().enumerate() {
+        whole(&reader.received()?, &sums).with_context(|| format!("reader {number}"))?;
+    }
+    let stats = exporter.stats(Command::Stop)?;
+    drop(readers);
+    ensure!(exporter.number(Command::EndDecoder { ms: 4000 })? == 0, "surfaces are not given back");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// The same in slots that upstream writes to.
+fn sizes_in_slots(_: u64) -> Result<String> {
+    const SIZES: [(u32, u32); 4] = [(322, 241), (640, 480), (160, 120), (322, 241)];
+    for memory in ["vmm", "pool", "legacy"] {
+        let parts = SIZES
+            .map(|(width, height)| pictures_for(&format!("format=NV12,width={width},height={height}"), 8));
+        let mut sums = Vec::new();
+        for part in &parts {
+            sums.extend(expected(part)?);
+        }
+        let place = Place::new()?;
+        let exporter = Peer::new()?;
+        let parts = parts.map(|part| format!("{part} ! cudaupload ! {CUDA} ! c.")).join(" ");
+        exporter.play(&format!("concat name=c ! {} {parts}", place.sink(&format!("memory={memory}"))))?;
+        let reader = Peer::new()?;
+        begin(&reader, format!("{} max-held=8 ! {CUDA} ! appsink name=out", place.source("")))?;
+        await_readers(&exporter, 1)?;
+        exporter.tell(Command::Go)?;
+        whole(&reader.received()?, &sums).context(memory)?;
+        exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+    }
+    Ok(String::new())
+}
+
+/// Two sources of one pipeline share its context, so that even legacy memory can be read by both.
+fn two_streams(_: u64) -> Result<String> {
+    let pictures = pictures("format=NV12,width=320,height=240");
+    let sums = expected(&pictures)?;
+    for memory in ["legacy", "vmm"] {
+        let places = [Place::new()?, Place::new()?];
+        let exporters = Peer::some(2)?;
+        for (place, exporter) in places.iter().zip(&exporters) {
+            let sink = place.sink(&format!("memory={memory}"));
+            exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"))?;
+        }
+        let reader = Peer::new()?;
+        let [first, second] = [&places[0], &places[1]].map(|place| place.source(""));
+        let rest = format!("{CUDA} ! fakesink sync=false");
+        begin(&reader, format!("{first} ! cudadownload ! appsink name=out  {second} ! {rest}"))?;
+        for exporter in exporters.iter().rev() {
+            await_readers(exporter, 1)?;
+            exporter.tell(Command::Go)?;
+        }
+        let received = reader.received()?;
+        whole(&received, &sums).context(memory)?;
+        ensure!(received.received == [FRAMES; 2], "{memory}: {:?}", received.received);
+    }
+    Ok(String::new())
+}
+
+/// A source reads what a sink of the same process shares, in its context.
+fn same_process(_: u64) -> Result<String> {
+    let pictures = pictures("format=NV12,width=320,height=240");
+    let sums = expected(&pictures)?;
+    for memory in ["vmm", "pool", "legacy"] {
+        for fence in ["event", "timeline"] {
+            let place = Place::new()?;
+            // Neither of the two sinks may wait for the other to be ready.
+            let sink =
+                place.sink(&format!("memory={memory} fence={fence} wait-for-connection=true async=false"));
+            let source = place.source("");
+            let reader = Peer::new()?;
+            begin(
+                &reader,
+                format!(
+                    "{pictures} ! cudaupload ! {CUDA} ! {sink}  {source} ! cudadownload ! appsink name=out"
+                ),
+            )?;
+            whole(&reader.received()?, &sums).with_context(|| format!("{memory}, {fence}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// An exporter is killed; the source goes on with its successor, which uses another kind of memory.
+fn next_exporter(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let reader = Peer::new()?;
+    begin(
+        &reader,
+        format!("{} reconnect=true connection-timeout=-1 ! {CUDA} ! appsink name=out", place.source("")),
+    )?;
+    let mut sums = Vec::new();
+    for (memory, fence) in [("vmm", "timeline"), ("legacy", "event"), ("pool", "timeline"), ("vmm", "event")]
+    {
+        let pictures = pictures_for("format=NV12,width=320,height=240", 5 * FRAMES);
+        let of_one = expected(&pictures)?;
+        let mut exporter = Peer::new()?;
+        let sink = place.sink(&format!("memory={memory} fence={fence}"));
+        // Slow enough to be killed in its midst.
+        exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! identity sleep-time=2000 ! {sink}"))?;
+        await_readers(&exporter, 1)?;
+        exporter.tell(Command::Go)?;
+        if sums.len() == 3 {
+            exporter.tell(Command::AwaitEnd { ms: 30_000 })?;
+        } else {
+            settle(&exporter, 20)?;
+            exporter.kill()?;
+        }
+        sums.push(of_one);
+    }
+    let received = reader.received()?;
+    ensure!(received.error.is_empty(), "{}", received.error);
+    // Each session counts from one; what was not taken when an exporter died is gone.
+    let mut session = 0;
+    let mut last = 0;
+    for (sequence, sum) in &received.frames {
+        session += usize::from(*sequence <= last);
+        last = *sequence;
+        let expected = sums.get(session).and_then(|sums| sums.get(usize::try_from(sequence - 1).ok()?));
+        ensure!(expected == Some(sum), "frame {sequence} of exporter {session} is not what it should be");
+    }
+    ensure!(session == 3 && last == 5 * FRAMES, "it ended with frame {last} of exporter {session}");
+    Ok(format!("{} frames of four exporters", received.frames.len()))
+}
+
+/// Waits until so much is published.
+fn settle(exporter: &Peer, published: u64) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(30);
+    while exporter.stats(Command::Stats)?.published < published {
+        ensure!(Instant::now() < until, "{published} frames are not published");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// In the steady state the source makes no call that allocates, frees, copies or waits; it imports each slot once.
+fn steady(_: u64) -> Result<String> {
+    const COUNTED: u64 = 2 * FRAMES;
+    const SLOTS: u64 = 10;
+    // The last ones are not counted: after them everything is given up.
+    let pictures = pictures_for("format=NV12,width=320,height=240", FRAMES + COUNTED + 10);
+    let sums = expected(&pictures)?;
+    let mut seen = Vec::new();
+    for (memory, fence) in [("vmm", "timeline"), ("legacy", "event")] {
+        let place = Place::new()?;
+        let exporter = Peer::new()?;
+        let sink = place.sink(&format!("memory={memory} fence={fence} max-slots={SLOTS}"));
+        exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"))?;
+        let reader = Peer::new()?;
+        let source = place.source("max-held=8");
+        // A download waits for the frame, so that frames go back one by one and none is copied.
+        let pipeline = format!("{source} ! cudadownload ! video/x-raw ! appsink name=out");
+        let counted = Some((FRAMES, FRAMES + COUNTED));
+        reader.begin(&Command::Receive(Receive { pipeline, hold: 0, counted }))?;
+        await_readers(&exporter, 1)?;
+        exporter.tell(Command::Go)?;
+        let Received { calls, copied, .. } = {
+            let received = reader.received()?;
+            whole(&received, &sums)?;
+            received
+        };
+        ensure!(copied == 0, "{copied} frames were copied");
+        let of = |word: &str| -> u64 {
+            calls.iter().filter(|(call, _)| call.contains(word)).map(|(_, count)| *count).sum()
+        };
+        for word in ["Alloc", "Free", "Close", "Synchronize", "Register", "Create", "Destroy", "Memcpy"] {
+            ensure!(of(word) == 0, "{memory}, {fence}: {word} among {calls:?}");
+        }
+        // Upstream may come to use a slot late.
+        let imports = of("Import") + of("IpcOpen");
+        ensure!(imports < SLOTS, "{memory}, {fence}: {imports} imports for {SLOTS} slots");
+        // Frames that are under way are in or out.
+        ensure!(of("cuCtxRecordEvent") <= COUNTED + SLOTS, "{calls:?}");
+        let calls = calls.iter().map(|(call, count)| format!("{call} {:.2}", *count as f64 / COUNTED as f64));
+        seen.push(format!("{memory} {fence}: {}", calls.collect::<Vec<_>>().join(", ")));
+    }
+    Ok(seen.join(" | "))
+}
+
+/// A pipeline on the second GPU reads in place what lies on the first.
+fn another_gpu(_: u64) -> Result<String> {
+    let pictures = pictures("format=NV12,width=320,height=240");
+    let sums = expected(&pictures)?;
+    for memory in ["vmm", "pool", "legacy"] {
+        let place = Place::new()?;
+        let exporter = Peer::new()?;
+        let sink = place.sink(&format!("memory={memory} cuda-device-id=0"));
+        exporter.play(&format!("{pictures} ! cudaupload cuda-device-id=0 ! {CUDA} ! {sink}"))?;
+        let reader = Peer::new()?;
+        begin(&reader, format!("{} cuda-device-id=1 ! {CUDA} ! appsink name=out", place.source("")))?;
+        await_readers(&exporter, 1)?;
+        exporter.tell(Command::Go)?;
+        let received = reader.received()?;
+        whole(&received, &sums).context(memory)?;
+        ensure!(received.on_gpu == FRAMES, "{memory}: {} in CUDA memory", received.on_gpu);
+    }
+    Ok(String::new())
+}
