@@ -66,6 +66,11 @@ rivals: ## kill, stop and restart GStreamer's own elements and ours in the same 
 	@tools/setup.sh build play
 	@tests/rivals/run.sh lossless latest unixfd
 
+.PHONY: sanitize
+sanitize: ## run engine and plugin under AddressSanitizer, the engine under ThreadSanitizer
+	@tools/setup.sh test sanitize
+	tests/sanitize.sh
+
 .PHONY: soak
 soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUTES=30)
 	@tools/setup.sh build

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit fuzz
+#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -41,8 +41,8 @@ missing() { # GROUP...
         need cmd make make "runs the steps"
         ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
-      audit | fuzz) ;; # cargo-deny and cargo-fuzz come from crates.io, see below
-      *) echo "setup: no group '$group'; there are: build play install test rootfs audit fuzz" >&2 && exit 2 ;;
+      audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
+      *) echo "setup: no group '$group'; there are: build play install test rootfs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }
@@ -110,6 +110,14 @@ case $groups in
     if ! cargo fuzz --version >/dev/null 2>&1; then
       echo "setup: missing cargo-fuzz, which builds and runs the fuzzer; building it takes minutes"
       cargo install --locked cargo-fuzz
+    fi
+    ;;
+esac
+case $groups in
+  *" sanitize "*)
+    if [ ! -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.toml" ]; then
+      command -v rustup >/dev/null || { echo "setup: the standard library's source is missing, and rustup, which brings it, too" >&2 && exit 1; }
+      rustup component add rust-src
     fi
     ;;
 esac

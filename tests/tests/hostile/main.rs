@@ -1,5 +1,5 @@
 //! Peers that mean harm (tests/src/bin/hostile), one after the other: exporters and readers survive each, drop it with a
-//! line, and nobody else notices. What is promised is in `docs/hostile-peers.md`.
+//! line, and nobody else notices. What is promised is in `docs/reliability.md`.
 
 mod exporters;
 mod readers;
