@@ -1,17 +1,21 @@
 //! Readers that mean harm, against an exporter that goes on publishing to two that do not.
 
 use super::{attacks, hostile, stage::Stage};
-use std::{collections::HashMap, fs, thread, time::Duration};
+use std::{collections::HashMap, fs, path::Path, thread, time::Duration};
 
 /// Most kilobytes that the exporter may have more after all attacks than after as many before: its allocator keeps some.
 const GROWTH_KB: u64 = 4096;
 
-/// What a process has of what can leak: descriptors, threads, kilobytes.
+/// What a process has of what can leak: descriptors, threads, kilobytes. Slots come when they are first needed, which is a
+/// matter of how soon frames are given back.
 fn census(pid: u32) -> [u64; 3] {
-    let count = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as u64;
+    let entries = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten().flatten();
+    let is_slot = |path: &Path| path.to_string_lossy().contains("frameshare-slot");
+    let files = entries("fd").filter(|fd| fs::read_link(fd.path()).is_ok_and(|target| !is_slot(&target)));
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
-    [count("fd"), count("task"), kilobytes.and_then(|text| text.trim().parse().ok()).expect("a number")]
+    let kilobytes = kilobytes.and_then(|text| text.trim().parse().ok()).expect("a number");
+    [files.count() as u64, entries("task").count() as u64, kilobytes]
 }
 
 #[test]
