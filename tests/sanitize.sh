@@ -19,9 +19,9 @@ under() { # SANITIZER CARGO-TEST-ARGUMENTS...
 
 # What GStreamer keeps for ever is no leak of ours; the engine's tests are looked at for leaks too.
 export TSAN_OPTIONS=halt_on_error=1
-under address -p frameshare-protocol -p frameshare
-ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare
+under address -p frameshare-protocol -p frameshare --lib --tests
+ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Processes that load the plugin into somebody else's program are left out.
 ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus --test faults
 ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test hostile -- --skip the_source
-under thread -p frameshare
+under thread -p frameshare --lib --tests
