@@ -21,8 +21,8 @@ struct Tally {
     bad: u64,
     /// The sequence number that the next frame would have if none were lost.
     expected: Option<u64>,
-    /// From publication to arrival, in µs.
-    latencies: Vec<u64>,
+    /// From publication to arrival, in µs; only where they are asked for, since over a long run they are many.
+    latencies: Option<Vec<u64>>,
 }
 
 pub fn read(options: &Options) -> Result<ExitCode> {
@@ -48,7 +48,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
     let pause = Duration::from_millis(options.or("sleep-ms", 0)?);
     let (hold, hoard) = (options.or("hold", 0_usize)?, options.get::<usize>("hoard")?);
     let mut held = VecDeque::<Frame>::new();
-    let mut tally = Tally::default();
+    let mut tally = Tally { latencies: options.is_set("latency").then(Vec::new), ..Tally::default() };
     let end = loop {
         if limit.is_some_and(|limit| tally.frames >= limit) {
             break "frames".to_owned();
@@ -101,9 +101,9 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         "end": end,
         "held": reader.stats().held,
     });
-    if options.is_set("latency") {
-        tally.latencies.sort_unstable();
-        let at = |percent: usize| tally.latencies.get(tally.latencies.len() * percent / 100).copied();
+    if let Some(latencies) = &mut tally.latencies {
+        latencies.sort_unstable();
+        let at = |percent: usize| latencies.get(latencies.len() * percent / 100).copied();
         summary["p50_us"] = json!(at(50));
         summary["p99_us"] = json!(at(99));
     }
@@ -131,7 +131,9 @@ impl Tally {
     fn count(&mut self, frame: &Frame, sums: bool, verify: bool) -> Value {
         let descriptor = frame.descriptor();
         let sequence = descriptor.sequence;
-        self.latencies.push(monotonic_ns().saturating_sub(descriptor.published) / 1000);
+        if let Some(latencies) = &mut self.latencies {
+            latencies.push(monotonic_ns().saturating_sub(descriptor.published) / 1000);
+        }
         let is_gap_counted = self.expected.is_none_or(|expected| expected + frame.lost_before() == sequence);
         let is_good = is_gap_counted && (!verify || is_whole(frame));
         self.expected = Some(sequence + 1);

@@ -6,7 +6,7 @@ use std::{fmt, fs};
 /// Slots that an exporter may have: as many as it likes at a time, and no more than this.
 const MAX_SLOTS: usize = 64;
 /// Most kilobytes that a process may have more in the end: its allocator keeps some.
-const GROWTH_KB: u64 = 1024;
+const GROWTH_KB: u64 = 256;
 
 /// Of one process.
 #[derive(Clone, Debug)]
