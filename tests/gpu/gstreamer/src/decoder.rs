@@ -127,11 +127,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// A surface that nobody has; it is waited for.
+    /// A surface that nobody has, each in its turn; it is waited for.
     fn surface(&self, instance: &Arc<Instance>) -> Result<(gst::Memory, u64)> {
         let begin = Instant::now();
         loop {
-            for surface in &instance.surfaces {
+            let count = instance.surfaces.len();
+            for surface in instance.surfaces.iter().cycle().skip(self.next as usize % count).take(count) {
                 if let Some(memory) = surface.reusable.lend(instance.clone(), true) {
                     return Ok((memory, surface.address));
                 }

@@ -23,6 +23,10 @@ pub enum Command {
     EndOfStream,
     /// Lets the decoder go: how many of its instances still have their surfaces when this long has passed, at most.
     EndDecoder { ms: u64 },
+    /// Asks the element before the sink to negotiate again, and with it for an allocation.
+    Renegotiate,
+    /// Whether there is an element of this name: 0 or 1.
+    HasElement { name: String },
     /// Sends the pipeline's sink an allocation query.
     AskForAllocation,
     /// The checksums of what a pipeline delivers to its element `out`, an appsink.

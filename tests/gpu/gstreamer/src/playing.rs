@@ -73,6 +73,10 @@ impl Playing {
                 let decoder = self.decoder.as_mut().context("no decoder is here")?;
                 return Ok(Reply::Number(decoder.end(Duration::from_millis(ms))));
             }
+            Command::Renegotiate => {
+                let pad = self.sink.static_pad("sink").context("no pad")?;
+                ensure!(pad.push_event(gst::event::Reconfigure::new()), "nobody takes the event");
+            }
             Command::AskForAllocation => {
                 let pad = self.sink.static_pad("sink").context("no pad")?;
                 let until = Instant::now() + Duration::from_secs(5);

@@ -40,6 +40,9 @@ impl Worker {
             }
             Command::Checksums { pipeline } => return playing::checksums(&pipeline).map(Reply::Numbers),
             Command::Receive(receive) => return receiving::receive(&receive).map(Reply::Received),
+            Command::HasElement { name } => {
+                return Ok(Reply::Number(gst::ElementFactory::find(&name).is_some().into()));
+            }
             Command::Connect(connect) => {
                 drop(self.reading.take());
                 self.reading = Some(Reading::connect(&connect)?);

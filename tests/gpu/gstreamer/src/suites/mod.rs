@@ -1,13 +1,20 @@
 //! The cases, by suite. What each shows stands above its function.
 
+mod nvdec;
 mod sink;
 mod source;
+mod surfaces;
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
 use crate::job::{Command, Connect, Read, WasRead};
 use crate::peer::Peer;
+
+/// Frames of a case.
+const FRAMES: u64 = 40;
+
+const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
 /// One thing to show.
 pub struct Case {
@@ -32,7 +39,7 @@ pub enum Needs {
 
 /// Every case there is.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    [sink::CASES, source::CASES].into_iter().flatten()
+    [sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES].into_iter().flatten()
 }
 
 /// A case that needs no more than a GPU and little time.

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::sink::{
-    CUDA, FRAMES, PICTURE, behind_decoder, decoded, decoder, expected, pictures, pictures_for,
-};
-use super::{Case, Needs, Place, case};
+use super::sink::{expected, pictures, pictures_for};
+use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
+use super::{CUDA, Case, FRAMES, Needs, Place, case};
 use crate::job::{Command, Decode, Receive, Received};
 use crate::peer::Peer;
 

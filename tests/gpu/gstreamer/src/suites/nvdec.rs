@@ -1,0 +1,237 @@
+//! NVIDIA's own decoder behind the sink. Every picture of a film is compared with what the decoder delivers to the CPU.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{CUDA, Case, Place, case, play_to, whole};
+use crate::job::{Command, Connect, Read, Stats};
+use crate::peer::Peer;
+use crate::runner::Skip;
+
+const SUITE: &str = "gst-nvdec";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "into-slots", |_| one_reader("into-slots")),
+    case(SUITE, "copied", |_| one_reader("copied")),
+    case(SUITE, "in-place", |_| one_reader("in-place")),
+    Case { seconds: 240, ..case(SUITE, "several-readers", several_readers) },
+    Case { seconds: 240, ..case(SUITE, "every-film", every_film) },
+    Case { seconds: 240, ..case(SUITE, "new-sizes", new_sizes) },
+    case(SUITE, "allocation-asked-for-again", asked_again),
+    case(SUITE, "steady-state", steady),
+];
+
+/// A way from the decoder to the readers: what the decoder is told, what the sink is, and what its statistics call it.
+struct Way {
+    name: &'static str,
+    decoder: &'static str,
+    sink: &'static str,
+    path: &'static str,
+}
+
+const WAYS: [Way; 7] = [
+    // Told to have one output surface, the decoder copies each picture into its neighbour's pool.
+    Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=vmm", path: "pool" },
+    Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=pool", path: "pool" },
+    Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=legacy", path: "pool" },
+    Way { name: "copied", decoder: "", sink: "export=copy memory=vmm", path: "copied" },
+    Way { name: "copied", decoder: "", sink: "export=copy memory=pool", path: "copied" },
+    Way { name: "copied", decoder: "", sink: "export=copy memory=legacy", path: "copied" },
+    Way { name: "in-place", decoder: "", sink: "export=in-place", path: "in-place" },
+];
+
+const BEST: [&Way; 2] = [&WAYS[0], &WAYS[6]];
+
+/// A film that lies beside this program, or in the bundle that it is part of.
+fn film(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().context("a program lies in a folder")?;
+    let found =
+        [folder.join(name), folder.join("../clips").join(name)].into_iter().find(|path| path.exists());
+    found.ok_or_else(|| Skip(format!("{name} is not beside this program: make gpu-bundle makes it")).into())
+}
+
+/// Reads and parses a film, up to a decoder.
+fn parsed(film: &Path) -> String {
+    format!("filesrc location={} ! h264parse", film.display())
+}
+
+/// What the decoder delivers of a film.
+fn expected(film: &Path) -> Result<Vec<u64>> {
+    let peer = Peer::new()?;
+    if peer.number(Command::HasElement { name: "nvh264dec".into() })? == 0 {
+        return Err(Skip("there is no nvh264dec, the GPU's decoder".into()).into());
+    }
+    let pipeline = format!("{} ! nvh264dec ! video/x-raw ! appsink name=out", parsed(film));
+    let sums = peer.numbers(Command::Checksums { pipeline })?;
+    ensure!(sums.len() > 50, "the decoder delivers {} pictures", sums.len());
+    Ok(sums)
+}
+
+/// Plays a film to lossless readers, which must all get all of it; how the sink was doing.
+fn play(way: &Way, fence: &str, film: &Path, sums: &[u64], readers: usize) -> Result<Stats> {
+    let place = Place::new()?;
+    let exporter = Peer::new()?;
+    let sink = place.sink(&format!("{} fence={fence}", way.sink));
+    exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(film), way.decoder))?;
+    let readers = Peer::some(readers)?;
+    for reader in &readers {
+        reader.connect(place.lossless())?;
+    }
+    for (number, read) in play_to(&readers, &exporter)?.iter().enumerate() {
+        whole(read, sums).with_context(|| format!("reader {number}"))?;
+        ensure!(read.on_gpu == sums.len() as u64, "{} frames came on the GPU", read.on_gpu);
+    }
+    let stats = exporter.stats(Command::Stop)?;
+    let beyond = stats.reason("surfaces-held");
+    ensure!(stats.path(way.path) + beyond == sums.len() as u64, "{stats:?}");
+    // Readers hold four frames each, and mostly the same: nearly all are shared where they are.
+    ensure!(beyond * 10 <= sums.len() as u64, "{stats:?}");
+    Ok(stats)
+}
+
+fn describe(way: &Way, stats: &Stats) -> String {
+    format!("{}: {} of {}, {}", way.sink, stats.path(way.path), stats.published, stats.memory)
+}
+
+/// Each kind of memory and of fence, with one reader.
+fn one_reader(name: &str) -> Result<String> {
+    let film = film("hd.h264")?;
+    let sums = expected(&film)?;
+    let mut seen = Vec::new();
+    for way in WAYS.iter().filter(|way| way.name == name) {
+        for fence in ["event", "timeline"] {
+            let stats =
+                play(way, fence, &film, &sums, 1).with_context(|| format!("{}, {fence}", way.sink))?;
+            seen.push(describe(way, &stats));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Four and eight readers.
+fn several_readers(_: u64) -> Result<String> {
+    let film = film("hd.h264")?;
+    let sums = expected(&film)?;
+    let mut seen = Vec::new();
+    for way in BEST {
+        for readers in [4, 8] {
+            let stats = play(way, "auto", &film, &sums, readers)
+                .with_context(|| format!("{}, {readers} readers", way.sink))?;
+            seen.push(describe(way, &stats));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Big pictures, and pictures of several sizes.
+fn every_film(_: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for name in ["uhd.h264", "switch.h264"] {
+        let film = film(name)?;
+        let sums = expected(&film)?;
+        for way in BEST {
+            let stats =
+                play(way, "auto", &film, &sums, 2).with_context(|| format!("{name}, {}", way.sink))?;
+            seen.push(describe(way, &stats));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// More than twenty changes of the size, on every way.
+fn new_sizes(_: u64) -> Result<String> {
+    let switch = std::fs::read(film("switch.h264")?)?;
+    let folder = tempfile::tempdir_in("/tmp")?;
+    let film = folder.path().join("long.h264");
+    std::fs::write(&film, switch.repeat(4))?;
+    let sums = expected(&film)?;
+    let mut seen = Vec::new();
+    for way in [&WAYS[0], &WAYS[2], &WAYS[5], &WAYS[6]] {
+        let stats = play(way, "auto", &film, &sums, 2).with_context(|| way.sink.to_owned())?;
+        seen.push(describe(way, &stats));
+    }
+    Ok(seen.join("; "))
+}
+
+/// The decoder is made to ask for an allocation again and again: then it writes on streams that its memories do not name.
+fn asked_again(_: u64) -> Result<String> {
+    let film = film("hd.h264")?;
+    let sums = expected(&film)?;
+    let place = Place::new()?;
+    let exporter = Peer::new()?;
+    exporter.play(&format!("{} ! nvh264dec ! {CUDA} ! {}", parsed(&film), place.sink("")))?;
+    let readers = Peer::some(2)?;
+    for reader in &readers {
+        reader.connect(place.lossless())?;
+        reader.begin(&Command::Read(Read { slow_us: 2000, ..Read::default() }))?;
+    }
+    exporter.tell(Command::Go)?;
+    for _ in 0..20 {
+        exporter.tell(Command::Renegotiate)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    exporter.tell(Command::AwaitEnd { ms: 60_000 })?;
+    for reader in &readers {
+        whole(&reader.was_read()?, &sums)?;
+    }
+    let stats = exporter.stats(Command::Stop)?;
+    ensure!(stats.path("in-place") > 0, "{stats:?}");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// From the middle of the film on the sink makes no call that allocates, frees, imports, exports or waits; in place, none
+/// that copies.
+fn steady(_: u64) -> Result<String> {
+    let film = film("hd.h264")?;
+    expected(&film)?;
+    let mut seen = Vec::new();
+    for (way, more) in [(&WAYS[0], "Memcpy"), (&WAYS[3], "Alloc"), (&WAYS[6], "Memcpy")] {
+        let place = Place::new()?;
+        let exporter = Peer::new()?;
+        let sink = place.sink(&format!("{} fence=timeline", way.sink));
+        exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(&film), way.decoder))?;
+        let reader = Peer::new()?;
+        reader.connect(Connect { max_held: Some(2), ..place.lossless() })?;
+        reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;
+        exporter.tell(Command::Go)?;
+        reader.was_read()?;
+        let before = exporter.stats(Command::Stats)?;
+        reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;
+        reader.was_read()?;
+        let after = exporter.stats(Command::Stats)?;
+        let grown =
+            |call: &String| after.calls.get(call).unwrap_or(&0) - before.calls.get(call).unwrap_or(&0);
+        let words = [
+            "Alloc",
+            "Free",
+            "Ipc",
+            "Import",
+            "Export",
+            "Synchronize",
+            "Register",
+            "Create",
+            "Destroy",
+            more,
+        ];
+        let costly =
+            after.calls.keys().filter(|call| words.iter().any(|word| call.contains(word)) && grown(call) > 0);
+        let costly: Vec<_> = costly.map(|call| format!("{call} {}", grown(call))).collect();
+        ensure!(
+            costly.is_empty(),
+            "{}: {costly:?} in {} frames",
+            way.sink,
+            after.published - before.published
+        );
+        let calls = after.calls.keys().filter(|call| grown(call) > 0);
+        let calls: Vec<_> = calls.map(|call| format!("{call} {}", grown(call))).collect();
+        seen.push(format!(
+            "{}: {} frames, {}",
+            way.sink,
+            after.published - before.published,
+            calls.join(", ")
+        ));
+    }
+    Ok(seen.join("; "))
+}

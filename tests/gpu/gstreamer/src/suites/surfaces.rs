@@ -1,0 +1,293 @@
+//! A decoder's own surfaces, shared where they lie.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{CUDA, Case, FRAMES, Place, case, right, whole};
+use crate::job::{Command, Connect, Decode, Read, Stats};
+use crate::peer::Peer;
+use crate::picture::plain;
+use crate::runner::Skip;
+
+const SUITE: &str = "gst-surfaces";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "in-place", in_place),
+    case(SUITE, "a-decoder-never-stalls", never_stalls),
+    case(SUITE, "a-decoder-outlives-imports", outlives),
+    case(SUITE, "memories-that-name-a-stale-stream", stale),
+    case(SUITE, "a-reader-that-cannot", cannot),
+    case(SUITE, "a-killed-reader", killed),
+    case(SUITE, "steady-state", steady),
+];
+
+/// A sink behind a decoder's imitation.
+pub(super) fn behind_decoder(place: &Place, properties: &str) -> Result<Peer> {
+    let exporter = Peer::new()?;
+    exporter.play(&format!("appsrc name=source caps={CUDA} ! {}", place.sink(properties)))?;
+    Ok(exporter)
+}
+
+pub(super) const PICTURE: (u32, u32) = (320, 240);
+
+pub(super) fn decoder(frames: u64) -> Decode {
+    Decode { frames, surfaces: 10, width: PICTURE.0, height: PICTURE.1, slow_us: 500, ..Decode::default() }
+}
+
+/// The checksums of a decoder's frames.
+pub(super) fn decoded(frames: u64, (width, height): (u32, u32)) -> Result<Vec<u64>> {
+    let (rows, width) = (usize::try_from(height * 3 / 2)?, usize::try_from(width)?);
+    Ok((0..frames).map(|frame| plain(rows, width, frame)).collect())
+}
+
+/// A decoder's surfaces are shared where they lie; readers of all sorts get every frame.
+fn in_place(_: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in ["event", "timeline"] {
+        let place = Place::new()?;
+        let exporter = behind_decoder(&place, &format!("fence={fence}"))?;
+        let readers = Peer::some(3)?;
+        readers[0].connect(place.lossless())?;
+        readers[1].connect(Connect { max_held: Some(2), ..place.lossless() })?;
+        readers[2].connect(Connect { host: true, ..place.lossless() })?;
+        exporter.tell(Command::Go)?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { frames: Some(FRAMES), slow_us: 300, ..Read::default() }))?;
+        }
+        exporter.decode(decoder(FRAMES))?;
+        let sums = decoded(FRAMES, PICTURE)?;
+        for (number, reader) in readers.iter().enumerate() {
+            whole(&reader.was_read()?, &sums).with_context(|| format!("{fence}, reader {number}"))?;
+        }
+        let stats = exporter.stats(Command::Stats)?;
+        let (in_place, beyond) = (stats.path("in-place"), stats.reason("surfaces-held"));
+        ensure!(in_place > FRAMES / 2 && in_place + beyond == FRAMES, "{stats:?}");
+        seen.push(format!("{in_place} in place, {beyond} copied"));
+        // Nothing is copied while readers keep up.
+        let stop = exporter.stats(Command::Stop)?;
+        ensure!(stop.surfaces_held <= 7, "{stop:?}");
+        drop(readers);
+        ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces are not given back");
+    }
+    Ok(seen.join(", "))
+}
+
+/// Readers that hold frames for long cost a decoder no surface that it needs: what comes beyond is copied.
+fn never_stalls(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "")?;
+    let readers = Peer::some(2)?;
+    for reader in &readers {
+        let latest = Connect { path: place.path(), max_held: Some(8), ..Connect::default() };
+        reader.connect(latest)?;
+    }
+    exporter.tell(Command::Go)?;
+    let sums = decoded(8 * FRAMES, PICTURE)?;
+    let mut published = 0;
+    for reader in &readers {
+        // One after the other takes frames and keeps them.
+        reader.begin(&Command::Read(Read { frames: Some(8), hold: 8, ..Read::default() }))?;
+        exporter.decode(decoder(FRAMES))?;
+        right(&reader.was_read()?, &sums)?;
+        published += FRAMES;
+    }
+    exporter.decode(decoder(FRAMES))?;
+    published += FRAMES;
+    // What was pushed last may still be on its way.
+    let stats = settled(&exporter, published)?;
+    ensure!(stats.reason("surfaces-held") > 0, "nothing was held, so nothing is shown: {stats:?}");
+    ensure!((2..=7).contains(&stats.surfaces_held), "{stats:?}");
+    for reader in &readers {
+        reader.tell(Command::LetGo)?;
+    }
+    // With the frames let go, surfaces are shared in place again, one by one.
+    let before = stats.path("in-place");
+    for _ in 0..4 {
+        exporter.decode(decoder(1))?;
+        published += 1;
+        settled(&exporter, published)?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let stats = exporter.stats(Command::Stats)?;
+    ensure!(stats.path("in-place") > before, "{stats:?}");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// How a sink is doing that has published so much.
+fn settled(exporter: &Peer, published: u64) -> Result<Stats> {
+    for _ in 0..5000 {
+        let stats = exporter.stats(Command::Stats)?;
+        if stats.published >= published {
+            return Ok(stats);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bail!("{published} frames are not published: {:?}", exporter.stats(Command::Stats)?)
+}
+
+/// A decoder that makes place for another keeps its surfaces until readers have closed them, also where no caps changed.
+fn outlives(_: u64) -> Result<String> {
+    const ROUNDS: u64 = 6;
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "")?;
+    let readers = Peer::some(2)?;
+    for reader in &readers {
+        reader.connect(place.lossless())?;
+    }
+    exporter.tell(Command::Go)?;
+    let mut sums = Vec::new();
+    let mut sizes = [(320, 240), (320, 240), (192, 144)].into_iter().cycle();
+    for round in 0..ROUNDS {
+        let (width, height) = sizes.next().context("sizes")?;
+        sums.extend(decoded((round + 1) * 8, (width, height))?.split_off(sums.len()));
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { frames: Some(8), ..Read::default() }))?;
+        }
+        if round > 0 {
+            exporter.tell(Command::AskForAllocation)?;
+        }
+        exporter.decode(Decode { width, height, anew: true, ..decoder(8) })?;
+        for reader in &readers {
+            let read = reader.was_read()?;
+            ensure!(read.frames.len() == 8 && read.lost == 0, "round {round}: {read:?}");
+            right(&read, &sums).with_context(|| format!("round {round}"))?;
+        }
+    }
+    for reader in &readers {
+        // While a reader waits for more it hears of what to close.
+        reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
+    }
+    exporter.decode(Decode { anew: true, ..decoder(1) })?;
+    for reader in &readers {
+        reader.was_read()?;
+        reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
+    }
+    exporter.tell(Command::AskForAllocation)?;
+    let left = exporter.number(Command::EndDecoder { ms: 4000 })?;
+    ensure!(left == 0, "{left} decoders still have their surfaces");
+    let stats = exporter.stats(Command::Stats)?;
+    ensure!(stats.path("in-place") > 0 && stats.surfaces_held == 0, "{stats:?}");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// A decoder's memories name a stream that it does not write on: frames are whole nevertheless, in place and copied, while
+/// the allocation is asked for again and again.
+fn stale(_: u64) -> Result<String> {
+    for export in ["auto", "copy"] {
+        let place = Place::new()?;
+        let exporter = behind_decoder(&place, &format!("export={export}"))?;
+        let readers = Peer::some(2)?;
+        for reader in &readers {
+            reader.connect(place.lossless())?;
+        }
+        exporter.tell(Command::Go)?;
+        for reader in &readers {
+            reader.begin(&Command::Read(Read { frames: Some(FRAMES), ..Read::default() }))?;
+        }
+        for round in 0..8 {
+            exporter.decode(Decode { stale: true, slow_us: 2000, ..decoder(FRAMES / 8) })?;
+            if round < 7 {
+                exporter.tell(Command::AskForAllocation)?;
+            }
+        }
+        let sums = decoded(FRAMES, PICTURE)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, &sums).with_context(|| export.to_owned())?;
+        }
+        let stats = exporter.stats(Command::Stats)?;
+        let path = if export == "copy" { "copied" } else { "in-place" };
+        ensure!(stats.path(path) > 0, "{stats:?}");
+    }
+    Ok(String::new())
+}
+
+/// Another user may have GPU memory, and cannot open a decoder's surfaces: from when it comes on everything is copied, for
+/// all alike, and nothing is lost.
+fn cannot(_: u64) -> Result<String> {
+    if rustix::process::geteuid().as_raw() != 0 {
+        return Err(Skip("becoming another user needs root".into()).into());
+    }
+    let place = Place::new()?;
+    place.open()?;
+    let access = "trusted-uids=<65534> allowed-uids=<65534> socket-mode=0666";
+    let exporter = behind_decoder(&place, access)?;
+    let readers = Peer::some(2)?;
+    readers[0].connect(place.lossless())?;
+    exporter.tell(Command::Go)?;
+    readers[0].begin(&Command::Read(Read { frames: Some(2 * FRAMES), ..Read::default() }))?;
+    exporter.decode(decoder(FRAMES))?;
+    let first = settled(&exporter, FRAMES)?;
+    ensure!(first.reason("reader-cannot") == 0 && first.path("in-place") > 0, "{first:?}");
+    readers[1].tell(Command::BecomeNobody)?;
+    readers[1].connect(Connect { lossless: false, max_held: Some(8), ..place.lossless() })?;
+    readers[1].begin(&Command::Read(Read { frames: Some(4), ..Read::default() }))?;
+    exporter.decode(decoder(FRAMES))?;
+    let sums = decoded(2 * FRAMES, PICTURE)?;
+    whole(&readers[0].was_read()?, &sums)?;
+    let read = readers[1].was_read()?;
+    ensure!(read.error.is_empty() && read.on_gpu == 4, "{read:?}");
+    right(&read, &sums)?;
+    let stats = settled(&exporter, 2 * FRAMES)?;
+    ensure!(stats.reason("reader-cannot") == FRAMES, "{stats:?}");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// A reader is killed with frames in its hands: the others go on, and the decoder has its surfaces back.
+fn killed(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "fence=timeline")?;
+    let mut readers = Peer::some(2)?;
+    for reader in &readers {
+        reader.connect(place.lossless())?;
+    }
+    exporter.tell(Command::Go)?;
+    readers[0].begin(&Command::Read(Read { frames: Some(2 * FRAMES), ..Read::default() }))?;
+    readers[1].begin(&Command::Read(Read { frames: Some(3), hold: 3, ..Read::default() }))?;
+    exporter.decode(decoder(4))?;
+    readers[1].was_read()?;
+    readers[1].kill()?;
+    exporter.decode(decoder(2 * FRAMES - 4))?;
+    whole(&readers[0].was_read()?, &decoded(2 * FRAMES, PICTURE)?)?;
+    drop(readers);
+    exporter.stats(Command::Stop)?;
+    let left = exporter.number(Command::EndDecoder { ms: 4000 })?;
+    ensure!(left == 0, "the decoder still has its surfaces");
+    Ok(String::new())
+}
+
+/// In the steady state the sink makes no call that allocates, frees, imports, exports or waits; in place, none that copies.
+fn steady(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "fence=timeline")?;
+    let readers = Peer::some(2)?;
+    for reader in &readers {
+        reader.connect(place.lossless())?;
+        reader.begin(&Command::Read(Read::default()))?;
+    }
+    exporter.tell(Command::Go)?;
+    let mut published = 0;
+    let mut step = |frames: u64| -> Result<Stats> {
+        // One at a time, so that nothing is copied for want of surfaces.
+        for _ in 0..frames {
+            exporter.decode(Decode { slow_us: 0, ..decoder(1) })?;
+            published += 1;
+            settled(&exporter, published)?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        exporter.stats(Command::Stats)
+    };
+    let before = step(30)?;
+    let after = step(30)?;
+    let grown = |call: &str| after.calls.get(call).unwrap_or(&0) - before.calls.get(call).unwrap_or(&0);
+    ensure!(after.path("in-place") == 60, "{after:?}");
+    for word in
+        ["Alloc", "Free", "Ipc", "Import", "Export", "Synchronize", "Register", "Create", "Destroy", "Memcpy"]
+    {
+        let calls = after.calls.keys().filter(|call| call.contains(word) && grown(call) > 0);
+        let calls: Vec<_> = calls.map(|call| format!("{call} {}", grown(call))).collect();
+        ensure!(calls.is_empty(), "in 30 frames: {calls:?}");
+    }
+    let calls = after.calls.keys().filter(|call| grown(call) > 0);
+    Ok(calls.map(|call| format!("{call} {}", grown(call))).collect::<Vec<_>>().join(", "))
+}
