@@ -8,18 +8,15 @@
 
 use super::{
     events::Told,
-    gpu::{Gpu, SURFACES},
-    kinds::{Export, Memory},
+    kinds::Memory,
     messages,
+    placed::{PlaceError, Placed},
     settings::Settings,
     stats,
-    stream::{PlaceError, Placed, Stream, Times},
+    stream::{Stream, Times},
     vfuncs,
 };
-use crate::{
-    pool::{HostPool, cuda::CudaPool},
-    time::Difference,
-};
+use crate::time::Difference;
 use frameshare::{
     Format, Interrupt, Video,
     exporter::{Exporter, Notice, PublishError},
@@ -40,9 +37,6 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     )
 });
 
-/// How many surfaces a decoder should have that gets each back when it was copied.
-const COPIED_SURFACES: u32 = 4;
-
 /// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
 #[derive(Default)]
 pub(super) struct Input {
@@ -61,13 +55,13 @@ pub(super) struct Input {
 
 #[derive(Default)]
 pub struct FrameshareSink {
-    settings: Mutex<Settings>,
+    pub(super) settings: Mutex<Settings>,
     stream: Mutex<Option<Arc<Stream>>>,
     input: Mutex<Input>,
-    context: ElementContext,
+    pub(super) context: ElementContext,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,39 +99,6 @@ impl FrameshareSink {
         *lock(&self.input) = Input::default();
         *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
         Ok(())
-    }
-
-    /// The GPU to share frames on, or why there is none; an error if one is asked for.
-    fn find_gpu(&self, settings: &Settings) -> Result<Result<Gpu, String>, gst::ErrorMessage> {
-        let find = || {
-            gst_cuda::load().map_err(|error| error.to_string())?;
-            let context = self.context.ensure(&*self.obj(), settings.device());
-            let context = context.ok_or_else(|| match settings.device() {
-                Some(device) => format!("there is no CUDA context to be had on device {device}"),
-                None => "there is no CUDA context to be had".into(),
-            })?;
-            Gpu::new(context)
-        };
-        match settings.memory {
-            Memory::Host => Ok(Err("host memory is asked for".into())),
-            Memory::Auto if !self.upstream_may_send_cuda() => Ok(Err("upstream sends no CUDA memory".into())),
-            Memory::Auto => Ok(find()),
-            asked => find().map(Ok).map_err(|why| {
-                let nick =
-                    glib::EnumValue::from_value(&asked.to_value()).map(|(_, value)| value.nick().to_owned());
-                let nick = nick.unwrap_or_default();
-                gst::error_msg!(gst::ResourceError::NotFound, ("memory={} cannot be had: {}", nick, why))
-            }),
-        }
-    }
-
-    /// Whether the pad's peer, if it has one yet, can send frames in CUDA memory.
-    fn upstream_may_send_cuda(&self) -> bool {
-        let pad = self.obj().static_pad("sink").filter(|pad| pad.is_linked());
-        pad.is_none_or(|pad| {
-            let caps = pad.peer_query_caps(None);
-            caps.is_any() || super::caps::is_cuda(&caps)
-        })
     }
 
     /// Says goodbye to all readers. What they hold stays theirs.
@@ -243,7 +204,7 @@ impl FrameshareSink {
         (of.as_ptr() == buffer.as_ptr()).then_some(placed)
     }
 
-    fn forget_prepared(&self) {
+    pub(super) fn forget_prepared(&self) {
         let prepared = lock(&self.input).prepared.take();
         drop(prepared);
     }
@@ -456,41 +417,7 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn propose_allocation(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
-        let (caps, need_pool) = query.get_owned();
-        let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
-        let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
-        query.add_allocation_meta::<gst_video::VideoMeta>(None);
-        let Some(stream) = self.stream() else { return Ok(()) };
-        // Behind this question, too, a decoder may make place for another one.
-        self.forget_prepared();
-        stream.surfaces.end_span(&stream.exporter);
-        if !need_pool {
-            return Ok(());
-        }
-        let is_cuda = super::caps::is_cuda(&caps);
-        if let (Ok(gpu), true) = (&stream.gpu, is_cuda) {
-            match CudaPool::new(&stream.home, &gpu.context, &gpu.stream, &caps) {
-                Some(pool) => {
-                    let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
-                    query.add_allocation_pool(Some(&pool), pool.size(), surfaces, 0);
-                }
-                None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
-            }
-            return Ok(());
-        }
-        // What is uploaded may come from anywhere.
-        if stream.gpu.is_ok() && lock(&self.settings).memory != Memory::Auto {
-            return Ok(());
-        }
-        let size = u32::try_from(info.size()).map_err(|_| {
-            gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
-        })?;
-        // No maximum: libav's decoders refuse small ones, and ours lies in the exporter.
-        match HostPool::new(&stream.home, &caps, size, true) {
-            Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
-            None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
-        }
-        Ok(())
+        self.propose(query)
     }
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {

@@ -1,5 +1,6 @@
 //! `framesharesink`.
 
+mod allocation;
 mod caps;
 mod copies;
 mod events;
@@ -7,6 +8,7 @@ mod gpu;
 mod imp;
 mod kinds;
 mod messages;
+mod placed;
 mod settings;
 mod stats;
 mod stream;

@@ -11,6 +11,8 @@
 //! ([`Exporter::drop_after`](frameshare::exporter::Exporter::drop_after)), slots are written on this stream alone.
 #![allow(unsafe_code)]
 
+mod find;
+mod place;
 mod staging;
 mod surfaces;
 
@@ -136,7 +138,7 @@ impl Gpu {
         self.wait_for_writers(context)?;
         let planes = from.offsets.iter().zip(from.strides).enumerate();
         for (plane, (offset, stride)) in planes.take(to.offset().len()) {
-            let (rows, bytes) = super::stream::extent(to, plane);
+            let (rows, bytes) = super::placed::extent(to, plane);
             let pitch = usize::try_from(*stride).map_err(|_| Error::Refused("a picture upside down"))?;
             let target = to.stride()[plane].unsigned_abs() as usize;
             let end = rows.saturating_sub(1).saturating_mul(pitch).saturating_add(bytes);

@@ -1,0 +1,53 @@
+//! The memory that upstream is offered.
+
+use super::{
+    gpu::SURFACES,
+    imp::{CAT, FrameshareSink, lock},
+    kinds::{Export, Memory},
+};
+use crate::pool::{HostPool, cuda::CudaPool};
+use gst::subclass::prelude::*;
+
+/// How many surfaces a decoder should have that gets each back when it was copied.
+const COPIED_SURFACES: u32 = 4;
+
+impl FrameshareSink {
+    /// Answers an allocation query.
+    pub(super) fn propose(&self, query: &mut gst::query::Allocation) -> Result<(), gst::LoggableError> {
+        let (caps, need_pool) = query.get_owned();
+        let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
+        let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
+        query.add_allocation_meta::<gst_video::VideoMeta>(None);
+        let Some(stream) = self.stream() else { return Ok(()) };
+        // Behind this question, too, a decoder may make place for another one.
+        self.forget_prepared();
+        stream.surfaces.end_span(&stream.exporter);
+        if !need_pool {
+            return Ok(());
+        }
+        let is_cuda = super::caps::is_cuda(&caps);
+        if let (Ok(gpu), true) = (&stream.gpu, is_cuda) {
+            match CudaPool::new(&stream.home, &gpu.context, &gpu.stream, &caps) {
+                Some(pool) => {
+                    let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
+                    query.add_allocation_pool(Some(&pool), pool.size(), surfaces, 0);
+                }
+                None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
+            }
+            return Ok(());
+        }
+        // What is uploaded may come from anywhere.
+        if stream.gpu.is_ok() && lock(&self.settings).memory != Memory::Auto {
+            return Ok(());
+        }
+        let size = u32::try_from(info.size()).map_err(|_| {
+            gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
+        })?;
+        // No maximum: libav's decoders refuse small ones, and ours lies in the exporter.
+        match HostPool::new(&stream.home, &caps, size, true) {
+            Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
+            None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
+        }
+        Ok(())
+    }
+}

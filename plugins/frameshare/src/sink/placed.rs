@@ -1,0 +1,147 @@
+//! A frame where it is to be published: the slot, and the planes in it.
+
+use super::copies::{Path, Reason};
+use frameshare::{
+    Plane, cuda,
+    exporter::{AcquireError, Slot},
+};
+
+/// Bytes of the smallest slot, for streams whose buffers have no size of their own.
+const SMALLEST_SLOT: u64 = 4096;
+
+/// A frame that lies in a slot of ours and waits to be published.
+pub(super) struct Placed {
+    pub(super) slot: Slot,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    planes: [Plane; gst_video::VIDEO_MAX_PLANES],
+    plane_count: usize,
+    pub(super) path: Path,
+}
+
+/// Why a frame cannot be put into a slot.
+#[derive(Debug)]
+pub(super) enum PlaceError {
+    /// No slot can be had.
+    NoSlot(AcquireError),
+    /// The buffer is not what its caps say, in these words.
+    BadBuffer(String),
+    /// It was to be shared in place, and cannot be.
+    NotInPlace(Reason),
+    /// The GPU has failed.
+    Gpu(cuda::Error),
+}
+
+impl From<cuda::Error> for PlaceError {
+    fn from(error: cuda::Error) -> Self {
+        Self::Gpu(error)
+    }
+}
+
+impl Placed {
+    /// A frame at the start of a slot.
+    pub(super) fn new(slot: Slot, size: u64, path: Path, info: Option<&gst_video::VideoInfo>) -> Self {
+        let mut placed = Self { slot, offset: 0, size, planes: Default::default(), plane_count: 0, path };
+        if let Some(info) = info {
+            placed.set_planes(info.offset(), info.stride());
+        }
+        placed
+    }
+
+    /// The same further into the slot.
+    pub(super) fn at(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// Refuses planes that do not lie in the frame.
+    pub(super) fn check(&self, info: &gst_video::VideoInfo) -> Result<(), PlaceError> {
+        let planes = self.planes();
+        if holds(self.size, planes, info) {
+            return Ok(());
+        }
+        let size = self.size;
+        Err(PlaceError::BadBuffer(format!(
+            "a buffer of {size} bytes does not hold a frame of its caps with planes {planes:?}"
+        )))
+    }
+
+    /// Where its planes lie.
+    pub(super) fn planes(&self) -> &[Plane] {
+        &self.planes[..self.plane_count]
+    }
+
+    pub(super) fn set_planes(&mut self, offsets: &[usize], strides: &[i32]) {
+        self.plane_count = offsets.len().min(self.planes.len());
+        for (plane, (offset, stride)) in self.planes.iter_mut().zip(offsets.iter().zip(strides)) {
+            *plane = Plane { offset: *offset as u64, stride: *stride };
+        }
+    }
+}
+
+/// The layout of a picture in memory that is bigger than its caps say.
+pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Option<gst_video::VideoInfo> {
+    let meta = buffer.meta::<gst_video::VideoMeta>()?;
+    let (width, height) = (meta.width(), meta.height());
+    let holds_more = meta.format() == info.format()
+        && width >= info.width()
+        && height >= info.height()
+        && (width, height) != (info.width(), info.height());
+    let whole =
+        || gst_video::VideoInfo::builder(info.format(), width, height).interlace_mode(info.interlace_mode());
+    holds_more.then(|| whole().build().ok()).flatten()
+}
+
+/// Copies a picture by the CPU.
+pub(super) fn copy_picture(
+    from: &gst::BufferRef,
+    to: &mut gst::BufferRef,
+    info: &gst_video::VideoInfo,
+) -> Result<(), PlaceError> {
+    let size = info.size();
+    let bad = |what: &str| PlaceError::BadBuffer(format!("a buffer of {} bytes {what} {size}", from.size()));
+    let from = gst_video::VideoFrameRef::from_buffer_ref_readable(from, info)
+        .map_err(|_| bad("does not hold a frame of its caps, which has"))?;
+    let mut to = gst_video::VideoFrameRef::from_buffer_ref_writable(to, info)
+        .map_err(|_| bad("cannot be copied to"))?;
+    from.copy(&mut to).map_err(|_| bad("has a video meta that does not go with its caps, of a frame of"))
+}
+
+/// Buffers without a size of their own that grow a little every time shall not ask for a new generation every time.
+pub(super) fn slot_size(size: usize, is_fixed: bool) -> u64 {
+    if is_fixed { size as u64 } else { (size as u64).next_power_of_two().max(SMALLEST_SLOT) }
+}
+
+/// Whether every row of every plane starts inside `size` bytes, and the planes are as many as the format's.
+fn holds(size: u64, planes: &[Plane], info: &gst_video::VideoInfo) -> bool {
+    let format = info.format_info();
+    if planes.len() != info.n_planes() as usize {
+        return false;
+    }
+    planes.iter().enumerate().all(|(index, plane)| {
+        // A tiled plane's stride is no number of bytes.
+        let rows = match format.is_tiled() {
+            true => 1,
+            false => rows(info, index),
+        };
+        let last = i64::from(plane.stride).checked_mul(i64::from(rows) - 1);
+        let last = last.and_then(|last| i64::try_from(plane.offset).ok()?.checked_add(last));
+        plane.offset <= size && last.is_some_and(|last| (0..=size as i64).contains(&last))
+    })
+}
+
+/// How many rows a plane has.
+fn rows(info: &gst_video::VideoInfo, plane: usize) -> u32 {
+    u32::try_from(extent(info, plane).0).unwrap_or(u32::MAX)
+}
+
+/// How many rows a plane has, and how many bytes of each belong to the picture.
+pub(super) fn extent(info: &gst_video::VideoInfo, plane: usize) -> (usize, usize) {
+    let format = info.format_info();
+    let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
+    let height = |component| format.scale_height(component, info.field_height()) as usize;
+    let rows = components.clone().map(height).next().unwrap_or(1).max(1);
+    let bytes = |c: u8| info.comp_width(c) as usize * usize::try_from(info.comp_pstride(c)).unwrap_or(0);
+    let bytes = components.map(bytes).max().filter(|bytes| *bytes > 0 && !format.is_complex());
+    // Formats that pack several pixels in one word have no stride from pixel to pixel.
+    (rows, bytes.unwrap_or(info.stride()[plane].unsigned_abs() as usize))
+}
