@@ -256,6 +256,9 @@ fn other_user(stage: &Stage<'_>) -> Result<String> {
 
 /// Maps the exporter's memory files to be written, as a reader could that was sent their descriptors.
 fn writable(stage: &Stage<'_>) -> Result<String> {
+    if stage.transport.on_gpu {
+        return Ok("not asked: whoever imports GPU memory can write it".into());
+    }
     let exporter = stage.exporter()?;
     let _reader = stage.reader()?;
     let (mut files, mut mapped) = (0, 0);
