@@ -34,12 +34,20 @@ fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
 impl Playing {
     pub fn start(text: &str) -> Result<Playing> {
         let pipeline = parse(text)?;
-        let sink = pipeline.by_name("sink").context("there is no sink")?;
         if pipeline.set_state(gst::State::Paused).is_err() {
             let why = error_of(&pipeline).unwrap_or_default();
             pipeline.set_state(gst::State::Null)?;
             bail!("{why}");
         }
+        // playbin takes its sink in when it knows what it plays.
+        let until = Instant::now() + Duration::from_secs(10);
+        let sink = loop {
+            if let Some(sink) = pipeline.by_name("sink") {
+                break sink;
+            }
+            ensure!(Instant::now() < until, "there is no sink: {:?}", error_of(&pipeline));
+            std::thread::sleep(Duration::from_millis(1));
+        };
         Ok(Playing { pipeline, sink, decoder: None })
     }
 

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{CUDA, Case, FRAMES, Place, case, play_to, whole};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
+use crate::runner::Skip;
 
 const SUITE: &str = "gst-sink";
 
@@ -14,6 +15,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "uploaded", uploaded),
     case(SUITE, "host-frames-stay-on-the-host", host),
     case(SUITE, "new-sizes-while-frames-are-held", renegotiates),
+    case(SUITE, "behind-decodebin-and-playbin", autoplugged),
     case(SUITE, "no-slot-to-spare", no_slot),
     case(SUITE, "what-cannot-be-had", refused),
 ];
@@ -140,6 +142,41 @@ fn renegotiates(_: u64) -> Result<String> {
         let stats = exporter.stats(Command::Stop)?;
         let path = if own.is_empty() { "pool" } else { "copied" };
         ensure!(stats.path(path) == sums.len() as u64, "{stats:?}");
+    }
+    Ok(String::new())
+}
+
+/// Elements that find decoders themselves find one for the sink, whatever memory it has been asked for.
+fn autoplugged(_: u64) -> Result<String> {
+    let maker = Peer::new()?;
+    if maker.number(Command::HasElement { name: "x264enc".into() })? == 0 {
+        return Err(Skip("there is no x264enc to make a film with".into()).into());
+    }
+    let folder = tempfile::tempdir_in("/tmp")?;
+    let film = folder.path().join("film.mkv").display().to_string();
+    let pictures = pictures("format=I420,width=320,height=240");
+    let place = Place::new()?;
+    // What is no sink of ours stands in for one.
+    let encode =
+        format!("{pictures} ! x264enc tune=zerolatency ! matroskamux ! filesink name=sink location={film}");
+    maker.play(&encode)?;
+    maker.tell(Command::Go)?;
+    maker.tell(Command::AwaitEnd { ms: 30_000 })?;
+    let raw = "video/x-raw,format=I420";
+    let sums = expected(&format!("filesrc location={film} ! decodebin ! {raw}"))?;
+    ensure!(sums.len() as u64 == FRAMES, "the film has {} pictures", sums.len());
+    for memory in ["auto", "vmm"] {
+        let sink = place.sink(&format!("memory={memory}"));
+        // The sink would take encoded video as well.
+        let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
+        for pipeline in [
+            format!("filesrc location={film} ! decodebin ! {sink}"),
+            format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
+        ] {
+            let stats = play(&place, &pipeline, &sums).with_context(|| pipeline.clone())?;
+            let path = if memory == "auto" { "pool" } else { "uploaded" };
+            ensure!(stats.path(path) == FRAMES, "{pipeline}: {stats:?}");
+        }
     }
     Ok(String::new())
 }
