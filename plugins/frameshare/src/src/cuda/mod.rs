@@ -1,8 +1,4 @@
 //! Frames in CUDA memory: whether downstream takes them, and in which context and on which stream they are read.
-//!
-//! # Safety
-//! Hands GStreamer's context and streams to the engine, each along with a reference that keeps it alive.
-#![allow(unsafe_code)]
 
 mod copies;
 mod frames;
@@ -10,6 +6,7 @@ mod place;
 mod used;
 
 use super::{FrameshareSrc, imp::CAT};
+use crate::gpu::{engine_context, engine_stream};
 use copies::Copies;
 pub(super) use frames::{CudaError, to_buffer};
 use frameshare::cuda;
@@ -99,9 +96,7 @@ struct Line {
 
 impl Line {
     fn new(gst: gst_cuda::Stream, context: &Arc<cuda::context::Context>) -> Self {
-        // SAFETY: the stream is of that context, and the reference that goes along keeps it alive.
-        let engine = unsafe { cuda::stream::Stream::handed_in(context, gst.handle(), gst.clone()) };
-        Self { gst, engine }
+        Self { engine: engine_stream(context, &gst), gst }
     }
 }
 
@@ -123,9 +118,7 @@ pub(super) struct Cuda {
 impl Cuda {
     /// Gets ready to read in a context that the pipeline shares.
     fn new(context: gst_cuda::Context) -> Result<Self, String> {
-        // SAFETY: the reference that goes along keeps the context alive.
-        let engine = unsafe { cuda::context::Context::handed_in(context.handle(), context.clone()) }
-            .map_err(|error| error.to_string())?;
+        let engine = engine_context(&context).map_err(|error| error.to_string())?;
         let own = gst_cuda::Stream::new(&context).ok_or("the driver gives no stream")?;
         let line = Line::new(own.clone(), &engine);
         Ok(Self {
