@@ -22,6 +22,7 @@ export TSAN_OPTIONS=halt_on_error=1
 under address -p frameshare-protocol -p frameshare --lib --tests
 ASAN_OPTIONS=detect_leaks=0 under address -p gst-plugin-frameshare --lib --tests
 # Processes that load the plugin into somebody else's program are left out.
-ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus --test faults
-ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test hostile -- --skip the_source
+ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus
+# Freed memory is not kept for long: what the exporter has is compared with what it had.
+ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 under address -p frameshare-tests --test hostile -- --skip the_source
 under thread -p frameshare --lib --tests
