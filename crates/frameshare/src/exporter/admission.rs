@@ -4,10 +4,12 @@
 //! state locked, make pages and fences with it unlocked, link the reader with it locked.
 
 use super::{
+    departure::Ending,
     download::Downloads,
     link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
-    state::{Ending, SetupError, Shared, State},
+    shared::{SetupError, Shared},
+    state::State,
 };
 use crate::{
     fence::{ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},

@@ -1,6 +1,6 @@
 //! One admitted reader, as the exporter keeps it.
 
-use super::{notice::ReaderInfo, slot::Slot, state::Ending, stats::ReaderStats};
+use super::{departure::Ending, notice::ReaderInfo, slot::Slot, stats::ReaderStats};
 use crate::{
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::choice::Choice,

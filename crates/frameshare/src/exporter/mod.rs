@@ -18,14 +18,18 @@
 
 mod admission;
 mod config;
+mod departure;
 mod download;
 mod generation;
+mod generations;
 mod holds;
 mod link;
 mod notice;
 mod publish;
 mod refusals;
+
 mod service;
+mod shared;
 mod slot;
 mod state;
 mod stats;
@@ -45,7 +49,8 @@ use crate::{
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::message::{Format, Reason};
 use service::Service;
-use state::{Shared, State};
+use shared::Shared;
+use state::State;
 use std::{
     any::Any,
     io,

@@ -1,12 +1,8 @@
 //! Publishing, and waiting for readers.
 
 use super::{
-    Interrupted,
-    download::Downloads,
-    link::Link,
-    notice::Notice,
-    slot::Slot,
-    state::{Ending, Shared, State},
+    Interrupted, departure::Ending, download::Downloads, link::Link, notice::Notice, shared::Shared,
+    slot::Slot, state::State,
 };
 use crate::{
     Interrupt,

@@ -1,10 +1,6 @@
 //! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
 
-use super::{
-    admission::admit,
-    link::Link,
-    state::{Ending, Shared},
-};
+use super::{admission::admit, departure::Ending, link::Link, shared::Shared};
 use crate::{
     spin::Backoff,
     sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait},

@@ -1,0 +1,136 @@
+//! How readers leave: told to, cut off, or gone; at once, or when what they hold has come back.
+
+use super::{link::Link, notice::Notice, state::State};
+use crate::memory::frees_imports_first;
+use frameshare_protocol::message::Reason;
+use std::mem;
+
+/// Why a link ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    pub reason: Reason,
+    pub text: String,
+}
+
+impl Ending {
+    pub fn new(reason: Reason, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into() }
+    }
+}
+
+impl State {
+    /// Ends a link as its ending demands: a reader that was slow may still be reading, one that broke the rules or
+    /// is gone is not waited for.
+    pub fn drop_link(&mut self, index: usize, ending: &Ending) {
+        match ending.reason {
+            Reason::TooSlow | Reason::LimitExceeded => self.dismiss(index, ending),
+            _ => self.end_link(index, ending),
+        }
+    }
+
+    /// Ends the link of a reader that is gone or cannot be trusted: all its leases end at once.
+    fn end_link(&mut self, index: usize, ending: &Ending) {
+        let mut link = self.links.remove(index);
+        link.say_goodbye(ending);
+        self.note_removal(&link, ending);
+        self.forget(link);
+    }
+
+    /// Publishes no more to a reader, and lets it release what it has taken in its own time.
+    fn dismiss(&mut self, index: usize, ending: &Ending) {
+        let mut link = self.links.remove(index);
+        link.say_goodbye(ending);
+        self.note_removal(&link, ending);
+        let mut ended = Vec::new();
+        let revoked = link.revoke_untaken(&mut ended);
+        self.end_leases(ended);
+        self.links_changed = true;
+        match revoked {
+            Ok(_) if !link.holds_nothing() => self.leaving.push(link),
+            _ => self.forget(link),
+        }
+    }
+
+    fn note_removal(&mut self, link: &Link, ending: &Ending) {
+        let (reader, why) = (link.info.clone(), ending.text.clone());
+        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
+    }
+
+    /// Ends all leases of a link. It is kept only while memory waits for the reader to give up its imports.
+    pub fn forget(&mut self, mut link: Link) {
+        self.end_leases(link.take_leases());
+        self.links_changed = true;
+        if self.awaits(&link) {
+            self.leaving.push(link);
+        } else {
+            self.trash.push(Box::new(link));
+        }
+    }
+
+    /// Whether memory cannot be freed before this reader has given up its imports, or is gone; or events not be
+    /// destroyed before it has hung up.
+    pub fn awaits(&self, link: &Link) -> bool {
+        let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
+        // What an opened event does is undefined once its creator has destroyed it.
+        let shares_events = link.has_events() && !link.hung_up;
+        shares_events
+            || !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
+    }
+
+    /// The connection of a reader is over, or the reader itself is.
+    pub fn end_link_of(&mut self, id: u64, ending: &Ending, process_is_gone: bool) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.info.id == id) {
+            link.hung_up(process_is_gone);
+        }
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.end_link(index, ending);
+        } else if let Some(index) = self.leaving.iter().position(|link| link.info.id == id) {
+            let mut link = self.leaving.remove(index);
+            link.hung_up(process_is_gone);
+            self.forget(link);
+        }
+    }
+
+    /// A reader says goodbye: it wants no more frames.
+    pub fn let_go(&mut self, id: u64, ending: &Ending) {
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.links[index].said_goodbye = true;
+            match ending.reason {
+                // Its GPU context is lost, say: nothing that it holds will ever be released.
+                Reason::Failed => self.end_link(index, ending),
+                _ => self.dismiss(index, ending),
+            }
+        } else if let Some(link) = self.leaving.iter_mut().find(|link| link.info.id == id)
+            && mem::replace(&mut link.said_goodbye, true)
+        {
+            // One that was sent away says it once itself.
+            self.end_link_of(id, &Ending::new(Reason::Violation, "it said goodbye twice"), false);
+        }
+    }
+
+    /// A reader has given up its imports of a generation.
+    pub fn acknowledge(&mut self, id: u64, generation: u32) {
+        let mut links = self.links.iter_mut().chain(&mut self.leaving);
+        let link = links.find(|link| link.info.id == id);
+        if link.is_some_and(|link| !link.forget_generation(generation)) {
+            let text = format!("it gives up generation {generation}, which it was not asked to");
+            return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
+        }
+        self.links_changed = true;
+    }
+
+    /// Ends the stream. What was published can still be taken: its slots are not used again.
+    pub fn close(&mut self, reason: Reason, text: &str) {
+        self.closed = true;
+        for generation in &mut self.generations {
+            generation.retired = true;
+        }
+        let ending = Ending { reason, text: text.into() };
+        while !self.links.is_empty() {
+            self.end_link(0, &ending);
+        }
+        for link in mem::take(&mut self.leaving) {
+            self.forget(link);
+        }
+    }
+}

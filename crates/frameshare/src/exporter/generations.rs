@@ -1,0 +1,224 @@
+//! All generations of a stream: where slots come from, foreign memory, and where memory goes when it is retired.
+
+use super::{
+    departure::Ending,
+    generation::Generation,
+    slot::{AcquireError, Purpose, Slot},
+    state::{Publication, State},
+};
+use crate::memory::{Allocation as _, MemoryError, foreign, frees_imports_first, local};
+use frameshare_protocol::{MemoryKind, message::Reason};
+use std::{any::Any, collections::BTreeMap, mem};
+
+/// Slots are allocated in whole pages.
+const PAGE: u64 = 4096;
+
+impl State {
+    /// Tells readers of old generations that only readers still refer to, and frees their slots.
+    pub fn retire(&mut self) {
+        let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
+        // Of the kind that frames go to, and of what they are downloaded to.
+        let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
+        for index in 0..self.generations.len() {
+            let publications = &self.publications;
+            let generation = &mut self.generations[index];
+            let (id, kind) = (generation.id, generation.kind);
+            let of = |slot| {
+                let in_slot = |publication: &&Publication| {
+                    publication.slot.0.generation == id && publication.slot.0.index == slot
+                };
+                publications.iter().flatten().filter(in_slot).count()
+            };
+            let old = !generation.is_foreign() && !current.contains(&Some(id));
+            if old && !generation.retired && generation.is_held_by_publications_alone(of) {
+                self.retire_generation(index);
+            }
+            let imported =
+                self.links.iter().chain(&self.leaving).any(|link| link.knows().any(|known| known == id));
+            let generation = &mut self.generations[index];
+            if generation.retired && !(frees_imports_first(kind) && imported) {
+                let unused = generation.take_unused();
+                if !unused.is_empty() {
+                    self.trash.push(Box::new(unused));
+                }
+            }
+        }
+        let closed = self.closed;
+        self.generations
+            .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
+    }
+
+    /// Tells readers that nothing more is published in a generation. Who keeps too much from being freed is cut off.
+    fn retire_generation(&mut self, index: usize) {
+        self.generations[index].retired = true;
+        let (before, id) = (self.next, self.generations[index].id);
+        let retired: BTreeMap<u32, u64> =
+            self.generations.iter().filter(|one| one.retired).map(|one| (one.id, one.bytes())).collect();
+        let limit = self.config.max_retired_bytes;
+        self.each_link(|link| {
+            let kept: u64 =
+                link.knows().filter(|known| *known != id).filter_map(|known| retired.get(&known)).sum();
+            if kept > limit {
+                let text =
+                    format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
+                return Err(Ending::new(Reason::LimitExceeded, text));
+            }
+            link.retire(before, id)
+        });
+    }
+
+    pub fn acquire(&mut self, size: u64, purpose: Purpose, exporter: u64) -> Result<Slot, AcquireError> {
+        if self.closed {
+            return Err(AcquireError::Closed);
+        }
+        let needed = size.max(1).checked_next_multiple_of(PAGE).ok_or(AcquireError::Size(size))?;
+        if needed > frameshare_protocol::limits::MAX_SLOT_SIZE {
+            return Err(AcquireError::Size(size));
+        }
+        self.reclaim();
+        let kind = self.kind();
+        let renew = mem::replace(&mut self.renew, false);
+        self.renew_host |= renew;
+        self.renew_generation(kind, needed, renew)?;
+        let max = self.config.max_slots;
+        let credit = self.credit();
+        let publications = &self.publications;
+        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
+        let Some(generation) = current else { return Err(AcquireError::Size(size)) };
+        if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
+            return Err(AcquireError::Exhausted { max_slots: max });
+        }
+        let slot = generation.acquire(max, exporter)?;
+        self.note_local(&slot, kind);
+        Ok(slot)
+    }
+
+    /// A host slot for a download, if there is one.
+    pub fn acquire_host(&mut self, size: u64, exporter: u64) -> Option<Slot> {
+        let needed = size.max(1).checked_next_multiple_of(PAGE)?;
+        let renew = mem::replace(&mut self.renew_host, false);
+        self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
+        let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
+        generation.acquire(self.config.max_slots, exporter).ok()
+    }
+
+    /// Starts a new generation of our own where the newest does not suit.
+    fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
+        let present = self.generations.iter().rfind(|one| one.is_open(kind)).map_or(0, |one| one.slot_size);
+        if needed > present || (renew && needed != present) {
+            // Within one format sizes vary only where frames are plain bytes: leave room for longer ones.
+            let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
+            let gpu = self.config.gpu.as_ref();
+            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu)?);
+            self.next_generation += 1;
+            self.retire();
+        }
+        Ok(())
+    }
+
+    /// Readers of this process use memory in place that they could not import.
+    fn note_local(&self, slot: &Slot, kind: MemoryKind) {
+        if !frees_imports_first(kind) {
+            return;
+        }
+        let key = (self.session, slot.0.generation, slot.0.index);
+        local::note(key, &slot.0.memory, self.config.gpu.as_ref());
+    }
+
+    /// A slot for memory that somebody else allocated: the one that it has, or a new one.
+    pub fn adopt(
+        &mut self,
+        pointer: u64,
+        owner: Box<dyn Any + Send>,
+        exporter: u64,
+    ) -> Result<(Slot, u64), AcquireError> {
+        if self.closed {
+            return Err(AcquireError::Closed);
+        }
+        let Some(gpu) = self.config.gpu.clone() else {
+            let cause = "no GPU was given to share it on".into();
+            return Err(MemoryError { doing: "share", size: 0, kind: MemoryKind::Legacy, cause }.into());
+        };
+        let buffer_id = foreign::buffer_id(&gpu, pointer)?;
+        let open = |one: &Generation| one.is_foreign() && !one.retired;
+        let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
+        let slot = match known {
+            Some(slot) => slot,
+            None => {
+                let memory = foreign::Foreign::new(&gpu, pointer, owner)?;
+                let size = memory.size();
+                // The slots of a generation are of one size.
+                let fits = self.generations.iter().position(|one| open(one) && one.slot_size == size);
+                let index = fits.unwrap_or_else(|| {
+                    self.generations.insert(0, Generation::foreign(self.next_generation, size));
+                    self.next_generation += 1;
+                    0
+                });
+                self.generations[index].adopt(memory, buffer_id, exporter)
+            }
+        };
+        self.note_local(&slot, MemoryKind::Legacy);
+        let start = match slot.address() {
+            crate::memory::Address::Device(start) => start,
+            crate::memory::Address::Host(_) => pointer,
+        };
+        Ok((slot, pointer.saturating_sub(start)))
+    }
+
+    /// The kind of memory that frames go to.
+    pub fn kind(&self) -> MemoryKind {
+        if self.in_host { MemoryKind::Host } else { self.memory.kind }
+    }
+
+    pub fn use_host_memory(&mut self, yes: bool) {
+        self.renew |= mem::replace(&mut self.in_host, yes) != yes;
+    }
+
+    /// Which reader cannot read adopted memory, and why.
+    pub fn cannot_adopt(&self) -> Option<String> {
+        self.links.iter().find_map(|link| {
+            let info = &link.info;
+            link.cannot_adopt
+                .map(|why| format!("reader {} ({}, process {}): {why}", info.id, info.name, info.pid))
+        })
+    }
+
+    /// Why a frame in this slot is not for every reader.
+    pub fn not_for_all(&self, slot: &Slot) -> Option<String> {
+        let mut foreign = self.generations.iter().filter(|one| one.is_foreign());
+        foreign.any(|one| one.id == slot.0.generation).then(|| self.cannot_adopt()).flatten()
+    }
+
+    /// Gives memory back that was adopted: its owners are told when no reader imports it any more.
+    pub fn retire_adopted(&mut self) {
+        for index in 0..self.generations.len() {
+            if self.generations[index].is_foreign() && !self.generations[index].retired {
+                self.retire_generation(index);
+            }
+        }
+        self.retire();
+    }
+
+    /// The credits of all readers.
+    pub fn credit(&self) -> u32 {
+        let links = self.links.iter().chain(self.leaving.iter().filter(|link| !link.holds_nothing()));
+        self.promised + links.map(|link| link.info.credit).sum::<u32>()
+    }
+
+    /// How much credit is left for a newcomer.
+    pub fn credit_left(&mut self) -> u32 {
+        let kind = self.kind();
+        let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
+        let held = current.map_or(0, |generation| held_upstream(generation, &self.publications));
+        self.config.max_slots.saturating_sub(2 + self.credit() + held)
+    }
+}
+
+/// How many slots of a generation are held by others than publications.
+fn held_upstream(generation: &mut Generation, publications: &[Option<Publication>]) -> u32 {
+    let id = generation.id;
+    generation.count_held(|index| {
+        let mut slots = publications.iter().flatten().map(|publication| &publication.slot.0);
+        slots.any(|slot| slot.generation == id && slot.index == index)
+    })
+}

@@ -1,0 +1,80 @@
+//! What the exporter's threads share: the ledger behind its lock, and the ways to wake each other.
+
+use super::{Guard, config::Config, notice::Notice, state::State};
+use crate::Interrupt;
+use std::{
+    mem,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// What the exporter's threads share.
+pub(super) struct Shared {
+    /// Tells the slots of one exporter from another's.
+    pub id: u64,
+    state: Mutex<State>,
+    observer: Box<dyn Fn(Notice) + Send + Sync>,
+    /// Wakes the service thread: there is something new to look after.
+    pub service: Interrupt,
+    /// Wakes the publishing thread: readers came or went.
+    pub progress: Interrupt,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Why an exporter could not be made.
+pub(super) type SetupError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Shared {
+    pub fn new(config: Config, observer: Box<dyn Fn(Notice) + Send + Sync>) -> Result<Self, SetupError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(State::new(config)?),
+            observer,
+            service: Interrupt::new()?,
+            progress: Interrupt::new()?,
+        })
+    }
+
+    pub fn lock(&self) -> Guard<'_> {
+        // A panic elsewhere leaves numbers behind that are each valid; going on is better than failing everyone.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `f` with the state locked, and afterwards what it left to be done with the state unlocked.
+    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = f(&mut state);
+        self.finish(state);
+        result
+    }
+
+    /// Unlocks the state, then tells the observer and drops what ended publications kept alive.
+    pub fn finish(&self, mut state: Guard<'_>) {
+        let notices = mem::take(&mut state.notices);
+        let dropped = mem::take(&mut state.dropped);
+        let links_changed = mem::take(&mut state.links_changed);
+        let sleepers = mem::take(&mut state.sleepers);
+        let look_wanted = mem::take(&mut state.look_wanted) && !state.looking;
+        let service_needed = links_changed || look_wanted || !state.trash.is_empty();
+        drop(state);
+        for wake in sleepers {
+            wake.ring();
+        }
+        if service_needed {
+            self.service.set();
+        }
+        if links_changed {
+            self.progress.set();
+        }
+        drop(dropped);
+        notices.into_iter().for_each(&self.observer);
+    }
+}
