@@ -1,21 +1,24 @@
 //! One session with an exporter.
 
+mod ahead;
+mod messages;
+
+use self::messages::Pending;
 use super::{
     Config, ConnectError, Item, ReadError, Stats,
     frame::{Frame, Lease},
     imports::{Imported, Imports},
-    rescue::{rescue, watch},
+    rescue::watch,
     session::Session,
 };
 use crate::{
     Interrupt,
-    event::Event,
     fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
-    memory::{Importer, frees_imports_first, importer, local},
+    memory::Importer,
     queue::{Consumer, Taken},
     sys::{
-        Mapping, Peer, Received, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready,
-        load_bytes, process_nonce, wait,
+        Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
+        process_nonce, wait,
     },
 };
 use frameshare_cuda::{
@@ -25,7 +28,7 @@ use frameshare_cuda::{
 use frameshare_protocol::{
     FenceKind, MemoryKind,
     limits::METADATA_AREA,
-    message::{Format, Payload, Reason, ToExporter, ToReader, Welcome},
+    message::{Reason, ToExporter, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
 };
 use rustix::event::{PollFd, PollFlags};
@@ -37,14 +40,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most messages that wait for the frame that they precede, and most bytes of payload in them. An exporter that keeps
-/// the rules sends none far ahead of its frames.
-const MAX_PENDING: usize = 4096;
-const MAX_PENDING_BYTES: usize = 128 << 20;
-/// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
-/// mappings for everything that it does.
-const MAX_GENERATIONS: usize = 64;
-const MAX_IMPORTS: usize = 8192;
 /// An exporter takes a frame back now and then, but not so many times in a row just when it is to be taken.
 const MAX_REVOKED: u32 = 1000;
 
@@ -57,28 +52,6 @@ struct Generation {
     // Slots go before the imports' acknowledgement.
     slots: BTreeMap<u32, Arc<Imported>>,
     imports: Arc<Imports>,
-}
-
-/// A message that waits for its place among the frames.
-#[derive(Debug)]
-enum Pending {
-    Format(Arc<Format>),
-    Event(Event),
-    EndOfStream,
-    Retire(u32),
-    Metadata(Vec<u8>),
-}
-
-impl Pending {
-    /// How many bytes wait in it, besides itself.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Format(format) => format.caps.len(),
-            Self::Event(event) => event.payload.len(),
-            Self::Metadata(bytes) => bytes.len(),
-            Self::EndOfStream | Self::Retire(_) => 0,
-        }
-    }
 }
 
 /// One session with an exporter.
@@ -326,57 +299,6 @@ impl Connection {
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
     }
 
-    /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
-    /// is gone never will be.
-    fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
-        if self.session.fence.kind() == FenceKind::None {
-            return Ok(true);
-        }
-        // An entry is used again only when its last frame has been written and read; its event speaks of this one now.
-        self.ahead.retain(|(used, _)| *used != entry);
-        let is_pending = self.is_pending(entry, sequence)?;
-        self.look_ahead(is_pending.then_some(sequence))?;
-        let may = !is_pending || (self.gpu_wait && self.over.is_none());
-        if is_pending && may {
-            self.ahead.push_back((entry, sequence));
-        }
-        Ok(may)
-    }
-
-    fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
-        let written = self.session.is_written(entry, sequence);
-        written.map(|written| !written).map_err(|error| ReadError::Fence(error.to_string()))
-    }
-
-    /// Looks whether frames that were delivered ahead of their fences have been written, and for how long the oldest that
-    /// has not been, or else frame `next`, has kept everyone waiting: frames are written in order.
-    fn look_ahead(&mut self, next: Option<u64>) -> Result<(), ReadError> {
-        while let Some(&(entry, sequence)) = self.ahead.front() {
-            if self.is_pending(entry, sequence)? {
-                break;
-            }
-            self.ahead.pop_front();
-        }
-        let Some(oldest) = self.ahead.front().map(|(_, sequence)| *sequence).or(next) else {
-            self.unwritten = None;
-            return Ok(());
-        };
-        match self.unwritten {
-            Some((of, since)) if of == oldest => {
-                if since.elapsed() > self.fence_timeout {
-                    self.over.get_or_insert(Over::Stalled(oldest));
-                }
-            }
-            _ => self.unwritten = Some((oldest, Instant::now())),
-        }
-        Ok(())
-    }
-
-    /// Whether the next frame is published, and waits for its fence.
-    pub fn awaits_fence(&self) -> bool {
-        self.unwritten.is_some()
-    }
-
     /// How the exporter went, if it has, and nothing else is left to be delivered.
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
@@ -390,139 +312,6 @@ impl Connection {
             Some(Over::Goodbye(reason, text)) => {
                 Err(ReadError::CutOff { reason: *reason, text: text.clone() })
             }
-        }
-    }
-
-    /// How many frames were delivered ahead of a fence that never came.
-    fn count_torn(&self) -> u64 {
-        let unwritten = |(entry, sequence): &&(usize, u64)| {
-            !matches!(self.session.is_written(*entry, *sequence), Ok(true))
-        };
-        self.ahead.iter().filter(unwritten).count() as u64
-    }
-
-    /// Frees the streams that wait for frames that will not be written.
-    fn rescue_streams(&mut self, said_goodbye: bool) {
-        // An exporter in this process ends its work whether or not it says goodbye.
-        if self.session.fence.kind() == FenceKind::Timeline
-            && self.peer.pid != std::process::id()
-            && !self.rescued
-        {
-            self.rescued = true;
-            rescue(self.session.clone(), self.peer.gone.take(), said_goodbye);
-        }
-    }
-
-    /// Takes the messages that have come, as many as may wait.
-    pub fn receive(&mut self) -> Result<(), ReadError> {
-        // All that was due has been applied before.
-        if self.is_overrun() {
-            return Err(ReadError::Violation("its messages are for frames that do not come".into()));
-        }
-        // An exporter that never stops talking is heard in turns.
-        for _ in 0..MAX_PENDING {
-            if self.over.is_some() || self.is_overrun() {
-                break;
-            }
-            let failed = |error: io::Error| match error.kind() {
-                io::ErrorKind::InvalidData => ReadError::Violation(error.to_string()),
-                _ => ReadError::Io(error),
-            };
-            match self.session.socket.receive().map_err(failed)? {
-                Received::Nothing => break,
-                Received::HungUp => self.over = Some(Over::HungUp),
-                Received::Packet(packet, fds) => self.hear(&packet, fds)?,
-            }
-        }
-        if self.over.is_none() && (self.rings_no_more || self.exporter_is_gone()) {
-            self.over = Some(Over::HungUp);
-        }
-        Ok(())
-    }
-
-    /// Whether more waits than may.
-    fn is_overrun(&self) -> bool {
-        self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES
-    }
-
-    /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
-    fn exporter_is_gone(&self) -> bool {
-        let Some(gone) = &self.peer.gone else { return false };
-        let mut fds = [PollFd::new(gone, PollFlags::IN)];
-        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
-    }
-
-    fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
-        let violation = |text: String| ReadError::Violation(text);
-        let message = ToReader::decode(packet).map_err(|error| violation(error.to_string()))?;
-        if !message.fds().contains(&fds.len()) {
-            return Err(violation("a message came without its descriptor, or with one too many".into()));
-        }
-        self.messages += u64::from(message.is_ordered());
-        let fd = fds.into_iter().next();
-        match message {
-            ToReader::Generation { generation, memory, slot_size } => {
-                if self.generations.len() >= MAX_GENERATIONS {
-                    return Err(violation(format!("it has more than {MAX_GENERATIONS} generations")));
-                }
-                let session = self.session.clone();
-                let gpu = self.gpu.as_ref();
-                let own = self.local && frees_imports_first(memory);
-                let importer = (!own).then(|| importer(memory, gpu, fd)).transpose()?;
-                let imports = Arc::new(Imports { generation, slot_size, session });
-                let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
-                if self.generations.insert(generation, new).is_some() {
-                    return Err(violation(format!("generation {generation} came twice")));
-                }
-            }
-            ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
-            ToReader::Retire { before, generation } => {
-                self.push(before, Pending::Retire(generation));
-            }
-            ToReader::Format { before, format } => self.push(before, Pending::Format(Arc::new(format))),
-            ToReader::Event { before, kind, payload } => {
-                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
-                self.push(before, Pending::Event(Event { kind, sticky: false, payload }));
-            }
-            ToReader::Metadata { sequence, payload } => {
-                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
-                self.push(sequence, Pending::Metadata(payload));
-            }
-            ToReader::EndOfStream { before } => self.push(before, Pending::EndOfStream),
-            ToReader::Goodbye { reason, text } => self.over = Some(Over::Goodbye(reason, text)),
-            ToReader::Welcome(_) | ToReader::Refused { .. } => {
-                return Err(violation("it answered a greeting that nobody sent".into()));
-            }
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, before: u64, pending: Pending) {
-        self.pending_bytes += pending.bytes();
-        self.pending.push_back((before, pending));
-    }
-
-    fn import(
-        &mut self,
-        generation: u32,
-        slot: u32,
-        handle: &[u8],
-        fd: Option<OwnedFd>,
-    ) -> Result<(), ReadError> {
-        let imports: usize = self.generations.values().map(|one| one.slots.len()).sum();
-        if imports >= MAX_IMPORTS {
-            return Err(ReadError::Violation(format!("it has more than {MAX_IMPORTS} slots")));
-        }
-        let found = self.generations.get_mut(&generation);
-        let found =
-            found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
-        let import = match &found.importer {
-            Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
-            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
-        };
-        match found.slots.insert(slot, Arc::new(Imported::new(import))) {
-            Some(_) => Err(ReadError::Violation(format!("slot {slot} came twice"))),
-            None => Ok(()),
         }
     }
 
@@ -603,20 +392,5 @@ fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
         Ok(())
     } else {
         Err(ConnectError::Gpu(format!("the frames are on {there}, which {} cannot read", gpu.device())))
-    }
-}
-
-/// The bytes of a payload, wherever they travelled.
-fn open(payload: Payload, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
-    match (payload, fd) {
-        (Payload::Inline(bytes), _) => Ok(bytes),
-        (Payload::Sealed(size), Some(fd)) => {
-            check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
-            let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            // Whole words are mapped; past the file's end the last page reads as zero.
-            let words = Words::from(Mapping::read_only(&fd, len.next_multiple_of(8))?);
-            Ok(load_bytes(&words, 0, len))
-        }
-        (Payload::Sealed(_), None) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

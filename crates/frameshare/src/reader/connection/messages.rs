@@ -1,0 +1,176 @@
+//! What an exporter says on the control socket: taken as it comes, kept until the frames before it are through.
+
+use super::{Connection, Generation, Over};
+use crate::{
+    event::Event,
+    memory::{frees_imports_first, importer, local},
+    reader::{
+        ReadError,
+        imports::{Imported, Imports},
+    },
+    sys::{Mapping, Received, SealedAgainst, Timeout, Words, check_memfd, is_ready, load_bytes, wait},
+};
+use frameshare_protocol::message::{Format, Payload, ToReader};
+use rustix::event::{PollFd, PollFlags};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+/// Most messages that wait for the frame that they precede, and most bytes of payload in them. An exporter that keeps
+/// the rules sends none far ahead of its frames.
+const MAX_PENDING: usize = 4096;
+const MAX_PENDING_BYTES: usize = 128 << 20;
+/// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
+/// mappings for everything that it does.
+const MAX_GENERATIONS: usize = 64;
+const MAX_IMPORTS: usize = 8192;
+
+/// A message that waits for its place among the frames.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Format(Arc<Format>),
+    Event(Event),
+    EndOfStream,
+    Retire(u32),
+    Metadata(Vec<u8>),
+}
+
+impl Pending {
+    /// How many bytes wait in it, besides itself.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Format(format) => format.caps.len(),
+            Self::Event(event) => event.payload.len(),
+            Self::Metadata(bytes) => bytes.len(),
+            Self::EndOfStream | Self::Retire(_) => 0,
+        }
+    }
+}
+
+impl Connection {
+    /// Takes the messages that have come, as many as may wait.
+    pub fn receive(&mut self) -> Result<(), ReadError> {
+        // All that was due has been applied before.
+        if self.is_overrun() {
+            return Err(ReadError::Violation("its messages are for frames that do not come".into()));
+        }
+        // An exporter that never stops talking is heard in turns.
+        for _ in 0..MAX_PENDING {
+            if self.over.is_some() || self.is_overrun() {
+                break;
+            }
+            let failed = |error: io::Error| match error.kind() {
+                io::ErrorKind::InvalidData => ReadError::Violation(error.to_string()),
+                _ => ReadError::Io(error),
+            };
+            match self.session.socket.receive().map_err(failed)? {
+                Received::Nothing => break,
+                Received::HungUp => self.over = Some(Over::HungUp),
+                Received::Packet(packet, fds) => self.hear(&packet, fds)?,
+            }
+        }
+        if self.over.is_none() && (self.rings_no_more || self.exporter_is_gone()) {
+            self.over = Some(Over::HungUp);
+        }
+        Ok(())
+    }
+
+    /// Whether more waits than may.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES
+    }
+
+    /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
+    pub(super) fn exporter_is_gone(&self) -> bool {
+        let Some(gone) = &self.peer.gone else { return false };
+        let mut fds = [PollFd::new(gone, PollFlags::IN)];
+        wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
+    }
+
+    pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
+        let violation = |text: String| ReadError::Violation(text);
+        let message = ToReader::decode(packet).map_err(|error| violation(error.to_string()))?;
+        if !message.fds().contains(&fds.len()) {
+            return Err(violation("a message came without its descriptor, or with one too many".into()));
+        }
+        self.messages += u64::from(message.is_ordered());
+        let fd = fds.into_iter().next();
+        match message {
+            ToReader::Generation { generation, memory, slot_size } => {
+                if self.generations.len() >= MAX_GENERATIONS {
+                    return Err(violation(format!("it has more than {MAX_GENERATIONS} generations")));
+                }
+                let session = self.session.clone();
+                let gpu = self.gpu.as_ref();
+                let own = self.local && frees_imports_first(memory);
+                let importer = (!own).then(|| importer(memory, gpu, fd)).transpose()?;
+                let imports = Arc::new(Imports { generation, slot_size, session });
+                let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
+                if self.generations.insert(generation, new).is_some() {
+                    return Err(violation(format!("generation {generation} came twice")));
+                }
+            }
+            ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
+            ToReader::Retire { before, generation } => {
+                self.push(before, Pending::Retire(generation));
+            }
+            ToReader::Format { before, format } => self.push(before, Pending::Format(Arc::new(format))),
+            ToReader::Event { before, kind, payload } => {
+                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                self.push(before, Pending::Event(Event { kind, sticky: false, payload }));
+            }
+            ToReader::Metadata { sequence, payload } => {
+                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                self.push(sequence, Pending::Metadata(payload));
+            }
+            ToReader::EndOfStream { before } => self.push(before, Pending::EndOfStream),
+            ToReader::Goodbye { reason, text } => self.over = Some(Over::Goodbye(reason, text)),
+            ToReader::Welcome(_) | ToReader::Refused { .. } => {
+                return Err(violation("it answered a greeting that nobody sent".into()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(&mut self, before: u64, pending: Pending) {
+        self.pending_bytes += pending.bytes();
+        self.pending.push_back((before, pending));
+    }
+
+    pub(super) fn import(
+        &mut self,
+        generation: u32,
+        slot: u32,
+        handle: &[u8],
+        fd: Option<OwnedFd>,
+    ) -> Result<(), ReadError> {
+        let imports: usize = self.generations.values().map(|one| one.slots.len()).sum();
+        if imports >= MAX_IMPORTS {
+            return Err(ReadError::Violation(format!("it has more than {MAX_IMPORTS} slots")));
+        }
+        let found = self.generations.get_mut(&generation);
+        let found =
+            found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
+        let import = match &found.importer {
+            Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
+            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
+        };
+        match found.slots.insert(slot, Arc::new(Imported::new(import))) {
+            Some(_) => Err(ReadError::Violation(format!("slot {slot} came twice"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The bytes of a payload, wherever they travelled.
+fn open(payload: Payload, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
+    match (payload, fd) {
+        (Payload::Inline(bytes), _) => Ok(bytes),
+        (Payload::Sealed(size), Some(fd)) => {
+            check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
+            let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            // Whole words are mapped; past the file's end the last page reads as zero.
+            let words = Words::from(Mapping::read_only(&fd, len.next_multiple_of(8))?);
+            Ok(load_bytes(&words, 0, len))
+        }
+        (Payload::Sealed(_), None) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
