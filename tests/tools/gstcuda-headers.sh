@@ -3,6 +3,9 @@
 # file system with 1.26 (see tests/rootfs.sh), for which it is fetched once into target/. Says why where there is none.
 set -eu
 
+for tool in pkg-config "${CC:-cc}"; do
+    command -v "$tool" >/dev/null || { echo "there is no $tool here to read headers with" >&2 && exit 1; }
+done
 root=$(cd "$(dirname "$0")/../.." && pwd)
 own=$(pkg-config --variable=includedir gstreamer-1.0 || echo /usr/include)/gstreamer-1.0
 rootfs=$("$root/tests/rootfs.sh" path)

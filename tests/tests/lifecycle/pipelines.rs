@@ -142,6 +142,19 @@ impl Exporter {
         wait_until(&format!("{count} readers"), || self.readers() == count);
     }
 
+    /// Waits until every reader has taken what there is, and may take more.
+    pub fn wait_for_room(&self) {
+        let has_room = |reader: &gst::StructureRef| {
+            let number = |name| reader.get::<u32>(name).expect("the statistics of a reader have it");
+            number("queued") == 0 && number("held") < number("max-held")
+        };
+        wait_until("room for a frame", || {
+            let stats = self.sink.property::<gst::Structure>("stats");
+            let readers = stats.get::<gst::Array>("readers").expect("the statistics list the readers");
+            readers.iter().all(|reader| has_room(&reader.get::<gst::Structure>().expect("a structure each")))
+        });
+    }
+
     pub fn published(&self) -> u64 {
         let stats = self.sink.property::<gst::Structure>("stats");
         stats.get("published").expect("the statistics count frames")
