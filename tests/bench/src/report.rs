@@ -117,7 +117,12 @@ pub fn markdown(
     }
     for measure in &MEASURES {
         let cases: Vec<_> = options.cases.iter().filter(|case| case.rate == measure.rate).collect();
-        if !cases.is_empty() {
+        // What queues up has no latency that says anything, and none is kept.
+        let is_known = |outcome: &Outcome| {
+            outcome.case.rate == measure.rate
+                && outcome.result.as_ref().is_ok_and(|figures| (measure.of)(figures) > 0.0)
+        };
+        if !cases.is_empty() && outcomes.iter().any(is_known) {
             say(format!("\n**{}**\n", measure.title));
             table(&mut say, transports, &cases, outcomes, measure);
         }
