@@ -19,7 +19,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 const USAGE: &str = "gpu-suites [--list] [--platform] [--seed N] [SUITE | SUITE/CASE]...";
 
@@ -52,21 +52,6 @@ fn start(arguments: Vec<String>) -> Result<ExitCode> {
 }
 
 fn run(arguments: Vec<String>) -> Result<ExitCode> {
-    let mut seed = 1;
-    let mut wanted = Vec::new();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--list" => {
-                for case in suites::all() {
-                    println!("{}/{}", case.suite, case.name);
-                }
-                return Ok(ExitCode::SUCCESS);
-            }
-            "--seed" => seed = arguments.next().context(USAGE)?.parse().context("the seed is a number")?,
-            name if name.starts_with('-') => bail!("{USAGE}"),
-            _ => wanted.push(argument),
-        }
-    }
-    runner::run(&wanted, seed)
+    let Some(asked) = runner::Asked::parse(arguments, USAGE)? else { return Ok(ExitCode::SUCCESS) };
+    runner::run(&asked)
 }

@@ -51,9 +51,40 @@ impl fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// Runs the cases whose suite or name is wanted; all, if nothing is.
-pub fn run(wanted: &[String], seed: u64) -> Result<ExitCode> {
-    let cases = select(wanted)?;
+/// What people ask a program for.
+pub struct Asked {
+    /// Suites and cases; all, if there are none.
+    wanted: Vec<String>,
+    seed: u64,
+}
+
+impl Asked {
+    /// From the command line. Nothing is left to be run where the cases were to be listed, which is done here.
+    pub fn parse(arguments: Vec<String>, usage: &'static str) -> Result<Option<Asked>> {
+        let mut asked = Asked { wanted: Vec::new(), seed: 1 };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => {
+                    for case in suites::all() {
+                        println!("{}/{}", case.suite, case.name);
+                    }
+                    return Ok(None);
+                }
+                "--seed" => {
+                    asked.seed = arguments.next().context(usage)?.parse().context("the seed is a number")?;
+                }
+                name if name.starts_with('-') => bail!("{usage}"),
+                _ => asked.wanted.push(argument),
+            }
+        }
+        Ok(Some(asked))
+    }
+}
+
+/// Runs the cases that were asked for.
+pub fn run(asked: &Asked) -> Result<ExitCode> {
+    let cases = select(&asked.wanted)?;
     println!("{}", platform::line());
     let machine = Machine::look();
     match &machine.devices {
@@ -66,7 +97,7 @@ pub fn run(wanted: &[String], seed: u64) -> Result<ExitCode> {
         let begin = Instant::now();
         let verdict = match machine.lacks(case) {
             Some(reason) => Verdict::Skip(reason),
-            None => in_a_process(case, seed),
+            None => in_a_process(case, asked.seed),
         };
         let (result, text) = match verdict {
             Verdict::Pass(text) => ("pass", text),

@@ -1,47 +1,21 @@
 //! The suites on the simulated driver, with several seeds.
 
-use std::io::Write as _;
+mod common;
+
+use common::simulated::driver;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// How many seeds the suites with delays run with.
 const SEEDS: u64 = 4;
 
-/// The simulated driver in a folder of its own; `without` are symbols that it shall not have.
-fn driver(without: &[&str]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../simcuda/install.sh");
-    let status = Command::new(script).arg(folder.path()).args(without).status().unwrap();
-    assert!(status.success(), "the simulated driver was not built");
-    folder
-}
-
-/// Runs suites; every use of CUDA that is undefined ends the process that made it.
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
-        .args(["--seed", &seed.to_string()])
-        .args(names)
-        .env("LD_LIBRARY_PATH", driver)
-        .env("REQUIRE_GPU", "1")
-        .env("SIMCUDA_SEED", seed.to_string())
-        .env("SIMCUDA_DEVICES", "2")
-        .env("SIMCUDA_STRICT", "abort")
-        .output()
-        .unwrap()
+    common::simulated::run(env!("CARGO_BIN_EXE_gpu-suites"), driver, seed, names)
 }
 
-/// All pass; what was skipped is said past the test harness's capture, where it is counted.
 fn must_pass(output: &Output, what: &str) {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let failed: Vec<_> = text.lines().filter(|line| line.contains(r#""result":"fail""#)).collect();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && failed.is_empty(), "{what}: {failed:#?}\n{errors}");
-    for line in text.lines().filter(|line| line.contains(r#""result":"skip""#)) {
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        let skip = format!("SKIP gpu-suites/{}/{}: {}\n", word("suite"), word("case"), word("reason"));
-        std::io::stdout().write_all(skip.as_bytes()).unwrap();
-    }
+    common::must_pass(output, what);
+    common::tell_skipped("gpu-suites", output);
 }
 
 #[test]

@@ -35,7 +35,7 @@ mod worker;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 const USAGE: &str = "gpu-engine [--list] [--seed N] [--frames N] [SUITE | SUITE/CASE]...";
 
@@ -72,21 +72,6 @@ fn run(mut arguments: Vec<String>) -> Result<ExitCode> {
         let again = Command::new(std::env::current_exe()?).args(arguments).env(suites::FRAMES, count).exec();
         return Err(again).context("starting again");
     }
-    let mut seed = 1;
-    let mut wanted = Vec::new();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--list" => {
-                for case in suites::all() {
-                    println!("{}/{}", case.suite, case.name);
-                }
-                return Ok(ExitCode::SUCCESS);
-            }
-            "--seed" => seed = arguments.next().context(USAGE)?.parse().context("the seed is a number")?,
-            name if name.starts_with('-') => bail!("{USAGE}"),
-            _ => wanted.push(argument),
-        }
-    }
-    runner::run(&wanted, seed)
+    let Some(asked) = runner::Asked::parse(arguments, USAGE)? else { return Ok(ExitCode::SUCCESS) };
+    runner::run(&asked)
 }

@@ -29,7 +29,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 const USAGE: &str = "gpu-gstreamer [--list] [--seed N] [SUITE | SUITE/CASE]...";
 
@@ -56,22 +56,7 @@ fn start(arguments: Vec<String>) -> Result<ExitCode> {
 }
 
 fn run(arguments: Vec<String>) -> Result<ExitCode> {
-    let mut seed = 1;
-    let mut wanted = Vec::new();
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--list" => {
-                for case in suites::all() {
-                    println!("{}/{}", case.suite, case.name);
-                }
-                return Ok(ExitCode::SUCCESS);
-            }
-            "--seed" => seed = arguments.next().context(USAGE)?.parse().context("the seed is a number")?,
-            name if name.starts_with('-') => bail!("{USAGE}"),
-            _ => wanted.push(argument),
-        }
-    }
+    let Some(asked) = runner::Asked::parse(arguments, USAGE)? else { return Ok(ExitCode::SUCCESS) };
     // An old GStreamer is no reason to try every case; a missing GPU is for the runner to say.
     gst::init()?;
     if let Err(error @ (gst_cuda::Unavailable::Absent { .. } | gst_cuda::Unavailable::TooOld { .. })) =
@@ -81,5 +66,5 @@ fn run(arguments: Vec<String>) -> Result<ExitCode> {
         let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
         return Ok(if required { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
-    runner::run(&wanted, seed)
+    runner::run(&asked)
 }

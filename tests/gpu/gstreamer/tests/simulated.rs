@@ -1,15 +1,14 @@
 //! The suites on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated one.
 
-use std::io::Write as _;
+#[path = "../../tests/common/mod.rs"]
+#[expect(dead_code, reason = "the driver is whatever there is")]
+mod common;
+
+use common::{must_pass, skip, tell_skipped};
 use std::process::Command;
 
 /// How many seeds the suites run with.
 const SEEDS: u64 = 2;
-
-/// Past the test harness's capture, where it is counted.
-fn skip(what: &str, why: &str) {
-    std::io::stdout().write_all(format!("SKIP gpu-gstreamer{what}: {why}\n").as_bytes()).unwrap();
-}
 
 #[test]
 fn suites_pass() {
@@ -21,19 +20,15 @@ fn suites_pass() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        let failed: Vec<_> = text.lines().filter(|line| line.contains(r#""result":"fail""#)).collect();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && failed.is_empty(), "seed {seed}: {failed:#?}\n{errors}");
+        must_pass(&output, &format!("seed {seed}"));
         if let Some(why) = text.lines().find_map(|line| line.strip_prefix("SKIP gpu-gstreamer: ")) {
-            return skip("", why);
+            return skip("gpu-gstreamer", why);
         }
         if let Some(why) = text.lines().find_map(|line| line.strip_prefix("no GPU: ")) {
-            return skip("", why);
+            return skip("gpu-gstreamer", why);
         }
-        for line in text.lines().filter(|line| seed == 1 && line.contains(r#""result":"skip""#)) {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-            skip(&format!("/{}/{}", word("suite"), word("case")), &word("reason"));
+        if seed == 1 {
+            tell_skipped("gpu-gstreamer", &output);
         }
     }
 }

@@ -1,0 +1,60 @@
+//! What the tests of all programs under `tests/gpu` do with one.
+
+use std::io::Write as _;
+use std::process::Output;
+
+/// On the simulated driver.
+pub mod simulated {
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    /// The driver in a folder of its own; `without` are symbols that it shall not have, as an older one lacks them.
+    pub fn driver(without: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find_map(|above| {
+            let script = above.join("simcuda/install.sh");
+            script.exists().then_some(script)
+        });
+        let script = script.expect("the simulated driver lies beside the tests on GPUs");
+        let status = Command::new(script).arg(folder.path()).args(without).status().unwrap();
+        assert!(status.success(), "the simulated driver was not built");
+        folder
+    }
+
+    /// Runs a program; every use of CUDA that is undefined ends the process that made it.
+    pub fn run(program: &str, driver: &Path, seed: u64, arguments: &[&str]) -> Output {
+        Command::new(program)
+            .args(["--seed", &seed.to_string()])
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", driver)
+            .env("REQUIRE_GPU", "1")
+            .env("SIMCUDA_SEED", seed.to_string())
+            .env("SIMCUDA_DEVICES", "2")
+            .env("SIMCUDA_STRICT", "abort")
+            .output()
+            .unwrap()
+    }
+}
+
+/// No case failed, nor the program itself.
+pub fn must_pass(output: &Output, what: &str) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed: Vec<_> = text.lines().filter(|line| line.contains(r#""result":"fail""#)).collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && failed.is_empty(), "{what}: {failed:#?}\n{errors}");
+}
+
+/// Says past the test harness's capture what was skipped, where it is counted.
+pub fn tell_skipped(program: &str, output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in text.lines().filter(|line| line.contains(r#""result":"skip""#)) {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        skip(&format!("{program}/{}/{}", word("suite"), word("case")), &word("reason"));
+    }
+}
+
+/// The same of one thing.
+pub fn skip(what: &str, why: &str) {
+    std::io::stdout().write_all(format!("SKIP {what}: {why}\n").as_bytes()).unwrap();
+}
