@@ -13,6 +13,7 @@ pub mod hostile;
 mod meta;
 mod plugin;
 mod pool;
+mod rows;
 mod sink;
 mod src;
 mod time;

@@ -1,6 +1,7 @@
 //! A frame where it is to be published: the slot, and the planes in it.
 
 use super::copies::{Path, Reason};
+use crate::rows::rows;
 use frameshare::{
     Plane, cuda,
     exporter::{AcquireError, Slot},
@@ -121,27 +122,10 @@ fn holds(size: u64, planes: &[Plane], info: &gst_video::VideoInfo) -> bool {
         // A tiled plane's stride is no number of bytes.
         let rows = match format.is_tiled() {
             true => 1,
-            false => rows(info, index),
+            false => rows(info, index).0,
         };
-        let last = i64::from(plane.stride).checked_mul(i64::from(rows) - 1);
+        let last = i64::try_from(rows).ok().and_then(|rows| i64::from(plane.stride).checked_mul(rows - 1));
         let last = last.and_then(|last| i64::try_from(plane.offset).ok()?.checked_add(last));
         plane.offset <= size && last.is_some_and(|last| (0..=size as i64).contains(&last))
     })
-}
-
-/// How many rows a plane has.
-fn rows(info: &gst_video::VideoInfo, plane: usize) -> u32 {
-    u32::try_from(extent(info, plane).0).unwrap_or(u32::MAX)
-}
-
-/// How many rows a plane has, and how many bytes of each belong to the picture.
-pub(super) fn extent(info: &gst_video::VideoInfo, plane: usize) -> (usize, usize) {
-    let format = info.format_info();
-    let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
-    let height = |component| format.scale_height(component, info.field_height()) as usize;
-    let rows = components.clone().map(height).next().unwrap_or(1).max(1);
-    let bytes = |c: u8| info.comp_width(c) as usize * usize::try_from(info.comp_pstride(c)).unwrap_or(0);
-    let bytes = components.map(bytes).max().filter(|bytes| *bytes > 0 && !format.is_complex());
-    // Formats that pack several pixels in one word have no stride from pixel to pixel.
-    (rows, bytes.unwrap_or(info.stride()[plane].unsigned_abs() as usize))
 }

@@ -3,6 +3,7 @@
 //! GStreamer reads rows where a GstVideoMeta says they are, without asking whether the buffer goes that far. The
 //! numbers come from another process, so every row is looked for inside the frame first.
 
+use crate::rows::rows;
 use frameshare::Plane;
 use gst_video::VideoInfo;
 
@@ -128,23 +129,7 @@ fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize)
     before_last.checked_add(bytes).is_some_and(|end| end <= space)
 }
 
-/// How many rows a plane has, and how many bytes of each are read; nothing for formats that pack several pixels in one
-/// word and have no stride from pixel to pixel.
-fn rows(info: &VideoInfo, plane: usize) -> (usize, Option<usize>) {
-    let format = info.format_info();
-    if format.has_palette() && plane == 1 {
-        return (1, Some(256 * 4));
-    }
-    let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
-    // Of alternating fields, a buffer holds one.
-    let height = info.field_height();
-    let rows = components.clone().map(|c| format.scale_height(c, height) as usize).max();
-    let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
-    let bytes = bytes.filter(|bytes| *bytes > 0 && !format.is_complex());
-    (rows.unwrap_or(height as usize), bytes)
-}
-
-/// The same for a plane of tiles, whose stride counts tiles: columns in the low half, rows in the high one.
+/// As for rows, for a plane of tiles, whose stride counts tiles: columns in the low half, rows in the high one.
 fn fits_tiles(info: &VideoInfo, plane: usize, stride: i32, space: usize) -> bool {
     let split = |stride: i32| (stride as usize & 0xffff, stride as usize >> 16 & 0xffff);
     let (columns, rows) = split(stride);

@@ -18,7 +18,10 @@ mod surfaces;
 
 pub(super) use surfaces::{SURFACES, Surfaces};
 
-use crate::gpu::{engine_context, engine_stream, null_stream};
+use crate::{
+    gpu::{engine_context, engine_stream, null_stream},
+    rows::rows,
+};
 use frameshare::{
     cuda::{
         self, Error,
@@ -138,9 +141,10 @@ impl Gpu {
         self.wait_for_writers(context)?;
         let planes = from.offsets.iter().zip(from.strides).enumerate();
         for (plane, (offset, stride)) in planes.take(to.offset().len()) {
-            let (rows, bytes) = super::placed::extent(to, plane);
+            let (rows, bytes) = rows(to, plane);
             let pitch = usize::try_from(*stride).map_err(|_| Error::Refused("a picture upside down"))?;
             let target = to.stride()[plane].unsigned_abs() as usize;
+            let bytes = bytes.unwrap_or(target);
             let end = rows.saturating_sub(1).saturating_mul(pitch).saturating_add(bytes);
             if bytes > pitch.min(target) || offset.saturating_add(end) > from.size {
                 return Err(Error::Refused("a plane that does not lie in its memory"));
