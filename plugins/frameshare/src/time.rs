@@ -4,6 +4,7 @@
 //! pipeline's clock may be another and may drift against it, so the difference is sampled anew for every frame.
 
 use gst::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Now, in ns of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_now() -> u64 {
@@ -14,25 +15,55 @@ pub(crate) fn monotonic_now() -> u64 {
 /// Readings of three clocks take less than this, unless the thread is put to sleep in between.
 const UNDISTURBED_NS: u64 = 20_000;
 
-/// How far a clock is from `CLOCK_MONOTONIC` at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Difference {
-    /// ns to add to the pipeline clock's time to get `CLOCK_MONOTONIC`.
-    ahead: i128,
+/// The clock of the pipeline that an element is in, once it has one.
+#[derive(Debug, Default)]
+pub(crate) struct PipelineClock(Mutex<Option<Arc<Clock>>>);
+
+impl PipelineClock {
+    /// The pipeline has chosen another clock.
+    pub(crate) fn set(&self, clock: Option<&gst::Clock>) {
+        let clock = clock.map(|clock| Arc::new(Clock::new(clock)));
+        let last = std::mem::replace(&mut *self.lock(), clock);
+        drop(last);
+    }
+
+    /// Compares it with `CLOCK_MONOTONIC` now. Calls the clock: not to be called with a lock held.
+    pub(crate) fn difference(&self) -> Option<Difference> {
+        let clock = self.lock().clone();
+        clock.map(|clock| clock.difference())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Clock>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Difference {
-    /// Compares the two clocks now. Calls the pipeline clock: not to be called with a lock held.
-    pub(crate) fn sample(clock: &gst::Clock) -> Self {
-        if is_monotonic(clock) {
-            return Self::default();
+/// A clock, and what of it does not change from frame to frame.
+#[derive(Debug)]
+struct Clock {
+    clock: gst::Clock,
+    /// It reads `CLOCK_MONOTONIC` itself unless it is calibrated, as a pipeline's usually does.
+    is_monotonic: bool,
+}
+
+impl Clock {
+    /// Asks what the clock reads, which takes too long to be asked for every frame.
+    fn new(clock: &gst::Clock) -> Self {
+        let is_monotonic = clock.type_() == gst::SystemClock::static_type()
+            && clock.property::<gst::ClockType>("clock-type") == gst::ClockType::Monotonic;
+        Self { clock: clock.clone(), is_monotonic }
+    }
+
+    fn difference(&self) -> Difference {
+        if self.is_monotonic && !self.is_calibrated() {
+            return Difference::default();
         }
         let read = || {
             let before = monotonic_now();
-            let time = clock.time();
+            let time = self.clock.time();
             let after = monotonic_now();
             // The clock was read somewhere between the two: the middle is off by half of that at most.
-            (after - before, Self::between(time, before.midpoint(after)))
+            (after - before, Difference::between(time, before.midpoint(after)))
         };
         // A thread that is put to sleep in between reads nonsense; that seldom happens twice.
         let first = read();
@@ -43,6 +74,20 @@ impl Difference {
         }
     }
 
+    fn is_calibrated(&self) -> bool {
+        let (internal, external, numerator, denominator) = self.clock.calibration();
+        internal != external || numerator != denominator
+    }
+}
+
+/// How far a clock is from `CLOCK_MONOTONIC` at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// ns to add to the pipeline clock's time to get `CLOCK_MONOTONIC`.
+    ahead: i128,
+}
+
+impl Difference {
     /// The difference between a pipeline clock that reads `time` and a monotonic clock that reads `monotonic`.
     pub(crate) fn between(time: gst::ClockTime, monotonic: u64) -> Self {
         Self { ahead: i128::from(monotonic) - i128::from(time.nseconds()) }
@@ -57,16 +102,6 @@ impl Difference {
     pub(crate) fn to_clock(self, monotonic: u64) -> i128 {
         i128::from(monotonic) - self.ahead
     }
-}
-
-/// Whether a clock reads `CLOCK_MONOTONIC` itself, as a pipeline's usually does: nothing has to be measured then.
-fn is_monotonic(clock: &gst::Clock) -> bool {
-    let is_system = clock.type_() == gst::SystemClock::static_type();
-    let (internal, external, numerator, denominator) = clock.calibration();
-    is_system
-        && clock.property::<gst::ClockType>("clock-type") == gst::ClockType::Monotonic
-        && internal == external
-        && numerator == denominator
 }
 
 /// The nearest time that a descriptor or a buffer can carry: all ones stand for "none" in both.
@@ -97,7 +132,7 @@ mod tests {
     fn the_system_clock_of_gstreamer_is_sampled_within_a_millisecond() {
         gst::init().unwrap();
         let clock = gst::SystemClock::obtain();
-        let difference = Difference::sample(&clock);
+        let difference = Clock::new(&clock).difference();
         assert_eq!(difference, Difference::default(), "it is the monotonic clock");
         let monotonic = difference.to_monotonic(i128::from(clock.time().nseconds()));
         assert!(monotonic.abs_diff(monotonic_now()) < 20_000_000);
@@ -109,12 +144,14 @@ mod tests {
         let clock = || glib::Object::builder::<gst::SystemClock>();
         let realtime = clock().property("clock-type", gst::ClockType::Realtime).build();
         let calibrated = clock().build();
+        let clocks = [realtime, calibrated.clone()].map(|clock| Clock::new(clock.upcast_ref()));
+        // A pipeline's clock may be calibrated at any time.
         let internal = calibrated.internal_time();
         calibrated.set_calibration(internal, gst::ClockTime::SECOND, 101, 100);
-        for clock in [realtime, calibrated] {
-            let difference = Difference::sample(clock.upcast_ref());
+        for clock in clocks {
+            let difference = clock.difference();
             assert_ne!(difference, Difference::default());
-            let monotonic = difference.to_monotonic(i128::from(clock.time().nseconds()));
+            let monotonic = difference.to_monotonic(i128::from(clock.clock.time().nseconds()));
             assert!(monotonic.abs_diff(monotonic_now()) < 20_000_000);
         }
     }

@@ -16,7 +16,7 @@ use super::{
     stream::{Stream, Times},
     vfuncs,
 };
-use crate::time::Difference;
+use crate::time::{Difference, PipelineClock};
 use frameshare::{
     Format, Interrupt, Video,
     exporter::{Exporter, Notice, PublishError},
@@ -56,6 +56,7 @@ pub(super) struct Input {
 #[derive(Default)]
 pub struct FrameshareSink {
     pub(super) settings: Mutex<Settings>,
+    clock: PipelineClock,
     stream: Mutex<Option<Arc<Stream>>>,
     input: Mutex<Input>,
     pub(super) context: ElementContext,
@@ -174,8 +175,8 @@ impl FrameshareSink {
         };
         let (pts, dts) = (shown.and_then(running), dts.and_then(running));
         let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
-        let (difference, base) = match (sink.clock(), sink.base_time()) {
-            (Some(clock), Some(base)) => (Difference::sample(&clock), i128::from(base.nseconds()) + late),
+        let (difference, base) = match (self.clock.difference(), sink.base_time()) {
+            (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late),
             _ => {
                 let now = crate::time::monotonic_now();
                 let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
@@ -343,6 +344,11 @@ impl ElementImpl for FrameshareSink {
             .collect()
         });
         &TEMPLATES
+    }
+
+    fn set_clock(&self, clock: Option<&gst::Clock>) -> bool {
+        self.clock.set(clock);
+        self.parent_set_clock(clock)
     }
 
     fn set_context(&self, context: &gst::Context) {

@@ -17,7 +17,7 @@ use super::{
     stats::Figures,
     timing::RunningTime,
 };
-use crate::{meta, time::Difference};
+use crate::{meta, time::PipelineClock};
 use frameshare::{
     Endpoint, Format, Interrupt,
     reader::{self, Frame, Item, ReadError, Reader},
@@ -42,6 +42,7 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 #[derive(Default)]
 pub struct FrameshareSrc {
     settings: Mutex<Settings>,
+    clock: PipelineClock,
     /// Ends the waits of `running`; set from `start` to `stop`.
     interrupt: Mutex<Option<Interrupt>>,
     negotiated: Mutex<Negotiated>,
@@ -145,6 +146,11 @@ impl ElementImpl for FrameshareSrc {
                 .collect()
         });
         &TEMPLATES
+    }
+
+    fn set_clock(&self, clock: Option<&gst::Clock>) -> bool {
+        self.clock.set(clock);
+        self.parent_set_clock(clock)
     }
 
     fn set_context(&self, context: &gst::Context) {
@@ -522,8 +528,7 @@ impl FrameshareSrc {
     /// This pipeline's time for the exporter's, as it is now.
     pub(super) fn running_time(&self) -> RunningTime {
         let element = self.obj();
-        let difference = element.clock().map(|clock| Difference::sample(&clock)).unwrap_or_default();
-        RunningTime::new(difference, element.base_time().unwrap_or_default())
+        RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
     }
 
     /// Has the pipeline ask again for the latency.
