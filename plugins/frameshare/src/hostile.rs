@@ -24,7 +24,7 @@ pub fn metas(bytes: &[u8]) {
     let content = buffer.get_mut().expect("it is new");
     let _ = metas.add_to(content, true);
     // What was put on the buffer can be written and read again.
-    wire::parse(&wire::serialize(content, false)).expect("our own form");
+    wire::parse(&wire::serialize(content, None, false)).expect("our own form");
     let _ = (metas.crop(), metas.video().map(|video| (video.format(), video.flags(), video.alignment())));
 }
 

@@ -7,7 +7,8 @@
 //!
 //! # What crosses
 //!
-//! 1. `GstVideoMeta`: format, size, flags and alignment; where the planes lie is the descriptor's.
+//! 1. `GstVideoMeta`, where it says more than the caps: format, size, flags and alignment; where the planes lie is the
+//!    descriptor's.
 //! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
 //!    `GstReferenceTimestampMeta`, closed captions, active format descriptions and bars.
 //! 3. Custom metas, as their structure's text; the reader registers a name that it does not know, unless it is one
@@ -116,17 +117,28 @@ impl Video {
     }
 }
 
-/// The bytes that stand for a buffer's metas; none where there are none that cross.
+/// The bytes that stand for a buffer's metas; none where there are none that cross. `info` is what the caps say.
 ///
 /// A frame that was `moved` to another layout on its way has none of the alignment that its meta names.
-pub(crate) fn serialize(buffer: &gst::BufferRef, moved: bool) -> Vec<u8> {
+pub(crate) fn serialize(
+    buffer: &gst::BufferRef,
+    info: Option<&gst_video::VideoInfo>,
+    moved: bool,
+) -> Vec<u8> {
     let mut items = Vec::new();
     buffer.foreach_meta(|meta| {
-        let mut item = item(&meta);
-        if let (true, Some(Item::Video(video))) = (moved, &mut item) {
-            video.alignment = None;
+        // Nearly every frame has this one and no other.
+        if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
+            let mut video = Video::of(video);
+            if moved {
+                video.alignment = None;
+            }
+            if info.is_none_or(|info| video.says_more_than(info)) {
+                items.push(Item::Video(video));
+            }
+        } else {
+            items.extend(item(&meta));
         }
-        items.extend(item);
         ControlFlow::Continue(())
     });
     if items.is_empty() {
@@ -171,7 +183,7 @@ impl Metas {
     }
 }
 
-/// What crosses of a meta; nothing where it does not.
+/// What crosses of a meta other than a `GstVideoMeta`; nothing where it does not.
 fn item(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Item> {
     if let Some(custom) = meta.try_as_custom_meta() {
         return Some(Item::Custom {
@@ -179,9 +191,6 @@ fn item(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Item> {
             tags: meta.tags().iter().map(|tag| tag.to_string()).collect(),
             structure: custom.structure().to_string(),
         });
-    }
-    if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
-        return Some(Item::Video(Video::of(video)));
     }
     if let Some(crop) = meta.downcast_ref::<gst_video::VideoCropMeta>() {
         return Some(Item::Crop(crop.rect().into()));
@@ -240,6 +249,18 @@ impl Video {
             flags: meta.video_frame_flags().bits(),
             alignment: (alignment != none).then_some(alignment),
         }
+    }
+
+    /// Whether a reader that has the caps would miss it.
+    fn says_more_than(&self, info: &gst_video::VideoInfo) -> bool {
+        let of_caps = Self {
+            format: info.format().into_glib(),
+            width: info.width(),
+            height: info.height(),
+            flags: 0,
+            alignment: None,
+        };
+        *self != of_caps
     }
 }
 

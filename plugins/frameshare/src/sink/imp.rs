@@ -491,8 +491,11 @@ impl BaseSinkImpl for FrameshareSink {
         loop {
             // Taken anew after a pause, which moved the base time.
             let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
-            let is_seam = self.input().is_seam;
-            match stream.publish(&placed, buffer, times, is_seam) {
+            let (info, is_seam) = {
+                let input = self.input();
+                (input.info.clone(), input.is_seam)
+            };
+            match stream.publish(&placed, buffer, info.as_ref(), times, is_seam) {
                 Ok(sequence) => {
                     self.input().is_seam = false;
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
@@ -501,7 +504,6 @@ impl BaseSinkImpl for FrameshareSink {
                 Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
                 Err(PublishError::NotForAll(why)) => {
                     gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
-                    let info = self.input().info.clone();
                     let again = stream.place_for_all(buffer, info.as_ref());
                     placed = again.map_err(|error| self.post_place_error(error))?;
                 }

@@ -175,9 +175,11 @@ impl Stream {
         &self,
         placed: &Placed,
         buffer: &gst::Buffer,
+        info: Option<&gst_video::VideoInfo>,
         times: Times,
         is_seam: bool,
     ) -> Result<u64, PublishError> {
+        let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);
         let frame = Frame {
@@ -197,7 +199,7 @@ impl Stream {
             media_offset_end: counter(buffer.offset_end()),
             flags: flags::to_word(flags::of(buffer) | seam),
             planes: placed.planes(),
-            metadata: &meta::wire::serialize(buffer, matches!(placed.path, Path::Copied | Path::Uploaded)),
+            metadata: &meta::wire::serialize(buffer, info, moved),
             keep: match placed.path {
                 Path::Pool => Some(Box::new(buffer.clone())),
                 Path::InPlace => Some(Box::new(self.surfaces.hold(buffer))),

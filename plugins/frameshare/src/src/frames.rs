@@ -160,7 +160,7 @@ fn in_system_memory(
         buffer.make_mut().append_memory(lease.into_memory());
         (buffer, Way::InPlace)
     };
-    if let Some(picture) = picture {
+    if let Some(picture) = picture.filter(|picture| picture.needs_meta()) {
         picture.add_meta(buffer.make_mut())?;
     }
     Ok((buffer, way))

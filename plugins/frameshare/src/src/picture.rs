@@ -57,6 +57,11 @@ impl<'a> Picture<'a> {
         true
     }
 
+    /// Whether a buffer in system memory says less without GstVideoMeta.
+    pub fn needs_meta(&self) -> bool {
+        !self.is_default || self.meta.is_some()
+    }
+
     pub fn add_meta(&self, buffer: &mut gst::BufferRef) -> Result<(), glib::BoolError> {
         let mut meta = gst_video::VideoMeta::add_full(
             buffer,

@@ -3,7 +3,7 @@ use crate::meta::FrameshareMeta;
 
 fn there_and_back(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut copy = gst::Buffer::new();
-    let metas = parse(&serialize(buffer, false)).unwrap();
+    let metas = parse(&serialize(buffer, None, false)).unwrap();
     metas.add_to(copy.make_mut(), true).unwrap();
     copy
 }
@@ -31,7 +31,7 @@ fn time_code(fps: (i32, i32), daily_jam: Option<&glib::DateTime>) -> gst_video::
 
 #[test]
 fn a_buffer_without_metas_has_no_bytes() {
-    assert!(serialize(&with(|_| {}), false).is_empty());
+    assert!(serialize(&with(|_| {}), None, false).is_empty());
     assert_eq!(parse(&[]), Ok(Metas::default()));
 }
 
@@ -52,13 +52,38 @@ fn the_video_meta_crosses_without_its_planes() {
         .unwrap();
         meta.set_alignment(&gst_video::VideoAlignment::new(0, 16, 0, 32, &[0; 4])).unwrap();
     });
-    let metas = parse(&serialize(&buffer, false)).unwrap();
+    let metas = parse(&serialize(&buffer, None, false)).unwrap();
     let video = metas.video().unwrap();
     assert_eq!((video.format(), video.width, video.height), (gst_video::VideoFormat::Nv12, 320, 240));
     assert_eq!(video.flags(), gst_video::VideoFrameFlags::INTERLACED);
     let alignment = video.alignment().unwrap();
     assert_eq!((alignment.padding_bottom(), alignment.padding_right()), (16, 32));
     assert!(there_and_back(&buffer).meta::<gst_video::VideoMeta>().is_none());
+}
+
+#[test]
+fn a_video_meta_that_says_no_more_than_the_caps_has_no_bytes() {
+    gst::init().unwrap();
+    let format = gst_video::VideoFormat::Nv12;
+    let info = gst_video::VideoInfo::builder(format, 320, 240).build().unwrap();
+    let crosses = |width: u32, padding: u32, flags, moved| {
+        let buffer = with(|buffer| {
+            let stride = (width + padding) as i32;
+            let (offsets, strides) = ([0, stride as usize * 240], [stride, stride]);
+            let mut meta =
+                gst_video::VideoMeta::add_full(buffer, flags, format, width, 240, &offsets, &strides)
+                    .unwrap();
+            meta.set_alignment(&gst_video::VideoAlignment::new(0, 0, 0, padding, &[0; 4])).unwrap();
+        });
+        assert!(!serialize(&buffer, None, moved).is_empty(), "without caps all of it is news");
+        !serialize(&buffer, Some(&info), moved).is_empty()
+    };
+    let (none, interlaced) = (gst_video::VideoFrameFlags::empty(), gst_video::VideoFrameFlags::INTERLACED);
+    assert!(!crosses(320, 0, none, false));
+    assert!(crosses(336, 0, none, false));
+    assert!(crosses(320, 0, interlaced, false));
+    assert!(crosses(320, 32, none, false));
+    assert!(!crosses(320, 32, none, true), "a copy has no alignment");
 }
 
 #[test]
@@ -187,7 +212,7 @@ fn what_belongs_to_one_stream_or_one_memory_stays() {
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
-    assert!(serialize(&buffer, false).is_empty());
+    assert!(serialize(&buffer, None, false).is_empty());
 }
 
 fn refused(item: Item) -> bool {
@@ -278,7 +303,7 @@ fn damaged_bytes_are_refused() {
         gst_video::VideoTimeCodeMeta::add(buffer, &time_code((30000, 1001), None));
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
     });
-    let bytes = serialize(&buffer, false);
+    let bytes = serialize(&buffer, None, false);
     assert_eq!(parse(&[9]), Err(MetaError::Version(9)));
     for length in 1..bytes.len() {
         assert_eq!(parse(&bytes[..length]), Err(MetaError::Malformed), "{length}");
