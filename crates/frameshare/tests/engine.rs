@@ -660,16 +660,35 @@ fn a_reader_finds_the_next_exporter_if_it_wants_to() {
     drop(exporter);
 }
 
-#[test]
-fn an_event_loop_can_sleep_on_one_descriptor() {
+/// Whether a reader's descriptor turns readable within so many seconds.
+fn poll_for(reader: &Reader, seconds: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
+}
+
+#[test]
+fn a_reader_that_was_woken_sleeps_again() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
-    let poll_for = |reader: &Reader, seconds| {
-        let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
-    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            stream.publish(&exporter, 1).unwrap();
+        });
+        assert!(holds(&stream.next_frame(&mut reader), 1));
+    });
+    let nothing = reader.next(Some(Duration::from_millis(1)), &stream.interrupt);
+    assert!(matches!(nothing, Ok(None)), "{nothing:?}");
+    assert!(!poll_for(&reader, 0), "it would be woken by what has woken it before");
+}
+
+#[test]
+fn an_event_loop_can_sleep_on_one_descriptor() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
     assert!(reader.try_next().unwrap().is_none());
     assert!(!poll_for(&reader, 0));
     for seed in 1..=100 {

@@ -182,10 +182,11 @@ impl Reader {
         if std::mem::take(&mut self.reconnected) {
             return Ok(Some(Item::Reconnected));
         }
-        self.connection.drain_wake();
         if let Some(item) = self.connection.next()? {
             return Ok(Some(item));
         }
+        // An application that slept on the descriptor does not say whether it rang.
+        self.connection.drain_wake();
         self.connection.announce_sleep();
         // Announce, then look once more: what was published in between wakes nobody.
         self.connection.receive()?;

@@ -83,6 +83,8 @@ pub(super) struct Connection {
     expected: u64,
     received: u64,
     lost: u64,
+    /// The exporter has rung, and the wake-up still has to be taken.
+    rang: bool,
     /// The exporter has closed its end of the wake socket.
     rings_no_more: bool,
     /// How the exporter went, once it has.
@@ -176,6 +178,7 @@ impl Connection {
             expected: welcome.next,
             received: 0,
             lost: 0,
+            rang: false,
             rings_no_more: false,
             over: None,
             rescued: false,
@@ -315,7 +318,11 @@ impl Connection {
         }
     }
 
-    pub fn announce_sleep(&self) {
+    /// Announces a sleep. The wake-up from the last one is taken now: then the frame that it came for has gone on.
+    pub fn announce_sleep(&mut self) {
+        if self.rang {
+            self.drain_wake();
+        }
         self.session.consumer.announce_sleep();
     }
 
@@ -324,6 +331,7 @@ impl Connection {
     }
 
     pub fn drain_wake(&mut self) {
+        self.rang = false;
         self.rings_no_more |= !self.session.wake.drain();
     }
 
@@ -338,10 +346,8 @@ impl Connection {
         let gone = self.peer.gone.as_ref().map_or(socket, |gone| gone.as_fd());
         let mut fds = [poll(interrupt.as_fd()), poll(wake), poll(socket), poll(gone)];
         wait(&mut fds, timeout).map_err(ReadError::Io)?;
-        let (rang, spoke) = (is_ready(&fds[1]), is_ready(&fds[2]) || is_ready(&fds[3]));
-        if rang {
-            self.drain_wake();
-        }
+        let spoke = is_ready(&fds[2]) || is_ready(&fds[3]);
+        self.rang |= is_ready(&fds[1]);
         if spoke || self.rings_no_more { self.receive() } else { Ok(()) }
     }
 
