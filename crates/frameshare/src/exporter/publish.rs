@@ -116,7 +116,7 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
 
     let mut frame = Some(frame);
-    let publish = |state: &mut State| {
+    let mut publish = |state: &mut State| {
         if state.closed {
             return Some(Err(PublishError::Closed));
         }
@@ -129,6 +129,16 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         // Nobody has to be waited for: from here on nothing fails but links.
         frame.take().map(|frame| state.hand_out(frame, descriptor.clone()))
     };
+    let mut state = shared.lock();
+    if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
+        // Readers are woken first. What they have released was not needed.
+        state.wake_sleepers();
+        state.reclaim();
+        state.waits_no_more();
+        shared.finish(state);
+        return outcome;
+    }
+    shared.finish(state);
     let outcome = wait_until(shared, interrupt, Timeout::Never, publish)?;
     outcome.unwrap_or(Err(PublishError::Closed))
 }
@@ -174,6 +184,16 @@ impl State {
         }
         self.end_lease(area);
         Ok(sequence)
+    }
+
+    /// Whether every reader can lease one more frame, without a look at what has been released.
+    fn has_room(&self) -> bool {
+        self.downloads.is_none() && !self.links.iter().any(Link::is_full)
+    }
+
+    /// Nobody waits for readers any more.
+    fn waits_no_more(&mut self) {
+        self.links.iter_mut().for_each(|link| link.blocked = None);
     }
 
     /// Whether a publication now would take a frame from a lossless reader.
@@ -346,7 +366,7 @@ pub(super) fn wait_until<T>(
         let mut state = shared.lock();
         state.reclaim();
         if let Some(result) = condition(&mut state) {
-            state.links.iter_mut().for_each(|link| link.blocked = None);
+            state.waits_no_more();
             shared.finish(state);
             return Ok(Some(result));
         }
@@ -388,7 +408,7 @@ pub(super) fn wait_until<T>(
         }
         state.links.iter().for_each(|link| link.end_wait());
         if result.is_some() {
-            state.links.iter_mut().for_each(|link| link.blocked = None);
+            state.waits_no_more();
             shared.finish(state);
             return Ok(result);
         }

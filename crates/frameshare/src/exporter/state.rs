@@ -223,6 +223,11 @@ impl State {
         progress
     }
 
+    /// Wakes who must be woken.
+    pub fn wake_sleepers(&mut self) {
+        self.sleepers.drain(..).for_each(|wake| wake.ring());
+    }
+
     pub fn end_leases(&mut self, areas: Vec<usize>) {
         for area in areas {
             self.end_lease(area);
