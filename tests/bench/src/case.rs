@@ -12,6 +12,8 @@ pub enum Transport {
     Lossless,
     /// `framesharesink` and `framesharesrc policy=latest`.
     Latest,
+    /// As `Lossless`, with readers that poll for frames and never sleep: for fewer of them than there are cores.
+    Polling,
     /// The engine alone, without GStreamer: tells how much of the cost is whose.
     Engine,
     /// `unixfdsink` and `unixfdsrc`.
@@ -36,12 +38,12 @@ impl Transport {
         match self {
             Self::Lossless => "frameshare",
             Self::Latest => "frameshare, latest",
+            Self::Polling | Self::GpuPolling => "frameshare, polling",
             Self::Engine => "engine alone",
             Self::Unixfd => "unixfd",
             Self::Shm => "shm",
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
-            Self::GpuPolling => "frameshare, polling",
             Self::Cudaipc => "cudaipc",
             Self::Decoder => "decoder alone",
         }
@@ -50,6 +52,11 @@ impl Transport {
     /// Whether its frames come out of a decoder, in GPU memory.
     pub fn decodes(self) -> bool {
         matches!(self, Self::Gpu | Self::GpuPool | Self::GpuPolling | Self::Cudaipc | Self::Decoder)
+    }
+
+    /// For how long, in ns, its readers poll for a frame before they sleep: longer than any takes to come, or not at all.
+    pub fn busy_poll(self) -> u64 {
+        if matches!(self, Self::Polling | Self::GpuPolling) { 1_000_000_000 } else { 0 }
     }
 
     /// Whether anybody reads them.
@@ -75,6 +82,7 @@ impl FromStr for Transport {
         Ok(match name {
             "lossless" => Self::Lossless,
             "latest" => Self::Latest,
+            "polling" => Self::Polling,
             "engine" => Self::Engine,
             "unixfd" => Self::Unixfd,
             "shm" => Self::Shm,
@@ -84,8 +92,8 @@ impl FromStr for Transport {
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
-                "there is no transport {name}: they are lossless, latest, engine, unixfd, shm, gpu, gpu-pool, \
-                 gpu-polling, cudaipc, decoder"
+                "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, gpu, \
+                 gpu-pool, gpu-polling, cudaipc, decoder"
             ),
         })
     }

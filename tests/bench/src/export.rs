@@ -82,7 +82,9 @@ impl Pipeline {
         let info = run.case.size.info()?;
         let source = Source::new(&info, run.pool, pace)?;
         let sink = match run.transport {
-            Transport::Lossless | Transport::Latest => gst::ElementFactory::make("framesharesink"),
+            Transport::Lossless | Transport::Latest | Transport::Polling => {
+                gst::ElementFactory::make("framesharesink")
+            }
             Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
             // Room for the whole pool, whatever an area loses to its own blocks: a buffer that does not fit in is copied
             // later, to room that the rest of the pool never gives up.

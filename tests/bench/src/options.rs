@@ -9,7 +9,8 @@ pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
   --quick                  a smoke test: one short round of frameshare alone
   --rounds N               how often everything is measured (5)
   --seconds S              how long each measurement takes (1.5)
-  --transports A,B,...     of lossless latest engine unixfd shm (all but engine; what GStreamer lacks is left out)
+  --transports A,B,...     of lossless latest polling engine unixfd shm (lossless,latest,unixfd,shm; what GStreamer lacks
+                           is left out)
   --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports gpu gpu-pool
                            gpu-polling cudaipc decoder, 1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
