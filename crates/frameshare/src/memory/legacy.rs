@@ -1,7 +1,7 @@
 //! GPU memory by CUDA's first interface for sharing: 64 bytes name a whole block of 2 MiB or a multiple.
 //!
-//! Imports are given up before the exporter frees, one context per process and device may import, and a process
-//! cannot import what it allocated itself.
+//! Imports are given up before the exporter frees, one context of a process may import what lies on one device of an
+//! exporter, and a process cannot import what it allocated itself (CUDA driver API, cuIpcOpenMemHandle).
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
 use crate::idle;
@@ -66,14 +66,15 @@ impl Drop for Open {
     }
 }
 
-/// What the driver's refusal of an import means: it does not say when another context is in the way.
+/// What the driver's refusal of an import may mean: it does not say when another context is in the way.
 fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::error::Error + Send + Sync> {
     if open().keys().all(|other| *other == context.as_raw() as usize) {
         return error.into();
     }
     format!(
-        "another CUDA context of this process reads such memory, and CUDA lets only one: share that context, as elements \
-         of one pipeline do, or have the exporter use vmm memory ({error})"
+        "CUDA lets one context of a process open such memory of an exporter, and another CUDA context of this process \
+         seems to have it open: share that context, as elements of one pipeline do, or have the exporter use vmm memory \
+         ({error})"
     )
     .into()
 }

@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "pool-order-of-freeing", pool_order_of_freeing),
     case(SUITE, "legacy-own-handle", legacy_own_handle),
     case(SUITE, "legacy-second-context", legacy_second_context),
+    case(SUITE, "legacy-of-two-exporters-in-two-contexts", legacy_two_contexts),
     case(SUITE, "legacy-twice", legacy_twice),
     case(SUITE, "foreign", foreign),
     case(SUITE, "foreign-at-a-reused-address", foreign_at_a_reused_address),
@@ -253,6 +254,21 @@ fn legacy_second_context(seed: u64) -> Result<String> {
     reader.tell(Command::Choose(0))?;
     reader.check(import, 0, SIZE, seed)?;
     Ok(failed.to_string())
+}
+
+/// Handles of two exporters may be opened in two contexts of one process.
+fn legacy_two_contexts(seed: u64) -> Result<String> {
+    let (first, second, reader) = (Peer::new()?, Peer::new()?, Peer::new()?);
+    for (context, exporter) in [(0, &first), (1, &second)] {
+        if context > 0 {
+            reader.open(0, false)?;
+        }
+        let shared = Kind::Legacy.share(exporter, SIZE)?;
+        exporter.write(shared.memory, SIZE, seed)?;
+        let import = shared.import(exporter, &reader, true)?;
+        reader.check(import, 0, SIZE, seed)?;
+    }
+    Ok(String::new())
 }
 
 /// Opening a handle twice gives one address, which stays mapped until both are closed.

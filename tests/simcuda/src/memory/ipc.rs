@@ -16,6 +16,7 @@ use std::sync::{Mutex, OnceLock};
 
 /// An open handle.
 pub struct Import {
+    exporter: u64,
     nonce: u64,
     notice: Notice,
     /// How often it is open.
@@ -60,8 +61,8 @@ fn open(blob: &Blob) -> Result<usize, Code> {
     let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     for region in super::regions().values() {
         let Kind::Imported(import) = &region.kind else { continue };
-        if region.device == device && region.context != context.handle {
-            // One context in a process may open a device's handles. The code is measured.
+        if import.exporter == exporter && region.device == device && region.context != context.handle {
+            // One context in a process may open the handles of an exporter's device. The code is measured.
             return Err(INVALID_HANDLE);
         }
         if import.nonce == nonce {
@@ -80,7 +81,7 @@ fn open(blob: &Blob) -> Result<usize, Code> {
     let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
     let file = File::from(file);
     sys::mark_in_use(&file, 0, true);
-    let import = Import { nonce, notice, count: AtomicU64::new(1), _file: file.into() };
+    let import = Import { exporter, nonce, notice, count: AtomicU64::new(1), _file: file.into() };
     let region = Region::new(mapping, size, device, context.handle, Kind::Imported(import), READ_WRITE);
     Ok(super::insert(region).start)
 }
