@@ -136,6 +136,28 @@ fn frames_come_in_place_in_memories_that_are_used_again() {
     }
 }
 
+/// Elements copy what is of a fixed pool. So only what they copy well is said to be; the rest is read in place all the same.
+#[test]
+fn memory_of_a_fixed_pool_can_be_copied() {
+    if !is_there("copies-of-memory") {
+        return;
+    }
+    for (format, copies_well) in [("format", true), ("format-wide", false)] {
+        let mut exporter = Exporter::start("vmm", "timeline");
+        exporter.tell(&format!("{format} NV12 320 240"));
+        let reader = Reader::cuda(&exporter).buffers().play();
+        exporter.tell("readers 1");
+        exporter.tell("publish 1 0");
+        let buffer = reader.next();
+        check_on_cpu(&buffer);
+        assert_eq!(memory(&buffer).is_from_fixed_pool(), copies_well, "{format}");
+        if copies_well {
+            check_on_cpu(&buffer.copy_deep().unwrap());
+        }
+        assert_eq!((reader.stat("copied-for-credit"), reader.stat("copied-for-layout")), (0, 0));
+    }
+}
+
 /// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
 #[test]
 fn frames_are_pushed_ahead_where_streams_are_to_wait() {
@@ -357,7 +379,7 @@ fn downstreams_stream_is_adopted() {
     check_on_cpu(&buffer);
 }
 
-/// Of two pipelines, each of which has a context of its own.
+/// Of two pipelines, each of which has a context of its own. What lies in another exporter is another matter.
 #[test]
 fn legacy_memory_is_read_in_one_context_of_a_process() {
     if !is_there("legacy") {
@@ -371,23 +393,30 @@ fn legacy_memory_is_read_in_one_context_of_a_process() {
     let held = first.next();
     check_on_cpu(&held);
 
-    let second = Reader::cuda(&exporters[1]).play();
+    let other = Reader::cuda(&exporters[1]).buffers().play();
     exporters[1].tell("readers 1");
-    exporters[1].begin("publish 1 0");
+    exporters[1].tell("publish 1 0");
+    let buffer = other.next();
+    check_on_cpu(&buffer);
+    assert_ne!(memory(&buffer).context(), memory(&held).context());
+
+    let second = Reader::cuda(&exporters[0]).play();
+    exporters[0].tell("readers 2");
+    exporters[0].begin("publish 1 0");
     let error = second.error();
     assert!(error.message().contains("another CUDA context of this process"), "{error}");
     assert!(error.message().contains("share that context"), "{error}");
-    exporters[1].answer();
+    exporters[0].answer();
     drop(second);
     // Or it might be taken for the next one.
-    exporters[1].tell("readers 0");
+    exporters[0].tell("readers 1");
 
     // In the first one's context it is fine.
-    let third = Reader::cuda(&exporters[1]).buffers();
+    let third = Reader::cuda(&exporters[0]).buffers();
     third.source.set_context(&context_of(&first));
     let third = third.play();
-    exporters[1].tell("readers 1");
-    exporters[1].tell("publish 1 0");
+    exporters[0].tell("readers 2");
+    exporters[0].tell("publish 1 0");
     let buffer = third.next();
     check_on_cpu(&buffer);
     assert_eq!(memory(&buffer).context(), memory(&held).context());
