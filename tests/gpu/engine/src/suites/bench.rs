@@ -2,7 +2,7 @@
 //!
 //! The same work as in floor.cpp, so that the two can be put side by side: the exporter copies a frame into a slot on a
 //! stream and publishes it; each reader has its stream wait, copies 64 bytes and lets the frame go. Each reader may hold
-//! eight frames, and none is lost.
+//! as many frames as an exporter allows by default, and none is lost.
 //!
 //! | measure | from | to |
 //! | --- | --- | --- |
@@ -36,7 +36,8 @@ const fn bench(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
 const FRAME: u64 = 1920 * 1080 * 3 / 2;
 /// What goes before the steady state.
 const WARM: u64 = 100;
-const SLOTS: u32 = 8;
+/// What a reader may hold: with eight, as floor.cpp has slots, GPUs that are shared by many processes run dry meanwhile.
+const HELD: u32 = 16;
 
 /// One line of the table.
 #[derive(Serialize)]
@@ -108,14 +109,14 @@ fn one(
     let bind = Bind {
         path: stage.place.path(),
         memory: Some(kind),
-        max_slots: Some(SLOTS * count + SLOTS),
+        max_slots: Some(HELD * count + HELD),
         ..Bind::default()
     };
     stage.exporter.bind(bind)?;
     let polls = waiting != Waiting::Asleep;
     stage.join(readers, |number| Connect {
         gpu_wait: Some(true),
-        max_held: Some(SLOTS),
+        max_held: Some(HELD),
         busy_poll_us: if polls { 1_000_000 } else { 0 },
         ..stage.lossless(number, Some(fence))
     })?;
