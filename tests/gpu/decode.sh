@@ -53,17 +53,18 @@ decode() {
     while [ "$(jobs -rp | wc -l)" -ge 8 ]; do wait -n; done
   }
   for fence in timeline event; do
-    stream "in-place-$fence" hd 1 "$fence" "" export=in-place
+    stream "in-place-$fence" hd 1 "$fence" num-output-surfaces=0 export=in-place
     for memory in vmm pool legacy; do
       stream "pool-$memory-$fence" hd 1 "$fence" num-output-surfaces=1 "export=copy memory=$memory"
-      stream "copied-$memory-$fence" hd 1 "$fence" "" "export=copy memory=$memory"
+      stream "copied-$memory-$fence" hd 1 "$fence" num-output-surfaces=0 "export=copy memory=$memory"
     done
     for film in uhd switch; do
-      stream "$film-in-place-$fence" $film 1 "$fence" "" export=in-place
-      stream "$film-pool-$fence" $film 1 "$fence" num-output-surfaces=1 "export=copy memory=vmm"
+      stream "$film-in-place-$fence" $film 1 "$fence" num-output-surfaces=0 export=in-place
+      stream "$film-copied-$fence" $film 1 "$fence" num-output-surfaces=0 "export=copy memory=vmm"
     done
+    stream "uhd-pool-$fence" uhd 1 "$fence" num-output-surfaces=1 "export=copy memory=vmm"
     for readers in 4 8; do
-      stream "in-place-$fence-$readers-readers" hd "$readers" "$fence" "" export=in-place
+      stream "in-place-$fence-$readers-readers" hd "$readers" "$fence" num-output-surfaces=0 export=in-place
       stream "pool-vmm-$fence-$readers-readers" hd "$readers" "$fence" num-output-surfaces=1 "export=copy memory=vmm"
     done
   done

@@ -14,7 +14,8 @@ enter_runtime() {
   mkdir -p "$RUNTIME"
   if ! mountpoint -q "$RUNTIME/proc"; then
     tar -C "$RUNTIME" -xzf "${BUNDLE:-.gpu}/gst-runtime.tar.gz" || return
-    rm -f "$RUNTIME/tmp/registry.bin"
+    # Some programs go on as another user.
+    chmod 755 "$RUNTIME" && rm -f "$RUNTIME/tmp/registry.bin"
     for place in proc sys dev; do
       mount --bind "/$place" "$RUNTIME/$place" || return
     done

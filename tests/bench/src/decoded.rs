@@ -40,11 +40,12 @@ impl Decoded {
             Transport::Decoder => "fakesink".into(),
             other => bail!("{} does not decode", other.name()),
         };
-        // With one surface of its own for output it copies each picture into a buffer of downstream's pool.
-        let surfaces = if run.transport == Transport::GpuPool { "num-output-surfaces=1" } else { "" };
+        // With one surface for output, its default since GStreamer 1.26, it copies each picture into a buffer of
+        // downstream's pool; with as many as downstream asks for it hands them out.
+        let surfaces = if run.transport == Transport::GpuPool { 1 } else { 0 };
         let pipeline = launch(&format!(
             "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
-             ! nvh264dec name=decoder {surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
+             ! nvh264dec name=decoder num-output-surfaces={surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
             film.display()
         ))?;
         let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");

@@ -85,6 +85,12 @@ impl Place {
 
 /// Checks that a reader got every frame, and each as it should be.
 fn whole(read: &WasRead, expected: &[u64]) -> Result<()> {
+    complete(read, expected)?;
+    right(read, expected)
+}
+
+/// Checks that a reader got every frame.
+fn complete(read: &WasRead, expected: &[u64]) -> Result<()> {
     ensure!(read.error.is_empty(), "after {} frames: {}", read.frames.len(), read.error);
     ensure!(
         read.frames.len() == expected.len() && read.lost == 0,
@@ -93,17 +99,33 @@ fn whole(read: &WasRead, expected: &[u64]) -> Result<()> {
         expected.len(),
         read.lost
     );
-    right(read, expected)
+    Ok(())
 }
 
 /// Checks that what a reader got is as it should be.
 fn right(read: &WasRead, expected: &[u64]) -> Result<()> {
+    let wrong = mistakes(read, expected)?;
+    // A frame in another's place is another mistake than a torn one.
+    let tell = |(frame, instead): &(u64, Option<u64>)| match instead {
+        Some(other) => format!("{frame} (which is frame {other})"),
+        None => frame.to_string(),
+    };
+    let told: Vec<_> = wrong.iter().map(tell).collect();
+    ensure!(wrong.is_empty(), "{} frames are not what they should be: {}", wrong.len(), told.join(", "));
+    Ok(())
+}
+
+/// The frames that are not what they should be, and which frame each is instead.
+fn mistakes(read: &WasRead, expected: &[u64]) -> Result<Vec<(u64, Option<u64>)>> {
+    let mut wrong = Vec::new();
     for (sequence, sum) in &read.frames {
         let index = usize::try_from(sequence - 1)?;
-        let expected = expected.get(index).with_context(|| format!("there is no frame {sequence}"))?;
-        ensure!(sum == expected, "frame {sequence} is not what it should be");
+        if expected.get(index).with_context(|| format!("there is no frame {sequence}"))? != sum {
+            let instead = expected.iter().position(|other| other == sum);
+            wrong.push((*sequence, instead.map(|index| index as u64 + 1)));
+        }
     }
-    Ok(())
+    Ok(wrong)
 }
 
 /// Reads with all readers to the end of what a pipeline plays.
