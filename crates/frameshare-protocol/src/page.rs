@@ -8,7 +8,8 @@
 //!
 //! - The **timeline page**, where the two use timeline fences, is written by the GPU streams of both: one ready word,
 //!   whose value is the sequence number of the newest frame that is written, and a release word per entry, whose
-//!   value is the sequence number of the newest frame in it that is read.
+//!   value is the sequence number of the newest frame in it that is read. The exporter seals its size, the reader, once it
+//!   has mapped it, everything: a GPU holds on to the memory that it was given, whatever becomes of the file.
 //!
 //! An entry carries one lease at a time. Entries have no order among themselves: sequence numbers give it.
 

@@ -24,25 +24,35 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How long to wait for work that may never end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Memory, and what stands for the work that may still use it.
-struct Waiting {
+/// The work that a context has at a moment.
+pub(crate) struct Work {
     gpu: Arc<Context>,
     /// `None` as long as it cannot be named: while a stream of the context captures, say.
-    work: Option<Event>,
-    _memory: Box<dyn Any + Send>,
+    done: Option<Event>,
 }
 
-impl Waiting {
+impl Work {
+    /// What it has when this is first asked for its state.
+    pub(crate) fn of(gpu: &Arc<Context>) -> Self {
+        Self { gpu: gpu.clone(), done: None }
+    }
+
     /// Whether the work is not done. Work that failed uses nothing any more.
-    fn is_pending(&mut self) -> bool {
-        if self.work.is_none() {
+    pub(crate) fn is_pending(&mut self) -> bool {
+        if self.done.is_none() {
             match work_of(&self.gpu) {
-                Ok(work) => self.work = Some(work),
+                Ok(done) => self.done = Some(done),
                 Err(error) => return error.is_deferrable(),
             }
         }
-        self.work.as_ref().is_some_and(|work| matches!(work.query(), Ok(Status::Pending)))
+        self.done.as_ref().is_some_and(|done| matches!(done.query(), Ok(Status::Pending)))
     }
+}
+
+/// Memory, and the work that may still use it.
+struct Waiting {
+    work: Work,
+    _memory: Box<dyn Any + Send>,
 }
 
 /// Leads to the thread.
@@ -54,8 +64,8 @@ static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
 
 /// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    let mut waiting = Waiting { gpu: gpu.clone(), work: None, _memory: Box::new(memory) };
-    if !waiting.is_pending() {
+    let mut waiting = Waiting { work: Work::of(gpu), _memory: Box::new(memory) };
+    if !waiting.work.is_pending() {
         return;
     }
     if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -67,10 +77,10 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
 /// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
 /// work that waits for a dead process's event never ends. Whether it is done.
 pub(crate) fn wait_until_idle(gpu: &Arc<Context>) -> bool {
-    let mut waiting = Waiting { gpu: gpu.clone(), work: None, _memory: Box::new(()) };
+    let mut work = Work::of(gpu);
     let end = Instant::now() + PATIENCE;
     loop {
-        if !waiting.is_pending() {
+        if !work.is_pending() {
             return true;
         }
         if Instant::now() > end {
@@ -104,6 +114,6 @@ fn look(incoming: &Receiver<Waiting>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        waiting.retain_mut(Waiting::is_pending);
+        waiting.retain_mut(|one| one.work.is_pending());
     }
 }

@@ -109,12 +109,6 @@ impl Word<'_> {
         self.atomic().load(Ordering::Acquire)
     }
 
-    /// Whether the word has reached `value`, compared as the GPU does.
-    #[must_use]
-    pub fn reached(&self, value: u64) -> bool {
-        self.load().wrapping_sub(value).cast_signed() >= 0
-    }
-
     /// Stores from the CPU: to begin with, and to free streams that wait for a peer that is gone.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ impl Shares {
         let fence: Box<dyn ExporterFence> = match (promise.fence.kind, &promise.gpu) {
             (FenceKind::Timeline, Some(gpu)) => {
                 let (words, fd) =
-                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::Resizing)?;
+                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::ResizingSoFar)?;
                 timeline_fd = Some(fd);
                 Box::new(Timeline::new(gpu, words)?)
             }
@@ -184,7 +184,7 @@ impl State {
         self.check_files(credit)?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
-        let local = hello.nonce == process_nonce();
+        let local = peer.is_this_process(&hello.nonce);
         let cannot_adopt = if !direct || local {
             None
         } else if !peer.is_own() {

@@ -394,7 +394,7 @@ impl Link {
 fn fence_failed(error: FenceError) -> Ending {
     let reason = match error.cause {
         FenceFault::Violation { .. } => Reason::Violation,
-        FenceFault::Driver(_) | FenceFault::NoGpu => Reason::Failed,
+        FenceFault::Driver(_) | FenceFault::WentBack { .. } | FenceFault::NoGpu => Reason::Failed,
     };
     Ending::new(reason, error.to_string())
 }

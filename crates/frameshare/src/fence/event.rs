@@ -4,7 +4,7 @@
 //! recorded on a signal stream that serves this reader alone. When the reader dies, stream and events are dropped and
 //! never recorded again: a dead process's pending record stays pending for ever, and sticks who records over it.
 
-use super::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, failed};
+use super::{ExporterFence, FenceError, FenceState, ReaderFence, Rescue, Signals, failed};
 use frameshare_cuda::{
     context::Context,
     event::Event,
@@ -212,7 +212,12 @@ impl ReaderFence for ReaderEvents {
         of(&self.events.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
     }
 
-    fn rescue(&self, _sequence: u64) {
+    fn check(&self) -> Result<(), FenceError> {
+        Ok(())
+    }
+
+    fn rescue(&self) -> Rescue {
         // Nothing frees a stream that waits for a dead process's event: that is the price of this kind.
+        Rescue::NONE
     }
 }

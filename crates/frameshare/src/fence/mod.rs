@@ -21,6 +21,20 @@ use frameshare_cuda::stream::Stream;
 use frameshare_protocol::FenceKind;
 use std::fmt::Debug;
 
+/// How a rescue is getting on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rescue {
+    /// No thread is still making a stream wait.
+    pub is_complete: bool,
+    /// Somebody has written over what was stored before.
+    pub is_contested: bool,
+}
+
+impl Rescue {
+    /// Where there is nothing to be done.
+    const NONE: Self = Self { is_complete: true, is_contested: false };
+}
+
 /// What a poll of a fence found; a fence that failed is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceState {
@@ -52,9 +66,12 @@ pub trait ReaderFence: Debug + Send + Sync {
     /// Signals that the frame is no longer read once the work put on `stream` so far is done. Called before the
     /// release.
     fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
-    /// Frees streams that wait for an exporter that is gone, as far as the kind allows: frames up to `sequence`
-    /// count as written. To be called again until the exporter's GPU work has ended for sure.
-    fn rescue(&self, sequence: u64);
+    /// Looks whether the exporter has kept to the rules of its fence; streams may wait in vain where it has not.
+    fn check(&self) -> Result<(), FenceError>;
+    /// Frees streams that wait for an exporter that is gone, as far as the kind allows. From the first call on no stream
+    /// is made to wait, and no further frame counts as written. To be called again until the streams are through: what
+    /// they wait for may be written over.
+    fn rescue(&self) -> Rescue;
 }
 
 /// A fence that can no longer be relied on; the connection that it belongs to ends.
@@ -82,6 +99,14 @@ pub enum FenceFault {
         sequence: u64,
         /// What the word says.
         found: u64,
+    },
+    /// The ready word holds what an honest exporter would not have written, or no longer what it had.
+    #[error("the ready word reads {found}, and read {before} before")]
+    WentBack {
+        /// What it says.
+        found: u64,
+        /// What it has said.
+        before: u64,
     },
     /// There is no GPU to signal with.
     #[error("there is no GPU on this side")]

@@ -1,6 +1,6 @@
 //! No fence: what the CPU wrote before it published is there, and what it read before it released is read.
 
-use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals};
+use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::FenceKind;
 
@@ -40,5 +40,11 @@ impl ReaderFence for NoFence {
         Err(FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu })
     }
 
-    fn rescue(&self, _: u64) {}
+    fn check(&self) -> Result<(), FenceError> {
+        Ok(())
+    }
+
+    fn rescue(&self) -> Rescue {
+        Rescue::NONE
+    }
 }

@@ -3,7 +3,7 @@
 //! Works between isolated containers, takes one driver call a frame for all readers together, and survives a crash: the
 //! survivor's CPU stores what the dead should have.
 
-use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, failed};
+use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
 use crate::{idle, sys::Words};
 use frameshare_cuda::{
     context::Context,
@@ -15,13 +15,35 @@ use frameshare_protocol::{
     FenceKind,
     page::{release_at, timeline},
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+};
 
-/// Both sides look at the same page.
+/// No frame has a higher number: two bits of a claim word are its state.
+const MAX_SEQUENCE: u64 = u64::MAX >> 2;
+
+/// What both sides hold: the page. All that the exporter does.
 #[derive(Debug)]
 pub struct Timeline {
     gpu: Arc<Context>,
     page: Arc<Page>,
+}
+
+/// What the reader holds. The exporter may write any number as its newest frame's, at any time.
+#[derive(Debug)]
+pub struct ReaderTimeline {
+    page: Timeline,
+    /// The newest frame that was ever said to be written: it stays so.
+    written: AtomicU64,
+    /// The newest frame that a stream was made to wait for.
+    awaited: AtomicU64,
+    /// Threads that are making a stream wait.
+    waiting: AtomicU32,
+    /// Streams are being set free: the ready word is ours.
+    rescued: AtomicBool,
+    /// What the ready word said that it must not, and what it had said before: that stays so, too.
+    broken: OnceLock<(u64, u64)>,
 }
 
 impl Timeline {
@@ -70,34 +92,84 @@ impl ExporterFence for Timeline {
     }
 }
 
-impl ReaderFence for Timeline {
+impl ReaderTimeline {
+    /// As [`Timeline::new`].
+    pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
+        Ok(Self {
+            page: Timeline::new(gpu, words)?,
+            written: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            rescued: AtomicBool::new(false),
+            broken: OnceLock::new(),
+        })
+    }
+
+    /// The newest frame that has been written.
+    fn written(&self) -> Result<u64, FenceError> {
+        // Looked at in this order: the word never goes back, and what a rescue stores comes after it has said that it does.
+        let before = self.written.load(Ordering::SeqCst);
+        let found = self.page.word(timeline::READY)?.load();
+        let is_ours = self.rescued.load(Ordering::SeqCst);
+        // Of a number that is more than half of all away a stream thinks that it lies behind.
+        if !is_ours && (found < before || found > MAX_SEQUENCE) {
+            self.broken.get_or_init(|| (found, before));
+        }
+        if let Some(&(found, before)) = self.broken.get() {
+            let cause = FenceFault::WentBack { found, before };
+            return Err(FenceError { kind: FenceKind::Timeline, cause });
+        }
+        if !is_ours {
+            self.written.fetch_max(found, Ordering::SeqCst);
+        }
+        Ok(self.written.load(Ordering::SeqCst))
+    }
+}
+
+impl ReaderFence for ReaderTimeline {
     fn kind(&self) -> FenceKind {
         FenceKind::Timeline
     }
 
     fn poll_ready(&self, _entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
-        let reached = self.word(timeline::READY)?.reached(sequence);
-        Ok(if reached { FenceState::Ready } else { FenceState::Pending })
+        Ok(if self.written()? >= sequence { FenceState::Ready } else { FenceState::Pending })
     }
 
-    fn wait_ready(&self, _entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        let word = self.word(timeline::READY)?;
-        // A word that is there already needs no work on the GPU.
-        if word.reached(sequence) {
-            Ok(())
-        } else {
-            stream.wait_word(word, sequence).map_err(failed(FenceKind::Timeline))
+    fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+        // A frame that is there already needs no work on the GPU.
+        if self.poll_ready(entry, sequence)? == FenceState::Ready {
+            return Ok(());
         }
+        let word = self.page.word(timeline::READY)?;
+        // Either this sees that streams are set free, or that sees how far this one waits.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.awaited.fetch_max(sequence, Ordering::SeqCst);
+        let waits =
+            if self.rescued.load(Ordering::SeqCst) { Ok(()) } else { stream.wait_word(word, sequence) };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        waits.map_err(failed(FenceKind::Timeline))
     }
 
     fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        stream.write_word(self.word(release_at(entry))?, sequence).map_err(failed(FenceKind::Timeline))
+        let word = self.page.word(release_at(entry))?;
+        stream.write_word(word, sequence).map_err(failed(FenceKind::Timeline))
     }
 
-    fn rescue(&self, sequence: u64) {
-        if let Some(word) = self.page.word(timeline::READY).filter(|word| !word.reached(sequence)) {
+    fn check(&self) -> Result<(), FenceError> {
+        self.written().map(|_| ())
+    }
+
+    fn rescue(&self) -> Rescue {
+        // How far it got is looked at for the last time.
+        let _ = self.written();
+        let again = self.rescued.swap(true, Ordering::SeqCst);
+        let awaited = self.awaited.load(Ordering::SeqCst);
+        let mut is_contested = false;
+        if let Some(word) = self.page.page.word(timeline::READY).filter(|_| awaited > 0) {
+            is_contested = again && word.load() != awaited;
             // The page is registered for writing, so this cannot be refused.
-            let _ = word.store(sequence);
+            let _ = word.store(awaited);
         }
+        Rescue { is_complete: self.waiting.load(Ordering::SeqCst) == 0, is_contested }
     }
 }

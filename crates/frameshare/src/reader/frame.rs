@@ -110,12 +110,12 @@ impl Frame {
     ///
     /// With event fences a stream that waits when the exporter is killed never goes on.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
-        self.lease.session.fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
+        self.lease.session.waits.fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
     }
 
     /// Whether the frame is written.
     pub fn is_written(&self) -> Result<bool, FenceError> {
-        self.lease.session.is_written(self.lease.entry, self.lease.sequence)
+        self.lease.session.waits.is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
     }
 
     /// Gives the frame back once the work put on `stream` so far is done, where that is all the work on the frame. Does

@@ -22,6 +22,7 @@ mod frame;
 mod imports;
 mod rescue;
 mod session;
+mod waits;
 
 pub use error::{ConnectError, ReadError};
 pub use frame::Frame;

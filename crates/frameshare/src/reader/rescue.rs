@@ -2,14 +2,21 @@
 //!
 //! A stream that waits for a timeline word goes on as soon as somebody stores the word. A dying process's queue runs on
 //! for some milliseconds and can write an older value over it, so it is stored again until the process has been gone
-//! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.)
+//! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.) One that lives, and has
+//! only not written a frame in time, can write over it for ever: it is stored until the streams are through.
 
-use super::session::Session;
-use crate::sys::{Interrupt, Timeout, is_ready, wait};
+use super::{session::Session, waits::Waits};
+use crate::{
+    idle::Work,
+    sys::{Interrupt, Timeout, is_ready, wait},
+};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -18,49 +25,104 @@ use std::{
 const AFTERLIFE: Duration = Duration::from_millis(250);
 /// How long an exporter that has said goodbye may take to finish what it has queued.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the pause is after words were stored.
+const PAUSE: Duration = Duration::from_millis(1);
+/// For how long at most they are stored in a row, against somebody who writes over them all the time: a GPU then sees as
+/// much of us as of him.
+const CONTEST: Duration = Duration::from_millis(8);
 
 /// Sees to it, on a thread of its own, that no stream waits for ever for a frame of this session.
-pub(super) fn rescue(session: Arc<Session>, gone: Option<OwnedFd>, said_goodbye: bool) {
-    let run = move || store(&session, gone.as_ref(), said_goodbye);
+pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
+    let run = move || store(&waits, gone.as_ref(), said_goodbye);
     // Without a thread the streams stay stuck until the app ends; there is no better place to report it than the
     // error that the reader gets anyway.
     let _ = thread::Builder::new().name("frameshare-rescue".into()).spawn(run);
 }
 
-/// Watches the exporter's process on a thread of its own, as long as the session lasts: an app that waits for its stream
-/// asks for no further frame, and would never hear that none is coming. Where the kernel does not show the process, only
-/// asking helps.
-pub(super) fn watch(session: &Arc<Session>, gone: Option<&OwnedFd>) {
-    let (Some(Ok(gone)), Ok(over)) = (gone.map(OwnedFd::try_clone), Interrupt::new()) else { return };
+/// Watches the exporter on a thread of its own, as long as the session lasts and streams wait: an app that waits for its
+/// stream asks for no further frame, and one that leaves asks for none at all. Neither would hear that the process is gone,
+/// nor that a frame is not written in time.
+pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Duration) {
+    let Ok(over) = Interrupt::new() else { return };
+    // Where the kernel does not show the process, only asking helps, or that it writes nothing.
+    let gone = gone.and_then(|gone| gone.try_clone().ok());
     session.watched_by(over.clone());
-    let session = Arc::downgrade(session);
+    let waits = session.waits.clone();
     let run = move || {
-        let mut fds = [PollFd::new(&gone, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
-        let woken = wait(&mut fds, Timeout::Never).is_ok();
-        let process_is_gone = woken && is_ready(&fds[0]);
-        if let Some(session) = session.upgrade().filter(|_| process_is_gone) {
-            store(&session, Some(&gone), false);
+        if needs_rescue(&waits, gone.as_ref(), fence_timeout, &over) {
+            store(&waits, gone.as_ref(), false);
         }
     };
     // Without a thread it is as it is without the watch.
     let _ = thread::Builder::new().name("frameshare-watch".into()).spawn(run);
 }
 
-/// Stores the words that the exporter will not write, until nobody writes them any more.
-fn store(session: &Session, gone: Option<&OwnedFd>, said_goodbye: bool) {
+/// Watches until the exporter is gone or breaks the rules, or nobody waits for it any more.
+fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, over: &Interrupt) -> bool {
+    let is_late = |(_, waited)| waited > fence_timeout;
+    let has_failed = || waits.oldest(None).map_or(true, |oldest| oldest.is_some_and(is_late));
+    loop {
+        let mut fds = vec![PollFd::new(over, PollFlags::IN)];
+        fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
+        if wait(&mut fds, Timeout::after(Some(fence_timeout / 2))).is_err() || is_ready(&fds[0]) {
+            break;
+        }
+        if fds.get(1).is_some_and(is_ready) || has_failed() {
+            return true;
+        }
+    }
+    let settled = settle(waits);
+    while !settled.load(Ordering::Relaxed) {
+        if wait_for_end(gone, Instant::now()) || has_failed() {
+            return true;
+        }
+        thread::sleep(PAUSE);
+    }
+    false
+}
+
+/// Stores the words that the exporter will not write, until nothing waits for them any more.
+fn store(waits: &Waits, gone: Option<&OwnedFd>, said_goodbye: bool) {
     let until = Instant::now() + PATIENCE;
     // Who says goodbye finishes what it has queued, unless its process ends before.
     let mut process_is_gone = said_goodbye && wait_for_end(gone, until);
-    let sequence = session.consumer.head().saturating_sub(1);
     let mut end = Instant::now() + AFTERLIFE;
-    while Instant::now() < end {
-        session.rescue(sequence);
-        thread::sleep(Duration::from_millis(1));
+    let mut contest = Duration::ZERO;
+    let mut settled: Option<Arc<AtomicBool>> = None;
+    while Instant::now() < end || settled.as_ref().is_none_or(|settled| !settled.load(Ordering::Relaxed)) {
+        let stored = waits.rescue();
+        contest = if stored.is_contested { (2 * contest).clamp(PAUSE, CONTEST) } else { Duration::ZERO };
+        let begin = Instant::now();
+        while begin.elapsed() < contest {
+            waits.rescue();
+        }
+        if stored.is_complete {
+            settled.get_or_insert_with(|| settle(waits));
+        }
+        thread::sleep(PAUSE);
         if !process_is_gone && Instant::now() < until && gone.is_some() {
             process_is_gone = wait_for_end(gone, Instant::now());
             end = Instant::now() + AFTERLIFE;
         }
     }
+}
+
+/// What turns true when the streams are through with what they have been made to wait for. That is found out on a thread of
+/// its own: with an old driver it takes as long as their work does.
+fn settle(waits: &Waits) -> Arc<AtomicBool> {
+    let settled = Arc::new(AtomicBool::new(false));
+    let (told, gpu) = (settled.clone(), waits.gpu.clone());
+    let run = move || {
+        let mut work = gpu.as_ref().map(Work::of);
+        while work.as_mut().is_some_and(Work::is_pending) {
+            thread::sleep(PAUSE);
+        }
+        told.store(true, Ordering::Relaxed);
+    };
+    if thread::Builder::new().name("frameshare-settle".into()).spawn(run).is_err() {
+        settled.store(true, Ordering::Relaxed);
+    }
+    settled
 }
 
 /// Whether the process has ended by a moment.

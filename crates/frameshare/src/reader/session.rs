@@ -1,7 +1,8 @@
 //! What the frames that are out share with their connection: the way back to the exporter.
 
+use super::waits::Waits;
 use crate::{
-    fence::{FenceError, FenceFault, FenceState, ReaderFence},
+    fence::{FenceError, FenceFault},
     queue::Consumer,
     sys::{Interrupt, Socket, Wake, Words},
 };
@@ -12,7 +13,7 @@ use frameshare_protocol::{
 };
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
@@ -27,14 +28,12 @@ pub(super) struct Session {
     pub consumer: Consumer<Words>,
     pub wake: Wake,
     pub socket: Socket,
-    pub fence: Box<dyn ReaderFence>,
+    pub waits: Arc<Waits>,
     pub held: AtomicU32,
     gpu: Option<Gpu>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
-    /// The last frame that was written before streams that wait for others were set free.
-    written: OnceLock<u64>,
-    /// Ends the watch over the exporter's process.
+    /// Tells the watch over the exporter that the session is over.
     watch: OnceLock<Interrupt>,
 }
 
@@ -70,24 +69,23 @@ impl Session {
         consumer: Consumer<Words>,
         wake: Wake,
         socket: Socket,
-        fence: Box<dyn ReaderFence>,
-        gpu: Option<&Arc<Context>>,
+        waits: Waits,
     ) -> frameshare_cuda::Result<Self> {
-        let gpu = gpu.filter(|_| fence.kind() != FenceKind::None);
+        let gpu = waits.gpu.as_ref().filter(|_| waits.fence.kind() != FenceKind::None);
         let gpu = gpu.map(|gpu| -> frameshare_cuda::Result<Gpu> {
             let lane = Lane { read: Event::new(gpu)?, stream: Stream::new(gpu)? };
             Ok(Gpu { context: gpu.clone(), lane: Mutex::new(lane), late: Mutex::new(None) })
         });
+        let gpu = gpu.transpose()?;
         Ok(Self {
             id,
             consumer,
             wake,
             socket,
-            fence,
+            waits: Arc::new(waits),
             held: AtomicU32::new(0),
-            gpu: gpu.transpose()?,
+            gpu,
             failure: OnceLock::new(),
-            written: OnceLock::new(),
             watch: OnceLock::new(),
         })
     }
@@ -102,29 +100,6 @@ impl Session {
         self.gpu.as_ref().map(|gpu| &gpu.context)
     }
 
-    /// Whether a frame has been written by its exporter.
-    pub fn is_written(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
-        let ready = self.fence.poll_ready(entry, sequence)? == FenceState::Ready;
-        // Looked at in this order: what a rescue stores comes after it has noted how things were.
-        Ok(ready && self.written.get().is_none_or(|written| sequence <= *written))
-    }
-
-    /// Sets streams free that wait for frames up to `sequence`, none of which will be written any more.
-    pub fn rescue(&self, sequence: u64) {
-        self.written.get_or_init(|| {
-            let is_written =
-                |sequence: u64| matches!(self.fence.poll_ready(0, sequence), Ok(FenceState::Ready));
-            // Halved, since the exporter may have written any number as its newest frame's.
-            let (mut written, mut unwritten) = (0, sequence.saturating_add(1));
-            while written + 1 < unwritten {
-                let middle = written + (unwritten - written) / 2;
-                *if is_written(middle) { &mut written } else { &mut unwritten } = middle;
-            }
-            written
-        });
-        self.fence.rescue(sequence);
-    }
-
     /// Ends a lease once all GPU work of the context on the frame is done, and that of the streams that the app named.
     pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: Vec<Stream>) {
         self.held.fetch_sub(1, Ordering::Relaxed);
@@ -136,7 +111,7 @@ impl Session {
             lane.stream.wait(&lane.read)?;
             lane.wait_for(&used)
         });
-        match signalled.and_then(|lane| self.fence.signal_released(entry, sequence, &lane.stream)) {
+        match signalled.and_then(|lane| self.waits.fence.signal_released(entry, sequence, &lane.stream)) {
             Ok(()) => self.end_lease(entry, sequence),
             Err(error) if may_be_late(&error) => {
                 self.release_late(gpu, Late { session: self.clone(), entry, sequence, used });
@@ -148,7 +123,7 @@ impl Session {
     /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
     pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
         if self.gpu.is_some() {
-            self.fence.signal_released(entry, sequence, stream)?;
+            self.waits.fence.signal_released(entry, sequence, stream)?;
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
         self.end_lease(entry, sequence);
@@ -220,7 +195,7 @@ impl Gpu {
     fn signal(
         &self,
         record: impl FnOnce(&Lane) -> frameshare_cuda::Result<()>,
-    ) -> Result<std::sync::MutexGuard<'_, Lane>, FenceError> {
+    ) -> Result<MutexGuard<'_, Lane>, FenceError> {
         let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
         record(&lane).map_err(|error| FenceError { kind: FenceKind::None, cause: error.into() })?;
         Ok(lane)
@@ -232,7 +207,7 @@ fn may_be_late(error: &FenceError) -> bool {
     match &error.cause {
         FenceFault::Driver(frameshare_cuda::Error::Missing { .. }) => true,
         FenceFault::Driver(error) => error.is_deferrable(),
-        FenceFault::Violation { .. } | FenceFault::NoGpu => false,
+        FenceFault::Violation { .. } | FenceFault::WentBack { .. } | FenceFault::NoGpu => false,
     }
 }
 
@@ -246,7 +221,9 @@ fn release_when_possible(late: &Receiver<Late>) {
                 lane.stream.wait(&lane.read)?;
                 lane.wait_for(&used)
             });
-            match signalled.and_then(|lane| session.fence.signal_released(entry, sequence, &lane.stream)) {
+            match signalled
+                .and_then(|lane| session.waits.fence.signal_released(entry, sequence, &lane.stream))
+            {
                 Ok(()) => break session.end_lease(entry, sequence),
                 Err(error) if may_be_late(&error) => thread::sleep(Duration::from_millis(1)),
                 Err(error) => break session.fail(&error),

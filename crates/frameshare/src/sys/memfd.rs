@@ -22,6 +22,8 @@ const TMPFS: u64 = 0x0102_1994;
 pub enum SealedAgainst {
     /// Changing its size, so that no mapping of it can fault.
     Resizing,
+    /// The same, and the other side seals it against writing once it has mapped it, too.
+    ResizingSoFar,
     /// Changing its size, and writing except through mappings made before the seal: by `write`, by new
     /// mappings, or by punching holes (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
     ResizingAndWriting,
@@ -29,10 +31,11 @@ pub enum SealedAgainst {
 
 impl SealedAgainst {
     fn flags(self) -> SealFlags {
-        let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let size = SealFlags::SHRINK | SealFlags::GROW;
         match self {
-            Self::Resizing => size,
-            Self::ResizingAndWriting => size | SealFlags::FUTURE_WRITE,
+            Self::Resizing => size | SealFlags::SEAL,
+            Self::ResizingSoFar => size,
+            Self::ResizingAndWriting => size | SealFlags::FUTURE_WRITE | SealFlags::SEAL,
         }
     }
 }

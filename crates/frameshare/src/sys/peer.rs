@@ -58,6 +58,12 @@ impl Peer {
         self.uid == 0 || self.is_own()
     }
 
+    /// Whether it is this very process. It says so by its nonce, which whoever has spoken with us knows; the kernel has
+    /// to say so as well.
+    pub fn is_this_process(&self, nonce: &Nonce) -> bool {
+        self.pid == std::process::id() && *nonce == process_nonce()
+    }
+
     /// Whether it runs as the same user as this process.
     pub fn is_own(&self) -> bool {
         self.uid == rustix::process::geteuid().as_raw()

@@ -10,15 +10,15 @@ use super::{
     imports::{Imported, Imports},
     rescue::watch,
     session::Session,
+    waits::Waits,
 };
 use crate::{
     Interrupt,
-    fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::Timeline},
+    fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::ReaderTimeline},
     memory::Importer,
     queue::{Consumer, Taken},
     sys::{
-        Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes,
-        process_nonce, wait,
+        Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes, wait,
     },
 };
 use frameshare_cuda::{
@@ -37,7 +37,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// An exporter takes a frame back now and then, but not so many times in a row just when it is to be taken.
@@ -67,10 +67,8 @@ pub(super) struct Connection {
     local: bool,
     gpu_wait: bool,
     fence_timeout: Duration,
-    /// The oldest frame's fence was pending when it was looked at last, and has been since this moment.
-    unwritten: Option<(u64, Instant)>,
-    /// Frames that were delivered ahead of their fences, with their entries.
-    ahead: VecDeque<(usize, u64)>,
+    /// Some frame's fence was pending when it was looked at last.
+    awaits_fence: bool,
     generations: BTreeMap<u32, Generation>,
     /// Ordered messages received so far.
     messages: u64,
@@ -112,7 +110,7 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let invalid = |text: &str| ConnectError::Violation(text.into());
         let unmapped = |error: io::Error| ConnectError::Violation(error.to_string());
-        let local = welcome.nonce == process_nonce();
+        let local = peer.is_this_process(&welcome.nonce);
         let mut fds = fds.into_iter();
         let (Some(queue), Some(claims), Some(metadata), Some(wake)) =
             (fds.next(), fds.next(), fds.next(), fds.next())
@@ -138,8 +136,8 @@ impl Connection {
         let fence: Box<dyn ReaderFence> = match (welcome.fence, &gpu, fds.next()) {
             (FenceKind::None, _, None) => Box::new(NoFence),
             (FenceKind::Timeline, Some(gpu), Some(page)) => {
-                let words = map(page, timeline_size(entries), true).map_err(unmapped)?;
-                Box::new(Timeline::new(gpu, words)?)
+                let words = map_timeline(&page, timeline_size(entries)).map_err(unmapped)?;
+                Box::new(ReaderTimeline::new(gpu, words)?)
             }
             (FenceKind::Event, Some(gpu), None) if local => Box::new(
                 ReaderEvents::find(gpu, &welcome.events).ok_or_else(|| {
@@ -152,18 +150,18 @@ impl Connection {
             _ => return Err(invalid("it chose a fence that was not offered")),
         };
         let wake = Wake::from_peer(wake).map_err(unmapped)?;
-        let session = Session::new(welcome.session, consumer, wake, socket, fence, gpu.as_ref())?;
+        let waits = Waits::new(fence, gpu.clone());
+        let session = Session::new(welcome.session, consumer, wake, socket, waits)?;
         let session = Arc::new(session);
         let gpu_wait = config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline);
         if gpu_wait && welcome.fence == FenceKind::Timeline && !local {
-            watch(&session, peer.gone.as_ref());
+            watch(&session, peer.gone.as_ref(), config.fence_timeout);
         }
         Ok(Self {
             local,
             gpu_wait,
             fence_timeout: config.fence_timeout,
-            unwritten: None,
-            ahead: VecDeque::new(),
+            awaits_fence: false,
             session,
             peer,
             credit: welcome.credit,
@@ -305,7 +303,7 @@ impl Connection {
     /// How the exporter went, if it has, and nothing else is left to be delivered.
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
-        let torn = self.count_torn();
+        let torn = self.session.waits.count();
         self.rescue_streams(matches!(over, Over::Goodbye(..)));
         match &self.over {
             None => Ok(None),
@@ -384,6 +382,17 @@ impl Drop for Connection {
             let _ = self.session.socket.send(&packet, &[]);
         }
     }
+}
+
+/// Maps the page with the timeline's words, and seals it for both sides: a GPU holds on to the pages that it was given,
+/// so with a hole punched into the file it would wait for other words than anybody can store.
+fn map_timeline(page: &OwnedFd, size: usize) -> io::Result<Words> {
+    check_memfd(page, size as u64, SealedAgainst::Resizing)?;
+    let mapping = Mapping::writable(page, size)?;
+    SealedAgainst::ResizingAndWriting.seal(page)?;
+    // What had been punched before is not there now.
+    check_memfd(page, size as u64, SealedAgainst::ResizingAndWriting)?;
+    Ok(mapping.into())
 }
 
 /// Checks that a context can read what lies on the exporter's GPU.
