@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::cuda::DevicePtr;
 use frameshare::cuda::context::Context;
 use frameshare::cuda::device::Device;
+use frameshare::cuda::event::Event;
 use frameshare::cuda::memory::vmm;
 use frameshare::cuda::stream::Stream;
 use frameshare::memory::Address;
@@ -75,6 +76,17 @@ pub fn become_nobody() -> Result<()> {
 /// Has a stream sleep before it goes on.
 pub fn stall(stream: &Stream, us: u64) -> Result<()> {
     Ok(stream.call(move || std::thread::sleep(Duration::from_micros(us)))?)
+}
+
+/// Waits until all work of a context is done.
+pub fn await_idle(gpu: &Gpu, patience: Duration) -> Result<()> {
+    let (done, until) = (Event::new(&gpu.context)?, Instant::now() + patience);
+    done.record_context()?;
+    while !done.query()?.is_ready() {
+        ensure!(Instant::now() < until, "some stream is stuck");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Slows a stream as asked.

@@ -24,6 +24,22 @@ pub enum Command {
     AcknowledgeAndKeep {
         ms: u64,
     },
+    /// Becomes an exporter that means harm, at a place.
+    Harmer {
+        path: String,
+    },
+    /// Becomes a reader that means harm to the exporter at a place.
+    Intruder {
+        path: String,
+    },
+    /// Does it, in the way of this name; see [`crate::hostile`].
+    Harm {
+        attack: String,
+    },
+    /// Waits until the GPU is done with all that this process has given it.
+    AwaitIdle {
+        ms: u64,
+    },
     /// Makes events that other processes could open, and holds them.
     TakeEvents {
         count: usize,
@@ -235,6 +251,8 @@ pub struct Read {
     pub frames: Option<u64>,
     /// How long to wait for a frame before that ends it.
     pub patience_ms: u64,
+    /// Sits on each frame for so long before its stream is to wait for it.
+    pub sit_ms: u64,
     /// Leaves out the waiting for the ready fence.
     pub without_wait: bool,
     pub on: Where,

@@ -23,6 +23,7 @@ mod runner;
 mod capture;
 mod exporting;
 mod gpu;
+mod hostile;
 mod job;
 mod machine;
 mod measure;

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::Interrupt;
 use frameshare::cuda::context::Context;
 use frameshare::cuda::event::Event;
+use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
 
 use crate::capture::Captures;
@@ -185,7 +186,12 @@ impl Reading {
         };
         let Some(gpu) = gpu else { bail!("there is no GPU to read on") };
         if !job.without_wait {
-            frame.wait_on(&gpu.stream)?;
+            std::thread::sleep(Duration::from_millis(job.sit_ms));
+            match frame.wait_on(&gpu.stream) {
+                // What the exporter did is for the reader to say, when it is asked for the next frame.
+                Err(FenceError { cause: FenceFault::WentBack { .. }, .. }) => return Ok(()),
+                waits => waits?,
+            }
         }
         gpu::slow(&gpu.stream, job.slow, &mut self.random)?;
         match (job.what, &mut self.captures, &self.scratch) {

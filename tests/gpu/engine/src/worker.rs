@@ -10,6 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
+use crate::hostile::{exporter::Harmer, reader::Intruder};
 use crate::job::{Command, Reply};
 use crate::link::Link;
 use crate::reading::Reading;
@@ -21,6 +22,8 @@ struct Worker {
     exporting: Option<Exporting>,
     reading: Option<Reading>,
     rogue: Option<Rogue>,
+    harmer: Option<Harmer>,
+    intruder: Option<Intruder>,
     events: Vec<Event>,
     told: Option<Owners>,
 }
@@ -78,6 +81,27 @@ impl Worker {
             Command::AcknowledgeAndKeep { ms } => {
                 let rogue = self.rogue.as_mut().context("no rogue is here")?;
                 rogue.acknowledge_and_keep(Duration::from_millis(ms))?;
+                Ok(Reply::Done)
+            }
+            Command::Harmer { path } => {
+                drop(self.harmer.take());
+                self.harmer = Some(Harmer::open(&path, 0)?);
+                Ok(Reply::Done)
+            }
+            Command::Intruder { path } => {
+                self.intruder = Some(Intruder::new(&path, 0)?);
+                Ok(Reply::Done)
+            }
+            Command::Harm { attack } => {
+                match (&mut self.harmer, &self.intruder) {
+                    (Some(harmer), _) => harmer.harm(&attack)?,
+                    (None, Some(intruder)) => intruder.harm(&attack)?,
+                    (None, None) => bail!("nobody here means harm"),
+                }
+                Ok(Reply::Done)
+            }
+            Command::AwaitIdle { ms } => {
+                gpu::await_idle(&Gpu::open(0)?, Duration::from_millis(ms))?;
                 Ok(Reply::Done)
             }
             Command::TakeEvents { count } => {

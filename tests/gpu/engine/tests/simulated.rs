@@ -41,7 +41,14 @@ fn suites_pass_on_the_simulated_driver() {
     let others = suites(
         driver.path(),
         1,
-        &["engine-crashes", "engine-endurance", "engine-steady", "engine-isolated", "engine-bench"],
+        &[
+            "engine-crashes",
+            "engine-hostile",
+            "engine-endurance",
+            "engine-steady",
+            "engine-isolated",
+            "engine-bench",
+        ],
     );
     must_pass(&others, "suites that one seed is enough for");
     // What is measured here means nothing, but the lines are what tables are made of.

@@ -5,6 +5,7 @@ mod crashes;
 mod endurance;
 mod fences;
 mod foreign;
+mod hostile;
 mod isolated;
 mod order;
 mod policies;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         fences::CASES,
         order::CASES,
         crashes::CASES,
+        hostile::CASES,
         endurance::CASES,
         foreign::CASES,
         steady::CASES,

@@ -1,0 +1,532 @@
+//! Exporters of vmm memory with timeline fences that mean harm.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use frameshare::cuda::memory::{pool, vmm};
+use frameshare::{Descriptor, FenceKind, MemoryKind, Reason};
+use frameshare_protocol::limits::MAX_SLOT_SIZE;
+use frameshare_protocol::message::{EVENT_HANDLE, ToExporter, ToReader};
+use frameshare_protocol::page::{Claim, ClaimState, claim_at, queue, timeline, timeline_size};
+use frameshare_tests::raw::{Door, Offer, Page, RawExporter, Seals, encoded, memfd};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, ftruncate};
+
+use super::{PATIENCE, TIMELINE};
+use crate::gpu::{self, Gpu};
+
+/// What must come of it, at the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It does not even connect.
+    StaysAway,
+    /// It reads the frames that were written, and ends with an error of this name. No stream of it stays stuck.
+    Ends(&'static str),
+    /// It reads all frames.
+    Reads,
+}
+use Fate::{Ends, Reads, StaysAway};
+
+type Harm = fn(&mut Harmer) -> Result<()>;
+
+/// All attacks, by what of the reader's they are aimed at.
+pub const WELCOMES: &[(&str, Fate, Harm)] = &[
+    ("page-is-a-pipe", StaysAway, page_is_a_pipe),
+    ("page-too-short", StaysAway, page_too_short),
+    ("page-with-a-hole", StaysAway, page_with_a_hole),
+    ("page-that-cannot-be-sealed", StaysAway, page_sealed_shut),
+    ("page-is-gpu-memory", StaysAway, page_is_gpu_memory),
+    ("page-is-missing", StaysAway, page_is_missing),
+    ("page-is-punched-later", Reads, page_is_punched),
+    ("gpu-that-is-not-there", StaysAway, another_gpu),
+    ("events-that-are-none", StaysAway, bogus_events),
+];
+pub const MEMORY: &[(&str, Fate, Harm)] = &[
+    ("slot-is-a-memory-file", Ends("Memory"), slot_is_a_memfd),
+    ("slot-is-a-device", Ends("Memory"), slot_is_a_device),
+    ("slot-is-a-pipe", Ends("Memory"), slot_is_a_pipe),
+    ("slot-is-a-pool", Ends("Memory"), slot_is_a_pool),
+    ("slot-without-descriptor", Ends("Memory"), slot_without_descriptor),
+    ("slot-smaller-than-announced", Ends("Memory"), slot_too_small),
+    ("slot-of-an-odd-size", Ends("Memory"), slot_of_odd_size),
+    ("slot-of-all-there-could-be", Ends("Memory"), slot_of_the_most),
+    ("slot-before-its-generation", Ends("Violation"), slot_of_no_generation),
+    ("slot-twice", Ends("Violation"), slot_twice),
+    ("gpu-memory-as-host-memory", Ends("Memory"), gpu_memory_as_host),
+    ("legacy-handle-that-is-none", Ends("Memory"), bogus_legacy),
+    ("pool-that-is-none", Ends("Memory"), bogus_pool),
+    ("frame-outside-its-slot", Ends("Violation"), frame_outside),
+    ("frame-of-no-slot", Ends("Violation"), frame_of_no_slot),
+];
+pub const WORDS: &[(&str, Fate, Harm)] = &[
+    ("word-never-written", Ends("Stalled"), never_written),
+    ("word-never-written-under-another-head", Ends("Stalled"), never_written_and_no_head),
+    ("word-written-over-all-the-time", Ends("Stalled"), written_over),
+    ("word-never-written-as-if-by-the-reader-itself", Ends("Stalled"), never_written_by_a_double),
+    ("word-never-written-in-one-entry", Ends("Stalled"), never_written_in_one_entry),
+    ("word-goes-back", Ends("Violation"), goes_back),
+    ("word-half-of-all-numbers-ahead", Ends("Violation"), half_ahead),
+    ("word-never-written-and-nonsense", Ends("Violation"), never_written_and_nonsense),
+    ("word-never-written-after-goodbye", Ends("CutOff"), never_written_after_goodbye),
+];
+
+/// Bytes of a frame, and of what it lies in: what the driver gives at least.
+pub const SIZE: u64 = 512 << 10;
+const SLOT: u64 = 2 << 20;
+const CREDIT: usize = 4;
+/// How many frames are written before the harm is done.
+pub const HONEST: u64 = 3;
+
+/// An exporter that means harm, with one reader.
+pub struct Harmer {
+    gpu: Gpu,
+    door: Door,
+    exporter: Option<RawExporter>,
+    /// The timeline page, as it is mapped here and as it was sent.
+    words: Option<(Arc<Page>, OwnedFd)>,
+    memory: Option<vmm::Allocation>,
+    /// Writes over what the reader stores.
+    scribbler: Option<Scribbler>,
+}
+
+/// A thread that writes one word all the time.
+struct Scribbler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Scribbler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Harmer {
+    /// Opens the door to a stream.
+    pub fn open(path: &str, device: usize) -> Result<Harmer> {
+        let _ = std::fs::remove_file(path);
+        let (gpu, door) = (Gpu::open(device)?, Door::open(Path::new(path))?);
+        Ok(Harmer { gpu, door, exporter: None, words: None, memory: None, scribbler: None })
+    }
+
+    /// Waits for a reader and harms it.
+    pub fn harm(&mut self, attack: &str) -> Result<()> {
+        let all = [WELCOMES, MEMORY, WORDS].into_iter().flatten();
+        let (_, fate, harm) = all.clone().find(|(name, ..)| *name == attack).context("no such attack")?;
+        match harm(self) {
+            // The reader may leave before the attack is over: the case asks it why.
+            Err(error) if *fate != Reads && has_left(&error) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// What an honest exporter offers: with the timeline page, for this GPU.
+    fn offer(&mut self) -> Result<Offer> {
+        let page = memfd(timeline_size(CREDIT) as u64)?;
+        self.words = Some((Arc::new(Page::writable(&page, timeline_size(CREDIT))?), page.try_clone()?));
+        rustix::fs::fcntl_add_seals(&page, SealFlags::SHRINK | SealFlags::GROW)?;
+        let mut offer = Offer::new(CREDIT, 4, 1)?;
+        offer.fds.push(page);
+        offer.welcome.fence = FenceKind::Timeline;
+        offer.welcome.gpu = Some(self.gpu.context.device().uuid().0);
+        Ok(offer)
+    }
+
+    fn send(&mut self, offer: Offer) -> Result<()> {
+        self.exporter = Some(offer.send(&self.door, PATIENCE)?);
+        Ok(())
+    }
+
+    /// Another page than the one that was meant.
+    fn send_page(&mut self, page: OwnedFd) -> Result<()> {
+        let mut offer = self.offer()?;
+        offer.fds[TIMELINE] = page;
+        self.send(offer)
+    }
+
+    fn exporter(&mut self) -> Result<&mut RawExporter> {
+        self.exporter.as_mut().context("no reader is here")
+    }
+
+    fn ready(&self) -> Result<Arc<Page>> {
+        Ok(self.words.as_ref().context("there is no timeline page")?.0.clone())
+    }
+
+    fn generation(&mut self, memory: MemoryKind, slot_size: u64) -> Result<()> {
+        Ok(self.exporter()?.say(&ToReader::Generation { generation: 1, memory, slot_size }, None)?)
+    }
+
+    fn slot(&mut self, slot: u32, handle: Vec<u8>, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        Ok(self.exporter()?.say(&ToReader::Slot { generation: 1, slot, handle }, fd)?)
+    }
+
+    /// Meets a reader as an honest exporter does, and hands it one slot.
+    fn meet(&mut self) -> Result<()> {
+        let offer = self.offer()?;
+        self.send(offer)?;
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let memory = vmm::Allocation::new(&self.gpu.context, SLOT as usize)?;
+        let fd = memory.export()?;
+        self.memory = Some(memory);
+        self.generation(MemoryKind::Vmm, SLOT)?;
+        self.slot(0, Vec::new(), Some(fd.as_fd()))
+    }
+
+    /// Meets a reader, and gives it a frame in a slot that is made in some other way; then waits for it to notice.
+    fn meet_with(
+        &mut self,
+        memory: MemoryKind,
+        size: u64,
+        fd: Option<OwnedFd>,
+        handle: Vec<u8>,
+    ) -> Result<()> {
+        let offer = self.offer()?;
+        self.send(offer)?;
+        self.generation(memory, size)?;
+        self.slot(0, handle, fd.as_ref().map(AsFd::as_fd))?;
+        self.publish_unwritten()
+    }
+
+    /// Publishes a frame whose fence does not come.
+    fn publish_unwritten(&mut self) -> Result<()> {
+        self.exporter()?.publish_as(Descriptor { generation: 1, size: SIZE, ..Descriptor::default() });
+        Ok(())
+    }
+
+    /// Publishes a frame as an honest exporter does, once the one before is read.
+    fn publish(&mut self) -> Result<()> {
+        self.wait_until_read()?;
+        let start = self.memory.as_ref().context("there is no memory")?.ptr();
+        let next = self.exporter()?.next;
+        gpu::fill(start, SIZE, gpu::byte_of(next), &self.gpu.stream)?;
+        self.gpu.stream.synchronize()?;
+        self.ready()?[timeline::READY].store(next, Ordering::Release);
+        self.publish_unwritten()
+    }
+
+    fn publish_some(&mut self) -> Result<()> {
+        (0..HONEST).try_for_each(|_| self.publish())?;
+        self.wait_until_read()
+    }
+
+    /// Waits until no frame is with the reader: its GPU may still be at work on the last, of which its word tells.
+    fn wait_until_read(&mut self) -> Result<()> {
+        let words = self.ready()?;
+        let exporter = self.exporter()?;
+        let is_read = |entry: usize| {
+            let claim = Claim::decode(exporter.claims[claim_at(entry)].load(Ordering::Acquire));
+            let word = words[timeline::ENTRIES + entry].load(Ordering::Acquire);
+            claim.state == ClaimState::Revoked
+                || (claim.state == ClaimState::Released && word == claim.sequence)
+        };
+        wait_for(|| (0..CREDIT).all(is_read)).context("the reader does not release")
+    }
+
+    /// Waits until the reader has taken the newest frame.
+    fn wait_until_taken(&mut self) -> Result<()> {
+        let exporter = self.exporter()?;
+        let (newest, entry) = (exporter.next - 1, (exporter.next - 1) as usize % CREDIT);
+        let taken = || {
+            let claim = Claim::decode(exporter.claims[claim_at(entry)].load(Ordering::Acquire));
+            claim.sequence == newest && matches!(claim.state, ClaimState::Taken | ClaimState::Released)
+        };
+        wait_for(taken).context("the reader does not take the frame")
+    }
+}
+
+fn wait_for(is_so: impl Fn() -> bool) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        ensure!(Instant::now() < until, "in vain");
+        thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+fn has_left(error: &anyhow::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let of = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().map(|io| io.kind())
+    };
+    error.chain().any(|cause| matches!(of(cause), Some(BrokenPipe | ConnectionReset)))
+}
+
+fn pipe() -> Result<OwnedFd> {
+    Ok(rustix::pipe::pipe()?.0)
+}
+
+fn page_is_a_pipe(harmer: &mut Harmer) -> Result<()> {
+    harmer.send_page(pipe()?)
+}
+
+fn page_too_short(harmer: &mut Harmer) -> Result<()> {
+    harmer.send_page(memfd(timeline_size(CREDIT) as u64 / 2)?)
+}
+
+/// A page that is not there is made when it is first touched, out of the reader's memory.
+fn page_with_a_hole(harmer: &mut Harmer) -> Result<()> {
+    let page = memfd(0)?;
+    ftruncate(&page, timeline_size(CREDIT) as u64)?;
+    harmer.send_page(page)
+}
+
+/// One that the reader cannot keep holes out of.
+fn page_sealed_shut(harmer: &mut Harmer) -> Result<()> {
+    let page = memfd(timeline_size(CREDIT) as u64)?;
+    Seals::Size.put_on(&page)?;
+    harmer.send_page(page)
+}
+
+fn page_is_gpu_memory(harmer: &mut Harmer) -> Result<()> {
+    let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
+    // Of what size the driver says that its descriptors are does not matter.
+    let page = memory.export()?;
+    harmer.memory = Some(memory);
+    harmer.send_page(page)
+}
+
+fn page_is_missing(harmer: &mut Harmer) -> Result<()> {
+    let mut offer = harmer.offer()?;
+    offer.fds.truncate(TIMELINE);
+    harmer.send(offer)
+}
+
+/// Once the reader has met the page, nobody takes it away: neither its size nor what is in it.
+fn page_is_punched(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    let (words, page) = harmer.words.as_ref().context("there is no timeline page")?;
+    let sealed = || fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE));
+    wait_for(sealed).context("the reader does not seal the page")?;
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    ensure!(fallocate(page, hole, 0, 4096).is_err(), "a hole was punched into the page");
+    ensure!(ftruncate(page, 0).is_err(), "the page was cut off");
+    words[timeline::READY].store(0, Ordering::Release);
+    harmer.publish_some()?;
+    let end = ToReader::EndOfStream { before: harmer.exporter()?.next };
+    harmer.exporter()?.say(&end, None)?;
+    harmer.exporter()?.ring();
+    Ok(())
+}
+
+fn another_gpu(harmer: &mut Harmer) -> Result<()> {
+    let mut offer = harmer.offer()?;
+    offer.welcome.gpu = Some([0x5a; 16]);
+    harmer.send(offer)
+}
+
+fn bogus_events(harmer: &mut Harmer) -> Result<()> {
+    let mut offer = harmer.offer()?;
+    offer.fds.truncate(TIMELINE);
+    offer.welcome.fence = FenceKind::Event;
+    offer.welcome.events = vec![0xa5; 2 * CREDIT * EVENT_HANDLE];
+    harmer.send(offer)
+}
+
+fn slot_is_a_memfd(harmer: &mut Harmer) -> Result<()> {
+    let fd = memfd(SLOT)?;
+    Seals::SizeAndWrites.put_on(&fd)?;
+    harmer.meet_with(MemoryKind::Vmm, SLOT, Some(fd), Vec::new())
+}
+
+fn slot_is_a_device(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet_with(MemoryKind::Vmm, SLOT, Some(File::open("/dev/null")?.into()), Vec::new())
+}
+
+fn slot_is_a_pipe(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet_with(MemoryKind::Vmm, SLOT, Some(pipe()?), Vec::new())
+}
+
+fn slot_is_a_pool(harmer: &mut Harmer) -> Result<()> {
+    let pool = pool::Pool::new(&harmer.gpu.context)?;
+    harmer.meet_with(MemoryKind::Vmm, SLOT, Some(pool.as_fd().try_clone_to_owned()?), Vec::new())
+}
+
+fn slot_without_descriptor(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet_with(MemoryKind::Vmm, SLOT, None, Vec::new())
+}
+
+/// Announces another size than the allocation has.
+fn announce(harmer: &mut Harmer, size: u64) -> Result<()> {
+    let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
+    let fd = memory.export()?;
+    harmer.memory = Some(memory);
+    harmer.meet_with(MemoryKind::Vmm, size, Some(fd), Vec::new())
+}
+
+fn slot_too_small(harmer: &mut Harmer) -> Result<()> {
+    announce(harmer, 2 * SLOT)
+}
+
+fn slot_of_odd_size(harmer: &mut Harmer) -> Result<()> {
+    announce(harmer, SLOT - 4096)
+}
+
+fn slot_of_the_most(harmer: &mut Harmer) -> Result<()> {
+    announce(harmer, MAX_SLOT_SIZE)
+}
+
+fn slot_of_no_generation(harmer: &mut Harmer) -> Result<()> {
+    let offer = harmer.offer()?;
+    harmer.send(offer)?;
+    let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
+    let fd = memory.export()?;
+    harmer.slot(0, Vec::new(), Some(fd.as_fd()))?;
+    harmer.publish_unwritten()
+}
+
+fn slot_twice(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    let fd = harmer.memory.as_ref().context("there is no memory")?.export()?;
+    harmer.slot(0, Vec::new(), Some(fd.as_fd()))?;
+    harmer.publish_unwritten()
+}
+
+fn gpu_memory_as_host(harmer: &mut Harmer) -> Result<()> {
+    let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
+    let fd = memory.export()?;
+    harmer.memory = Some(memory);
+    harmer.meet_with(MemoryKind::Host, SLOT, Some(fd), Vec::new())
+}
+
+fn bogus_legacy(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet_with(MemoryKind::Legacy, SLOT, None, vec![0xa5; 64])
+}
+
+fn bogus_pool(harmer: &mut Harmer) -> Result<()> {
+    let offer = harmer.offer()?;
+    harmer.send(offer)?;
+    let fd = memfd(SLOT)?;
+    let generation = ToReader::Generation { generation: 1, memory: MemoryKind::Pool, slot_size: SLOT };
+    harmer.exporter()?.say(&generation, Some(fd.as_fd()))?;
+    harmer.slot(0, vec![0xa5; 64], None)?;
+    harmer.publish_unwritten()
+}
+
+fn frame_outside(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    harmer.publish_some()?;
+    let next = harmer.exporter()?.next;
+    harmer.ready()?[timeline::READY].store(next, Ordering::Release);
+    let outside = Descriptor { generation: 1, offset: SLOT - SIZE + 1, size: SIZE, ..Descriptor::default() };
+    harmer.exporter()?.publish_as(outside);
+    Ok(())
+}
+
+fn frame_of_no_slot(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    harmer.publish_some()?;
+    let next = harmer.exporter()?.next;
+    harmer.ready()?[timeline::READY].store(next, Ordering::Release);
+    harmer.exporter()?.publish_as(Descriptor { generation: 1, slot: 7, size: SIZE, ..Descriptor::default() });
+    Ok(())
+}
+
+/// An app that waits for its stream asks for no further frame meanwhile.
+fn never_written(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    harmer.publish_some()?;
+    harmer.publish_unwritten()
+}
+
+/// What the exporter says that it has published is not what streams wait for.
+fn never_written_and_no_head(harmer: &mut Harmer) -> Result<()> {
+    never_written(harmer)?;
+    harmer.wait_until_taken()?;
+    harmer.exporter()?.queue[queue::HEAD].store(0, Ordering::Release);
+    Ok(())
+}
+
+/// The reader's CPU stores what the exporter should have: the exporter's puts the old value back.
+fn written_over(harmer: &mut Harmer) -> Result<()> {
+    never_written(harmer)?;
+    harmer.wait_until_taken()?;
+    harmer.exporter()?.queue[queue::HEAD].store(0, Ordering::Release);
+    let (words, stop) = (harmer.ready()?, Arc::new(AtomicBool::new(false)));
+    let stopped = stop.clone();
+    let run = move || {
+        while !stopped.load(Ordering::Relaxed) {
+            words[timeline::READY].store(HONEST, Ordering::Relaxed);
+        }
+    };
+    harmer.scribbler = Some(Scribbler { stop, thread: Some(thread::spawn(run)) });
+    Ok(())
+}
+
+/// Whoever has the reader's nonce is not the reader.
+fn never_written_by_a_double(harmer: &mut Harmer) -> Result<()> {
+    let mut offer = harmer.offer()?;
+    let channel = harmer.door.accept(PATIENCE)?;
+    let (packet, _) = channel.receive(PATIENCE)?.context("it hung up")?;
+    let ToExporter::Hello(hello) = ToExporter::decode(&packet)? else {
+        bail!("it does not begin with Hello")
+    };
+    offer.welcome.nonce = hello.nonce;
+    let fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
+    channel.send(&encoded(ToReader::Welcome(offer.welcome.clone()).encode()), &fds)?;
+    harmer.exporter = Some(offer.on(channel));
+    harmer.hand_over()?;
+    harmer.publish_some()?;
+    harmer.publish_unwritten()
+}
+
+/// One frame after the other in one entry, so that the one before seems to be done with.
+fn never_written_in_one_entry(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    harmer.publish_some()?;
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until && !harmer.exporter()?.channel.hangs_up(Duration::ZERO) {
+        let exporter = harmer.exporter()?;
+        let (sequence, messages) = (exporter.next, exporter.messages);
+        let frame = Descriptor { generation: 1, size: SIZE, sequence, messages, ..Descriptor::default() };
+        exporter.producer.publish(0, &frame);
+        exporter.next += 1;
+        exporter.ring();
+        thread::sleep(FENCE_TIMEOUT / 20);
+    }
+    Ok(())
+}
+
+/// A frame that was seen to be written is no more when a stream is to wait for it.
+fn goes_back(harmer: &mut Harmer) -> Result<()> {
+    harmer.meet()?;
+    harmer.publish_some()?;
+    harmer.publish()?;
+    harmer.wait_until_taken()?;
+    harmer.ready()?[timeline::READY].store(0, Ordering::Release);
+    Ok(())
+}
+
+/// Streams compare as numbers on a circle: of what is further ahead than half of it they think that it lies behind.
+fn half_ahead(harmer: &mut Harmer) -> Result<()> {
+    never_written(harmer)?;
+    harmer.wait_until_taken()?;
+    harmer.ready()?[timeline::READY].store((HONEST + 1).wrapping_add(1 << 63), Ordering::Release);
+    Ok(())
+}
+
+/// A reader that gives its exporter up for another reason has streams that wait for it.
+fn never_written_and_nonsense(harmer: &mut Harmer) -> Result<()> {
+    never_written(harmer)?;
+    harmer.wait_until_taken()?;
+    Ok(harmer.exporter()?.channel.send(&[0xaa; 100], &[])?)
+}
+
+/// Who says goodbye has time to end what it has begun, but not for ever.
+fn never_written_after_goodbye(harmer: &mut Harmer) -> Result<()> {
+    never_written(harmer)?;
+    harmer.wait_until_taken()?;
+    let goodbye = ToReader::Goodbye { reason: Reason::Failed, text: "enough".into() };
+    Ok(harmer.exporter()?.say(&goodbye, None)?)
+}
+
+/// What the readers that are harmed have it set to: nothing here needs longer.
+pub const FENCE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,0 +1,245 @@
+//! Peers that mean harm, on either side: who deals with them goes on, and so does everyone else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use frameshare::{FenceKind, MemoryKind};
+
+use super::{Case, FENCES, Needs, Place, SIZE, Stage, to_the_end};
+use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
+use crate::hostile::reader;
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Use, WasRead};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-hostile";
+
+pub const CASES: &[Case] = &[
+    hostile("exporters-that-welcome-with-wrong-things", welcomes),
+    hostile("exporters-that-hand-over-what-is-no-memory", memory),
+    hostile("exporters-that-do-not-write-their-words", words),
+    hostile("readers-of-gpu-memory", readers),
+];
+
+const fn hostile(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
+    Case { suite: SUITE, name, seconds: 150, needs: Needs::Nothing, conduct }
+}
+
+/// What an app does whose exporter means harm.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum App {
+    /// Waits for its stream before it asks for the next frame.
+    Waits,
+    /// Asks for the next frame at once.
+    GoesOn,
+    /// The same, and never waits until it has seen any.
+    Skims,
+    /// Sits on each frame before it looks at it.
+    Sits,
+    /// Takes what has not been written, and leaves.
+    Leaves,
+    /// The same, and its stream gets to it late.
+    LeavesWork,
+}
+
+/// A reader, an exporter that means harm, and one that does not.
+struct Scene {
+    victim: Peer,
+    harmer: Peer,
+    place: Place,
+    honest: Stage,
+}
+
+/// How long a reader takes to have done with such an exporter, at most.
+const SOON: Duration = Duration::from_secs(3);
+const SOON_MS: u64 = SOON.as_millis() as u64;
+
+/// How late a stream may get to what it waits for: later than anybody would be patient with an exporter.
+const LATE: Duration = Duration::from_secs(5);
+
+impl Scene {
+    fn new(seed: u64) -> Result<Scene> {
+        let honest = Stage::new(MemoryKind::Vmm, seed)?;
+        Ok(Scene { victim: Peer::new()?, harmer: Peer::new()?, place: Place::new()?, honest })
+    }
+
+    /// Has the reader harmed in one way. Then it reads another stream, in the same context.
+    fn harm(&self, attack: &str, fate: Fate, app: App) -> Result<()> {
+        self.harmer.tell(Command::Harmer { path: self.place.path() })?;
+        self.harmer.begin(&Command::Harm { attack: attack.into() })?;
+        let connect = Connect {
+            path: self.place.path(),
+            gpu_wait: Some(true),
+            fence_timeout_ms: Some(FENCE_TIMEOUT.as_millis() as u64),
+            ..Connect::default()
+        };
+        let connected = self.victim.connect(connect);
+        if fate == Fate::StaysAway {
+            ensure!(connected.is_err(), "the reader connects");
+            self.harmer.end()?;
+        } else {
+            connected?;
+            self.read(fate, app)?;
+            self.victim.tell(Command::Disconnect)?;
+            self.harmer.end()?;
+        }
+        let work = if app == App::LeavesWork { LATE } else { Duration::ZERO };
+        self.victim.tell(Command::AwaitIdle { ms: (work + SOON).as_millis() as u64 })?;
+        self.reads_another_stream().context("afterwards, from an honest exporter")
+    }
+
+    /// Reads as the app does, and checks how that ends.
+    fn read(&self, fate: Fate, app: App) -> Result<()> {
+        if matches!(app, App::Leaves | App::LeavesWork) {
+            return self.read_and_leave(app);
+        }
+        let read = Read {
+            patience_ms: 2 * SOON_MS,
+            at_once_ms: (app == App::Waits).then_some(SOON_MS),
+            sit_ms: if app == App::Sits { 50 } else { 0 },
+            what: if app == App::Skims { Use::Touch } else { Use::Check },
+            settle_ms: Some(SOON_MS),
+            ..Read::default()
+        };
+        let begin = Instant::now();
+        let read = self.victim.read(read)?;
+        ensure!(
+            begin.elapsed() < SOON + Duration::from_secs(2),
+            "only after {:?}: {read:?}",
+            begin.elapsed()
+        );
+        ensure!(read.stuck == 0, "{} downloads are stuck", read.stuck);
+        match (&read.end, fate) {
+            (End::Stream, Fate::Reads) => {
+                ensure!(read.frames == HONEST && read.wrong == 0, "{read:?}");
+            }
+            (End::Error { kind, .. }, Fate::Ends(with)) if kind == with => {}
+            (end, _) => bail!("{fate:?}, and it ended with {end:?}"),
+        }
+        Ok(())
+    }
+
+    /// Takes one frame more than are written.
+    fn read_and_leave(&self, app: App) -> Result<()> {
+        all_whole(&self.victim.read(Read { frames: Some(HONEST), ..to_the_end() })?, HONEST)?;
+        if app == App::LeavesWork {
+            self.victim.tell(Command::StallReading { us: LATE.as_micros() as u64 })?;
+        }
+        let read = self.victim.read(Read { frames: Some(1), settle_ms: Some(0), ..to_the_end() })?;
+        ensure!(read.end == End::Enough && read.stuck == 1, "{read:?}");
+        Ok(())
+    }
+
+    fn reads_another_stream(&self) -> Result<()> {
+        const FRAMES: u64 = 8;
+        self.victim.connect(Connect {
+            gpu_wait: Some(true),
+            ..self.honest.lossless(0, Some(FenceKind::Timeline))
+        })?;
+        self.victim.begin(&Command::Read(Read { frames: Some(FRAMES), ..to_the_end() }))?;
+        self.honest.exporter.publish(Publish { frames: FRAMES, size: SIZE, ..Publish::default() })?;
+        all_whole(&self.victim.was_read()?, FRAMES)
+    }
+}
+
+fn all_whole(read: &WasRead, frames: u64) -> Result<()> {
+    let fine = read.frames == frames && read.end == End::Enough && read.lost == 0 && read.wrong == 0;
+    ensure!(fine, "{read:?}");
+    Ok(())
+}
+
+/// A reader has what it is welcomed with checked before it uses any of it.
+fn welcomes(seed: u64) -> Result<String> {
+    let scene = Scene::new(seed)?;
+    for (attack, fate, _) in exporter::WELCOMES {
+        scene.harm(attack, *fate, App::GoesOn).context(*attack)?;
+    }
+    Ok(format!("{} attacks", exporter::WELCOMES.len()))
+}
+
+/// What is no memory of the kind and size that was announced is not imported, and costs the reader nothing but its exporter.
+fn memory(seed: u64) -> Result<String> {
+    let scene = Scene::new(seed)?;
+    for (attack, fate, _) in exporter::MEMORY {
+        scene.harm(attack, *fate, App::GoesOn).context(*attack)?;
+    }
+    Ok(format!("{} attacks", exporter::MEMORY.len()))
+}
+
+/// No stream is stuck for an exporter that lives and does not write what it has published, whatever the app does meanwhile.
+fn words(seed: u64) -> Result<String> {
+    let scene = Scene::new(seed)?;
+    let mut took = Vec::new();
+    for (attack, fate, _) in exporter::WORDS {
+        let apps: &[App] = match *attack {
+            "word-never-written-in-one-entry" => &[App::Skims],
+            "word-goes-back" => &[App::Sits],
+            "word-half-of-all-numbers-ahead" => &[App::Waits],
+            "word-never-written" => &[App::Waits, App::GoesOn, App::Leaves],
+            "word-written-over-all-the-time" => &[App::Waits, App::GoesOn, App::LeavesWork],
+            _ => &[App::GoesOn],
+        };
+        for app in apps {
+            let begin = Instant::now();
+            scene.harm(attack, *fate, *app).context(*attack)?;
+            took.push(format!("{attack} {} ms", begin.elapsed().as_millis()));
+        }
+    }
+    Ok(format!("it was over after: {}", took.join(", ")))
+}
+
+/// A reader that was given GPU memory and misuses what it shares with the exporter harms nobody but itself.
+fn readers(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 100;
+    let stage = Stage::with(
+        seed,
+        Bind {
+            memory: Some(MemoryKind::Vmm),
+            fence_timeout_ms: Some(FENCE_TIMEOUT.as_millis() as u64),
+            ..Bind::default()
+        },
+    )?;
+    let (intruder, witnesses) = (Peer::new()?, Peer::some(2)?);
+    stage.join(&witnesses, |number| Connect {
+        gpu_wait: Some(true),
+        ..stage.lossless(number, Some(FENCES[number % 2]))
+    })?;
+    intruder.tell(Command::Intruder { path: stage.place.path() })?;
+    let (mut gaps, mut heard) = (Vec::new(), stage.exporter.texts(Command::Notices)?.len());
+    for (attack, fate, _) in reader::ATTACKS {
+        let one = || -> Result<(f64, usize)> {
+            for witness in &witnesses {
+                witness.begin(&Command::Read(Read { frames: Some(FRAMES), ..to_the_end() }))?;
+            }
+            intruder.begin(&Command::Harm { attack: (*attack).into() })?;
+            let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 4000, ..Publish::default() };
+            let gap = stage.exporter.publish(publish)?.longest_gap_ms;
+            ensure!(gap < SOON_MS as f64, "held up for {gap:.0} ms");
+            for witness in &witnesses {
+                all_whole(&witness.was_read()?, FRAMES).context("a witness")?;
+            }
+            intruder.end()?;
+            stage.await_readers(2)?;
+            let notices = stage.exporter.texts(Command::Notices)?;
+            let why = match fate {
+                // It is told itself; the owner hears of one refusal a second.
+                reader::Fate::Refused => return Ok((gap, notices.len())),
+                reader::Fate::Removed(why) => *why,
+                reader::Fate::Leaves => "it hung up",
+            };
+            let name = format!("removed {}: ", intruder.pid());
+            ensure!(
+                notices[heard..].iter().any(|notice| notice.starts_with(&name) && notice.contains(why)),
+                "the exporter's owner is told {:?}",
+                &notices[heard..]
+            );
+            Ok((gap, notices.len()))
+        };
+        let (gap, told) = one().context(*attack)?;
+        gaps.push(format!("{attack} {gap:.0} ms"));
+        heard = told;
+    }
+    stage.exporter.tell(Command::Drain { ms: 2000 })?;
+    let stats = stage.exporter.stats()?;
+    ensure!(stats.free_slots == stats.slots, "{} of {} slots came back", stats.free_slots, stats.slots);
+    Ok(format!("the exporter was held up by {}", gaps.join(", ")))
+}
