@@ -60,7 +60,13 @@ pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Du
 /// Watches until the exporter is gone or breaks the rules, or nobody waits for it any more.
 fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, over: &Interrupt) -> bool {
     let is_late = |(_, waited)| waited > fence_timeout;
-    let has_failed = || waits.oldest(None).map_or(true, |oldest| oldest.is_some_and(is_late));
+    let has_failed = || {
+        let failed = waits.oldest(None).map_or(true, |oldest| oldest.is_some_and(is_late));
+        if failed {
+            waits.give_up();
+        }
+        failed
+    };
     loop {
         let mut fds = vec![PollFd::new(over, PollFlags::IN)];
         fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
@@ -90,11 +96,11 @@ fn store(waits: &Waits, gone: Option<&OwnedFd>, said_goodbye: bool) {
     let mut contest = Duration::ZERO;
     let mut settled: Option<Arc<AtomicBool>> = None;
     while Instant::now() < end || settled.as_ref().is_none_or(|settled| !settled.load(Ordering::Relaxed)) {
-        let stored = waits.rescue();
+        let stored = waits.fence.rescue();
         contest = if stored.is_contested { (2 * contest).clamp(PAUSE, CONTEST) } else { Duration::ZERO };
         let begin = Instant::now();
         while begin.elapsed() < contest {
-            waits.rescue();
+            waits.fence.rescue();
         }
         if stored.is_complete {
             settled.get_or_insert_with(|| settle(waits));

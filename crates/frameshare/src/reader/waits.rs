@@ -1,6 +1,6 @@
 //! What the GPU streams of this process wait for: frames that were delivered ahead of their fences.
 
-use crate::fence::{FenceError, FenceState, ReaderFence, Rescue};
+use crate::fence::{FenceError, FenceState, ReaderFence};
 use frameshare_cuda::context::Context;
 use std::{
     collections::VecDeque,
@@ -18,8 +18,8 @@ pub(super) struct Waits {
     /// The context that frames are read in.
     pub gpu: Option<Arc<Context>>,
     ahead: Mutex<Ahead>,
-    /// The streams are being set free.
-    rescued: AtomicBool,
+    /// The exporter lives, and was found to be late or to break the rules.
+    given_up: AtomicBool,
 }
 
 /// Frames that were not written when they were delivered.
@@ -33,7 +33,7 @@ struct Ahead {
 
 impl Waits {
     pub fn new(fence: Box<dyn ReaderFence>, gpu: Option<Arc<Context>>) -> Self {
-        Self { fence, gpu, ahead: Mutex::default(), rescued: AtomicBool::new(false) }
+        Self { fence, gpu, ahead: Mutex::default(), given_up: AtomicBool::new(false) }
     }
 
     /// Whether a frame has not been written by its exporter yet.
@@ -85,14 +85,13 @@ impl Waits {
         ahead.frames.iter().filter(|(entry, sequence)| !is_written(*entry, *sequence)).count() as u64
     }
 
-    /// Sets streams free, as long as it is called; see [`ReaderFence::rescue`].
-    pub fn rescue(&self) -> Rescue {
-        self.rescued.store(true, Ordering::SeqCst);
-        self.fence.rescue()
+    /// Gives up an exporter that lives: no frame of it is delivered any more before it is written.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
     }
 
-    /// Whether streams have been set free: no frame may be delivered any more that is not written.
-    pub fn is_rescued(&self) -> bool {
-        self.rescued.load(Ordering::SeqCst)
+    /// Whether the exporter was given up.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
     }
 }

@@ -20,7 +20,7 @@ impl Connection {
         }
         let is_pending = self.session.waits.is_pending(entry, sequence).map_err(failed)?;
         self.look_ahead(is_pending.then_some(sequence))?;
-        let may = !is_pending || (self.gpu_wait && self.over.is_none() && !self.session.waits.is_rescued());
+        let may = !is_pending || (self.gpu_wait && self.over.is_none() && !self.session.waits.is_given_up());
         if is_pending && may {
             self.session.waits.push(entry, sequence);
         }
