@@ -102,10 +102,10 @@ impl Sender for Decoded {
 /// Reads them, and sees each one as its source pushes it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
-    let polling = if run.transport == Transport::GpuPolling { "busy-poll=1000000000" } else { "" };
+    let busy_poll = run.transport.busy_poll();
     let source = match run.transport {
         Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
-        _ => format!("framesharesrc socket-path={socket} policy=lossless {polling}"),
+        _ => format!("framesharesrc socket-path={socket} policy=lossless busy-poll={busy_poll}"),
     };
     let pipeline = launch(&format!(
         "{source} name=source ! video/x-raw(memory:CUDAMemory) ! fakesink sync=false async=false \
