@@ -1,7 +1,6 @@
 //! What the sink accepts.
 
 use gst::prelude::*;
-use std::sync::LazyLock;
 
 /// Encoded and contained media, by the names of their families.
 const FAMILIES: &[&str] = &[
@@ -63,21 +62,15 @@ pub(super) fn template() -> gst::Caps {
 
 /// The same without a GPU.
 pub(super) fn host_template() -> gst::Caps {
-    static CAPS: LazyLock<gst::Caps> = LazyLock::new(|| {
-        let mut caps = gst::Caps::new_empty();
-        {
-            let caps = caps.make_mut();
-            caps.append(gst_video::VideoCapsBuilder::new().build());
-            // Fields of interlaced video in buffers of their own.
-            caps.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
-            caps.append(gst::Caps::new_empty_simple("audio/x-raw"));
-            for family in FAMILIES {
-                caps.append(gst::Caps::new_empty_simple(*family));
-            }
-        }
-        caps
-    });
-    CAPS.clone()
+    let mut caps = gst_video::VideoCapsBuilder::new().build();
+    let content = caps.make_mut();
+    // Fields of interlaced video in buffers of their own.
+    content.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
+    content.append(gst::Caps::new_empty_simple("audio/x-raw"));
+    for family in FAMILIES {
+        content.append(gst::Caps::new_empty_simple(*family));
+    }
+    caps
 }
 
 /// GstBaseSink throws away what has no time but a DTS before the segment, as the parts of an encoded picture have that

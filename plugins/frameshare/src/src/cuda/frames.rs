@@ -1,6 +1,6 @@
 //! A frame in GPU memory as a buffer: in place where it can stay there, else as a copy on the GPU.
 
-use super::{Cuda, place::Place};
+use super::{Cuda, Line, place::Place};
 use crate::src::{frames::Way, lease::Lease, picture::Picture};
 use frameshare::fence::FenceError;
 use gst_cuda::{Reusable, memory::Rules};
@@ -60,7 +60,7 @@ pub(in crate::src) fn to_buffer(
 }
 
 fn in_place(
-    cuda: &mut Cuda,
+    cuda: &Cuda,
     lease: Lease,
     picture: Picture<'_>,
     place: Place,
@@ -77,8 +77,8 @@ fn in_place(
 }
 
 /// The slot's memory, with the lease inside; wrapped anew only where none of the slot's fits.
-fn lend(cuda: &mut Cuda, lease: Lease, place: Place, pending: bool) -> Option<gst::Memory> {
-    let stream = cuda.line.gst.clone();
+fn lend(cuda: &Cuda, lease: Lease, place: Place, pending: bool) -> Option<gst::Memory> {
+    let Line { gst: stream, .. } = &cuda.line;
     let address = lease.address()? + u64::try_from(place.start).ok()?;
     #[cfg(test)]
     if cuda.releases_in_order {
@@ -88,21 +88,18 @@ fn lend(cuda: &mut Cuda, lease: Lease, place: Place, pending: bool) -> Option<gs
     let wraps = lease.frame().keep_with_slot(Wraps::default)?;
     let mut wraps = wraps.0.lock().unwrap_or_else(PoisonError::into_inner);
     let fitting =
-        wraps.iter().filter(|wrap| wrap.stream == stream && wrap.address == address && wrap.place == place);
+        wraps.iter().filter(|wrap| wrap.stream == *stream && wrap.address == address && wrap.place == place);
     if let Some(memory) =
         fitting.map(|wrap| wrap.memory.lend(lease.clone(), pending)).find_map(|memory| memory)
     {
         return Some(memory);
     }
-    // Elements copy what is of a fixed pool, to give it back soon; and such copies have the original's pitch, whatever
-    // their own memory's is (GStreamer 1.26, cuda_mem_copy).
-    let copies_well = cuda.pitch_of_copies(&place.info) == place.info.stride().first().copied();
-    let rules = Rules { read_only: true, fixed_pool: copies_well };
-    let memory = Reusable::wrap(&cuda.context, Some(&stream), &place.info, address, rules)?;
+    let rules = Rules { read_only: true, fixed_pool: true };
+    let memory = Reusable::wrap(&cuda.context, Some(stream), &place.info, address, rules)?;
     let lent = memory.lend(lease.clone(), pending);
     // The oldest goes, which may be out: then it is freed when it comes back.
     let oldest = (wraps.len() == MAX_WRAPS).then(|| wraps.remove(0));
-    wraps.push(Wrap { stream, address, place, memory });
+    wraps.push(Wrap { stream: stream.clone(), address, place, memory });
     drop(wraps);
     drop(oldest);
     lent

@@ -110,8 +110,6 @@ pub(super) struct Cuda {
     /// The one in use.
     line: Line,
     copies: Copies,
-    /// A format, a width, and the pitch that GStreamer gives them in memory of its own.
-    pitch: Option<(gst_video::VideoFormat, u32, i32)>,
     /// Frames go back in the order of their memory's stream alone, to show what the context-wide record is good for.
     #[cfg(test)]
     pub releases_in_order: bool,
@@ -125,7 +123,6 @@ impl Cuda {
         let line = Line::new(own.clone(), &engine);
         Ok(Self {
             copies: Copies::new(&engine),
-            pitch: None,
             context,
             engine,
             own,
@@ -146,22 +143,6 @@ impl Cuda {
         let stream = proposed.filter(|stream| stream.context() == self.context).unwrap_or(&self.own);
         if *stream != self.line.gst {
             self.line = Line::new(stream.clone(), &self.engine);
-        }
-    }
-
-    /// The pitch in bytes of memory that GStreamer allocates for a picture.
-    fn pitch_of_copies(&mut self, info: &gst_video::VideoInfo) -> Option<i32> {
-        let (format, width) = (info.format(), info.width());
-        match self.pitch {
-            Some((of, wide, pitch)) if (of, wide) == (format, width) => Some(pitch),
-            _ => {
-                let picture = gst_video::VideoInfo::builder(format, width, info.height()).build().ok()?;
-                let memory = gst_cuda::memory::allocate(&self.context, None, &picture)?;
-                let layout = gst_cuda::memory::Memory::of(&memory)?.info();
-                let pitch = layout.stride().first().copied()?;
-                self.pitch = Some((format, width, pitch));
-                Some(pitch)
-            }
         }
     }
 }

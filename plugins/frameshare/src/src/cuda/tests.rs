@@ -136,28 +136,6 @@ fn frames_come_in_place_in_memories_that_are_used_again() {
     }
 }
 
-/// Elements copy what is of a fixed pool. So only what they copy well is said to be; the rest is read in place all the same.
-#[test]
-fn memory_of_a_fixed_pool_can_be_copied() {
-    if !is_there("copies-of-memory") {
-        return;
-    }
-    for (format, copies_well) in [("format", true), ("format-wide", false)] {
-        let mut exporter = Exporter::start("vmm", "timeline");
-        exporter.tell(&format!("{format} NV12 320 240"));
-        let reader = Reader::cuda(&exporter).buffers().play();
-        exporter.tell("readers 1");
-        exporter.tell("publish 1 0");
-        let buffer = reader.next();
-        check_on_cpu(&buffer);
-        assert_eq!(memory(&buffer).is_from_fixed_pool(), copies_well, "{format}");
-        if copies_well {
-            check_on_cpu(&buffer.copy_deep().unwrap());
-        }
-        assert_eq!((reader.stat("copied-for-credit"), reader.stat("copied-for-layout")), (0, 0));
-    }
-}
-
 /// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
 #[test]
 fn frames_are_pushed_ahead_where_streams_are_to_wait() {

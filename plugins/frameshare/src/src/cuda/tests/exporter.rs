@@ -149,11 +149,6 @@ impl Serving {
                 let pitch = |info: &VideoInfo, _| (info.stride()[0] + PITCH - 1) / PITCH * PITCH;
                 self.format(format, width, height, pitch);
             }
-            // As some decoders' surfaces are laid out, and no memory that GStreamer allocates.
-            ["format-wide", format, width, height] => {
-                let pitch = |info: &VideoInfo, _| (info.stride()[0] + PITCH - 1) / PITCH * PITCH + PITCH;
-                self.format(format, width, height, pitch);
-            }
             // As in system memory: half the pitch for planes of half the width.
             ["format-system", format, width, height] => {
                 self.format(format, width, height, |info, plane| info.stride()[plane] * 2);
