@@ -11,7 +11,7 @@ use once_cell::sync::Lazy;
 use std::{
     any::Any,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -62,6 +62,19 @@ static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
     Mutex::new(started.ok().map(|_| sender))
 });
 
+/// How much the thread has in hand, and that it has become less.
+static IN_HAND: Mutex<usize> = Mutex::new(0);
+static LESS: Condvar = Condvar::new();
+
+/// Waits until the GPU memory and the contexts that exporters and readers of this process have let go of are given up, for
+/// `patience` at most; whether they are. That is as soon as the GPU is done with them, mostly at once: for who must know,
+/// because a CUDA context is about to be destroyed, say.
+pub fn wait_until_given_up(patience: Duration) -> bool {
+    let in_hand = IN_HAND.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = LESS.wait_timeout_while(in_hand, patience, |in_hand| *in_hand > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
 /// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting { work: Work::of(gpu), _memory: Box::new(memory) };
@@ -69,6 +82,7 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
         return;
     }
     if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
+        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         // The thread lives as long as the process.
         let _ = sender.send(waiting);
     }
@@ -114,6 +128,11 @@ fn look(incoming: &Receiver<Waiting>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        let before = waiting.len();
         waiting.retain_mut(|one| one.work.is_pending());
+        if waiting.len() < before {
+            *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) -= before - waiting.len();
+            LESS.notify_all();
+        }
     }
 }

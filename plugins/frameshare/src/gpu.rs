@@ -5,7 +5,11 @@
 #![allow(unsafe_code)]
 
 use frameshare::cuda::{self, context::Context, stream::Stream};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// How long an element that stops waits for the GPU to be done with what was shared; behind a stream that is stuck it
+/// never is.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// A context that an element shares with its neighbours.
 pub(crate) fn engine_context(context: &gst_cuda::Context) -> cuda::Result<Arc<Context>> {
@@ -23,4 +27,9 @@ pub(crate) fn engine_stream(context: &Arc<Context>, stream: &gst_cuda::Stream) -
 pub(crate) fn null_stream(context: &Arc<Context>) -> Stream {
     // SAFETY: NULL is the context's own stream, which lives as long as it.
     unsafe { Stream::handed_in(context, std::ptr::null_mut(), ()) }
+}
+
+/// Lets the GPU finish with what elements have given up, so that one that has stopped leaves no context behind.
+pub(crate) fn settle() {
+    frameshare::wait_until_given_up(SETTLED);
 }

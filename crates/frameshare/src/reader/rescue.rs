@@ -77,6 +77,10 @@ fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, 
             return true;
         }
     }
+    // Usually everything is written: nothing is kept alive for it then.
+    if matches!(waits.oldest(None), Ok(None)) {
+        return false;
+    }
     let settled = settle(waits);
     while !settled.load(Ordering::Relaxed) {
         if wait_for_end(gone, Instant::now()) || has_failed() {

@@ -113,6 +113,7 @@ impl FrameshareSink {
             stream.surfaces.end_span(&stream.exporter);
             drop(stream);
             self.context.clear();
+            crate::gpu::settle();
             self.obj().notify("num-clients");
         }
     }

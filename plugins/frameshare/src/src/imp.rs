@@ -206,6 +206,7 @@ impl BaseSrcImpl for FrameshareSrc {
         *lock(&self.interrupt) = None;
         *lock(&self.negotiated) = Negotiated::default();
         self.cuda.clear();
+        crate::gpu::settle();
         Ok(())
     }
 

@@ -136,6 +136,28 @@ fn frames_come_in_place_in_memories_that_are_used_again() {
     }
 }
 
+/// Whoever stops a source may destroy the context that it read in.
+#[test]
+fn a_source_that_has_stopped_keeps_no_context() {
+    if !is_there("stopped") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "timeline");
+    let reader = Reader::cuda(&exporter).buffers().play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 1 0");
+    drop(reader.next());
+    let context = reader.source.imp().context().unwrap();
+    // The GPU is still busy then.
+    let engine = crate::gpu::engine_context(&context).unwrap();
+    let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+    stream.call(|| std::thread::sleep(Duration::from_millis(30))).unwrap();
+    let kept = context.downgrade();
+    drop((stream, engine, context));
+    drop(reader);
+    assert!(kept.upgrade().is_none(), "somebody still has the context");
+}
+
 /// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
 #[test]
 fn frames_are_pushed_ahead_where_streams_are_to_wait() {
