@@ -26,9 +26,7 @@ fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
         read("--policy latest --sleep-ms 50 --hold 3"),
     ];
     let pipeline = stage.gst("framesharesrc stream=s ! fakesink");
-    for _ in 0..5 {
-        exporter.wait_for("added");
-    }
+    // Nothing is published before all five are there.
     peers.iter_mut().for_each(|peer| drop(peer.wait_for("first")));
     ready(&mut exporter);
     // Frames are in flight.
