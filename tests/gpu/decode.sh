@@ -47,6 +47,19 @@ decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
   fi
 }
 
+# Says what GStreamer's tracer finds alive at the end of a pipeline that exports and of one that reads.
+leaks() {
+  local traced=(env GST_TRACERS=leaks GST_DEBUG=GST_TRACER:7 GST_DEBUG_NO_COLOR=1 timeout --kill-after=5 60 gst-launch-1.0 -q)
+  # shellcheck disable=SC2046  # several words
+  in_gst "${traced[@]}" $(parsed hd) ! nvh264dec num-output-surfaces=0 \
+    ! framesharesink socket-path=/tmp/leaks.sock wait-for-connection=true sync=false >"$RUNTIME/tmp/leaks.exporter" 2>&1 &
+  local exporter=$!
+  in_gst "${traced[@]}" framesharesrc socket-path=/tmp/leaks.sock policy=lossless connection-timeout=30000000000 \
+    ! cudadownload ! fakesink >"$RUNTIME/tmp/leaks.reader" 2>&1 || { echo "the reader failed" && return 1; }
+  wait "$exporter" || { echo "the exporter failed" && return 1; }
+  ! grep -ho 'object-alive, type-name=(string)[A-Za-z].*' "$RUNTIME"/tmp/leaks.{exporter,reader} | cut -c1-200
+}
+
 decode() {
   runtime || return
   local film fence memory name failed=0
@@ -80,6 +93,8 @@ decode() {
     done
   done
   wait
+  streams+=(leaks)
+  { leaks && echo passed; } >"$RUNTIME/tmp/leaks.says" 2>&1
   for name in "${streams[@]}"; do
     if [ "$(cat "$RUNTIME/tmp/$name.says")" = passed ]; then
       echo "PASS decode-$name"

@@ -53,6 +53,30 @@ impl Work {
 struct Waiting {
     work: Work,
     _memory: Box<dyn Any + Send>,
+    /// Goes last.
+    _in_hand: InHand,
+}
+
+/// Stands for GPU memory or a context that its owner has let go of and that some thread still has.
+#[derive(Debug)]
+pub(crate) struct InHand(());
+
+/// How many there are, and that one went.
+static IN_HAND: Mutex<usize> = Mutex::new(0);
+static LESS: Condvar = Condvar::new();
+
+impl InHand {
+    pub(crate) fn new() -> Self {
+        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(())
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        LESS.notify_all();
+    }
 }
 
 /// Leads to the thread.
@@ -61,10 +85,6 @@ static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
     let started = thread::Builder::new().name("frameshare-idle".into()).spawn(move || look(&receiver));
     Mutex::new(started.ok().map(|_| sender))
 });
-
-/// How much the thread has in hand, and that it has become less.
-static IN_HAND: Mutex<usize> = Mutex::new(0);
-static LESS: Condvar = Condvar::new();
 
 /// Waits until the GPU memory and the contexts that exporters and readers of this process have let go of are given up, for
 /// `patience` at most; whether they are. That is as soon as the GPU is done with them, mostly at once: for who must know,
@@ -77,12 +97,11 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
 
 /// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    let mut waiting = Waiting { work: Work::of(gpu), _memory: Box::new(memory) };
+    let mut waiting = Waiting { work: Work::of(gpu), _memory: Box::new(memory), _in_hand: InHand::new() };
     if !waiting.work.is_pending() {
         return;
     }
     if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
-        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         // The thread lives as long as the process.
         let _ = sender.send(waiting);
     }
@@ -128,11 +147,6 @@ fn look(incoming: &Receiver<Waiting>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let before = waiting.len();
         waiting.retain_mut(|one| one.work.is_pending());
-        if waiting.len() < before {
-            *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) -= before - waiting.len();
-            LESS.notify_all();
-        }
     }
 }

@@ -5,7 +5,10 @@
 //! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.) One that lives, and has
 //! only not written a frame in time, can write over it for ever: it is stored until the streams are through.
 
-use super::{session::Session, waits::Waits};
+use super::{
+    session::{Session, Watch},
+    waits::Waits,
+};
 use crate::{
     idle::Work,
     sys::{Interrupt, Timeout, is_ready, wait},
@@ -46,9 +49,13 @@ pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Du
     let Ok(over) = Interrupt::new() else { return };
     // Where the kernel does not show the process, only asking helps, or that it writes nothing.
     let gone = gone.and_then(|gone| gone.try_clone().ok());
-    session.watched_by(over.clone());
+    let leaving = Arc::default();
+    session.watched_by(Watch { over: over.clone(), leaving: Arc::clone(&leaving) });
     let waits = session.waits.clone();
     let run = move || {
+        // Goes last.
+        let _leaving = leaving;
+        let waits = waits;
         if needs_rescue(&waits, gone.as_ref(), fence_timeout, &over) {
             store(&waits, gone.as_ref(), false);
         }

@@ -3,6 +3,7 @@
 use super::waits::Waits;
 use crate::{
     fence::{FenceError, FenceFault},
+    idle::InHand,
     queue::Consumer,
     sys::{Interrupt, Socket, Wake, Words},
 };
@@ -33,8 +34,16 @@ pub(super) struct Session {
     gpu: Option<Gpu>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
-    /// Tells the watch over the exporter that the session is over.
-    watch: OnceLock<Interrupt>,
+    watch: OnceLock<Watch>,
+}
+
+/// Leads to the thread that watches the exporter.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Set when the session is over.
+    pub over: Interrupt,
+    /// What it has in hand from then on.
+    pub leaving: Arc<Mutex<Option<InHand>>>,
 }
 
 /// What releases are signalled with.
@@ -90,8 +99,8 @@ impl Session {
         })
     }
 
-    /// Has `watch` set when the session is over.
-    pub fn watched_by(&self, watch: Interrupt) {
+    /// Has `watch` told when the session is over.
+    pub fn watched_by(&self, watch: Watch) {
         let _ = self.watch.set(watch);
     }
 
@@ -175,7 +184,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(watch) = self.watch.get() {
-            watch.set();
+            *watch.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(InHand::new());
+            watch.over.set();
         }
     }
 }
