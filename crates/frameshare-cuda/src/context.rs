@@ -158,6 +158,21 @@ impl Context {
         // SAFETY: takes nothing but the current context.
         unsafe { self.driver.cuCtxSynchronize() }
     }
+
+    /// How many bytes of the device's memory nobody has taken, and how many there are.
+    ///
+    /// # Errors
+    /// Failures of earlier work; see [`crate::Error::is_sticky`].
+    ///
+    /// # References
+    /// CUDA driver API, cuMemGetInfo.
+    pub fn memory_left(&self) -> Result<(u64, u64)> {
+        let _current = self.push()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: each takes one number.
+        unsafe { self.driver.cuMemGetInfo_v2(&mut free, &mut total) }?;
+        Ok((free as u64, total as u64))
+    }
 }
 
 impl fmt::Debug for Context {

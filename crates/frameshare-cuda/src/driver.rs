@@ -117,6 +117,7 @@ table! {
     fn cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
     fn cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
 
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     fn cuMemAlloc_v2(pointer: *mut DevicePtr, size: usize);
     fn cuMemFree_v2(pointer: DevicePtr);
     fn cuMemGetAddressRange_v2(base: *mut DevicePtr, size: *mut usize, pointer: DevicePtr);

@@ -24,7 +24,7 @@ pub enum Error {
         call: &'static str,
     },
     /// The driver refused a call, or reports the failure of earlier work through it.
-    #[error("{call} failed: {} ({code})", name(*.code))]
+    #[error("{call} failed: {} ({code}){}", name(*.code), explain(.call, *.code))]
     Call {
         /// The symbol that was called.
         call: &'static str,
@@ -148,6 +148,25 @@ fn name(code: i32) -> &'static str {
         .unwrap_or("a CUDA error without a known name")
 }
 
+/// What to do, where the code speaks of the GPU's memory: of other calls it speaks of other limits.
+fn explain(call: &str, code: i32) -> &'static str {
+    let takes_memory = matches!(
+        call,
+        "cuMemCreate"
+            | "cuMemMap"
+            | "cuMemAlloc_v2"
+            | "cuMemAllocFromPoolAsync"
+            | "cuStreamCreate"
+            | "cuCtxCreate_v2"
+            | "cuDevicePrimaryCtxRetain"
+    );
+    if takes_memory && code == code::OUT_OF_MEMORY {
+        ": the GPU's memory is used up: end what else uses it (nvidia-smi lists that), or use less"
+    } else {
+        ""
+    }
+}
+
 /// Logs what a `Drop` could not do. A driver that is shutting down has already given everything back.
 pub(crate) fn log_drop(result: Result<(), Error>) {
     match result {
@@ -167,6 +186,13 @@ mod tests {
         assert_eq!(error.to_string(), "cuEventQuery failed: CUDA_ERROR_NOT_READY (600)");
         let error = Error::check("cuInit", 304).unwrap_err();
         assert_eq!(error.to_string(), "cuInit failed: CUDA_ERROR_OPERATING_SYSTEM (304)");
+    }
+
+    #[test]
+    fn memory_that_ran_out_is_explained() {
+        let text = |call| Error::check(call, 2).unwrap_err().to_string();
+        assert!(text("cuMemCreate").contains("the GPU's memory is used up"));
+        assert_eq!(text("cuEventCreate"), "cuEventCreate failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
     }
 
     #[test]

@@ -63,7 +63,10 @@ struct Shares {
 
 /// Admits a reader, or tells it and the owner why not.
 pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
-    let promise = match shared.with(|state| state.promise(&peer, hello)) {
+    let gpu = shared.with(|state| state.config.gpu.clone());
+    // A GPU that has failed is noticed elsewhere.
+    let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
+    let promise = match shared.with(|state| state.promise(&peer, hello, memory_left)) {
         Ok(promise) => promise,
         Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
     };
@@ -141,7 +144,7 @@ impl State {
     }
 
     /// What a reader gets. Its credit is reserved from now on.
-    fn promise(&mut self, peer: &Peer, hello: &Hello) -> Result<Promise, Ending> {
+    fn promise(&mut self, peer: &Peer, hello: &Hello, memory_left: Option<u64>) -> Result<Promise, Ending> {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless: use policy=latest, or set lossless-readers there";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
@@ -182,6 +185,7 @@ impl State {
         }
         let credit = hello.credit.min(self.config.max_held_limit).min(left);
         self.check_files(credit)?;
+        self.check_memory(credit, memory_left)?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
         let local = peer.is_this_process(&hello.nonce);
@@ -211,6 +215,26 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same for want of the GPU's memory.
+    fn check_memory(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
+        let kind = self.memory.kind;
+        let current = self.generations.iter().rfind(|one| one.is_own(kind) && !one.is_empty());
+        let (Some(left), Some(current)) = (left.filter(|_| kind != MemoryKind::Host), current) else {
+            return Ok(());
+        };
+        let slots = u64::from(current.len());
+        let more = u64::from(self.credit() + credit + 2).saturating_sub(slots);
+        let needed = more * (current.bytes() / slots);
+        if left < needed {
+            let text = format!(
+                "the GPU has only {left} bytes of memory left, and the exporter's frames and this reader could need \
+                 {needed}: end what else uses the GPU, or hold fewer frames (max-held)"
+            );
+            return Err(Ending::new(Reason::Failed, text));
+        }
+        Ok(())
     }
 
     /// Sends the reader what the two share.

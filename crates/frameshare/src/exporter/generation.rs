@@ -105,11 +105,17 @@ impl Generation {
         self.slots.iter_mut().filter_map(Arc::get_mut).count() as u32
     }
 
+    /// A slot that nobody holds.
+    pub fn free(&mut self) -> Option<Slot> {
+        // `get_mut` succeeds if ours is the only reference, and orders what the last holder did before.
+        let free = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some())?;
+        Some(Slot(self.slots[free].clone()))
+    }
+
     /// A slot that nobody holds; a new one where there is none and there may be more.
     pub fn acquire(&mut self, max: u32, exporter: u64) -> Result<Slot, AcquireError> {
-        // `get_mut` succeeds if ours is the only reference, and orders what the last holder did before.
-        if let Some(free) = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some()) {
-            return Ok(Slot(self.slots[free].clone()));
+        if let Some(free) = self.free() {
+            return Ok(free);
         }
         if self.len() >= max {
             return Err(AcquireError::Exhausted { max_slots: max });

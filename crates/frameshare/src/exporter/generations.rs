@@ -3,12 +3,17 @@
 use super::{
     departure::Ending,
     generation::Generation,
+    link::Link,
     slot::{AcquireError, Purpose, Slot},
     state::{Publication, State},
 };
 use crate::memory::{Allocation as _, MemoryError, foreign, frees_imports_first, local};
 use frameshare_protocol::{MemoryKind, message::Reason};
-use std::{any::Any, collections::BTreeMap, mem};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
@@ -91,6 +96,37 @@ impl State {
         let slot = generation.acquire(max, exporter)?;
         self.note_local(&slot, kind);
         Ok(slot)
+    }
+
+    /// Whether there are slots to wait for where no more can be allocated.
+    pub fn has_slots(&self) -> bool {
+        let kind = self.kind();
+        self.generations.iter().rfind(|one| one.is_open(kind)).is_some_and(|one| !one.is_empty())
+    }
+
+    /// A slot that nobody holds, among those there are. Readers of the latest give up frames for it that they have not
+    /// taken, unless a lossless one still needs them.
+    pub fn make_do(&mut self) -> Option<Slot> {
+        let kind = self.kind();
+        let lossless = self.links.iter().filter(|link| link.is_lossless());
+        let needed: BTreeSet<usize> = lossless.flat_map(Link::areas).collect();
+        loop {
+            let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
+            if let Some(slot) = current?.free() {
+                return Some(slot);
+            }
+            let mut ended = Vec::new();
+            self.each_link(|link| {
+                if !link.is_lossless() {
+                    link.revoke_oldest(&mut ended, |area| !needed.contains(&area))?;
+                }
+                Ok(())
+            });
+            if ended.is_empty() {
+                return None;
+            }
+            self.end_leases(ended);
+        }
     }
 
     /// A host slot for a download, if there is one.

@@ -316,18 +316,32 @@ impl Link {
         if let Some(entry) = self.entries.iter().position(Option::is_none) {
             return Ok(Vacancy::Entry(entry));
         }
-        let mut leases: Vec<(usize, Lease)> =
-            self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?))).collect();
+        Ok(self.revoke_oldest(ended, |_| true)?.map_or(Vacancy::Full, Vacancy::Entry))
+    }
+
+    /// Takes back the oldest frame that the reader has not taken, among those in certain areas, and returns its entry.
+    pub fn revoke_oldest(
+        &mut self,
+        ended: &mut Vec<usize>,
+        may: impl Fn(usize) -> bool,
+    ) -> Result<Option<usize>, Ending> {
+        let leases = self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
+        let mut leases: Vec<(usize, Lease)> = leases.filter(|(_, lease)| may(lease.area)).collect();
         leases.sort_unstable_by_key(|(_, lease)| lease.sequence);
         for (index, lease) in leases {
             if self.producer.revoke(index, lease.sequence).map_err(violation)? == Revocation::Revoked {
                 self.lost += 1;
                 ended.push(lease.area);
                 self.entries[index] = None;
-                return Ok(Vacancy::Entry(index));
+                return Ok(Some(index));
             }
         }
-        Ok(Vacancy::Full)
+        Ok(None)
+    }
+
+    /// The areas of all leases.
+    pub fn areas(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().flatten().map(|lease| lease.area)
     }
 
     /// Takes back what the reader has not taken, and what it has released.

@@ -162,6 +162,16 @@ impl Exporter {
         self.locked(|state| state.acquire(size, purpose, self.0.shared.id))
     }
 
+    /// The same for a copy, and where memory for one more slot has run out, this makes do with the slots there are: readers
+    /// of the latest frames lose those that they have not taken, and lossless ones are waited for as when a frame
+    /// is published. That memory ran out is the error only where there is no slot to wait for, or none came back.
+    pub fn acquire_or_wait(&self, size: u64, interrupt: &Interrupt) -> Result<Slot, AcquireError> {
+        match self.acquire(size, Purpose::Copy) {
+            Err(AcquireError::Memory(error)) => publish::wait_for_slot(&self.0.shared, error, interrupt),
+            other => other,
+        }
+    }
+
     /// A slot for GPU memory that somebody else allocated and goes on to own, to be published where it lies: the one
     /// that the allocation has already, or a new one; and how far behind the slot's start `pointer` lies, in bytes.
     ///

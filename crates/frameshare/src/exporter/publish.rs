@@ -1,12 +1,19 @@
 //! Publishing, and waiting for readers.
 
 use super::{
-    Interrupted, departure::Ending, download::Downloads, link::Link, notice::Notice, shared::Shared,
-    slot::Slot, state::State,
+    Interrupted,
+    departure::Ending,
+    download::Downloads,
+    link::Link,
+    notice::Notice,
+    shared::Shared,
+    slot::{AcquireError, Slot},
+    state::State,
 };
 use crate::{
     Interrupt,
     fence::Written,
+    memory::MemoryError,
     spin::{Backoff, Spin},
     sys::{Timeout, Wake, is_ready, load_bytes, monotonic_ns, store_bytes, wait},
 };
@@ -339,6 +346,26 @@ impl State {
         link.offer(entry, area, sequence, &mut self.signals)?;
         self.add_lease(area);
         Ok(())
+    }
+}
+
+/// Waits for a slot of those there are, since there can be no more, for this reason.
+pub(super) fn wait_for_slot(
+    shared: &Shared,
+    error: MemoryError,
+    interrupt: &Interrupt,
+) -> Result<Slot, AcquireError> {
+    let (limit, has_slots) = shared.with(|state| (state.config.reader_timeout, state.has_slots()));
+    if !has_slots {
+        return Err(error.into());
+    }
+    // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
+    let timeout = Timeout::after(Some(limit.saturating_mul(2)));
+    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do().map(Some) };
+    match wait_until(shared, interrupt, timeout, look)? {
+        Some(Some(slot)) => Ok(slot),
+        Some(None) => Err(AcquireError::Closed),
+        None => Err(error.into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Slots, as their holders see them.
 
+use super::Interrupted;
 use crate::memory::{Address, Allocation, MemoryError};
 use std::{
     any::Any,
@@ -35,6 +36,12 @@ pub enum Purpose {
     Copy,
 }
 
+impl From<Interrupted> for AcquireError {
+    fn from(Interrupted: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
 /// Why there is no slot.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
@@ -47,6 +54,9 @@ pub enum AcquireError {
     /// A new slot could not be allocated, or memory not be shared.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The wait for one was interrupted.
+    #[error("interrupted")]
+    Interrupted,
     /// The stream has ended: readers may still look at its slots.
     #[error("the exporter is closed")]
     Closed,

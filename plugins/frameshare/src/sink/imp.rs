@@ -19,7 +19,7 @@ use super::{
 use crate::time::{Difference, PipelineClock};
 use frameshare::{
     Format, Interrupt, Video,
-    exporter::{Exporter, Notice, PublishError},
+    exporter::{AcquireError, Exporter, Notice, PublishError},
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
@@ -213,6 +213,7 @@ impl FrameshareSink {
 
     fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
         match error {
+            PlaceError::NoSlot(AcquireError::Interrupted) => return gst::FlowError::Flushing,
             PlaceError::NoSlot(error) => gst::element_imp_error!(
                 self,
                 gst::ResourceError::NoSpaceLeft,

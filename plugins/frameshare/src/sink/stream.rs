@@ -160,12 +160,13 @@ impl Stream {
         Ok(Placed::new(slot, size as u64, Path::Copied, info))
     }
 
-    /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it.
+    /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it, and where memory has run out it is
+    /// waited for.
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, AcquireError> {
         self.exporter.acquire(size, Purpose::Copy).or_else(|_| {
             self.home.trim();
             self.exporter.reclaim();
-            self.exporter.acquire(size, Purpose::Copy)
+            self.exporter.acquire_or_wait(size, &self.interrupt)
         })
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::cuda::context::Context;
 use frameshare::cuda::memory::legacy;
 use frameshare::cuda::stream::Stream;
-use frameshare::exporter::{self, Exporter, Frame, Notice, Purpose, Slot};
+use frameshare::exporter::{self, Exporter, Frame, Notice, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
 
@@ -168,7 +168,7 @@ impl Exporting {
         let mut meter = Meter::new(job.count_from);
         for index in 0..job.frames {
             meter.before(index);
-            let slot = self.exporter.acquire(job.size, Purpose::Copy)?;
+            let slot = self.exporter.acquire_or_wait(job.size, &self.interrupt)?;
             // Who says something else than the truth writes on the second stream.
             let stream = if job.says == Says::Truth { &self.gpu.stream } else { &self.second };
             gpu::slow(stream, job.slow, &mut self.random)?;

@@ -15,7 +15,7 @@ use frameshare::cuda::DevicePtr;
 use frameshare::cuda::context::Context;
 use frameshare::cuda::device::Device;
 use frameshare::cuda::event::Event;
-use frameshare::cuda::memory::vmm;
+use frameshare::cuda::memory::{legacy, vmm};
 use frameshare::cuda::stream::Stream;
 use frameshare::memory::Address;
 use frameshare::{exporter::Slot, reader::Frame};
@@ -30,17 +30,22 @@ pub struct Gpu {
     pub stream: Arc<Stream>,
 }
 
+/// The primary context of a device. It is kept: making it again would take longer than most jobs.
+pub fn context(device: usize) -> Result<Arc<Context>> {
+    static KEPT: Mutex<BTreeMap<usize, Arc<Context>>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let context = match kept.get(&device) {
+        Some(context) => context.clone(),
+        None => Context::primary(&Device::get(device)?)?,
+    };
+    kept.insert(device, context.clone());
+    Ok(context)
+}
+
 impl Gpu {
-    /// The primary context of a device. It is kept: making it again would take longer than most jobs.
+    /// A stream in the primary context of a device.
     pub fn open(device: usize) -> Result<Gpu> {
-        static KEPT: Mutex<BTreeMap<usize, Arc<Context>>> = Mutex::new(BTreeMap::new());
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = match kept.get(&device) {
-            Some(context) => context.clone(),
-            None => Context::primary(&Device::get(device)?)?,
-        };
-        kept.insert(device, context.clone());
-        Gpu::with(context)
+        Gpu::with(context(device)?)
     }
 
     /// A stream in a context.
@@ -71,6 +76,26 @@ pub fn become_nobody() -> Result<()> {
     let nobody = rustix::process::Uid::from_raw(65534);
     Device::all()?;
     rustix::thread::set_thread_uid(nobody).context("becoming another user")
+}
+
+/// How many bytes of the device's memory are taken.
+pub fn taken_memory(context: &Context) -> Result<u64> {
+    let (free, total) = context.memory_left()?;
+    Ok(total - free)
+}
+
+/// Takes what is left of the device's memory, in pieces that get smaller and smaller.
+pub fn take_memory(context: &Arc<Context>) -> Result<Vec<legacy::Allocation>> {
+    const SMALLEST: usize = 2 << 20;
+    let (mut taken, mut size) = (Vec::new(), 1 << 36);
+    while size >= SMALLEST {
+        match legacy::Allocation::new(context, size) {
+            Ok(piece) => taken.push(piece),
+            Err(error) if error.is_out_of_memory() => size /= 2,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(taken)
 }
 
 /// Has a stream sleep before it goes on.

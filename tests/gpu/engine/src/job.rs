@@ -44,6 +44,12 @@ pub enum Command {
     TakeEvents {
         count: usize,
     },
+    /// How many bytes of the GPU's memory are taken, by whomever.
+    TakenMemory,
+    /// Takes what is left of the GPU's memory, and holds it. How many bytes that was.
+    TakeMemory,
+    /// Gives that back.
+    GiveMemoryBack,
 
     // Of an exporter.
     /// Waits until it has so many readers.

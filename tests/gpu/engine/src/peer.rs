@@ -7,6 +7,7 @@ use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
@@ -106,6 +107,12 @@ impl Peer {
             bail!("this peer has a job already, and gets {command:?}");
         }
         self.link.send(command, &[]).with_context(|| format!("asking a peer for {command:?}"))
+    }
+
+    /// Whether the report of the job that was begun is there, or never will be.
+    pub fn has_reported(&self) -> Result<bool> {
+        let mut fds = [PollFd::new(&self.link, PollFlags::IN)];
+        Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
     }
 
     /// The report of the job that was begun.

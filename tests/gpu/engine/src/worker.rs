@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use frameshare::cuda::event::Event;
+use frameshare::cuda::memory::legacy;
 use frameshare::reader::Reader;
 use frameshare::{Endpoint, Interrupt};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -25,6 +26,8 @@ struct Worker {
     harmer: Option<Harmer>,
     intruder: Option<Intruder>,
     events: Vec<Event>,
+    /// Memory that nobody shall have.
+    taken: Vec<legacy::Allocation>,
     told: Option<Owners>,
 }
 
@@ -109,6 +112,20 @@ impl Worker {
                 for _ in 0..count {
                     self.events.push(Event::new_shared(&gpu.context)?);
                 }
+                Ok(Reply::Done)
+            }
+            Command::TakenMemory => {
+                let context = gpu::context(0)?;
+                gpu::taken_memory(&context).map(Reply::Number)
+            }
+            Command::TakeMemory => {
+                let taken = gpu::take_memory(&gpu::context(0)?)?;
+                let bytes = taken.iter().map(legacy::Allocation::size).sum::<usize>();
+                self.taken.extend(taken);
+                Ok(Reply::Number(bytes.try_into()?))
+            }
+            Command::GiveMemoryBack => {
+                self.taken.clear();
                 Ok(Reply::Done)
             }
             Command::ConnectHere(connect) => {

@@ -45,6 +45,7 @@ fn suites_pass_on_the_simulated_driver() {
             "engine-crashes",
             "engine-hostile",
             "engine-endurance",
+            "engine-soak",
             "engine-steady",
             "engine-isolated",
             "engine-bench",

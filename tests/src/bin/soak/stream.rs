@@ -1,6 +1,7 @@
 //! One stream: an exporter, a reader that stays, and two that come and go.
 
-use crate::{Dice, Result, census::Census, child::Child};
+use crate::{Dice, Result, child::Child};
+use frameshare_tests::census::Census;
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -121,7 +122,7 @@ impl Stream {
     }
 
     pub fn census(&self) -> Result<Census> {
-        Census::of(&[self.exporter.pid(), self.resident.pid()])
+        Ok(Census::of(&[self.exporter.pid(), self.resident.pid()])?)
     }
 
     /// Ends it in good order.

@@ -9,6 +9,8 @@ mod hostile;
 mod isolated;
 mod order;
 mod policies;
+mod shortage;
+mod soak;
 mod steady;
 mod two_gpus;
 
@@ -55,9 +57,11 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         crashes::CASES,
         hostile::CASES,
         endurance::CASES,
+        soak::CASES,
         foreign::CASES,
         steady::CASES,
         policies::CASES,
+        shortage::CASES,
         two_gpus::CASES,
         isolated::CASES,
         bench::CASES,

@@ -1,12 +1,9 @@
 //! What an exporter and the reader that stays have of what can leak.
 
-use crate::Result;
-use std::{fmt, fs};
+use std::{fmt, fs, io};
 
 /// Slots that an exporter may have: as many as it likes at a time, and no more than this.
 const MAX_SLOTS: usize = 64;
-/// Most kilobytes that a process may have more in the end: its allocator keeps some.
-const GROWTH_KB: u64 = 256;
 
 /// Of one process.
 #[derive(Clone, Debug)]
@@ -18,12 +15,12 @@ struct Count {
     kilobytes: u64,
 }
 
-/// Of one stream.
+/// Of the processes of one stream.
 #[derive(Clone, Debug)]
 pub struct Census(Vec<Count>);
 
 impl Count {
-    fn of(pid: u32) -> Result<Self> {
+    fn of(pid: u32) -> io::Result<Self> {
         let (mut slots, mut descriptors) = (0, 0);
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
             let target = fs::read_link(entry?.path()).unwrap_or_default();
@@ -33,27 +30,30 @@ impl Count {
         let threads = fs::read_dir(format!("/proc/{pid}/task"))?.count();
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let rss = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
-        let kilobytes = rss.ok_or("no RssAnon")?.trim().parse()?;
+        let kilobytes = rss.and_then(|text| text.trim().parse().ok());
+        let kilobytes = kilobytes.ok_or_else(|| io::Error::other("no RssAnon"))?;
         Ok(Self { pid, slots, descriptors, threads, kilobytes })
     }
 }
 
 impl Census {
-    pub fn of(pids: &[u32]) -> Result<Self> {
-        pids.iter().map(|pid| Count::of(*pid)).collect::<Result<_>>().map(Self)
+    /// Counts now.
+    pub fn of(pids: &[u32]) -> io::Result<Self> {
+        pids.iter().map(|pid| Count::of(*pid)).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Whether none of them has been replaced.
     pub fn is_of_the_same_process_as(&self, other: &Self) -> bool {
         self.0.iter().map(|count| count.pid).eq(other.0.iter().map(|count| count.pid))
     }
 
-    /// What there is more of than there was.
-    pub fn growth(&self, after: &Self) -> impl Iterator<Item = String> {
-        self.0.iter().zip(&after.0).filter_map(|(before, after)| {
+    /// What there is more of than there was; an allocator may keep so many kilobytes more.
+    pub fn growth(&self, after: &Self, kilobytes: u64) -> impl Iterator<Item = String> {
+        self.0.iter().zip(&after.0).filter_map(move |(before, after)| {
             let grown = after.slots > MAX_SLOTS
                 || after.descriptors > before.descriptors
                 || after.threads > before.threads
-                || after.kilobytes > before.kilobytes + GROWTH_KB;
+                || after.kilobytes > before.kilobytes + kilobytes;
             grown.then(|| format!("{before} became {after}"))
         })
     }
