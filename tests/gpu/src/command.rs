@@ -225,9 +225,4 @@ pub enum Reply {
         offset: usize,
         size: usize,
     },
-    Failed {
-        text: String,
-        code: Option<i32>,
-        sticky: bool,
-    },
 }

@@ -19,12 +19,12 @@ use frameshare_cuda::host::{Access, Registration};
 use frameshare_cuda::memory::{self, foreign, legacy, pool, vmm};
 use frameshare_cuda::stream::Stream;
 use frameshare_cuda::{DevicePtr, Error, Status, calls};
+use frameshare_gpu_harness::{Failed, Link, isolate, random};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::command::{Command, Id, Reply, Source};
-use crate::link::Link;
+use crate::kernel;
 use crate::words::Words;
-use crate::{isolate, kernel, random};
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -44,34 +44,21 @@ fn nonsense(what: impl ToString) -> Failure {
     Failure::Case(what.to_string())
 }
 
-/// Obeys until the other end of the socket closes.
-pub fn serve(socket: &str) -> anyhow::Result<()> {
-    // Started by a case, or by a process that isolates it: gone with it.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let link = Link::inherited(socket)?;
-    let mut machine = Machine::default();
-    while let Some((command, fds)) = link.receive()? {
-        let (reply, fd) = match machine.obey(command, fds) {
-            Ok(answer) => answer,
-            Err(Failure::Cuda(error)) => (
-                Reply::Failed { text: error.to_string(), code: error.code(), sticky: error.is_sticky() },
-                None,
-            ),
-            Err(Failure::Case(text)) => (Reply::Failed { text, code: None, sticky: false }, None),
-        };
-        let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
-        link.send(&reply, &fds)?;
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        match failure {
+            Failure::Cuda(error) => {
+                Failed { text: error.to_string(), code: error.code(), sticky: error.is_sticky() }
+            }
+            Failure::Case(text) => Failed { text, code: None, sticky: false },
+        }
     }
-    Ok(())
 }
 
-/// Answers the first command with a failure: there will be no peer.
-pub fn refuse(socket: &str, why: &str) -> anyhow::Result<()> {
-    let link = Link::inherited(socket)?;
-    // What a peer that died was asked has no answer yet, and nothing more may come.
-    link.set_patience(Duration::from_secs(1))?;
-    let _ = link.receive::<Command>();
-    link.send(&Reply::Failed { text: why.to_owned(), code: None, sticky: false }, &[])
+/// Obeys until the other end of the link closes.
+pub fn serve(link: &Link) -> anyhow::Result<()> {
+    let mut machine = Machine::default();
+    frameshare_gpu_harness::obey(link, |command, fds| Ok(machine.obey(command, fds)?))
 }
 
 /// Objects by the numbers that the case knows them under.

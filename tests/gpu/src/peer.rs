@@ -1,37 +1,16 @@
 //! A case's handle on a peer: one method for each thing to ask of it.
 
-use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command as Program, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::io::FdFlags;
+use anyhow::{Context as _, Result, bail};
+use frameshare_gpu_harness::{Failed, Process, Start};
 
 use crate::command::{Command, Id, Reply, Source};
-use crate::link::Link;
 
 /// How long a peer may take over one command. Nothing that it is asked to do waits for other peers.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A command that failed in the peer.
-#[derive(Debug)]
-pub struct Failed {
-    /// What this crate said.
-    pub text: String,
-    /// CUDA's code, if it came from there.
-    pub code: Option<i32>,
-    /// Whether the context is lost.
-    pub sticky: bool,
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Failed {}
 
 /// Exported memory.
 pub struct Token {
@@ -47,19 +26,21 @@ pub struct Foreign {
     pub size: usize,
 }
 
-/// How a peer is started.
-#[derive(Default)]
-pub struct Start<'a> {
-    /// Namespaces that it shall have to itself; see [`crate::isolate`].
-    pub isolate: Option<&'a str>,
-    /// Its environment, beside ours.
-    pub environment: &'a [(&'a str, &'a str)],
+/// A process that does CUDA's part of a case.
+pub struct Peer(Process<Command, Reply>);
+
+impl Deref for Peer {
+    type Target = Process<Command, Reply>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
-/// A process that does CUDA's part of a case. Killed when dropped.
-pub struct Peer {
-    child: Child,
-    link: Link,
+impl DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl Peer {
@@ -72,18 +53,7 @@ impl Peer {
 
     /// A peer in a process of its own that has not touched CUDA.
     pub fn start(start: Start<'_>) -> Result<Peer> {
-        let (link, theirs) = Link::pair()?;
-        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-        let socket = theirs.as_fd().as_raw_fd().to_string();
-        let mut program = Program::new(std::env::current_exe()?);
-        match start.isolate {
-            None => program.args(["--peer", &socket]),
-            Some(what) => program.args(["--isolate", what, &socket]),
-        };
-        // It stays in the case's process group, by which the runner kills both; the case alone answers on stdout.
-        let child = program.envs(start.environment.iter().copied()).stdout(Stdio::null()).spawn()?;
-        link.set_patience(PATIENCE)?;
-        Ok(Peer { child, link })
+        Ok(Peer(Process::start(start, PATIENCE)?))
     }
 
     /// Opens a context on a device, and stream 0 in it if it is the first.
@@ -95,32 +65,9 @@ impl Peer {
         Ok(context)
     }
 
-    /// Kills the process as it is, and waits until it is gone.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Kills the process and does not wait until it is gone.
-    pub fn kill_without_waiting(&mut self) -> Result<()> {
-        Ok(self.child.kill()?)
-    }
-
-    /// Whether the process is gone.
-    pub fn is_gone(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
-    }
-
     /// Has the peer do something and returns what came of it.
     pub fn ask(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
-        let what = format!("{command:?}");
-        self.link.send(&command, fds).with_context(|| format!("asking a peer for {what}"))?;
-        let answer = self.link.receive().with_context(|| format!("a peer does not answer {what}"))?;
-        match answer.ok_or_else(|| anyhow!("a peer died over {what}"))? {
-            (Reply::Failed { text, code, sticky }, _) => Err(Failed { text, code, sticky }.into()),
-            answer => Ok(answer),
-        }
+        self.0.ask(&command, fds)
     }
 
     /// Has the peer do something that has no answer.
@@ -313,7 +260,7 @@ impl Drop for Peer {
         // It may be gone already, which is what is wanted.
         let _ = self.kill();
         // CUDA leaves the file with a killed process's events behind.
-        let prefix = format!("cuda.shm.{:x}.{:x}.", rustix::process::getuid().as_raw(), self.child.id());
+        let prefix = format!("cuda.shm.{:x}.{:x}.", rustix::process::getuid().as_raw(), self.pid());
         for file in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
             if file.file_name().to_string_lossy().starts_with(&prefix) {
                 let _ = std::fs::remove_file(file.path());

@@ -1,8 +1,6 @@
 //! The suites on the simulated driver, with several seeds.
 
-mod common;
-
-use common::simulated::driver;
+use frameshare_gpu_harness::testing::{self, simulated::driver};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,12 +8,12 @@ use std::process::{Command, Output};
 const SEEDS: u64 = 4;
 
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
-    common::simulated::run(env!("CARGO_BIN_EXE_gpu-suites"), driver, seed, names)
+    testing::simulated::run(env!("CARGO_BIN_EXE_gpu-suites"), driver, seed, names)
 }
 
 fn must_pass(output: &Output, what: &str) {
-    common::must_pass(output, what);
-    common::tell_skipped("gpu-suites", output);
+    testing::must_pass(output, what);
+    testing::tell_skipped("gpu-suites", output);
 }
 
 #[test]

@@ -12,11 +12,11 @@ use frameshare::cuda::stream::Stream;
 use frameshare::exporter::{self, Exporter, Frame, Notice, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
+use frameshare_gpu_harness::random::Random;
 
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
 use crate::measure::Meter;
-use crate::random::Random;
 use crate::worker::misplaced;
 
 /// An exporter and what it writes frames with.

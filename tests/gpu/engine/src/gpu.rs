@@ -19,9 +19,9 @@ use frameshare::cuda::memory::{legacy, vmm};
 use frameshare::cuda::stream::Stream;
 use frameshare::memory::Address;
 use frameshare::{exporter::Slot, reader::Frame};
+use frameshare_gpu_harness::random::Random;
 
 use crate::job::Slow;
-use crate::random::Random;
 
 /// A GPU as a peer uses it.
 pub struct Gpu {

@@ -125,7 +125,6 @@ pub enum Reply {
     Published(Published),
     Read(Box<WasRead>),
     Stats(Stats),
-    Failed { text: String, code: Option<i32>, sticky: bool },
 }
 
 /// An exporter; what is `None` stays as the engine has it.

@@ -1,57 +1,42 @@
-//! A case's handle on a peer.
+//! A case's handle on a peer: one method for each thing to ask of it.
 
-use std::cell::Cell;
-use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
-use std::process::{Child, Command as Program, Stdio};
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::FdFlags;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use anyhow::{Context as _, Result, bail};
+use frameshare_gpu_harness::{Process, Start};
 
 use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
-use crate::link::Link;
 
 /// How long a job may take.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A job that failed in the peer.
-#[derive(Debug)]
-pub struct Failed {
-    text: String,
-    /// CUDA's code, if it came from there.
-    pub code: Option<i32>,
-    /// Whether the context is lost.
-    pub sticky: bool,
-}
+/// A process that exports or reads.
+pub struct Peer(Process<Command, Reply>);
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl Deref for Peer {
+    type Target = Process<Command, Reply>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
-impl std::error::Error for Failed {}
-
-/// A process that exports or reads. Killed when dropped.
-pub struct Peer {
-    child: Child,
-    link: Link,
-    /// A job was begun whose report has not been asked for.
-    busy: Cell<bool>,
+impl DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl Peer {
     /// A process of its own that has not touched CUDA.
     pub fn new() -> Result<Peer> {
-        Peer::start(None)
+        Ok(Peer(Process::start(Start::default(), PATIENCE)?))
     }
 
-    /// The same in namespaces of its own; see [`crate::isolate`].
+    /// The same in namespaces of its own; see [`frameshare_gpu_harness::isolate`].
     pub fn isolated(what: &str) -> Result<Peer> {
-        Peer::start(Some(what))
+        Ok(Peer(Process::start(Start { isolate: Some(what), ..Start::default() }, PATIENCE)?))
     }
 
     /// As many of them.
@@ -59,84 +44,19 @@ impl Peer {
         (0..count).map(|_| Peer::new()).collect()
     }
 
-    fn start(isolate: Option<&str>) -> Result<Peer> {
-        let (link, theirs) = Link::pair()?;
-        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-        let socket = theirs.as_fd().as_raw_fd().to_string();
-        let mut program = Program::new("/proc/self/exe");
-        match isolate {
-            None => program.args(["--peer", &socket]),
-            Some(what) => program.args(["--isolate", what, &socket]),
-        };
-        // It stays in the case's process group, by which the runner kills both; the case alone answers on stdout.
-        let child = program.stdout(Stdio::null()).spawn()?;
-        link.set_patience(PATIENCE)?;
-        Ok(Peer { child, link, busy: Cell::new(false) })
-    }
-
-    /// Its process number.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Kills the process as it is, and waits until it is gone.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// Stops the process: it lives, and does nothing.
-    pub fn suspend(&self) -> Result<()> {
-        self.signal(Signal::STOP)
-    }
-
-    /// Lets it go on.
-    pub fn resume(&self) -> Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("a process has a number")?;
-        Ok(kill_process(pid, signal)?)
-    }
-
     /// Has it begin a job. The report follows by one of the `was_` methods.
     pub fn begin(&self, command: &Command) -> Result<()> {
-        if self.busy.replace(true) {
-            bail!("this peer has a job already, and gets {command:?}");
-        }
-        self.link.send(command, &[]).with_context(|| format!("asking a peer for {command:?}"))
-    }
-
-    /// Whether the report of the job that was begun is there, or never will be.
-    pub fn has_reported(&self) -> Result<bool> {
-        let mut fds = [PollFd::new(&self.link, PollFlags::IN)];
-        Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
+        self.0.begin(command, &[])
     }
 
     /// The report of the job that was begun.
     pub fn end(&self) -> Result<Reply> {
-        self.busy.set(false);
-        let answer = self.link.receive().context("a peer does not answer")?;
-        match answer.ok_or_else(|| anyhow!("a peer died over its job{}", self.how_it_ended()))? {
-            (Reply::Failed { text, code, sticky }, _) => Err(Failed { text, code, sticky }.into()),
-            (reply, _) => Ok(reply),
-        }
-    }
-
-    /// The exit status of a peer that has gone, for people to read; it is left to be waited for.
-    fn how_it_ended(&self) -> String {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        let status =
-            pid.and_then(|pid| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok());
-        status.flatten().map(|status| format!(": {status:?}")).unwrap_or_default()
+        Ok(self.0.end()?.0)
     }
 
     /// Has it do a job, and waits for the report.
     pub fn ask(&self, command: Command) -> Result<Reply> {
-        self.begin(&command)?;
-        self.end().with_context(|| format!("{command:?}"))
+        Ok(self.0.ask(&command, &[])?.0)
     }
 
     /// Has it do a job that has nothing to report.
@@ -206,13 +126,5 @@ impl Peer {
             Reply::Number(number) => Ok(number),
             other => bail!("unexpected reply {other:?}"),
         }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -11,12 +11,12 @@ use frameshare::cuda::context::Context;
 use frameshare::cuda::event::Event;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
+use frameshare_gpu_harness::random::Random;
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
 use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
 use crate::measure::{Meter, percentiles, since};
-use crate::random::Random;
 use crate::worker::{self, misplaced};
 
 /// How many more frames may be on their way to the CPU than a reader may hold, so that no download is waited for before

@@ -7,13 +7,12 @@ use frameshare::cuda::event::Event;
 use frameshare::cuda::memory::legacy;
 use frameshare::reader::Reader;
 use frameshare::{Endpoint, Interrupt};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
 use crate::hostile::{exporter::Harmer, reader::Intruder};
 use crate::job::{Command, Reply};
-use crate::link::Link;
 use crate::reading::Reading;
 use crate::rogue::Rogue;
 
@@ -31,22 +30,10 @@ struct Worker {
     told: Option<Owners>,
 }
 
-/// Works until the other end of the socket closes.
-pub fn serve(socket: &str) -> Result<()> {
-    die_with_parent()?;
-    let link = Link::inherited(socket)?;
+/// Works until the other end of the link closes.
+pub fn serve(link: &Link) -> Result<()> {
     let mut worker = Worker::default();
-    while let Some((command, _)) = link.receive()? {
-        let reply = worker.work(command).unwrap_or_else(|error| {
-            let driver = error.chain().find_map(|cause| cause.downcast_ref::<frameshare_cuda::Error>());
-            Reply::Failed {
-                text: format!("{error:#}"),
-                code: driver.and_then(frameshare_cuda::Error::code),
-                sticky: driver.is_some_and(frameshare_cuda::Error::is_sticky),
-            }
-        });
-        link.send(&reply, &[])?;
-    }
+    obey(link, |command, _| Ok((worker.work(command)?, None)))?;
     // Tearing everything down may wait for work that nobody finishes; the process's end does not.
     std::mem::forget(worker);
     Ok(())
@@ -174,11 +161,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// Started by a case, or by a process that isolates it: gone with it. Becoming another user undoes it.
-fn die_with_parent() -> Result<()> {
-    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
 /// Opens a reader as it was asked for.

@@ -1,9 +1,6 @@
 //! The suites on the simulated driver, with several seeds.
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
-use common::simulated::driver;
+use frameshare_gpu_harness::testing::{self, simulated::driver};
 use std::path::Path;
 use std::process::Output;
 
@@ -16,12 +13,12 @@ const SEEDED: [&str; 5] =
 
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
     let arguments = [&["--frames", "60"], names].concat();
-    common::simulated::run(env!("CARGO_BIN_EXE_gpu-engine"), driver, seed, &arguments)
+    testing::simulated::run(env!("CARGO_BIN_EXE_gpu-engine"), driver, seed, &arguments)
 }
 
 fn must_pass(output: &Output, what: &str) {
-    common::must_pass(output, what);
-    common::tell_skipped("gpu-engine", output);
+    testing::must_pass(output, what);
+    testing::tell_skipped("gpu-engine", output);
 }
 
 /// Where a release has to wait for a worker, it still stands for the work in other contexts that was named.

@@ -101,7 +101,6 @@ pub enum Reply {
     Stats(Stats),
     Read(WasRead),
     Received(Received),
-    Failed { text: String },
 }
 
 /// How a sink is doing.

@@ -6,19 +6,8 @@
 //! What a pipeline should deliver is known from a pipeline that does not share anything: the checksums of its pictures
 //! are compared with those that readers took.
 
-#[path = "../../src/isolate.rs"]
-#[expect(dead_code, reason = "these suites isolate nobody")]
-mod isolate;
-#[path = "../../src/link.rs"]
-mod link;
-#[path = "../../src/platform.rs"]
-mod platform;
-#[path = "../../src/runner.rs"]
-mod runner;
-
 mod decoder;
 mod job;
-mod machine;
 mod peer;
 mod picture;
 mod playing;
@@ -29,34 +18,23 @@ mod worker;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use frameshare_gpu_harness::Program;
 
-const USAGE: &str = "gpu-gstreamer [--list] [--seed N] [SUITE | SUITE/CASE]...";
+static PROGRAM: Program = Program {
+    name: "gpu-gstreamer",
+    usage: "gpu-gstreamer [--list] [--seed N] [SUITE | SUITE/CASE]...",
+    suites: suites::ALL,
+    peer: worker::serve,
+    run,
+};
 
 fn main() -> ExitCode {
-    match start(std::env::args().skip(1).collect()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("gpu-gstreamer: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn start(arguments: Vec<String>) -> Result<ExitCode> {
-    // The first argument says which of its parts this process plays; people use the last.
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--peer", socket] => worker::serve(socket).map(|()| ExitCode::SUCCESS),
-        ["--case", name, seed] => {
-            runner::conduct(name, seed.parse().context("the seed")?);
-            Ok(ExitCode::SUCCESS)
-        }
-        _ => run(arguments),
-    }
+    PROGRAM.main()
 }
 
 fn run(arguments: Vec<String>) -> Result<ExitCode> {
-    let Some(asked) = runner::Asked::parse(arguments, USAGE)? else { return Ok(ExitCode::SUCCESS) };
+    let Some(asked) = PROGRAM.asked(arguments)? else { return Ok(ExitCode::SUCCESS) };
     // An old GStreamer is no reason to try every case; a missing GPU is for the runner to say.
     gst::init()?;
     if let Err(error @ (gst_cuda::Unavailable::Absent { .. } | gst_cuda::Unavailable::TooOld { .. })) =
@@ -66,5 +44,5 @@ fn run(arguments: Vec<String>) -> Result<ExitCode> {
         let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
         return Ok(if required { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
-    runner::run(&asked)
+    asked.run()
 }

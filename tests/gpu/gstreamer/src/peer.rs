@@ -1,51 +1,37 @@
-//! A case's handle on a peer.
+//! A case's handle on a peer: one method for each thing to ask of it.
 
-use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
-use std::process::{Child, Command as Program, Stdio};
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::io::FdFlags;
+use frameshare_gpu_harness::{Process, Start};
 
 use crate::job::{Command, Connect, Decode, Received, Reply, Stats, WasRead};
-use crate::link::Link;
 
 /// How long a job may take.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A job that failed in the peer.
-#[derive(Debug)]
-pub struct Failed {
-    text: String,
-    /// Whether the context is lost; what these peers do does not lose any.
-    pub sticky: bool,
-}
+/// A process that plays or reads.
+pub struct Peer(Process<Command, Reply>);
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl Deref for Peer {
+    type Target = Process<Command, Reply>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
-impl std::error::Error for Failed {}
-
-/// A process that plays or reads. Killed when dropped.
-pub struct Peer {
-    child: Child,
-    link: Link,
+impl DerefMut for Peer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl Peer {
     /// A process of its own that has not touched CUDA.
     pub fn new() -> Result<Peer> {
-        let (link, theirs) = Link::pair()?;
-        rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-        let socket = theirs.as_fd().as_raw_fd().to_string();
-        // It stays in the case's process group, by which the runner kills both; the case alone answers on stdout.
-        let child = Program::new("/proc/self/exe").args(["--peer", &socket]).stdout(Stdio::null()).spawn()?;
-        link.set_patience(PATIENCE)?;
-        Ok(Peer { child, link })
+        Ok(Peer(Process::start(Start::default(), PATIENCE)?))
     }
 
     /// As many of them.
@@ -53,30 +39,19 @@ impl Peer {
         (0..count).map(|_| Peer::new()).collect()
     }
 
-    /// Kills the process as it is, and waits until it is gone.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
     /// Has it begin a job.
     pub fn begin(&self, command: &Command) -> Result<()> {
-        self.link.send(command, &[]).with_context(|| format!("asking a peer for {command:?}"))
+        self.0.begin(command, &[])
     }
 
     /// The report of the job that was begun.
     pub fn end(&self) -> Result<Reply> {
-        match self.link.receive().context("a peer does not answer")?.context("a peer died over its job")? {
-            (Reply::Failed { text }, _) => Err(Failed { text, sticky: false }.into()),
-            (reply, _) => Ok(reply),
-        }
+        Ok(self.0.end()?.0)
     }
 
     /// Has it do a job, and waits for the report.
     pub fn ask(&self, command: Command) -> Result<Reply> {
-        self.begin(&command)?;
-        self.end().with_context(|| format!("{command:?}"))
+        Ok(self.0.ask(&command, &[])?.0)
     }
 
     /// Has it do a job that has nothing to report.
@@ -135,13 +110,5 @@ impl Peer {
             Reply::Numbers(numbers) => Ok(numbers),
             other => bail!("unexpected reply {other:?}"),
         }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

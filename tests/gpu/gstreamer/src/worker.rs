@@ -1,10 +1,9 @@
 //! A peer: does the jobs of its case, one after the other.
 
 use anyhow::{Context as _, Result};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::job::{Command, Reply};
-use crate::link::Link;
 use crate::playing::{self, Playing};
 use crate::reading::Reading;
 use crate::receiving;
@@ -16,19 +15,12 @@ struct Worker {
     reading: Option<Reading>,
 }
 
-/// Works until the other end of the socket closes.
-pub fn serve(socket: &str) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let link = Link::inherited(socket)?;
+/// Works until the other end of the link closes.
+pub fn serve(link: &Link) -> Result<()> {
     gst::init()?;
     gstframeshare::plugin_register_static()?;
     let mut worker = Worker::default();
-    while let Some((command, _)) = link.receive()? {
-        let reply = worker.work(command);
-        let reply = reply.unwrap_or_else(|error| Reply::Failed { text: format!("{error:#}") });
-        link.send(&reply, &[])?;
-    }
-    Ok(())
+    obey(link, |command, _| Ok((worker.work(command)?, None)))
 }
 
 impl Worker {
@@ -57,7 +49,7 @@ impl Worker {
                 frameshare::cuda::device::Device::all()?;
                 let nobody = rustix::process::Uid::from_raw(65534);
                 rustix::thread::set_thread_uid(nobody).context("becoming another user")?;
-                set_parent_process_death_signal(Some(Signal::KILL))?;
+                die_with_parent()?;
             }
             other => return self.playing.as_mut().context("no pipeline is here")?.work(other),
         }

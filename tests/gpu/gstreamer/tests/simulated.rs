@@ -1,10 +1,6 @@
 //! The suites on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated one.
 
-#[path = "../../tests/common/mod.rs"]
-#[expect(dead_code, reason = "the driver is whatever there is")]
-mod common;
-
-use common::{must_pass, skip, tell_skipped};
+use frameshare_gpu_harness::testing::{must_pass, skip, tell_skipped};
 use std::process::Command;
 
 /// How many seeds the suites run with.

@@ -1,10 +1,11 @@
 //! Calls that fail and things that are missing, ordered from the simulated driver (tests/simcuda).
 
 use anyhow::{Context as _, Result, ensure};
+use frameshare_gpu_harness::Start;
 
 use super::{Case, Kind, Needs};
 use crate::command::{Command, Source};
-use crate::peer::{Peer, Start, must_fail};
+use crate::peer::{Peer, must_fail};
 
 pub const CASES: &[Case] = &[
     fault("failing-calls-of-an-exporter", failing_calls_of_an_exporter),

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
+use frameshare_gpu_harness::random::Random;
 
 use super::{Case, Kind, Needs, case, require};
 use crate::command::{Command, Id};
 use crate::peer::{Peer, must_fail};
-use crate::random::Random;
 use crate::words::Words;
 
 const SUITE: &str = "fences";

@@ -1,11 +1,11 @@
 //! Readers that share nothing with the exporter but a socket, as containers do.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use frameshare_gpu_harness::{Start, isolate};
 
 use super::{Case, Kind, Needs, require};
 use crate::command::Command;
-use crate::isolate;
-use crate::peer::{Peer, Start, must_fail};
+use crate::peer::{Peer, must_fail};
 use crate::words::Words;
 
 const fn isolated_case(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {

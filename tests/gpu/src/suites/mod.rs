@@ -9,45 +9,21 @@ mod limits;
 mod memory;
 
 use anyhow::Result;
+use frameshare_gpu_harness::{Case, Failed, Needs, Skip};
 
 use crate::command::{Command, Id, Source};
 use crate::peer::{Peer, Token};
-use crate::runner::Skip;
-
-/// One thing to show.
-pub struct Case {
-    pub suite: &'static str,
-    pub name: &'static str,
-    /// How long it may take, in seconds.
-    pub seconds: u64,
-    pub needs: Needs,
-    /// Shows it; what it returns is worth telling.
-    pub conduct: fn(seed: u64) -> Result<String>,
-}
-
-/// What a case cannot do without, beside a GPU.
-#[derive(Clone, Copy)]
-pub enum Needs {
-    Nothing,
-    TwoDevices,
-    Simulation,
-    Namespaces,
-}
 
 /// Every case there is.
-pub fn all() -> impl Iterator<Item = &'static Case> {
-    [
-        memory::CASES,
-        fences::CASES,
-        crashes::CASES,
-        limits::CASES,
-        isolation::CASES,
-        devices::CASES,
-        faults::CASES,
-    ]
-    .into_iter()
-    .flatten()
-}
+pub static ALL: &[&[Case]] = &[
+    memory::CASES,
+    fences::CASES,
+    crashes::CASES,
+    limits::CASES,
+    isolation::CASES,
+    devices::CASES,
+    faults::CASES,
+];
 
 /// A case that needs no more than a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -57,7 +33,7 @@ const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Resul
 /// Ends the case as skipped where the device of `peer` lacks a kind of memory or fence.
 fn require(peer: &Peer, kind: &str) -> Result<()> {
     match peer.tell(Command::Supports(kind.to_owned())) {
-        Err(error) => match error.downcast::<crate::peer::Failed>() {
+        Err(error) => match error.downcast::<Failed>() {
             Ok(failed) if failed.code.is_none() => Err(Skip(failed.text).into()),
             Ok(failed) => Err(failed.into()),
             Err(other) => Err(other),

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
+use frameshare_gpu_harness::{Failed, Skip};
 
 use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
-use crate::peer::{Failed, Peer};
-use crate::runner::Skip;
+use crate::peer::Peer;
 
 const SUITE: &str = "engine-crashes";
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
+use frameshare_gpu_harness::isolate;
 
 use super::{Case, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
-use crate::isolate;
 use crate::job::{Connect, Publish, Slow};
 use crate::peer::Peer;
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
-use tempfile::TempDir;
+use frameshare_gpu_harness::{Case, Needs, Place};
 
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
@@ -29,46 +29,22 @@ pub const FRAMES: &str = "GPU_ENGINE_FRAMES";
 /// Frames that are too small are no test: their writing is over before anybody could look.
 const SIZE: u64 = 512 << 10;
 
-/// One thing to show.
-pub struct Case {
-    pub suite: &'static str,
-    pub name: &'static str,
-    /// How long it may take, in seconds.
-    pub seconds: u64,
-    pub needs: Needs,
-    /// Shows it; what it returns is worth telling.
-    pub conduct: fn(seed: u64) -> Result<String>,
-}
-
-/// What a case cannot do without, beside a GPU.
-#[derive(Clone, Copy)]
-pub enum Needs {
-    Nothing,
-    TwoDevices,
-    Simulation,
-    Namespaces,
-}
-
 /// Every case there is.
-pub fn all() -> impl Iterator<Item = &'static Case> {
-    [
-        fences::CASES,
-        order::CASES,
-        crashes::CASES,
-        hostile::CASES,
-        endurance::CASES,
-        soak::CASES,
-        foreign::CASES,
-        steady::CASES,
-        policies::CASES,
-        shortage::CASES,
-        two_gpus::CASES,
-        isolated::CASES,
-        bench::CASES,
-    ]
-    .into_iter()
-    .flatten()
-}
+pub static ALL: &[&[Case]] = &[
+    fences::CASES,
+    order::CASES,
+    crashes::CASES,
+    hostile::CASES,
+    endurance::CASES,
+    soak::CASES,
+    foreign::CASES,
+    steady::CASES,
+    policies::CASES,
+    shortage::CASES,
+    two_gpus::CASES,
+    isolated::CASES,
+    bench::CASES,
+];
 
 /// A case that needs no more than a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -82,26 +58,6 @@ fn frames() -> u64 {
 
 const KINDS: [MemoryKind; 3] = [MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
 const FENCES: [FenceKind; 2] = [FenceKind::Event, FenceKind::Timeline];
-
-/// A stream's place, for one case.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Result<Place> {
-        // Short enough for a socket, whatever the machine calls its folder for temporary files.
-        Ok(Place(tempfile::Builder::new().prefix("gpu-engine").tempdir_in("/tmp")?))
-    }
-
-    /// Lets other users in, and the stream with its lock be made by one of them.
-    fn open(&self) -> Result<()> {
-        use std::os::unix::fs::PermissionsExt as _;
-        Ok(std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o777))?)
-    }
-
-    fn path(&self) -> String {
-        self.0.path().join("s").display().to_string()
-    }
-}
 
 /// A stream with an exporter.
 struct Stage {

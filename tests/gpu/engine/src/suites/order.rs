@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::MemoryKind;
+use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, case, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
-use crate::runner::Skip;
 
 const SUITE: &str = "engine-order";
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, KINDS, SIZE, Stage, case, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
-use crate::runner::Skip;
 
 const SUITE: &str = "engine-policies";
 

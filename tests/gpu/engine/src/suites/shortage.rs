@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_gpu_harness::{Case, Place};
 
-use super::{Case, FENCES, KINDS, Place, SIZE, Stage, case, to_the_end, whole};
+use super::{FENCES, KINDS, SIZE, Stage, case, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_gpu_harness::random::Random;
+use frameshare_gpu_harness::{Case, Needs, Place};
 use frameshare_tests::census::Census;
 
-use super::{Case, Needs, Place, SIZE, frames, to_the_end};
+use super::{SIZE, frames, to_the_end};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
-use crate::random::Random;
 
 pub const CASES: &[Case] = &[Case {
     suite: "engine-soak",

@@ -6,7 +6,7 @@ mod source;
 mod surfaces;
 
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
+use frameshare_gpu_harness::{Case, Needs, Place};
 
 use crate::job::{Command, Connect, Read, WasRead};
 use crate::peer::Peer;
@@ -16,56 +16,22 @@ const FRAMES: u64 = 40;
 
 const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
-/// One thing to show.
-pub struct Case {
-    pub suite: &'static str,
-    pub name: &'static str,
-    /// How long it may take, in seconds.
-    pub seconds: u64,
-    pub needs: Needs,
-    /// Shows it; what it returns is worth telling.
-    pub conduct: fn(seed: u64) -> Result<String>,
-}
-
-/// What a case cannot do without, beside a GPU.
-#[derive(Clone, Copy)]
-#[expect(dead_code, reason = "the runner knows them all")]
-pub enum Needs {
-    Nothing,
-    TwoDevices,
-    Simulation,
-    Namespaces,
-}
-
 /// Every case there is.
-pub fn all() -> impl Iterator<Item = &'static Case> {
-    [sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES].into_iter().flatten()
-}
+pub static ALL: &[&[Case]] = &[sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES];
 
 /// A case that needs no more than a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite, name, seconds: 90, needs: Needs::Nothing, conduct }
 }
 
-/// A stream's place, for one case.
-struct Place(TempDir);
+/// What elements and readers are told of a place.
+trait Told {
+    fn sink(&self, properties: &str) -> String;
+    fn source(&self, properties: &str) -> String;
+    fn lossless(&self) -> Connect;
+}
 
-impl Place {
-    fn new() -> Result<Place> {
-        // Short enough for a socket, whatever the machine calls its folder for temporary files.
-        Ok(Place(tempfile::Builder::new().prefix("gpu-gst").tempdir_in("/tmp")?))
-    }
-
-    /// Lets other users in.
-    fn open(&self) -> Result<()> {
-        use std::os::unix::fs::PermissionsExt as _;
-        Ok(std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o777))?)
-    }
-
-    fn path(&self) -> String {
-        self.0.path().join("s").display().to_string()
-    }
-
+impl Told for Place {
     /// A sink.
     fn sink(&self, properties: &str) -> String {
         let path = self.path();

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, Place, case, complete, mistakes, play_to, right, whole};
+use super::{CUDA, Case, Place, Told, case, complete, mistakes, play_to, right, whole};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
-use crate::runner::Skip;
 
 const SUITE: &str = "gst-nvdec";
 

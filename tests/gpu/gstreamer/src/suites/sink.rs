@@ -1,11 +1,11 @@
 //! framesharesink with frames on a GPU, read without GStreamer.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, FRAMES, Place, case, play_to, whole};
+use super::{CUDA, Case, FRAMES, Place, Told, case, play_to, whole};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
-use crate::runner::Skip;
 
 const SUITE: &str = "gst-sink";
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::sink::{expected, pictures, pictures_for};
 use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
-use super::{CUDA, Case, FRAMES, Needs, Place, case};
+use super::{CUDA, Case, FRAMES, Needs, Place, Told, case};
 use crate::job::{Command, Decode, Receive, Received};
 use crate::peer::Peer;
 

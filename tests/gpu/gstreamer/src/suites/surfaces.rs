@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, FRAMES, Place, case, right, whole};
+use super::{CUDA, Case, FRAMES, Place, Told, case, right, whole};
 use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 use crate::picture::plain;
-use crate::runner::Skip;
 
 const SUITE: &str = "gst-surfaces";
 

@@ -5,7 +5,6 @@
 //! A line holds `suite`, `case`, `result` (`pass`, `fail` or `skip`), `ms`, and `detail` or, where it did not pass,
 //! `reason`.
 
-use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -15,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::suites::{self, Case, Needs};
-use crate::{isolate, peer, platform};
+use crate::{Asked, Case, Failed, Needs, Program, Skip, isolate, platform};
 
 /// What is printed of a case.
 #[derive(Serialize)]
@@ -39,52 +37,9 @@ enum Verdict {
     Skip(String),
 }
 
-/// The error of a case that cannot run here.
-#[derive(Debug)]
-pub struct Skip(pub String);
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
-/// What people ask a program for.
-pub struct Asked {
-    /// Suites and cases; all, if there are none.
-    wanted: Vec<String>,
-    seed: u64,
-}
-
-impl Asked {
-    /// From the command line. Nothing is left to be run where the cases were to be listed, which is done here.
-    pub fn parse(arguments: Vec<String>, usage: &'static str) -> Result<Option<Asked>> {
-        let mut asked = Asked { wanted: Vec::new(), seed: 1 };
-        let mut arguments = arguments.into_iter();
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--list" => {
-                    for case in suites::all() {
-                        println!("{}/{}", case.suite, case.name);
-                    }
-                    return Ok(None);
-                }
-                "--seed" => {
-                    asked.seed = arguments.next().context(usage)?.parse().context("the seed is a number")?;
-                }
-                name if name.starts_with('-') => bail!("{usage}"),
-                _ => asked.wanted.push(argument),
-            }
-        }
-        Ok(Some(asked))
-    }
-}
-
 /// Runs the cases that were asked for.
-pub fn run(asked: &Asked) -> Result<ExitCode> {
-    let cases = select(&asked.wanted)?;
+pub fn run(asked: &Asked<'_>) -> Result<ExitCode> {
+    let cases = select(asked)?;
     println!("{}", platform::line());
     let machine = Machine::look();
     match &machine.devices {
@@ -124,14 +79,14 @@ fn required() -> bool {
     std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1")
 }
 
-fn select(wanted: &[String]) -> Result<Vec<&'static Case>> {
-    let all = || suites::all();
-    let matches =
-        |case: &Case, name: &str| name == case.suite || name == format!("{}/{}", case.suite, case.name);
-    if let Some(name) = wanted.iter().find(|name| !all().any(|case| matches(case, name))) {
+fn select(asked: &Asked<'_>) -> Result<Vec<&'static Case>> {
+    let Asked { program, wanted, .. } = asked;
+    let matches = |case: &Case, name: &str| name == case.suite || name == case.to_string();
+    if let Some(name) = wanted.iter().find(|name| !program.cases().any(|case| matches(case, name))) {
         bail!("no suite or case {name}; --list names them");
     }
-    Ok(all().filter(|case| wanted.is_empty() || wanted.iter().any(|name| matches(case, name))).collect())
+    let asked_for = |case: &&Case| wanted.is_empty() || wanted.iter().any(|name| matches(case, name));
+    Ok(program.cases().filter(asked_for).collect())
 }
 
 /// What the cases find to run on.
@@ -176,7 +131,7 @@ impl Machine {
 fn in_a_process(case: &Case, seed: u64) -> Verdict {
     let attempt = || -> Result<Verdict> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--case", &format!("{}/{}", case.suite, case.name), &seed.to_string()])
+            .args(["--case", &case.to_string(), &seed.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -208,8 +163,8 @@ fn in_a_process(case: &Case, seed: u64) -> Verdict {
 }
 
 /// Is the process of one case: conducts it and prints its verdict.
-pub fn conduct(name: &str, seed: u64) {
-    let verdict = match suites::all().find(|case| format!("{}/{}", case.suite, case.name) == name) {
+pub fn conduct(program: &Program, name: &str, seed: u64) {
+    let verdict = match program.cases().find(|case| case.to_string() == name) {
         None => Verdict::Fail("no such case".to_owned()),
         Some(case) => match (case.conduct)(seed) {
             Ok(detail) => Verdict::Pass(detail),
@@ -224,7 +179,7 @@ pub fn conduct(name: &str, seed: u64) {
 
 /// Whether the failure cost a peer its context, which its text does not say.
 fn code_of(error: &anyhow::Error) -> &'static str {
-    match error.downcast_ref::<peer::Failed>() {
+    match error.downcast_ref::<Failed>() {
         Some(failed) if failed.sticky => " (the context is lost)",
         _ => "",
     }

@@ -1,4 +1,4 @@
-//! What the tests of all programs under `tests/gpu` do with one.
+//! What the tests of a program do with it.
 
 use std::io::Write as _;
 use std::process::Output;

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 
-use crate::machine;
+use crate::{Program, peer};
 
 /// As in a container.
 pub const FULL: &str = "pid,ipc,mount,net,uts,proc,shm";
@@ -31,7 +31,7 @@ pub const WRONG_PROC: &str = "pid,ipc,mount,net,uts,shm";
 const PROBE: &str = "probe";
 
 /// Whether this machine lets us isolate peers; else why not.
-pub fn possible() -> Result<(), String> {
+pub(crate) fn possible() -> Result<(), String> {
     let output = Command::new("/proc/self/exe")
         .args(["--isolate", FULL, PROBE])
         .output()
@@ -44,7 +44,7 @@ pub fn possible() -> Result<(), String> {
 }
 
 /// Enters new namespaces and has a child settle in there: only children are in a new PID namespace.
-pub fn enter(what: &str, socket: &str) -> Result<ExitCode> {
+pub(crate) fn enter(what: &str, socket: &str) -> Result<ExitCode> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let mut flags = UnshareFlags::empty();
     for name in what.split(',') {
@@ -74,11 +74,11 @@ pub fn enter(what: &str, socket: &str) -> Result<ExitCode> {
 }
 
 /// Is the process inside: mounts what it shall have, and is a peer.
-pub fn settle(what: &str, socket: &str) -> Result<ExitCode> {
+pub(crate) fn settle(program: &Program, what: &str, socket: &str) -> Result<ExitCode> {
     match mounts(what) {
         Err(error) => refuse(socket, error.context(format!("{what}; {}", surroundings()))),
         Ok(()) if socket == PROBE => Ok(ExitCode::SUCCESS),
-        Ok(()) => machine::serve(socket).map(|()| ExitCode::SUCCESS),
+        Ok(()) => program.serve(socket),
     }
 }
 
@@ -103,7 +103,7 @@ fn refuse(socket: &str, error: anyhow::Error) -> Result<ExitCode> {
     if socket == PROBE {
         return Err(error);
     }
-    machine::refuse(socket, &format!("isolating: {error:#}"))?;
+    peer::refuse(socket, format!("isolating: {error:#}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,22 @@
+//! What the suites on GPUs share: a program that runs cases, and the processes that do a case's work.
+//!
+//! Each program is one executable that plays several parts, told by its first argument. The *runner* is what people
+//! start; a *case* is a process that conducts and never touches CUDA; what it conducts are *peers*, which do what they
+//! are asked and report. Whatever hangs in a peer is killed with its case.
+//!
+//! A program names its suites and what its peers do; see [`Program`].
+
+pub mod isolate;
+mod link;
+mod peer;
+mod place;
+pub mod platform;
+mod program;
+pub mod random;
+mod runner;
+pub mod testing;
+
+pub use link::Link;
+pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};
+pub use place::Place;
+pub use program::{Asked, Case, Needs, Program, Skip};
