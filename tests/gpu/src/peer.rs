@@ -65,28 +65,23 @@ impl Peer {
         Ok(context)
     }
 
-    /// Has the peer do something and returns what came of it.
-    pub fn ask(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
-        self.0.ask(&command, fds)
-    }
-
     /// Has the peer do something that has no answer.
     pub fn tell(&self, command: Command) -> Result<()> {
-        match self.ask(command, &[])?.0 {
+        match self.ask(command)? {
             Reply::Done => Ok(()),
             other => bail!("unexpected reply {other:?}"),
         }
     }
 
     fn object(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<Id> {
-        match self.ask(command, fds)?.0 {
+        match self.ask_with(command, fds)?.0 {
             Reply::Object(id) => Ok(id),
             other => bail!("unexpected reply {other:?}"),
         }
     }
 
     fn number(&self, command: Command) -> Result<u64> {
-        match self.ask(command, &[])?.0 {
+        match self.ask(command)? {
             Reply::Number(number) => Ok(number),
             other => bail!("unexpected reply {other:?}"),
         }
@@ -94,21 +89,21 @@ impl Peer {
 
     /// Has the peer do something that answers in words.
     pub fn text(&self, command: Command) -> Result<String> {
-        match self.ask(command, &[])?.0 {
+        match self.ask(command)? {
             Reply::Text(text) => Ok(text),
             other => bail!("unexpected reply {other:?}"),
         }
     }
 
     fn ready(&self, command: Command) -> Result<bool> {
-        match self.ask(command, &[])?.0 {
+        match self.ask(command)? {
             Reply::Ready(ready) => Ok(ready),
             other => bail!("unexpected reply {other:?}"),
         }
     }
 
     fn token(&self, command: Command) -> Result<Token> {
-        match self.ask(command, &[])? {
+        match self.ask_with(command, &[])? {
             (Reply::Bytes(bytes), fds) => Ok(Token { bytes, fd: fds.into_iter().next() }),
             (other, _) => bail!("unexpected reply {other:?}"),
         }
@@ -151,7 +146,7 @@ impl Peer {
 
     /// Imports the pool of another peer.
     pub fn import_pool(&self, exporter: &Peer, pool: Id) -> Result<Id> {
-        let (_, fds) = exporter.ask(Command::ExportPool(pool), &[])?;
+        let (_, fds) = exporter.ask_with(Command::ExportPool(pool), &[])?;
         let fd = fds.first().context("no descriptor of the pool")?;
         self.object(Command::ImportPool, &[fd.as_fd()])
     }
@@ -161,7 +156,7 @@ impl Peer {
     }
 
     pub fn export_foreign(&self, memory: Id, offset: usize) -> Result<Foreign> {
-        match self.ask(Command::ExportForeign { memory, offset }, &[])?.0 {
+        match self.ask(Command::ExportForeign { memory, offset })? {
             Reply::Foreign { buffer_id, handle, offset, size } => {
                 Ok(Foreign { buffer_id, handle: Token { bytes: handle, fd: None }, offset, size })
             }

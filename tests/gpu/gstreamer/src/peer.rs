@@ -39,21 +39,6 @@ impl Peer {
         (0..count).map(|_| Peer::new()).collect()
     }
 
-    /// Has it begin a job.
-    pub fn begin(&self, command: &Command) -> Result<()> {
-        self.0.begin(command, &[])
-    }
-
-    /// The report of the job that was begun.
-    pub fn end(&self) -> Result<Reply> {
-        Ok(self.0.end()?.0)
-    }
-
-    /// Has it do a job, and waits for the report.
-    pub fn ask(&self, command: Command) -> Result<Reply> {
-        Ok(self.0.ask(&command, &[])?.0)
-    }
-
     /// Has it do a job that has nothing to report.
     pub fn tell(&self, command: Command) -> Result<()> {
         match self.ask(command)? {

@@ -115,12 +115,9 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
         Ok(kill_process(Pid::from_child(&self.child), Signal::CONT)?)
     }
 
-    /// Has it begin something, with copies of `fds`. The answer is taken by [`Process::end`].
-    pub fn begin(&self, command: &C, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        if self.busy.replace(true) {
-            bail!("this peer has a job already, and gets {command:?}");
-        }
-        self.link.send(command, fds).with_context(|| format!("asking a peer for {command:?}"))
+    /// Has it begin something. What comes of it is taken by [`Process::end`].
+    pub fn begin(&self, command: &C) -> Result<()> {
+        self.send(command, &[])
     }
 
     /// Whether that which was begun has come to something, or never will.
@@ -133,19 +130,35 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     ///
     /// # Errors
     /// [`Failed`] if the peer could not do it.
-    pub fn end(&self) -> Result<(R, Vec<OwnedFd>)> {
+    pub fn end(&self) -> Result<R> {
+        Ok(self.receive()?.0)
+    }
+
+    /// Has it do something, and waits for what comes of it.
+    pub fn ask(&self, command: C) -> Result<R> {
+        Ok(self.ask_with(command, &[])?.0)
+    }
+
+    /// The same with copies of `fds`, and with the descriptors that come back.
+    pub fn ask_with(&self, command: C, fds: &[BorrowedFd<'_>]) -> Result<(R, Vec<OwnedFd>)> {
+        self.send(&command, fds)?;
+        self.receive().with_context(|| format!("{command:?}"))
+    }
+
+    fn send(&self, command: &C, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        if self.busy.replace(true) {
+            bail!("this peer has a job already, and gets {command:?}");
+        }
+        self.link.send(command, fds).with_context(|| format!("asking a peer for {command:?}"))
+    }
+
+    fn receive(&self) -> Result<(R, Vec<OwnedFd>)> {
         self.busy.set(false);
         let answer =
             self.link.receive::<std::result::Result<R, Failed>>().context("a peer does not answer")?;
         let (answer, fds) =
             answer.ok_or_else(|| anyhow!("a peer died over its job{}", self.how_it_ended()))?;
         Ok((answer?, fds))
-    }
-
-    /// Has it do something, and waits for what comes of it.
-    pub fn ask(&self, command: &C, fds: &[BorrowedFd<'_>]) -> Result<(R, Vec<OwnedFd>)> {
-        self.begin(command, fds)?;
-        self.end().with_context(|| format!("{command:?}"))
     }
 
     /// The exit status of a peer that has gone, for people to read; it is left to be waited for.
