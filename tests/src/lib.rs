@@ -3,3 +3,4 @@
 pub mod census;
 pub mod fuzz;
 pub mod raw;
+pub mod tally;

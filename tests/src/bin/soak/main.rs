@@ -7,7 +7,7 @@
 mod child;
 mod stream;
 
-use frameshare_tests::census::Census;
+use frameshare_tests::{census::Census, tally::Tally};
 use std::{
     env,
     error::Error,
@@ -15,7 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stream::{Stream, Tally};
+use stream::Stream;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -1,9 +1,9 @@
 //! One stream: an exporter, a reader that stays, and two that come and go.
 
 use crate::{Dice, Result, child::Child};
-use frameshare_tests::census::Census;
+use frameshare_tests::{census::Census, tally::Tally};
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -13,17 +13,6 @@ const SIZE: u32 = 40_000;
 const FPS: u32 = 30;
 /// Frames until their size changes.
 const RENEW: u32 = 75;
-
-/// What came of everything so far.
-#[derive(Default)]
-pub struct Tally {
-    frames: u64,
-    lost: u64,
-    joined: u64,
-    left: u64,
-    killed: u64,
-    exporters_killed: u64,
-}
 
 /// How a reader that comes will go.
 enum Plan {
@@ -164,15 +153,4 @@ fn export(runtime: &Path, name: &str) -> Result<Child> {
 
 fn read(runtime: &Path, name: &str, how: &str) -> Result<Child> {
     Child::start(runtime, &format!("read --stream {name} --verify yes --quiet yes {how}"))
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frames, lost, joined, left, killed, exporters_killed } = self;
-        write!(
-            f,
-            "{frames} frames reported and right, {lost} lost by readers of the latest; {joined} readers joined, {left} \
-             left, {killed} killed; {exporters_killed} exporters killed"
-        )
-    }
 }

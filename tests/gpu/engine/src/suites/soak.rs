@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::random::Random;
 use frameshare_gpu_harness::{Case, Needs, Place};
-use frameshare_tests::census::Census;
+use frameshare_tests::{census::Census, tally::Tally};
 
 use super::{SIZE, frames, to_the_end};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
@@ -50,17 +50,6 @@ const MIX: [(MemoryKind, Option<FenceKind>); 8] = [
     (MemoryKind::Legacy, Some(FenceKind::Event)),
     (MemoryKind::Vmm, Some(FenceKind::Timeline)),
 ];
-
-/// What came of everything so far.
-#[derive(Default)]
-struct Tally {
-    frames: u64,
-    lost: u64,
-    joined: u64,
-    left: u64,
-    killed: u64,
-    exporters_killed: u64,
-}
 
 /// How a reader that comes will go.
 enum Plan {
@@ -382,30 +371,6 @@ fn come_and_go(seed: u64) -> Result<String> {
     let tally = ends.iter().fold(Tally::default(), |sum, (tally, ..)| sum.plus(tally));
     let rests = ends.iter().map(|(_, before, after)| format!("{before}; in the end {after}"));
     Ok(format!("{count} streams: {tally}. {}", rests.collect::<Vec<_>>().join(". ")))
-}
-
-impl Tally {
-    fn plus(self, other: &Tally) -> Tally {
-        Tally {
-            frames: self.frames + other.frames,
-            lost: self.lost + other.lost,
-            joined: self.joined + other.joined,
-            left: self.left + other.left,
-            killed: self.killed + other.killed,
-            exporters_killed: self.exporters_killed + other.exporters_killed,
-        }
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { frames, lost, joined, left, killed, exporters_killed } = self;
-        write!(
-            f,
-            "{frames} frames compared and right, {lost} lost by readers of the latest; {joined} readers joined, {left} \
-             left, {killed} killed; {exporters_killed} exporters killed"
-        )
-    }
 }
 
 impl fmt::Display for Rest {
