@@ -1,10 +1,14 @@
 #!/bin/bash
 # What a reader at one frame a second costs two lossless ones at full rate: their latencies, from publication to arrival,
-# with and without it beside them, five rounds of 5,000 frames. Wants a machine with nothing else to do.
+# with and without it beside them, five rounds of 5,000 frames. Wants a machine with nothing else to do. PEER is the built
+# program, for one that cannot build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cargo build --release --quiet --locked --package frameshare-tests --bin peer
-peer=$(realpath "${CARGO_TARGET_DIR:-target}/release/peer")
+if [ -z "${PEER:-}" ]; then
+  cargo build --release --quiet --locked --package frameshare-tests --bin peer
+  PEER=${CARGO_TARGET_DIR:-target}/release/peer
+fi
+peer=$(realpath "$PEER")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"

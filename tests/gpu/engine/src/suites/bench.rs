@@ -14,7 +14,7 @@
 //! Latencies and the reader's CPU time are the first reader's, as in floor.cpp; `worst_p99_us` is of all.
 
 use anyhow::{Context as _, Result};
-use frameshare::{FenceKind, MemoryKind};
+use frameshare::{FenceKind, MemoryKind, Policy};
 use serde::Serialize;
 
 use super::{Case, KINDS, Needs, Place, Stage, frames, to_the_end, whole};
@@ -26,6 +26,8 @@ const SUITE: &str = "engine-bench";
 pub const CASES: &[Case] = &[
     bench("timeline", |seed| matrix(FenceKind::Timeline, seed)),
     bench("event", |seed| matrix(FenceKind::Event, seed)),
+    bench("slow-reader-timeline", |seed| slow_reader(FenceKind::Timeline, seed)),
+    bench("slow-reader-event", |seed| slow_reader(FenceKind::Event, seed)),
 ];
 
 const fn bench(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -157,6 +159,54 @@ fn one(
         exporter_cpu_us: tenths(published.steady.cpu_per_frame()),
         reader_cpu_us: tenths(first.steady.cpu_per_frame()),
     })
+}
+
+/// What two lossless readers are delayed by a third that takes a frame a second and may lose the others: their latencies
+/// without and with it, in turn.
+fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
+    const ROUNDS: usize = 5;
+    let frames = (frames() * 3 / 10).max(10);
+    let (exporter, readers) = (Peer::new()?, Peer::some(3)?);
+    // A trial of few frames shows that it works, and need not be slow.
+    let sit_ms = frames.min(1000);
+    let mut stage = Stage { place: Place::new()?, exporter, seed };
+    let mut p99: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (slow, p99) in p99.iter_mut().enumerate() {
+            stage.place = Place::new()?;
+            stage.exporter.bind(Bind { path: stage.place.path(), ..Bind::default() })?;
+            let readers = &readers[..2 + slow];
+            stage.join(readers, |number| Connect {
+                gpu_wait: Some(true),
+                policy: if number < 2 { Policy::Lossless } else { Policy::Latest },
+                ..stage.lossless(number, Some(fence))
+            })?;
+            let publish = Publish { frames, size: FRAME, pace_us: 1000, copy: true, ..Publish::default() };
+            let reads = stage.run(readers, publish, |number| Read {
+                what: Use::Touch,
+                on: Where::OwnInOrder,
+                sit_ms: if number < 2 { 0 } else { sit_ms },
+                ..to_the_end()
+            })?;
+            readers.iter().try_for_each(|reader| reader.tell(Command::Disconnect))?;
+            reads[..2].iter().try_for_each(|read| whole(read, frames))?;
+            p99.push(reads[..2].iter().map(|read| read.wake_us.p99).fold(0.0, f64::max));
+        }
+    }
+    let [without, beside] = p99.map(|mut rounds| {
+        rounds.sort_by(f64::total_cmp);
+        [rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]].map(tenths)
+    });
+    Ok(format!(
+        "p99 of the worse, median (least to most) of {ROUNDS}: {} us ({} to {}) without, {} us ({} to {}) beside it: {:.2}",
+        without[0],
+        without[1],
+        without[2],
+        beside[0],
+        beside[1],
+        beside[2],
+        beside[0] / without[0]
+    ))
 }
 
 fn tenths(number: f64) -> f64 {
