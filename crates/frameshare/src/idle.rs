@@ -87,8 +87,8 @@ static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
 });
 
 /// Waits until the GPU memory and the contexts that exporters and readers of this process have let go of are given up, for
-/// `patience` at most; whether they are. That is as soon as the GPU is done with them, mostly at once: for who must know,
-/// because a CUDA context is about to be destroyed, say.
+/// `patience` at most; whether they are. That is as soon as the GPU is done with them, and those readers that must close
+/// imports first have, mostly at once: for who must know, because a CUDA context is about to be destroyed, say.
 pub fn wait_until_given_up(patience: Duration) -> bool {
     let in_hand = IN_HAND.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = LESS.wait_timeout_while(in_hand, patience, |in_hand| *in_hand > 0);

@@ -2,6 +2,7 @@
 
 use super::{admission::admit, departure::Ending, link::Link, shared::Shared};
 use crate::{
+    idle::InHand,
     spin::Backoff,
     sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait},
 };
@@ -66,7 +67,11 @@ impl Service {
         let (sender, closed) = channel();
         let stopped = stop.clone();
         let open = Open { listener, _lock: lock, _closed: sender };
-        let run = move || serve(&shared, open, &stopped);
+        let run = move || {
+            let in_hand = serve(&shared, open, &stopped);
+            drop(shared);
+            drop(in_hand);
+        };
         let thread = thread::Builder::new().name("frameshare".into()).spawn(run)?;
         Ok(Self { stop, closed: Mutex::new(closed), thread: Mutex::new(Some(thread)) })
     }
@@ -89,9 +94,10 @@ impl Service {
     }
 }
 
-/// The life of the thread.
-fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
+/// The life of the thread; what it had in hand after the exporter had been let go of.
+fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     let mut open = Some(open);
+    let mut in_hand = None;
     let mut strangers = Vec::new();
     let mut backoff = Backoff::of_a_watch();
     loop {
@@ -99,6 +105,8 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
         shared.service.clear();
         let stopped = stopped.load(Ordering::Acquire);
         if stopped {
+            // Before whoever stops this thread hears of it, by what `open` holds.
+            in_hand.get_or_insert_with(InHand::new);
             open = None;
             strangers.clear();
         }
@@ -112,7 +120,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) {
         // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.
         drop(trash);
         if stopped && !left {
-            break;
+            return in_hand;
         }
         if progress || !look {
             backoff.reset();

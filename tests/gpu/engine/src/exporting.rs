@@ -50,6 +50,11 @@ impl Owners {
         while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.told()
+    }
+
+    /// How many have been told.
+    pub fn told(&self) -> Result<u64> {
         self.told.load(Ordering::SeqCst).try_into().context("a count")
     }
 }

@@ -88,7 +88,8 @@ pub enum Command {
     RetireAdopted {
         ms: u64,
     },
-    /// Drops the exporter, if it is there: how many owners of adopted memory have been told when this long has passed.
+    /// Drops the exporter, if it is there, and waits, at most so long, until nothing of it is left: how many owners of
+    /// adopted memory have been told then.
     UnbindAdopted {
         ms: u64,
     },

@@ -107,7 +107,13 @@ impl Peer {
 
     /// What a job reports that answers with a number.
     pub fn number(&self, command: Command) -> Result<u64> {
-        match self.ask(command)? {
+        self.begin(&command)?;
+        self.was_number()
+    }
+
+    /// What a job reports that was begun and answers with a number.
+    pub fn was_number(&self) -> Result<u64> {
+        match self.end()? {
             Reply::Number(number) => Ok(number),
             other => bail!("unexpected reply {other:?}"),
         }

@@ -136,8 +136,8 @@ impl Worker {
                     self.told = Some(exporting.owners());
                     exporting.unbind()?;
                 }
-                let told = self.told.as_ref().context("nothing was adopted")?;
-                told.wait(ms).map(Reply::Number)
+                frameshare::wait_until_given_up(Duration::from_millis(ms));
+                self.told.as_ref().context("nothing was adopted")?.told().map(Reply::Number)
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)

@@ -1,6 +1,7 @@
 //! Memory of somebody else's, shared where it lies.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
@@ -78,12 +79,14 @@ fn told_at_the_end(seed: u64) -> Result<String> {
         ensure!(read.wrong == 0 && read.frames == 3, "{read:?}");
     }
     let told = stage.exporter.number(Command::UnbindAdopted { ms: 0 })?;
-    // Readers that are still there keep their imports until they end.
+    // Readers that are still there keep their imports until they end, and whoever asks waits for that.
+    stage.exporter.begin(&Command::UnbindAdopted { ms: 3000 })?;
+    std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
-    let told_then = stage.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
-    ensure!(told_then == 3, "{told_then} of 3 owners were told");
+    let told_then = stage.exporter.was_number()?;
+    ensure!(told_then == 3, "{told_then} of 3 owners were told when nothing was left of the exporter");
     Ok(format!("{told} before the readers were gone, {told_then} then"))
 }
 
