@@ -118,6 +118,7 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     })();
     // The exporter first: some readers take its end badly, and none is measured any more.
     exporter.end();
+    readers.iter_mut().for_each(Role::dismiss);
     readers.into_iter().for_each(Role::end);
     let _ = fs::remove_file(&run.socket);
     let _ = fs::remove_file(stamps::path(&run.socket));
@@ -159,9 +160,14 @@ impl Role {
         let _ = self.commands.as_mut().map(|commands| commands.write_all(b"go\n"));
     }
 
+    /// Lets it end.
+    fn dismiss(&mut self) {
+        self.commands = None;
+    }
+
     /// Lets it end, and where it does not, kills it.
     fn end(mut self) {
-        self.commands = None;
+        self.dismiss();
         let deadline = Instant::now() + Duration::from_millis(500);
         while Instant::now() < deadline {
             if matches!(self.process.try_wait(), Ok(Some(_))) {

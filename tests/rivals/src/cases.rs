@@ -241,7 +241,7 @@ fn second_exporter(stage: &Stage<'_>) -> Result<String> {
     };
     let goes_on = first.is_running() && reader.is_running();
     let mut newcomer = stage.reader_with("", "checksumsink")?;
-    let finds = newcomer.wait_for_frames(20, Duration::from_secs(5));
+    let finds = newcomer.wait_for_frames(20, PATIENCE);
     Ok(format!(
         "{second}; the first {}, newcomers {}",
         if goes_on { "goes on" } else { "is gone" },
