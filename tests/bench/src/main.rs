@@ -15,6 +15,7 @@ mod decoded;
 mod export;
 mod options;
 mod pace;
+mod raw;
 mod read;
 mod report;
 mod run;
@@ -29,12 +30,14 @@ use serde::Serialize;
 use std::{
     env,
     io::{self, Write},
-    process,
+    iter, process,
 };
 
 fn main() {
     let mut arguments = env::args().skip(1);
     let done = match (arguments.next().as_deref(), arguments.next()) {
+        (Some("--report"), Some(first)) => raw::read(iter::once(first).chain(arguments))
+            .map(|outcomes| print!("{}", report::earlier(&outcomes))),
         (Some(role @ ("export" | "read")), Some(run)) => exit(play(role, &run)),
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);

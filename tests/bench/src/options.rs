@@ -6,6 +6,8 @@ use std::{path::PathBuf, time::Duration};
 
 /// What the command line takes.
 pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
+frameshare-bench --report FILE...      the tables of what --raw kept of earlier runs, of one that was cut off, too
+
   --quick                  a smoke test: one short round of frameshare alone
   --rounds N               how often everything is measured (5)
   --seconds S              how long each measurement takes (1.5)

@@ -13,22 +13,34 @@ struct Measure {
     /// In runs at this rate.
     rate: u32,
     of: fn(&Figures) -> f64,
+    /// What the decoder alone has is taken off.
+    is_added: bool,
 }
 
-const MEASURES: [Measure; 13] = [
-    Measure { title: "Frames/s, free-running (the slowest reader's)", rate: 0, of: rate },
-    Measure { title: "Latency p50 in µs, free-running", rate: 0, of: p50 },
-    Measure { title: "Latency p99 in µs, free-running", rate: 0, of: p99 },
-    Measure { title: "Latency p50 in µs at 60 frames/s", rate: 60, of: p50 },
-    Measure { title: "Latency p99 in µs at 60 frames/s", rate: 60, of: p99 },
-    Measure { title: "Latency p50 in µs at 1,000 frames/s", rate: 1000, of: p50 },
-    Measure { title: "Latency p99 in µs at 1,000 frames/s", rate: 1000, of: p99 },
-    Measure { title: "Reader's CPU in µs a frame, free-running", rate: 0, of: reader_cpu },
-    Measure { title: "Exporter's CPU in µs a frame, free-running", rate: 0, of: exporter_cpu },
-    Measure { title: "Reader's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: reader_cpu },
-    Measure { title: "Exporter's CPU in µs a frame at 1,000 frames/s", rate: 1000, of: exporter_cpu },
-    Measure { title: "Reader's CPU in µs a frame at 60 frames/s", rate: 60, of: reader_cpu },
-    Measure { title: "Exporter's CPU in µs a frame at 60 frames/s", rate: 60, of: exporter_cpu },
+const fn measure(title: &'static str, rate: u32, of: fn(&Figures) -> f64) -> Measure {
+    Measure { title, rate, of, is_added: false }
+}
+
+const fn added(title: &'static str, rate: u32, of: fn(&Figures) -> f64) -> Measure {
+    Measure { title, rate, of, is_added: true }
+}
+
+const MEASURES: [Measure; 15] = [
+    measure("Frames/s, free-running (the slowest reader's)", 0, rate),
+    measure("Latency p50 in µs, free-running", 0, p50),
+    measure("Latency p99 in µs, free-running", 0, p99),
+    measure("Latency p50 in µs at 60 frames/s", 60, p50),
+    measure("Latency p99 in µs at 60 frames/s", 60, p99),
+    measure("Latency p50 in µs at 1,000 frames/s", 1000, p50),
+    measure("Latency p99 in µs at 1,000 frames/s", 1000, p99),
+    measure("Reader's CPU in µs a frame, free-running", 0, reader_cpu),
+    measure("Exporter's CPU in µs a frame, free-running", 0, exporter_cpu),
+    measure("Reader's CPU in µs a frame at 1,000 frames/s", 1000, reader_cpu),
+    measure("Exporter's CPU in µs a frame at 1,000 frames/s", 1000, exporter_cpu),
+    measure("Reader's CPU in µs a frame at 60 frames/s", 60, reader_cpu),
+    measure("Exporter's CPU in µs a frame at 60 frames/s", 60, exporter_cpu),
+    added("Exporter's CPU in µs a frame above decoding alone, free-running", 0, exporter_cpu),
+    added("Exporter's CPU in µs a frame above decoding alone, at 60 frames/s", 60, exporter_cpu),
 ];
 
 fn rate(figures: &Figures) -> f64 {
@@ -99,24 +111,46 @@ pub fn markdown(
     outcomes: &[Outcome],
     took: Duration,
 ) -> String {
-    let mut text = String::new();
-    let mut say = |line: String| text.push_str(&(line + "\n"));
     let (major, minor, micro, _) = gst::version();
-    say(format!(
-        "GStreamer {major}.{minor}.{micro}, {}. {}. {} rounds in turn, {:?} a measurement, {:.0} s altogether. \
-         Medians; ratios are of the same round, their median (least to most).",
+    let mut text = format!(
+        "GStreamer {major}.{minor}.{micro}, {}. {}. {} rounds in turn, {:?} a measurement, {:.0} s altogether. {NUMBERS}\n",
         options.gstreamer_of,
         machine(),
         options.rounds,
         options.measure,
         took.as_secs_f64(),
-    ));
+    );
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|transport| transport.name()).collect();
-        say(format!("This GStreamer has no {}, which is left out.", names.join(" and no ")));
+        let _ = writeln!(text, "This GStreamer has no {}, which is left out.", names.join(" and no "));
     }
+    text + &tables(transports, &options.cases, outcomes)
+}
+
+/// What was measured by earlier runs, for people.
+pub fn earlier(outcomes: &[Outcome]) -> String {
+    let (mut transports, mut cases) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        if !transports.contains(&outcome.transport) {
+            transports.push(outcome.transport);
+        }
+        if !cases.contains(&outcome.case) {
+            cases.push(outcome.case);
+        }
+    }
+    format!("{NUMBERS}\n{}", tables(&transports, &cases, outcomes))
+}
+
+const NUMBERS: &str = "Medians; ratios are of the same round, their median (least to most).";
+
+fn tables(transports: &[Transport], cases: &[Case], outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    let mut say = |line: String| text.push_str(&(line + "\n"));
     for measure in &MEASURES {
-        let cases: Vec<_> = options.cases.iter().filter(|case| case.rate == measure.rate).collect();
+        if measure.is_added && !transports.contains(&Transport::Decoder) {
+            continue;
+        }
+        let cases: Vec<_> = cases.iter().filter(|case| case.rate == measure.rate).collect();
         // What queues up has no latency that says anything, and none is kept.
         let is_known = |outcome: &Outcome| {
             outcome.case.rate == measure.rate
@@ -128,7 +162,7 @@ pub fn markdown(
         }
     }
     say("\n**Frames lost, all rates, readers and rounds**\n".into());
-    losses(&mut say, transports, options, outcomes);
+    losses(&mut say, transports, cases, outcomes);
     text
 }
 
@@ -139,27 +173,29 @@ fn table(
     outcomes: &[Outcome],
     measure: &Measure,
 ) {
+    let compared = |transport: &&Transport| !measure.is_added || **transport != Transport::Decoder;
+    let transports: Vec<_> = transports.iter().filter(compared).collect();
     let rivals: Vec<_> = transports.iter().filter(|transport| transport.element().is_some()).collect();
     let ours = transports.iter().find(|transport| transport.element().is_none());
     let ratios: Vec<_> =
-        ours.iter().flat_map(|ours| rivals.iter().map(move |rival| (**ours, **rival))).collect();
+        ours.iter().flat_map(|ours| rivals.iter().map(move |rival| (***ours, ***rival))).collect();
     let names = transports.iter().map(|transport| transport.name().to_owned());
     let names: Vec<_> = names.chain(ratios.iter().map(|(_, rival)| format!("to {}", rival.name()))).collect();
     say(format!("| size | readers | {} |", names.join(" | ")));
     say(format!("| --- | --- |{}", " --- |".repeat(names.len())));
     for case in cases {
-        let of = |transport| values(outcomes, **case, transport, measure.of);
-        let mut cells: Vec<String> = transports.iter().map(|transport| cell(&of(*transport))).collect();
+        let of = |transport| values(outcomes, **case, transport, measure);
+        let mut cells: Vec<String> = transports.iter().map(|transport| cell(&of(**transport))).collect();
         cells.extend(ratios.iter().map(|(ours, rival)| ratio(&of(*ours), &of(*rival))));
         say(format!("| {} | {} | {} |", case.size, case.readers, cells.join(" | ")));
     }
 }
 
-fn losses(say: &mut impl FnMut(String), transports: &[Transport], options: &Options, outcomes: &[Outcome]) {
+fn losses(say: &mut impl FnMut(String), transports: &[Transport], cases: &[Case], outcomes: &[Outcome]) {
     let names: Vec<_> = transports.iter().map(|transport| transport.name()).collect();
     say(format!("| size | readers | {} |", names.join(" | ")));
     say(format!("| --- | --- |{}", " --- |".repeat(names.len())));
-    let mut rows: Vec<_> = options.cases.iter().map(|case| (case.size, case.readers)).collect();
+    let mut rows: Vec<_> = cases.iter().map(|case| (case.size, case.readers)).collect();
     rows.dedup();
     for (size, readers) in rows {
         let cell = |transport: &Transport| {
@@ -182,14 +218,16 @@ fn losses(say: &mut impl FnMut(String), transports: &[Transport], options: &Opti
 }
 
 /// Round by round; none where it got stuck.
-fn values(
-    outcomes: &[Outcome],
-    case: Case,
-    transport: Transport,
-    of: fn(&Figures) -> f64,
-) -> Vec<Option<f64>> {
-    let runs = outcomes.iter().filter(|outcome| outcome.case == case && outcome.transport == transport);
-    runs.map(|outcome| outcome.result.as_ref().ok().map(of)).collect()
+fn values(outcomes: &[Outcome], case: Case, transport: Transport, measure: &Measure) -> Vec<Option<f64>> {
+    let of = |transport| {
+        let runs =
+            outcomes.iter().filter(move |outcome| outcome.case == case && outcome.transport == transport);
+        runs.map(|outcome| outcome.result.as_ref().ok().map(measure.of))
+    };
+    if !measure.is_added {
+        return of(transport).collect();
+    }
+    of(transport).zip(of(Transport::Decoder)).map(|(whole, alone)| Some(whole? - alone?)).collect()
 }
 
 fn cell(values: &[Option<f64>]) -> String {

@@ -4,6 +4,7 @@ use crate::{
     case::{Case, Run, Transport},
     options::Options,
     pace::Exported,
+    raw,
     read::Received,
     report, stamps,
 };
@@ -54,7 +55,7 @@ pub fn all(options: &Options) -> Result<()> {
         });
     let folder = env::temp_dir().join(format!("frameshare-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let mut raw = options.raw.as_ref().map(fs::File::create).transpose()?;
+    let mut file = options.raw.as_ref().map(fs::File::create).transpose()?;
     let begin = Instant::now();
     let mut outcomes = Vec::new();
     for round in 1..=options.rounds {
@@ -78,8 +79,8 @@ pub fn all(options: &Options) -> Result<()> {
                 };
                 let outcome = Outcome { round, transport, case, result: once(&run)? };
                 eprintln!("round {round}, {case}, {}: {}", transport.name(), report::line(&outcome));
-                if let Some(raw) = &mut raw {
-                    writeln!(raw, "{}", serde_json::to_string(&outcome)?)?;
+                if let Some(file) = &mut file {
+                    raw::write(file, &outcome)?;
                 }
                 outcomes.push(outcome);
             }

@@ -1,0 +1,64 @@
+//! Figures of runs as they are kept: a line of JSON each.
+
+use crate::{
+    case::{Case, Transport},
+    run::Outcome,
+};
+use anyhow::{Context, Result};
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::Write,
+    path::Path,
+};
+
+/// Adds one.
+pub fn write(file: &mut File, outcome: &Outcome) -> Result<()> {
+    Ok(writeln!(file, "{}", serde_json::to_string(outcome)?)?)
+}
+
+/// Those of several files, one after the other. A situation that a run was cut off in is left out.
+pub fn read(paths: impl Iterator<Item = impl AsRef<Path>>) -> Result<Vec<Outcome>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let path = path.as_ref();
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let outcomes = text.lines().map(serde_json::from_str).collect::<serde_json::Result<Vec<Outcome>>>();
+        all.extend(without_the_cut(outcomes.with_context(|| format!("{}: no raw figures", path.display()))?));
+    }
+    Ok(all)
+}
+
+fn without_the_cut(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    let transports: HashSet<Transport> = outcomes.iter().map(|outcome| outcome.transport).collect();
+    let situation = |outcome: &Outcome| -> (usize, Case) { (outcome.round, outcome.case) };
+    if let Some(last) = outcomes.last().map(situation) {
+        let begin = outcomes.iter().position(|outcome| situation(outcome) == last).unwrap_or_default();
+        if outcomes.len() - begin < transports.len() {
+            outcomes.truncate(begin);
+        }
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Size;
+
+    #[test]
+    fn what_was_cut_off_is_left_out() {
+        let run = |round, readers, transport| Outcome {
+            round,
+            transport,
+            case: Case { size: Size { width: 320, height: 240 }, readers, rate: 0 },
+            result: Err("stuck".into()),
+        };
+        let (ours, theirs) = (Transport::Lossless, Transport::Unixfd);
+        let whole = vec![run(1, 1, ours), run(1, 1, theirs), run(1, 3, ours), run(1, 3, theirs)];
+        assert_eq!(without_the_cut(whole.clone()).len(), 4);
+        let cut = [whole, vec![run(2, 1, ours)]].concat();
+        assert_eq!(without_the_cut(cut).len(), 4);
+        assert!(without_the_cut(Vec::new()).is_empty());
+    }
+}
