@@ -35,6 +35,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// How soon somebody looks who is in no hurry.
+    pub const UNHURRIED: Duration = Duration::from_millis(2);
+
     /// For a caller that waits for nothing else: it oversleeps by a sixteenth.
     pub fn of_a_waiter() -> Self {
         Self { began: Instant::now(), part: 16 }
@@ -48,6 +51,11 @@ impl Backoff {
     /// When to look again.
     pub fn next(&self) -> Timeout {
         Timeout::after(Some(self.interval()))
+    }
+
+    /// The same for somebody who is in no hurry.
+    pub fn next_unhurried() -> Timeout {
+        Timeout::after(Some(Self::UNHURRIED))
     }
 
     /// Whether looks have become so rare that it is worth the while to be told.

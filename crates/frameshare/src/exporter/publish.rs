@@ -8,7 +8,7 @@ use super::{
     notice::Notice,
     shared::Shared,
     slot::{AcquireError, Slot},
-    state::State,
+    state::{State, Watch},
 };
 use crate::{
     Interrupt,
@@ -266,7 +266,7 @@ impl State {
         });
         match started {
             Some(()) => {
-                self.look_wanted = true;
+                self.watch_wanted = Watch::Close;
                 self.add_lease(area);
             }
             None => self.lose_downloads(sequence),

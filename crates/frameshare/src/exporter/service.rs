@@ -1,6 +1,6 @@
 //! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
 
-use super::{admission::admit, departure::Ending, link::Link, shared::Shared};
+use super::{admission::admit, departure::Ending, link::Link, shared::Shared, state::Watch};
 use crate::{
     idle::InHand,
     spin::Backoff,
@@ -100,9 +100,11 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     let mut in_hand = None;
     let mut strangers = Vec::new();
     let mut backoff = Backoff::of_a_watch();
+    let mut before = Watch::None;
     loop {
         // Cleared before anything is looked at: what comes after wakes the thread again.
         shared.service.clear();
+        shared.later.clear();
         let stopped = stopped.load(Ordering::Acquire);
         if stopped {
             // Before whoever stops this thread hears of it, by what `open` holds.
@@ -110,22 +112,24 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             open = None;
             strangers.clear();
         }
-        // A decoder that sleeps for a surface never calls us, and a GPU rings nobody: somebody has to look.
-        let (progress, look, left, trash) = shared.with(|state| {
+        let (progress, watch, left, trash) = shared.with(|state| {
             let progress = state.reclaim();
-            let look = state.gpu_is_busy() || state.keeps_something();
-            state.looking = look;
-            (progress, look, state.has_more_to_do(), std::mem::take(&mut state.trash))
+            state.watch = state.watch_needed();
+            (progress, state.watch, state.has_more_to_do(), std::mem::take(&mut state.trash))
         });
         // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.
         drop(trash);
         if stopped && !left {
             return in_hand;
         }
-        if progress || !look {
+        if progress || std::mem::replace(&mut before, watch) != watch {
             backoff.reset();
         }
-        let look = if look { backoff.next() } else { Timeout::Never };
+        let look = match watch {
+            Watch::None => Timeout::Never,
+            Watch::Unhurried => Backoff::next_unhurried(),
+            Watch::Close => backoff.next(),
+        };
         turn(shared, open.as_mut(), &mut strangers, look);
     }
 }
@@ -144,7 +148,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
         state.links.iter().chain(&state.leaving).map(watched).collect()
     };
 
-    let mut fds = vec![PollFd::new(&shared.service, PollFlags::IN)];
+    let mut fds =
+        vec![PollFd::new(&shared.service, PollFlags::IN), PollFd::new(&shared.later, PollFlags::IN)];
     fds.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.socket, PollFlags::IN)));
     for link in &links {
         let out = if link.has_backlog { PollFlags::OUT } else { PollFlags::empty() };
@@ -165,7 +170,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
     let ready: Vec<bool> = fds.iter().map(is_ready).collect();
     drop(fds);
 
-    let (strangers_ready, rest) = ready[1..].split_at(strangers.len());
+    let (strangers_ready, rest) = ready[2..].split_at(strangers.len());
     let (links_ready, listener_ready) = rest.split_at(2 * links.len());
     for (link, ready) in links.iter().zip(links_ready.chunks(2)) {
         if ready[0] && !link.hung_up {

@@ -1,7 +1,12 @@
 //! What the exporter's threads share: the ledger behind its lock, and the ways to wake each other.
 
-use super::{Guard, config::Config, notice::Notice, state::State};
-use crate::Interrupt;
+use super::{
+    Guard,
+    config::Config,
+    notice::Notice,
+    state::{State, Watch},
+};
+use crate::{Interrupt, spin::Backoff, sys::Alarm};
 use std::{
     mem,
     sync::{
@@ -18,6 +23,8 @@ pub(super) struct Shared {
     observer: Box<dyn Fn(Notice) + Send + Sync>,
     /// Wakes the service thread: there is something new to look after.
     pub service: Interrupt,
+    /// Wakes it in a while.
+    pub later: Alarm,
     /// Wakes the publishing thread: readers came or went.
     pub progress: Interrupt,
 }
@@ -39,6 +46,7 @@ impl Shared {
             state: Mutex::new(State::new(config)?),
             observer,
             service: Interrupt::new()?,
+            later: Alarm::new()?,
             progress: Interrupt::new()?,
         })
     }
@@ -62,14 +70,18 @@ impl Shared {
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = mem::take(&mut state.sleepers);
-        let look_wanted = mem::take(&mut state.look_wanted) && !state.looking;
-        let service_needed = links_changed || look_wanted || !state.trash.is_empty();
+        let service_needed = links_changed || !state.trash.is_empty();
+        let (wanted, watch) = (mem::take(&mut state.watch_wanted), state.watch);
+        state.watch = watch.max(wanted);
         drop(state);
         for wake in sleepers {
             wake.ring();
         }
-        if service_needed {
+        if service_needed || wanted == Watch::Close && watch != Watch::Close {
             self.service.set();
+        } else if wanted == Watch::Unhurried {
+            // Put off by each publication, which looks itself: while they follow each other the thread sleeps on.
+            self.later.set(Backoff::UNHURRIED);
         }
         if links_changed {
             self.progress.set();

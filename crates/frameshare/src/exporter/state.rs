@@ -33,6 +33,17 @@ pub(super) struct Publication {
     pub keep: Option<Box<dyn Any + Send>>,
 }
 
+/// How closely the service thread looks for what nobody announces; the more, the greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watch {
+    #[default]
+    None,
+    /// Something is to be given back, which nobody is likely to wait for just then.
+    Unhurried,
+    /// A reader waits.
+    Close,
+}
+
 /// Everything that the exporter knows.
 pub(super) struct State {
     pub config: Config,
@@ -70,10 +81,10 @@ pub(super) struct State {
     pub refusals: Refusals,
     /// Readers came or went, or have messages that wait, or no longer have.
     pub links_changed: bool,
-    /// Something was begun whose end the service thread has to look for.
-    pub look_wanted: bool,
-    /// It looks from time to time, without being woken.
-    pub looking: bool,
+    /// What was begun, whose end the service thread has to look for, wants this.
+    pub watch_wanted: Watch,
+    /// What that thread does, or is about to.
+    pub watch: Watch,
     /// Some release fence has been looked at and was pending.
     pub fences_pending: bool,
     /// For readers that get host memory though the stream's is a GPU's.
@@ -119,8 +130,8 @@ impl State {
             notices: Vec::new(),
             refusals: Refusals::default(),
             links_changed: false,
-            look_wanted: false,
-            looking: false,
+            watch_wanted: Watch::None,
+            watch: Watch::None,
             fences_pending: false,
             downloads: None,
             holds: Holds::default(),
@@ -245,7 +256,7 @@ impl State {
     }
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.look_wanted = true;
+        self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
         self.holds.add(stream, what)
     }
 
@@ -255,7 +266,9 @@ impl State {
             self.dropped.extend(keep);
             return None;
         };
-        self.look_wanted |= keep.is_some() && self.config.gpu.is_some();
+        if keep.is_some() && self.config.gpu.is_some() {
+            self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
+        }
         self.publications[area] = Some(Publication { slot, leases: 1, keep });
         Some(area)
     }
@@ -279,15 +292,29 @@ impl State {
 
     /// Whether a GPU is at work on what nobody would announce.
     pub fn gpu_is_busy(&self) -> bool {
-        self.fences_pending
-            || !self.holds.is_empty()
-            || self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
+        self.fences_pending || !self.holds.is_empty() || self.is_downloading()
+    }
+
+    /// Whether readers wait for a GPU to write frames into memory of the host.
+    fn is_downloading(&self) -> bool {
+        self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
     }
 
     /// Whether somebody upstream may wait for what a publication keeps.
-    pub fn keeps_something(&self) -> bool {
+    fn keeps_something(&self) -> bool {
         self.config.gpu.is_some()
             && self.publications.iter().flatten().any(|publication| publication.keep.is_some())
+    }
+
+    /// How closely somebody has to look. A decoder that sleeps for a surface never calls us, and a GPU rings nobody.
+    pub fn watch_needed(&self) -> Watch {
+        if self.is_downloading() {
+            Watch::Close
+        } else if self.gpu_is_busy() || self.keeps_something() {
+            Watch::Unhurried
+        } else {
+            Watch::None
+        }
     }
 
     /// Makes room for a lease in a link, whatever its policy demands; the areas of leases that ended for it are

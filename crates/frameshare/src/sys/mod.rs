@@ -2,6 +2,7 @@
 //!
 //! Everything `unsafe` of the host side is in here, and only in [`mapping`].
 
+mod alarm;
 mod clock;
 mod foreign;
 mod lock;
@@ -11,6 +12,7 @@ mod peer;
 mod socket;
 mod wait;
 
+pub use alarm::Alarm;
 pub use clock::monotonic_ns;
 pub use lock::{NameLock, NameTaken};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};

@@ -1,0 +1,72 @@
+//! Waking a sleeping thread later, without waking it now.
+
+use rustix::{
+    io::read,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// Is ready, for who polls it, some time after it was set.
+#[derive(Debug)]
+pub struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// One that is not set.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Goes off after `duration`, which is no longer than a few seconds, instead of when it would have before.
+    pub fn set(&self, duration: Duration) {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() };
+        // Cannot fail: it is a timer, and the time is one.
+        let _ = timerfd_settime(
+            &self.0,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: zero, it_value: at },
+        );
+    }
+
+    /// Is no longer ready, if it went off.
+    pub fn clear(&self) {
+        let _ = read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{Timeout, is_ready, wait};
+    use rustix::event::{PollFd, PollFlags};
+
+    #[test]
+    fn it_goes_off_once_and_later() {
+        let alarm = Alarm::new().unwrap();
+        let goes_off_within = |ms| {
+            let mut fds = [PollFd::new(&alarm, PollFlags::IN)];
+            wait(&mut fds, Timeout::after(Some(Duration::from_millis(ms)))).unwrap();
+            is_ready(&fds[0])
+        };
+        assert!(!goes_off_within(1));
+        alarm.set(Duration::from_millis(20));
+        assert!(!goes_off_within(0));
+        assert!(goes_off_within(60_000));
+        alarm.clear();
+        assert!(!goes_off_within(30));
+    }
+}
