@@ -108,6 +108,9 @@ pub fn start() {
     });
 }
 
+/// The process that the keeper belongs to.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
 /// How far the keeper has got.
 static STATE: AtomicI32 = AtomicI32::new(SPAWNED);
 const SPAWNED: i32 = 0;
@@ -121,8 +124,9 @@ fn spawn_keeper() -> bool {
     crate::queue::block_signals();
     let Ok(stack) = sys::Mapping::anonymous(STACK) else { return false };
     let top = (stack.start() + stack.len()) & !15;
-    // SAFETY: asks for a number.
-    let watched = unsafe { libc::gettid() };
+    // SAFETY: asks for two numbers.
+    let (owner, watched) = unsafe { (libc::getpid(), libc::gettid()) };
+    OWNER.store(owner, Ordering::Relaxed);
     // Without CLONE_THREAD it outlives us, with CLONE_VM it sees our memory; descriptors are a copy, which it closes.
     // No exit signal: the program's own waits do not see it.
     // SAFETY: the stack is its own and never given back, and `keep` holds to the file's header.
@@ -159,9 +163,14 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
         }
         libc::syscall(libc::SYS_close_range, 0, i32::MAX, 0);
         libc::prctl(libc::PR_SET_NAME, c"simcuda-gpu".as_ptr());
-        let pidfd = libc::syscall(libc::SYS_pidfd_open, libc::getppid(), 0) as i32;
-        while STATE.load(Ordering::Acquire) == SPAWNED {
+        let owner = OWNER.load(Ordering::Relaxed);
+        let pidfd = libc::syscall(libc::SYS_pidfd_open, owner, 0) as i32;
+        while STATE.load(Ordering::Acquire) == SPAWNED && libc::getppid() == owner {
             libc::usleep(10);
+        }
+        // Killed before it had queued anything; its number may be another's by now.
+        if libc::getppid() != owner {
+            libc::_exit(0);
         }
         let nothing = std::ptr::null_mut::<c_void>();
         (pidfd, libc::ptrace(libc::PTRACE_SEIZE, watched, nothing, nothing) == 0)
