@@ -5,6 +5,9 @@ use std::{fmt, fs, io};
 /// Slots that an exporter may have: as many as it likes at a time, and no more than this.
 const MAX_SLOTS: usize = 64;
 
+/// The thread that gives GPU memory up.
+const IDLE: &str = "frameshare-idle";
+
 /// Of one process.
 #[derive(Clone, Debug)]
 struct Count {
@@ -27,13 +30,25 @@ impl Count {
             let is_slot = target.to_string_lossy().contains("frameshare-slot");
             *if is_slot { &mut slots } else { &mut descriptors } += 1;
         }
-        let threads = fs::read_dir(format!("/proc/{pid}/task"))?.count();
+        let threads = threads(pid)?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let rss = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
         let kilobytes = rss.and_then(|text| text.trim().parse().ok());
         let kilobytes = kilobytes.ok_or_else(|| io::Error::other("no RssAnon"))?;
         Ok(Self { pid, slots, descriptors, threads, kilobytes })
     }
+}
+
+/// How many threads a process has. One that comes when it is first needed, and stays, is counted before it is there.
+fn threads(pid: u32) -> io::Result<usize> {
+    let (mut all, mut idle) = (0, 0);
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let name = fs::read_to_string(entry?.path().join("comm")).unwrap_or_default();
+        all += 1;
+        idle += usize::from(name.trim() == IDLE);
+    }
+    Ok(all - idle + idle.max(1))
 }
 
 impl Census {
