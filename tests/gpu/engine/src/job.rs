@@ -156,6 +156,7 @@ pub struct Connect {
     pub max_held: Option<u32>,
     pub busy_poll_us: u64,
     pub gpu_wait: Option<bool>,
+    pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,
     pub fence_timeout_ms: Option<u64>,
     pub seed: u64,

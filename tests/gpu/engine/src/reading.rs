@@ -74,6 +74,9 @@ impl Reading {
             gpu: gpu.as_ref().map(|gpu| gpu.context.clone()),
             fence: connect.fence,
             gpu_wait: connect.gpu_wait,
+            connection_timeout: connect
+                .connection_timeout_ms
+                .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
             reconnect: connect.reconnect,
             fence_timeout: connect.fence_timeout_ms.map_or(default.fence_timeout, Duration::from_millis),
             ..default
