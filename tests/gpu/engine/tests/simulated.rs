@@ -1,8 +1,11 @@
 //! The suites on the simulated driver, with several seeds.
 
 use frameshare_gpu_harness::testing::{self, simulated::driver};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// How many seeds the suites run with that depend on which stream is slow.
 const SEEDS: u64 = 3;
@@ -52,4 +55,24 @@ fn suites_pass_on_the_simulated_driver() {
     // What is measured here means nothing, but the lines are what tables are made of.
     let measured = String::from_utf8_lossy(&others.stdout).matches(r#""frames_per_s""#).count();
     assert!(measured >= 24, "{measured} lines of measures");
+}
+
+/// Whoever kills the runner, because its time is up, say, need not know of its case and of that one's peers.
+#[test]
+fn a_killed_runner_takes_all_its_processes_along() {
+    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
+    let driver = driver(&[]);
+    let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &["engine-soak"]);
+    let mut runner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first thing that the case says, which by then has peers.
+    let mut said = BufReader::new(runner.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains(r#""so_far""#)), "the case says nothing");
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    // All of them have its standard error.
+    let mut errors = runner.stderr.take().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(errors.read_to_string(&mut String::new())));
+    // Before a case that nobody listens to any more finds out by itself.
+    receiver.recv_timeout(Duration::from_secs(5)).expect("some process lives on").unwrap();
 }

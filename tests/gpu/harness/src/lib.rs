@@ -2,7 +2,7 @@
 //!
 //! Each program is one executable that plays several parts, told by its first argument. The *runner* is what people
 //! start; a *case* is a process that conducts and never touches CUDA; what it conducts are *peers*, which do what they
-//! are asked and report. Whatever hangs in a peer is killed with its case.
+//! are asked and report. Whatever hangs in a peer is killed with its case, and a case with its runner.
 //!
 //! A program names its suites and what its peers do; see [`Program`].
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -69,6 +70,9 @@ pub struct Process<C, R> {
 impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// A process of its own that has not touched CUDA, and that may take this long over one answer.
     pub fn start(start: Start<'_>, patience: Duration) -> Result<Process<C, R>> {
+        // A process that is started meanwhile would inherit this one's end as well: then nobody would see this one die.
+        static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
+        let _alone = ONE_AFTER_THE_OTHER.lock();
         let (link, theirs) = Link::pair()?;
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
         let socket = theirs.as_fd().as_raw_fd().to_string();
@@ -206,8 +210,8 @@ pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
     link.send(&Err::<(), _>(Failed { text, code: None, sticky: false }), &[])
 }
 
-/// A peer is started by a case, or by a process that isolates it, and is gone with it. Becoming another user undoes
-/// this.
+/// A case is started by the runner, a peer by a case or by a process that isolates it: each is gone with who started it.
+/// Becoming another user undoes this.
 pub fn die_with_parent() -> Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }

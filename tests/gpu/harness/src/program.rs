@@ -85,6 +85,7 @@ impl Program {
             ["--isolate", what, socket] => isolate::enter(what, socket),
             ["--isolated", what, socket] => isolate::settle(self, what, socket),
             ["--case", name, seed] => {
+                die_with_parent()?;
                 runner::conduct(self, name, seed.parse().context("the seed")?);
                 Ok(ExitCode::SUCCESS)
             }

@@ -21,18 +21,23 @@ pub mod simulated {
         folder
     }
 
-    /// Runs a program; every use of CUDA that is undefined ends the process that made it.
+    /// Runs a program.
     pub fn run(program: &str, driver: &Path, seed: u64, arguments: &[&str]) -> Output {
-        Command::new(program)
+        command(program, driver, seed, arguments).output().unwrap()
+    }
+
+    /// What runs a program; every use of CUDA that is undefined ends the process that made it.
+    pub fn command(program: &str, driver: &Path, seed: u64, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
             .args(["--seed", &seed.to_string()])
             .args(arguments)
             .env("LD_LIBRARY_PATH", driver)
             .env("REQUIRE_GPU", "1")
             .env("SIMCUDA_SEED", seed.to_string())
             .env("SIMCUDA_DEVICES", "2")
-            .env("SIMCUDA_STRICT", "abort")
-            .output()
-            .unwrap()
+            .env("SIMCUDA_STRICT", "abort");
+        command
     }
 }
 
