@@ -116,7 +116,19 @@ impl Playing {
         }
     }
 
+    /// A frame counts as published before its publication returns, and its path after: readers may have it in between.
     fn stats(&self) -> Result<Stats> {
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            let stats = self.stats_of_now()?;
+            if stats.paths.values().sum::<u64>() == stats.published || Instant::now() > until {
+                return Ok(stats);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stats_of_now(&self) -> Result<Stats> {
         let stats = self.sink.property::<gst::Structure>("stats");
         let part = |name: &str| stats.get::<gst::Structure>(name);
         let numbers = |part: gst::Structure| {
