@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 /// How long an element that stops waits for the GPU to be done with what was shared, and for readers to close it: behind a
 /// stream that is stuck the one never is, and a reader that is paused does not.
-const SETTLED: Duration = Duration::from_millis(200);
+pub(crate) const SETTLED: Duration = Duration::from_millis(200);
 
 /// A context that an element shares with its neighbours.
 pub(crate) fn engine_context(context: &gst_cuda::Context) -> cuda::Result<Arc<Context>> {
@@ -30,6 +30,7 @@ pub(crate) fn null_stream(context: &Arc<Context>) -> Stream {
 }
 
 /// Lets the GPU and readers finish with what elements have given up, so that one that has stopped leaves no context behind.
+/// For elements that had one: what others of the process still wait for holds nobody else up.
 pub(crate) fn settle() {
     frameshare::wait_until_given_up(SETTLED);
 }

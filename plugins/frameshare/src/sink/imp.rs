@@ -111,9 +111,12 @@ impl FrameshareSink {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
             stream.home.close();
             stream.surfaces.end_span(&stream.exporter);
+            let had_gpu = stream.gpu.is_ok();
             drop(stream);
             self.context.clear();
-            crate::gpu::settle();
+            if had_gpu {
+                crate::gpu::settle();
+            }
             self.obj().notify("num-clients");
         }
     }

@@ -202,11 +202,14 @@ impl BaseSrcImpl for FrameshareSrc {
     fn stop(&self) -> Result<(), gst::ErrorMessage> {
         // Taken out first: the exporter is told while nothing is locked. Frames that are out stay whole.
         let running = lock(&self.running).take();
+        let had_gpu = running.as_ref().is_some_and(|running| running.cuda.is_some());
         drop(running);
         *lock(&self.interrupt) = None;
         *lock(&self.negotiated) = Negotiated::default();
         self.cuda.clear();
-        crate::gpu::settle();
+        if had_gpu {
+            crate::gpu::settle();
+        }
         Ok(())
     }
 

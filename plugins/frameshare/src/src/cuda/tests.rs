@@ -158,6 +158,41 @@ fn a_source_that_has_stopped_keeps_no_context() {
     assert!(kept.upgrade().is_none(), "somebody still has the context");
 }
 
+/// An element that had no context does not wait for what others have let go of.
+#[test]
+fn who_had_no_context_stops_at_once() {
+    if !is_there("stops-at-once") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "timeline");
+    let reader = Reader::cuda(&exporter).buffers().play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 1 0");
+    drop(reader.next());
+    let context = reader.source.imp().context().unwrap();
+    let engine = crate::gpu::engine_context(&context).unwrap();
+    let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+    let (done, busy) = std::sync::mpsc::channel::<()>();
+    stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
+    drop(reader);
+    assert!(!frameshare::wait_until_given_up(Duration::ZERO), "nothing is left to wait for");
+    let stop = |element: &gst::Element| {
+        element.set_property("socket-path", exporter.path().with_extension("other"));
+        element.set_state(gst::State::Paused).unwrap();
+        let begin = Instant::now();
+        element.set_state(gst::State::Null).unwrap();
+        begin.elapsed()
+    };
+    let sink: gst::Element = glib::Object::new::<crate::sink::FrameshareSink>().upcast();
+    sink.set_property_from_str("memory", "host");
+    let source: gst::Element = glib::Object::new::<FrameshareSrc>().upcast();
+    for element in [sink, source] {
+        let quickest = (0..5).map(|_| stop(&element)).min().unwrap();
+        assert!(quickest < crate::gpu::SETTLED, "{} took {quickest:?}", element.name());
+    }
+    drop(done);
+}
+
 /// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
 #[test]
 fn frames_are_pushed_ahead_where_streams_are_to_wait() {
