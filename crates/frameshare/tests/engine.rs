@@ -2,11 +2,12 @@
 //! processes of its own is tested in the workspace's `tests`.
 
 use frameshare::{
-    Endpoint, Event, Format, Interrupt, Plane, Policy, Reason,
+    Endpoint, Event, Format, Interrupt, MemoryKind, Plane, Policy, Reason,
     exporter::{
         self, AcquireError, BindError, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose,
     },
     fence::Written,
+    memory::MemoryError,
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
 use std::{
@@ -461,6 +462,24 @@ fn upstream_cannot_take_what_readers_were_promised() {
     // A newcomer gets nothing while upstream holds the rest.
     let newcomer = stream.try_reader(reader::Config::default());
     assert!(matches!(newcomer, Err(ConnectError::Refused { reason: Reason::NoCreditLeft, .. })));
+}
+
+#[test]
+fn where_memory_has_run_out_only_slots_that_are_big_enough_do() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let interrupt = Interrupt::new().unwrap();
+    let wait = |size| {
+        let cause = "it has run out".into();
+        let error = MemoryError { doing: "allocate", size, kind: MemoryKind::Host, cause };
+        exporter.wait_for_slot(size, error, &interrupt)
+    };
+    assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let held = slot.size();
+    drop(slot);
+    assert_eq!(wait(SIZE).unwrap().size(), held);
+    assert!(matches!(wait(held + 1), Err(AcquireError::Memory(_))), "it is too small");
 }
 
 #[test]

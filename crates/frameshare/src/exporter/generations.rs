@@ -98,21 +98,22 @@ impl State {
         Ok(slot)
     }
 
-    /// Whether there are slots to wait for where no more can be allocated.
-    pub fn has_slots(&self) -> bool {
+    /// Whether there are slots of `size` bytes to wait for where no more can be allocated.
+    pub fn has_slots(&self, size: u64) -> bool {
         let kind = self.kind();
-        self.generations.iter().rfind(|one| one.is_open(kind)).is_some_and(|one| !one.is_empty())
+        let current = self.generations.iter().rfind(|one| one.is_open(kind));
+        current.is_some_and(|one| one.slot_size >= size && !one.is_empty())
     }
 
     /// A slot that nobody holds, among those there are. Readers of the latest give up frames for it that they have not
     /// taken, unless a lossless one still needs them.
-    pub fn make_do(&mut self) -> Option<Slot> {
+    pub fn make_do(&mut self, size: u64) -> Option<Slot> {
         let kind = self.kind();
         let lossless = self.links.iter().filter(|link| link.is_lossless());
         let needed: BTreeSet<usize> = lossless.flat_map(Link::areas).collect();
         loop {
             let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
-            if let Some(slot) = current?.free() {
+            if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
                 return Some(slot);
             }
             let mut ended = Vec::new();

@@ -44,6 +44,7 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
+    memory::MemoryError,
     sys::{Listener, NameLock, NameTaken, Timeout},
 };
 use frameshare_cuda::stream::Stream;
@@ -162,14 +163,26 @@ impl Exporter {
         self.locked(|state| state.acquire(size, purpose, self.0.shared.id))
     }
 
-    /// The same for a copy, and where memory for one more slot has run out, this makes do with the slots there are: readers
-    /// of the latest frames lose those that they have not taken, and lossless ones are waited for as when a frame
-    /// is published. That memory ran out is the error only where there is no slot to wait for, or none came back.
+    /// The same for a copy, and where memory for one more slot has run out, this waits for one of those there are
+    /// ([`Exporter::wait_for_slot`]).
     pub fn acquire_or_wait(&self, size: u64, interrupt: &Interrupt) -> Result<Slot, AcquireError> {
         match self.acquire(size, Purpose::Copy) {
-            Err(AcquireError::Memory(error)) => publish::wait_for_slot(&self.0.shared, error, interrupt),
+            Err(AcquireError::Memory(error)) => self.wait_for_slot(size, error, interrupt),
             other => other,
         }
+    }
+
+    /// Makes do with the slots there are, after an attempt to acquire one of `size` bytes found no memory for one more:
+    /// readers of the latest frames lose those that they have not taken, and lossless ones are waited for as when a
+    /// frame is published. Nothing is allocated. That memory ran out is the error only where there is no slot to wait for,
+    /// or none came back.
+    pub fn wait_for_slot(
+        &self,
+        size: u64,
+        out_of_memory: MemoryError,
+        interrupt: &Interrupt,
+    ) -> Result<Slot, AcquireError> {
+        publish::wait_for_slot(&self.0.shared, size, out_of_memory, interrupt)
     }
 
     /// A slot for GPU memory that somebody else allocated and goes on to own, to be published where it lies: the one

@@ -352,16 +352,17 @@ impl State {
 /// Waits for a slot of those there are, since there can be no more, for this reason.
 pub(super) fn wait_for_slot(
     shared: &Shared,
+    size: u64,
     error: MemoryError,
     interrupt: &Interrupt,
 ) -> Result<Slot, AcquireError> {
-    let (limit, has_slots) = shared.with(|state| (state.config.reader_timeout, state.has_slots()));
+    let (limit, has_slots) = shared.with(|state| (state.config.reader_timeout, state.has_slots(size)));
     if !has_slots {
         return Err(error.into());
     }
     // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do().map(Some) };
+    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
     match wait_until(shared, interrupt, timeout, look)? {
         Some(Some(slot)) => Ok(slot),
         Some(None) => Err(AcquireError::Closed),

@@ -44,8 +44,8 @@ pub(super) struct Input {
     has_caps: bool,
     /// The layout of raw video.
     info: Option<gst_video::VideoInfo>,
-    /// A frame that was placed ahead of its time, and the buffer that it came in.
-    prepared: Option<(gst::Buffer, Placed)>,
+    /// A frame that was placed ahead of its time, or found no memory to be placed in, and the buffer that it came in.
+    prepared: Option<(gst::Buffer, Result<Placed, PlaceError>)>,
     /// Stands in for a pipeline's clock where there is none: the first frame is due when it comes.
     clockless: Option<Difference>,
     /// The next frame does not go on where the one before ended: upstream flushed.
@@ -203,10 +203,35 @@ impl FrameshareSink {
         stream.place(buffer, info.as_ref())
     }
 
-    /// The frame that `prepare` placed for this buffer.
-    fn prepared(&self, buffer: &gst::Buffer) -> Option<Placed> {
+    /// What became of the frame that `prepare` was to place for this buffer.
+    fn prepared(&self, buffer: &gst::Buffer) -> Option<Result<Placed, PlaceError>> {
         let (of, placed) = lock(&self.input).prepared.take()?;
         (of.as_ptr() == buffer.as_ptr()).then_some(placed)
+    }
+
+    /// Places a frame that is due, as `place` does, or has done in `first`. Where memory has run out it waits for a slot.
+    fn place_now(
+        &self,
+        stream: &Stream,
+        first: Option<Result<Placed, PlaceError>>,
+        place: impl Fn() -> Result<Placed, PlaceError>,
+    ) -> Result<Placed, gst::FlowError> {
+        let mut tried = first.unwrap_or_else(&place);
+        while let Err(PlaceError::NoMemory(size, error)) = tried {
+            tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
+                Ok(slot) => {
+                    // For the next attempt to find.
+                    drop(slot);
+                    place()
+                }
+                Err(AcquireError::Interrupted) => {
+                    self.obj().wait_preroll()?;
+                    place()
+                }
+                Err(error) => Err(PlaceError::NoSlot(error)),
+            };
+        }
+        tried.map_err(|error| self.post_place_error(error))
     }
 
     pub(super) fn forget_prepared(&self) {
@@ -214,14 +239,18 @@ impl FrameshareSink {
         drop(prepared);
     }
 
+    fn post_no_slot(&self, why: &dyn std::error::Error) {
+        gst::element_imp_error!(
+            self,
+            gst::ResourceError::NoSpaceLeft,
+            ("There is no slot for the next frame: {}", why)
+        );
+    }
+
     fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
         match error {
-            PlaceError::NoSlot(AcquireError::Interrupted) => return gst::FlowError::Flushing,
-            PlaceError::NoSlot(error) => gst::element_imp_error!(
-                self,
-                gst::ResourceError::NoSpaceLeft,
-                ("There is no slot for the next frame: {}", error)
-            ),
+            PlaceError::NoSlot(error) => self.post_no_slot(&error),
+            PlaceError::NoMemory(_, error) => self.post_no_slot(&error),
             PlaceError::BadBuffer(what) => {
                 gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
             }
@@ -457,12 +486,15 @@ impl BaseSinkImpl for FrameshareSink {
     fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
         // Of the buffer that prerolled we are asked twice.
-        let again = |prepared: &(gst::Buffer, Placed)| prepared.0.as_ptr() == buffer.as_ptr();
+        let again = |prepared: &(gst::Buffer, _)| prepared.0.as_ptr() == buffer.as_ptr();
         if lock(&self.input).prepared.as_ref().is_some_and(again) {
             return Ok(gst::FlowSuccess::Ok);
         }
-        // What fails now is tried again, and fails loudly, when the frame is due.
-        let prepared = self.place(&stream, buffer).ok().map(|placed| (buffer.clone(), placed));
+        let prepared = match self.place(&stream, buffer) {
+            tried @ (Ok(_) | Err(PlaceError::NoMemory(..))) => Some((buffer.clone(), tried)),
+            // What fails otherwise is tried again, and fails loudly, when the frame is due.
+            Err(_) => None,
+        };
         let last = std::mem::replace(&mut lock(&self.input).prepared, prepared);
         drop(last);
         Ok(gst::FlowSuccess::Ok)
@@ -489,10 +521,8 @@ impl BaseSinkImpl for FrameshareSink {
                 self.obj().wait_preroll()?;
             }
         }
-        let mut placed = match self.prepared(buffer) {
-            Some(placed) => placed,
-            None => self.place(&stream, buffer).map_err(|error| self.post_place_error(error))?,
-        };
+        let place = || self.place(&stream, buffer);
+        let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
         loop {
             // Taken anew after a pause, which moved the base time.
             let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
@@ -509,8 +539,8 @@ impl BaseSinkImpl for FrameshareSink {
                 Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
                 Err(PublishError::NotForAll(why)) => {
                     gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
-                    let again = stream.place_for_all(buffer, info.as_ref());
-                    placed = again.map_err(|error| self.post_place_error(error))?;
+                    let place = || stream.place_for_all(buffer, info.as_ref());
+                    placed = self.place_now(&stream, None, place)?;
                 }
                 Err(error) => {
                     gst::element_imp_error!(

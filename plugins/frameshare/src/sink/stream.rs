@@ -143,7 +143,7 @@ impl Stream {
         let whole = info.and_then(|info| whole(buffer, info));
         let info = whole.as_ref().or(info);
         let size = info.map_or(buffer.size(), |info| info.size());
-        let slot = self.free_slot(slot_size(size, info.is_some())).map_err(PlaceError::NoSlot)?;
+        let slot = self.free_slot(slot_size(size, info.is_some()))?;
         let bad =
             |what: &str| PlaceError::BadBuffer(format!("a buffer of {} bytes {what} {size}", buffer.size()));
         let memory = memory::wrap(slot.clone(), size, 0, size).ok_or_else(|| bad("does not fit into"))?;
@@ -160,14 +160,23 @@ impl Stream {
         Ok(Placed::new(slot, size as u64, Path::Copied, info))
     }
 
-    /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it, and where memory has run out it is
-    /// waited for.
-    pub(super) fn free_slot(&self, size: u64) -> Result<Slot, AcquireError> {
-        self.exporter.acquire(size, Purpose::Copy).or_else(|_| {
+    /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it.
+    pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
+        let make_room = || {
             self.home.trim();
             self.exporter.reclaim();
-            self.exporter.acquire_or_wait(size, &self.interrupt)
-        })
+        };
+        match self.exporter.acquire(size, Purpose::Copy) {
+            Ok(slot) => Ok(slot),
+            Err(AcquireError::Memory(error)) => {
+                make_room();
+                Err(PlaceError::NoMemory(size, error))
+            }
+            Err(_) => {
+                make_room();
+                self.exporter.acquire(size, Purpose::Copy).map_err(PlaceError::NoSlot)
+            }
+        }
     }
 
     /// Makes a placed frame available to all readers; waits for the credit of lossless ones. The first after a seam

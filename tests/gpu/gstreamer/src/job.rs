@@ -11,6 +11,12 @@ pub enum Command {
     Play { pipeline: String },
     /// Has it play.
     Go,
+    /// Pauses it again.
+    Pause,
+    /// Takes what is left of the GPU's memory.
+    TakeMemory,
+    /// Gives it back.
+    GiveMemoryBack,
     /// Waits until the pipeline has come to its end.
     AwaitEnd { ms: u64 },
     /// Stops the pipeline: how it was doing.

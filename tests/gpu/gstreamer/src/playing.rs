@@ -55,6 +55,11 @@ impl Playing {
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Go => drop(self.pipeline.set_state(gst::State::Playing)?),
+            Command::Pause => {
+                self.pipeline.set_state(gst::State::Paused)?;
+                let (paused, ..) = self.pipeline.state(gst::ClockTime::from_seconds(5));
+                ensure!(paused == Ok(gst::StateChangeSuccess::Success), "it does not pause: {paused:?}");
+            }
             Command::AwaitEnd { ms } => self.await_end(ms)?,
             Command::Stats => return Ok(Reply::Stats(self.stats()?)),
             Command::Stop => {

@@ -1,6 +1,7 @@
 //! A peer: does the jobs of its case, one after the other.
 
 use anyhow::{Context as _, Result};
+use frameshare::cuda::{context::Context, device::Device, memory::legacy};
 use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::job::{Command, Reply};
@@ -13,6 +14,8 @@ use crate::receiving;
 struct Worker {
     playing: Option<Playing>,
     reading: Option<Reading>,
+    /// Of the GPU's memory.
+    taken: Vec<legacy::Allocation>,
 }
 
 /// Works until the other end of the link closes.
@@ -43,6 +46,8 @@ impl Worker {
                 return self.reading.as_mut().context("no reader is here")?.read(&read).map(Reply::Read);
             }
             Command::LetGo => self.reading.as_mut().context("no reader is here")?.let_go(),
+            Command::TakeMemory => self.take_memory()?,
+            Command::GiveMemoryBack => self.taken.clear(),
             Command::Disconnect => drop(self.reading.take()),
             Command::BecomeNobody => {
                 // The driver is found before: it may lie where that user cannot look.
@@ -54,5 +59,19 @@ impl Worker {
             other => return self.playing.as_mut().context("no pipeline is here")?.work(other),
         }
         Ok(Reply::Done)
+    }
+
+    /// Takes pieces that get smaller and smaller.
+    fn take_memory(&mut self) -> Result<()> {
+        let context = Context::primary(&Device::get(0)?)?;
+        let mut size = 1 << 36;
+        while size >= 1 << 21 {
+            match legacy::Allocation::new(&context, size) {
+                Ok(piece) => self.taken.push(piece),
+                Err(error) if error.is_out_of_memory() => size /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }

@@ -72,7 +72,7 @@ impl Stream {
         let bad = |what: &str| PlaceError::BadBuffer(format!("a buffer of {} bytes {what}", buffer.size()));
         let whole = whole(buffer, info);
         let to = layout(whole.as_ref().unwrap_or(info), &gpu.context);
-        let slot = self.free_slot(to.size() as u64).map_err(PlaceError::NoSlot)?;
+        let slot = self.free_slot(to.size() as u64)?;
         let mapped = memory.map().ok_or_else(|| bad("that somebody else is writing"))?;
         let own = memory.info();
         let meta = buffer.meta::<gst_video::VideoMeta>();
@@ -99,7 +99,7 @@ impl Stream {
         let to = info.map(|info| layout(info, &gpu.context));
         let size = to.as_ref().map_or(buffer.size(), |to| to.size());
         let slot_size = slot_size(size, to.is_some());
-        let slot = self.free_slot(slot_size).map_err(PlaceError::NoSlot)?;
+        let slot = self.free_slot(slot_size)?;
         gpu.upload(&self.exporter, &slot, size, |target| {
             let (Some(info), Some(to)) = (info, &to) else {
                 let mut map = target.map_writable().map_err(|_| bad("that cannot be copied"))?;

@@ -1,10 +1,13 @@
 //! framesharesink with frames on a GPU, read without GStreamer.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_gpu_harness::Skip;
 
+use super::surfaces::{behind_decoder, decoded, decoder, settled};
 use super::{CUDA, Case, FRAMES, Place, Told, case, play_to, whole};
-use crate::job::{Command, Connect, Read, Stats};
+use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 
 const SUITE: &str = "gst-sink";
@@ -17,6 +20,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "new-sizes-while-frames-are-held", renegotiates),
     case(SUITE, "behind-decodebin-and-playbin", autoplugged),
     case(SUITE, "no-slot-to-spare", no_slot),
+    case(SUITE, "no-gpu-memory-left", no_memory),
     case(SUITE, "what-cannot-be-had", refused),
 ];
 
@@ -229,4 +233,46 @@ fn refused(_: u64) -> Result<String> {
         seen.push(error);
     }
     Ok(seen.join("; "))
+}
+
+/// With the GPU's memory used up, a frame waits for a slot when it is due: it is tried once to allocate one, a pause does not
+/// end the stream, and when the reader lets go the stream goes on.
+fn no_memory(_: u64) -> Result<String> {
+    const SIZE: (u32, u32) = (1920, 1080);
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "memory=vmm export=copy")?;
+    let reader = Peer::new()?;
+    reader.connect(place.lossless())?;
+    exporter.tell(Command::Go)?;
+    let frame = || Decode { surfaces: 4, width: SIZE.0, height: SIZE.1, ..decoder(1) };
+    let attempts = |stats: &Stats| stats.calls.get("cuMemCreate").copied().unwrap_or(0);
+    reader.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..Read::default() }))?;
+    for frames in 1..=2 {
+        exporter.decode(frame())?;
+        settled(&exporter, frames)?;
+    }
+    let mut sums = reader.was_read()?;
+    exporter.tell(Command::TakeMemory)?;
+    let before = attempts(&exporter.stats(Command::Stats)?);
+    exporter.decode(frame())?;
+    let until = Instant::now() + Duration::from_secs(5);
+    while attempts(&exporter.stats(Command::Stats)?) == before {
+        ensure!(Instant::now() < until, "it is not tried to allocate a slot");
+    }
+    // While it waits.
+    std::thread::sleep(Duration::from_millis(50));
+    let tried = attempts(&exporter.stats(Command::Stats)?) - before;
+    ensure!(tried == 1, "{tried} attempts to allocate a slot for one frame");
+    exporter.tell(Command::Pause)?;
+    exporter.tell(Command::Go)?;
+    std::thread::sleep(Duration::from_millis(50));
+    let waiting = exporter.stats(Command::Stats)?;
+    ensure!(waiting.published == 2, "{waiting:?}");
+    reader.tell(Command::LetGo)?;
+    settled(&exporter, 3)?;
+    exporter.tell(Command::GiveMemoryBack)?;
+    reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
+    sums.frames.extend(reader.was_read()?.frames);
+    whole(&sums, &decoded(3, SIZE)?)?;
+    Ok(String::new())
 }

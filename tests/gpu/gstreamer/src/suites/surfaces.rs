@@ -115,7 +115,7 @@ fn never_stalls(_: u64) -> Result<String> {
 }
 
 /// How a sink is doing that has published so much.
-fn settled(exporter: &Peer, published: u64) -> Result<Stats> {
+pub(super) fn settled(exporter: &Peer, published: u64) -> Result<Stats> {
     for _ in 0..5000 {
         let stats = exporter.stats(Command::Stats)?;
         if stats.published >= published {
