@@ -18,8 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often pending work is looked at.
+/// How often pending work is looked at, at first and at the rarest.
 const LOOK: Duration = Duration::from_millis(1);
+const RAREST: Duration = Duration::from_millis(100);
 
 /// How long to wait for work that may never end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -52,6 +53,7 @@ impl Work {
 /// Memory, and the work that may still use it.
 struct Waiting {
     work: Work,
+    since: Instant,
     _memory: Box<dyn Any + Send>,
     /// Goes last.
     _in_hand: InHand,
@@ -97,14 +99,34 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
 
 /// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    let mut waiting = Waiting { work: Work::of(gpu), _memory: Box::new(memory), _in_hand: InHand::new() };
-    if !waiting.work.is_pending() {
-        return;
+    let mut waiting = Waiting::new(gpu, memory);
+    if waiting.work.is_pending() {
+        waiting.hand_over();
     }
-    if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
-        // The thread lives as long as the process.
-        let _ = sender.send(waiting);
+}
+
+/// The same for those who must never wait, as a driver does that is too old to name the work: always on the thread.
+pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
+    Waiting::new(gpu, memory).hand_over();
+}
+
+impl Waiting {
+    fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
+        let (work, since) = (Work::of(gpu), Instant::now());
+        Self { work, since, _memory: Box::new(memory), _in_hand: InHand::new() }
     }
+
+    fn hand_over(self) {
+        if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
+            // The thread lives as long as the process.
+            let _ = sender.send(self);
+        }
+    }
+}
+
+/// How long to pause between two looks at what has not changed since a moment: the longer, the less it matters.
+pub(crate) fn pause(since: Instant) -> Duration {
+    (since.elapsed() / 64).clamp(LOOK, RAREST)
 }
 
 /// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
@@ -137,10 +159,9 @@ fn work_of(gpu: &Arc<Context>) -> Result<Event, Error> {
 fn look(incoming: &Receiver<Waiting>) {
     let mut waiting: Vec<Waiting> = Vec::new();
     loop {
-        let next = if waiting.is_empty() {
-            incoming.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            incoming.recv_timeout(LOOK)
+        let next = match waiting.iter().map(|one| pause(one.since)).min() {
+            Some(pause) => incoming.recv_timeout(pause),
+            None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match next {
             Ok(one) => waiting.push(one),

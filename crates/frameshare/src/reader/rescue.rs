@@ -2,23 +2,28 @@
 //!
 //! A stream that waits for a timeline word goes on as soon as somebody stores the word. A dying process's queue runs on
 //! for some milliseconds and can write an older value over it, so it is stored again until the process has been gone
-//! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.) One that lives, and has
-//! only not written a frame in time, can write over it for ever: it is stored until the streams are through.
+//! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.) Then it stays as it is: a
+//! stream that somebody else holds up finds it when it gets there, in a page that stays as long as the context has work.
+//!
+//! An exporter that lives, and has only not written a frame in time, can write over it for ever: it is stored until the
+//! streams are through or its process is gone, the more rarely the longer nobody has written over it. One thread does
+//! that for all sessions of the process, however many there were.
 
 use super::{
     session::{Session, Watch},
     waits::Waits,
 };
 use crate::{
-    idle::Work,
+    idle::{self, InHand},
     sys::{Interrupt, Timeout, is_ready, wait},
 };
+use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, PoisonError, Weak,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -28,18 +33,120 @@ use std::{
 const AFTERLIFE: Duration = Duration::from_millis(250);
 /// How long an exporter that has said goodbye may take to finish what it has queued.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the pause is after words were stored.
+/// How long the pause is after words were stored, at first.
 const PAUSE: Duration = Duration::from_millis(1);
 /// For how long at most they are stored in a row, against somebody who writes over them all the time: a GPU then sees as
 /// much of us as of him.
 const CONTEST: Duration = Duration::from_millis(8);
 
-/// Sees to it, on a thread of its own, that no stream waits for ever for a frame of this session.
+/// What tells that a watch is leaving; goes last.
+type Leaving = Arc<Mutex<Option<InHand>>>;
+
+/// A session whose exporter will not write what streams wait for.
+struct Stranded {
+    waits: Arc<Waits>,
+    /// Tells when the exporter's process is gone, where the kernel shows it.
+    gone: Option<OwnedFd>,
+    was_gone: Option<Instant>,
+    /// Nothing is stored before, unless the process ends.
+    begin: Instant,
+    /// Lives until the streams are through with what they were made to wait for.
+    work: Option<Weak<()>>,
+    /// Since when nobody has written over what was stored.
+    quiet: Instant,
+    contest: Duration,
+    _leaving: Leaving,
+}
+
+/// Leads to the thread.
+static STRANDED: Lazy<Mutex<Option<Sender<Stranded>>>> = Lazy::new(|| {
+    let (sender, receiver) = channel();
+    let started = thread::Builder::new().name("frameshare-rescue".into()).spawn(move || store(&receiver));
+    Mutex::new(started.ok().map(|_| sender))
+});
+
+/// Sees to it that no stream waits for ever for a frame of this session.
 pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
-    let run = move || store(&waits, gone.as_ref(), said_goodbye);
-    // Without a thread the streams stay stuck until the app ends; there is no better place to report it than the
-    // error that the reader gets anyway.
-    let _ = thread::Builder::new().name("frameshare-rescue".into()).spawn(run);
+    strand(waits, gone, said_goodbye, Arc::default());
+}
+
+fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving: Leaving) {
+    let now = Instant::now();
+    let begin = if said_goodbye { now + PATIENCE } else { now };
+    let stranded = Stranded {
+        waits,
+        gone,
+        was_gone: None,
+        begin,
+        work: None,
+        quiet: begin,
+        contest: Duration::ZERO,
+        _leaving: leaving,
+    };
+    // Without the thread the streams stay stuck until the app ends; there is no better place to report it than the error
+    // that the reader gets anyway.
+    if let Some(sender) = &*STRANDED.lock().unwrap_or_else(PoisonError::into_inner) {
+        let _ = sender.send(stranded);
+    }
+}
+
+/// The life of the thread.
+fn store(incoming: &Receiver<Stranded>) {
+    let mut stranded: Vec<Stranded> = Vec::new();
+    loop {
+        let next = match stranded.iter().map(|one| idle::pause(one.quiet)).min() {
+            Some(pause) => incoming.recv_timeout(pause),
+            None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match next {
+            Ok(one) => stranded.push(one),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        stranded.retain_mut(Stranded::is_in_need);
+    }
+}
+
+impl Stranded {
+    /// Stores the words that the exporter will not write. Whether that has to be done again.
+    fn is_in_need(&mut self) -> bool {
+        let now = Instant::now();
+        if self.was_gone.is_none() && wait_for_end(self.gone.as_ref(), now) {
+            (self.was_gone, self.quiet) = (Some(now), now);
+        }
+        if now < self.begin && self.was_gone.is_none() {
+            return true;
+        }
+        let stored = self.waits.fence.rescue();
+        if stored.is_contested {
+            self.quiet = now;
+            self.contest = (2 * self.contest).clamp(PAUSE, CONTEST);
+            while now.elapsed() < self.contest {
+                self.waits.fence.rescue();
+            }
+        } else {
+            self.contest = Duration::ZERO;
+        }
+        if !stored.is_complete {
+            return true;
+        }
+        match self.was_gone {
+            Some(since) => since.elapsed() < AFTERLIFE,
+            None => self.has_work() || self.begin.elapsed() < AFTERLIFE,
+        }
+    }
+
+    /// Whether the streams are not through with what they had been made to wait for when this was asked first.
+    fn has_work(&mut self) -> bool {
+        let Some(gpu) = &self.waits.gpu else { return false };
+        let work = self.work.get_or_insert_with(|| {
+            let work = Arc::new(());
+            let told = Arc::downgrade(&work);
+            idle::drop_elsewhere_when_idle(gpu, work);
+            told
+        });
+        work.strong_count() > 0
+    }
 }
 
 /// Watches the exporter on a thread of its own, as long as the session lasts and streams wait: an app that waits for its
@@ -49,15 +156,15 @@ pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Du
     let Ok(over) = Interrupt::new() else { return };
     // Where the kernel does not show the process, only asking helps, or that it writes nothing.
     let gone = gone.and_then(|gone| gone.try_clone().ok());
-    let leaving = Arc::default();
+    let leaving = Leaving::default();
     session.watched_by(Watch { over: over.clone(), leaving: Arc::clone(&leaving) });
     let waits = session.waits.clone();
     let run = move || {
         // Goes last.
-        let _leaving = leaving;
+        let leaving = leaving;
         let waits = waits;
         if needs_rescue(&waits, gone.as_ref(), fence_timeout, &over) {
-            store(&waits, gone.as_ref(), false);
+            strand(waits, gone, false, leaving);
         }
     };
     // Without a thread it is as it is without the watch.
@@ -66,13 +173,17 @@ pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Du
 
 /// Watches until the exporter is gone or breaks the rules, or nobody waits for it any more.
 fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, over: &Interrupt) -> bool {
-    let is_late = |(_, waited)| waited > fence_timeout;
-    let has_failed = || {
-        let failed = waits.oldest(None).map_or(true, |oldest| oldest.is_some_and(is_late));
-        if failed {
+    // For how long the oldest frame that streams wait for is late.
+    let unwritten = || match waits.oldest(None) {
+        Ok(oldest) => oldest.map(|(_, waited)| waited),
+        Err(_) => Some(Duration::MAX),
+    };
+    let is_late = |waited: Duration| {
+        let late = waited > fence_timeout;
+        if late {
             waits.give_up();
         }
-        failed
+        late
     };
     loop {
         let mut fds = vec![PollFd::new(over, PollFlags::IN)];
@@ -80,66 +191,18 @@ fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, 
         if wait(&mut fds, Timeout::after(Some(fence_timeout / 2))).is_err() || is_ready(&fds[0]) {
             break;
         }
-        if fds.get(1).is_some_and(is_ready) || has_failed() {
+        if fds.get(1).is_some_and(is_ready) || unwritten().is_some_and(is_late) {
             return true;
         }
     }
-    // Usually everything is written: nothing is kept alive for it then.
-    if matches!(waits.oldest(None), Ok(None)) {
-        return false;
-    }
-    let settled = settle(waits);
-    while !settled.load(Ordering::Relaxed) {
-        if wait_for_end(gone, Instant::now()) || has_failed() {
+    // Usually everything is written: nothing is kept alive for it then. What streams still wait for is, or is late soon.
+    while let Some(waited) = unwritten() {
+        if is_late(waited) || wait_for_end(gone, Instant::now()) {
             return true;
         }
         thread::sleep(PAUSE);
     }
     false
-}
-
-/// Stores the words that the exporter will not write, until nothing waits for them any more.
-fn store(waits: &Waits, gone: Option<&OwnedFd>, said_goodbye: bool) {
-    let until = Instant::now() + PATIENCE;
-    // Who says goodbye finishes what it has queued, unless its process ends before.
-    let mut process_is_gone = said_goodbye && wait_for_end(gone, until);
-    let mut end = Instant::now() + AFTERLIFE;
-    let mut contest = Duration::ZERO;
-    let mut settled: Option<Arc<AtomicBool>> = None;
-    while Instant::now() < end || settled.as_ref().is_none_or(|settled| !settled.load(Ordering::Relaxed)) {
-        let stored = waits.fence.rescue();
-        contest = if stored.is_contested { (2 * contest).clamp(PAUSE, CONTEST) } else { Duration::ZERO };
-        let begin = Instant::now();
-        while begin.elapsed() < contest {
-            waits.fence.rescue();
-        }
-        if stored.is_complete {
-            settled.get_or_insert_with(|| settle(waits));
-        }
-        thread::sleep(PAUSE);
-        if !process_is_gone && Instant::now() < until && gone.is_some() {
-            process_is_gone = wait_for_end(gone, Instant::now());
-            end = Instant::now() + AFTERLIFE;
-        }
-    }
-}
-
-/// What turns true when the streams are through with what they have been made to wait for. That is found out on a thread of
-/// its own: with an old driver it takes as long as their work does.
-fn settle(waits: &Waits) -> Arc<AtomicBool> {
-    let settled = Arc::new(AtomicBool::new(false));
-    let (told, gpu) = (settled.clone(), waits.gpu.clone());
-    let run = move || {
-        let mut work = gpu.as_ref().map(Work::of);
-        while work.as_mut().is_some_and(Work::is_pending) {
-            thread::sleep(PAUSE);
-        }
-        told.store(true, Ordering::Relaxed);
-    };
-    if thread::Builder::new().name("frameshare-settle".into()).spawn(run).is_err() {
-        settled.store(true, Ordering::Relaxed);
-    }
-    settled
 }
 
 /// Whether the process has ended by a moment.

@@ -304,7 +304,10 @@ impl Connection {
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
         let torn = self.session.waits.count();
-        self.rescue_streams(matches!(over, Over::Goodbye(..)));
+        let said_goodbye = matches!(over, Over::Goodbye(..));
+        if torn > 0 {
+            self.rescue_streams(said_goodbye);
+        }
         match &self.over {
             None => Ok(None),
             Some(Over::HungUp) => Err(ReadError::Gone { torn }),

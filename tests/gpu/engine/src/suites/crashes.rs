@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     crash("exporter-killed-with-many-frames-queued", exporter_killed_loaded),
     crash("exporter-killed-under-readers-of-written-frames", exporter_killed_unseen),
     crash("exporter-killed-under-streams-that-wait-for-events", exporter_killed_under_events),
+    crash("exporters-killed-under-a-stream-that-is-stuck-anyway", exporters_killed_under_stuck),
     crash("exporter-loses-its-context", exporter_loses_context),
 ];
 
@@ -344,6 +345,53 @@ fn exporter_killed_under_events(seed: u64) -> Result<String> {
         ensure!(read.stuck == 20, "{} of 20 downloads are stuck", read.stuck);
     }
     Ok("as documented, 20 downloads are stuck".into())
+}
+
+/// Streams that somebody else holds up for ever cannot be set free: what is done for them costs one thread, and hardly ever
+/// anything, however many exporters go.
+fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
+    const EXPORTERS: usize = 4;
+    let reader = Peer::new()?;
+    for _ in 0..EXPORTERS {
+        let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+        reader.connect(Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) })?;
+        stage.await_readers(1)?;
+        reader.tell(Command::StallReading { us: FOREVER_US })?;
+        reader.begin(&Command::Read(Read { settle_ms: Some(0), ..to_the_end() }))?;
+        stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+        std::thread::sleep(Duration::from_millis(50));
+        stage.exporter.kill()?;
+        let read = reader.was_read()?;
+        let gone = matches!(&read.end, End::Error { kind, torn: 2, .. } if kind == "Gone");
+        ensure!(gone && read.stuck == 2, "{read:?}");
+    }
+    reader.tell(Command::Disconnect)?;
+    std::thread::sleep(Duration::from_secs(3));
+    let (threads, before) = own_threads(&reader)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let (_, after) = own_threads(&reader)?;
+    ensure!(threads.len() <= 2, "after {EXPORTERS} exporters these threads are left: {threads:?}");
+    let woken = after - before;
+    ensure!(woken < 200, "{threads:?} wake up {woken} times a second");
+    Ok(format!("{threads:?} wake up {woken} times a second"))
+}
+
+/// The engine's threads in a process, and how often they have slept.
+fn own_threads(peer: &Peer) -> Result<(Vec<String>, u64)> {
+    let (mut names, mut sleeps) = (Vec::new(), 0);
+    for thread in std::fs::read_dir(format!("/proc/{}/task", peer.pid()))? {
+        let thread = thread?.path();
+        // One that ends meanwhile is none.
+        let Ok(status) = std::fs::read_to_string(thread.join("status")) else { continue };
+        let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let name = value("Name:").context("a thread without a name")?;
+        if name.starts_with("frameshare") {
+            names.push(name.to_owned());
+            sleeps += value("voluntary_ctxt_switches:").context("no count")?.parse::<u64>()?;
+        }
+    }
+    Ok((names, sleeps))
 }
 
 /// An exporter lives and its context does not: it is told so, and its readers too when it gives up.
