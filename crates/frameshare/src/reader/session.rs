@@ -27,14 +27,17 @@ use std::{
 pub(super) struct Session {
     pub id: u64,
     pub consumer: Consumer<Words>,
-    pub wake: Wake,
-    pub socket: Socket,
-    pub waits: Arc<Waits>,
     pub held: AtomicU32,
+    // Fields are dropped in this order: work on the stream refers to the fence's events.
     gpu: Option<Gpu>,
+    pub waits: Arc<Waits>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
     watch: OnceLock<Watch>,
+    // Last: when they hang up, the exporter destroys the events that were opened here, and what an opened one does then is
+    // undefined.
+    pub wake: Wake,
+    pub socket: Socket,
 }
 
 /// Leads to the thread that watches the exporter.
@@ -239,5 +242,81 @@ fn release_when_possible(late: &Receiver<Late>) {
                 Err(error) => break session.fail(&error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fence::{FenceState, ReaderFence, Rescue, none::NoFence},
+        queue::Producer,
+        sys::{Listener, Mapping, Timeout, connect, is_ready, memfd, wait},
+    };
+    use frameshare_protocol::page::{claims_size, queue_size};
+    use rustix::event::{PollFd, PollFlags};
+    use std::sync::atomic::AtomicBool;
+
+    /// Takes a while to go.
+    #[derive(Debug)]
+    struct Slow(Arc<AtomicBool>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(30));
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    impl ReaderFence for Slow {
+        fn kind(&self) -> FenceKind {
+            FenceKind::None
+        }
+
+        fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+            NoFence.poll_ready(entry, sequence)
+        }
+
+        fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn check(&self) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn rescue(&self) -> Rescue {
+            NoFence.rescue()
+        }
+    }
+
+    #[test]
+    fn who_hangs_up_has_let_go_of_the_fence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let socket = connect(&path).unwrap();
+        let theirs = listener.accept().unwrap().unwrap();
+        let (wake, their_wake) = Wake::pair().unwrap();
+        let page =
+            |size: usize| Words::from(Mapping::writable(memfd("test", size as u64).unwrap(), size).unwrap());
+        let (queue, claims) = (page(queue_size(1)), page(claims_size(1)));
+        Producer::new(queue.clone(), claims.clone(), 1, 1);
+        let consumer = Consumer::new(queue, claims, 1).unwrap();
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let waits = Waits::new(Box::new(Slow(is_gone.clone())), None);
+        let session = Session::new(1, consumer, wake, socket, waits).unwrap();
+        let leaves = thread::spawn(move || drop(session));
+        let mut fds = [PollFd::new(&theirs, PollFlags::IN), PollFd::new(&their_wake, PollFlags::IN)];
+        wait(&mut fds, Timeout::Never).unwrap();
+        assert!(
+            fds.iter().any(is_ready) && is_gone.load(Ordering::SeqCst),
+            "the exporter hears of it too early"
+        );
+        leaves.join().unwrap();
     }
 }
