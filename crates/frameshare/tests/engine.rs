@@ -17,7 +17,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const SIZE: u64 = 10_000;
@@ -480,6 +480,36 @@ fn where_memory_has_run_out_only_slots_that_are_big_enough_do() {
     drop(slot);
     assert_eq!(wait(SIZE).unwrap().size(), held);
     assert!(matches!(wait(held + 1), Err(AcquireError::Memory(_))), "it is too small");
+}
+
+#[test]
+fn whoever_waits_for_a_slot_gets_the_first_that_comes_back() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let interrupt = Interrupt::new().unwrap();
+    let wait = || {
+        let cause = "it has run out".into();
+        let error = MemoryError { doing: "allocate", size: SIZE, kind: MemoryKind::Host, cause };
+        let begin = Instant::now();
+        exporter.wait_for_slot(SIZE, error, &interrupt).unwrap();
+        begin.elapsed()
+    };
+    let later = |what: Box<dyn Send>| {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(what);
+        })
+    };
+    let limit = exporter::Config::default().reader_timeout;
+    // Neither rings: who holds a slot upstream, and who wants the latest frames.
+    let upstream = later(Box::new(exporter.acquire(SIZE, Purpose::Pool).unwrap()));
+    assert!(wait() < limit);
+    upstream.join().unwrap();
+    let mut reader = stream.reader(Policy::Latest);
+    stream.publish(&exporter, 1).unwrap();
+    let reading = later(Box::new(stream.next_frame(&mut reader)));
+    assert!(wait() < limit);
+    reading.join().unwrap();
 }
 
 #[test]

@@ -362,11 +362,16 @@ pub(super) fn wait_for_slot(
     }
     // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
-    match wait_until(shared, interrupt, timeout, look)? {
-        Some(Some(slot)) => Ok(slot),
-        Some(None) => Err(AcquireError::Closed),
-        None => Err(error.into()),
+    let mut look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
+    let backoff = Backoff::of_a_waiter();
+    loop {
+        // Lossless readers ring. Others do not, nor does whoever holds a slot upstream.
+        match wait_until(shared, interrupt, timeout.min(backoff.next()), &mut look)? {
+            Some(Some(slot)) => return Ok(slot),
+            Some(None) => return Err(AcquireError::Closed),
+            None if timeout.is_over() => return Err(error.into()),
+            None => {}
+        }
     }
 }
 
