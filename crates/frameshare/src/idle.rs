@@ -97,8 +97,9 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
-/// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost.
-pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
+/// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost. For what
+/// the driver gives up only then, and would have this thread wait for.
+pub fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting::new(gpu, memory);
     if waiting.work.is_pending() {
         waiting.hand_over();

@@ -61,7 +61,7 @@ mod sys;
 pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
-    idle::wait_until_given_up,
+    idle::{drop_when_idle, wait_until_given_up},
     sys::{Interrupt, monotonic_ns},
 };
 

@@ -110,14 +110,17 @@ crate::export! {
         register(address as usize, size, flags)
     }
 
-    // Measured: waits for what is queued to write there.
+    // Measured: waits for all work of the context.
     fn cuMemHostUnregister(address: *mut c_void) {
-        context::current()?;
+        let context = context::current()?;
         let region = super::starting_at(address as usize).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
         if !matches!(region.kind, Kind::HostRegistered) {
             return Err(HOST_MEMORY_NOT_REGISTERED);
         }
         wait_until_unused(region.start, region.len);
+        for point in context.ends() {
+            point.wait(|| false);
+        }
         super::remove(region.start);
         Ok(())
     }

@@ -33,9 +33,17 @@ pub(super) struct Block {
 
 /// Pages, registered where the driver could.
 struct Pages {
-    // Before the memory, which it refers to.
-    _registration: Option<Registration>,
+    /// Holds the memory. Taken when this is dropped.
+    registration: Option<Registration>,
     memory: Arc<Memory>,
+    context: Arc<Context>,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // The driver waits for all work of the context: behind a stream that is stuck a sink would never stop.
+        frameshare::drop_when_idle(&self.context, self.registration.take());
+    }
 }
 
 struct Memory {
@@ -96,7 +104,7 @@ impl Staging {
                 memory.clone(),
             )
         };
-        Ok(block(Pages { _registration: registration.ok(), memory }))
+        Ok(block(Pages { registration: registration.ok(), memory, context: self.context.clone() }))
     }
 }
 
@@ -129,5 +137,38 @@ impl AsMut<[u8]> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.home.lock().unwrap_or_else(PoisonError::into_inner).extend(self.pages.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare::cuda::{device::Device, stream::Stream};
+    use std::{io::Write as _, sync::mpsc, thread, time::Duration};
+
+    #[test]
+    fn blocks_are_given_up_without_waiting_for_a_stream_that_is_stuck() {
+        let Ok(device) = Device::get(0) else {
+            std::io::stdout().write_all(b"SKIP framesharesink/staging: there is no CUDA driver\n").unwrap();
+            return;
+        };
+        let context = Context::create(&device).unwrap();
+        let staging = Staging::new(&context);
+        let block = staging.take(PAGE).unwrap();
+        assert!(block.pages.as_ref().is_some_and(|pages| pages.registration.is_some()));
+        drop(block);
+        let stream = Stream::new(&context).unwrap();
+        let (done, stuck) = mpsc::channel::<()>();
+        stream.call(move || _ = stuck.recv_timeout(Duration::from_secs(60))).unwrap();
+        let (tell, told) = mpsc::channel();
+        let gives_up = thread::spawn(move || {
+            drop(staging.take(2 * PAGE).unwrap());
+            drop(staging);
+            tell.send(()).unwrap();
+        });
+        let told = told.recv_timeout(Duration::from_secs(10));
+        drop(done);
+        gives_up.join().unwrap();
+        assert!(told.is_ok(), "it waited for the stream");
     }
 }
