@@ -103,7 +103,7 @@ fn store(incoming: &Receiver<Stranded>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        stranded.retain_mut(Stranded::is_in_need);
+        stranded.extract_if(.., |one| !one.is_in_need()).for_each(Stranded::leave);
     }
 }
 
@@ -133,6 +133,14 @@ impl Stranded {
         match self.was_gone {
             Some(since) => since.elapsed() < AFTERLIFE,
             None => self.has_work() || self.begin.elapsed() < AFTERLIFE,
+        }
+    }
+
+    /// Lets go of the session elsewhere: with an old driver that waits for the context's work, and the work for what this
+    /// thread stores for other sessions.
+    fn leave(self) {
+        if let Some(gpu) = self.waits.gpu.clone() {
+            idle::drop_elsewhere_when_idle(&gpu, self);
         }
     }
 
