@@ -237,7 +237,8 @@ impl Exporter {
     /// Waits until there is a reader.
     pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
         let there = |state: &mut State| (!state.links.is_empty()).then_some(());
-        publish::wait_until(&self.0.shared, interrupt, Timeout::Never, there).map(|_| ())
+        publish::wait_until(&self.0.shared, interrupt, Timeout::Never, publish::Woken::Always, there)
+            .map(|_| ())
     }
 
     /// Takes back now what readers have released, and drops its `keep`.

@@ -146,7 +146,7 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         return outcome;
     }
     shared.finish(state);
-    let outcome = wait_until(shared, interrupt, Timeout::Never, publish)?;
+    let outcome = wait_until(shared, interrupt, Timeout::Never, Woken::Always, publish)?;
     outcome.unwrap_or(Err(PublishError::Closed))
 }
 
@@ -362,16 +362,11 @@ pub(super) fn wait_for_slot(
     }
     // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let mut look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
-    let backoff = Backoff::of_a_waiter();
-    loop {
-        // Lossless readers ring. Others do not, nor does whoever holds a slot upstream.
-        match wait_until(shared, interrupt, timeout.min(backoff.next()), &mut look)? {
-            Some(Some(slot)) => return Ok(slot),
-            Some(None) => return Err(AcquireError::Closed),
-            None if timeout.is_over() => return Err(error.into()),
-            None => {}
-        }
+    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
+    match wait_until(shared, interrupt, timeout, Woken::NotAlways, look)? {
+        Some(Some(slot)) => Ok(slot),
+        Some(None) => Err(AcquireError::Closed),
+        None => Err(error.into()),
     }
 }
 
@@ -382,15 +377,26 @@ pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -
             |link: &Link| link.downloads && state.downloads.as_ref().is_some_and(|some| !some.is_empty());
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
-    wait_until(shared, interrupt, Timeout::after(Some(timeout)), drained).map(|drained| drained.is_some())
+    let timeout = Timeout::after(Some(timeout));
+    wait_until(shared, interrupt, timeout, Woken::Always, drained).map(|drained| drained.is_some())
+}
+
+/// Whether whoever ends a wait wakes the thread that waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Lossless readers do, and those who come or go.
+    Always,
+    /// Other readers do not, nor does whoever holds a slot upstream.
+    NotAlways,
 }
 
 /// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
-/// or go. `None` when time is over. Lossless readers that are full for longer than they may be are cut off.
+/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are full for longer than they may be are cut off.
 pub(super) fn wait_until<T>(
     shared: &Shared,
     interrupt: &Interrupt,
     timeout: Timeout,
+    woken: Woken,
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
@@ -428,7 +434,8 @@ pub(super) fn wait_until<T>(
         state.reclaim();
         let result = condition(&mut state);
         // Nobody rings when a GPU is done.
-        let look = if looks || state.gpu_is_busy() { backoff.next() } else { Timeout::Never };
+        let looks = looks || woken == Woken::NotAlways || state.gpu_is_busy();
+        let look = if looks { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let hung_up = if result.is_none() {
             sleep(shared, interrupt, &wakes, timeout.min(deadline).min(look))
