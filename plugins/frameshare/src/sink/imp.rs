@@ -239,18 +239,14 @@ impl FrameshareSink {
         drop(prepared);
     }
 
-    fn post_no_slot(&self, why: &dyn std::error::Error) {
-        gst::element_imp_error!(
-            self,
-            gst::ResourceError::NoSpaceLeft,
-            ("There is no slot for the next frame: {}", why)
-        );
-    }
-
     fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
         match error {
-            PlaceError::NoSlot(error) => self.post_no_slot(&error),
-            PlaceError::NoMemory(_, error) => self.post_no_slot(&error),
+            PlaceError::NoMemory(_, error) => return self.post_place_error(PlaceError::NoSlot(error.into())),
+            PlaceError::NoSlot(error) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::NoSpaceLeft,
+                ("There is no slot for the next frame: {}", error)
+            ),
             PlaceError::BadBuffer(what) => {
                 gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
             }

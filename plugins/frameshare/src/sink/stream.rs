@@ -162,20 +162,15 @@ impl Stream {
 
     /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it.
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
-        let make_room = || {
-            self.home.trim();
-            self.exporter.reclaim();
+        let error = match self.exporter.acquire(size, Purpose::Copy) {
+            Ok(slot) => return Ok(slot),
+            Err(error) => error,
         };
-        match self.exporter.acquire(size, Purpose::Copy) {
-            Ok(slot) => Ok(slot),
-            Err(AcquireError::Memory(error)) => {
-                make_room();
-                Err(PlaceError::NoMemory(size, error))
-            }
-            Err(_) => {
-                make_room();
-                self.exporter.acquire(size, Purpose::Copy).map_err(PlaceError::NoSlot)
-            }
+        self.home.trim();
+        self.exporter.reclaim();
+        match error {
+            AcquireError::Memory(error) => Err(PlaceError::NoMemory(size, error)),
+            _ => self.exporter.acquire(size, Purpose::Copy).map_err(PlaceError::NoSlot),
         }
     }
 
