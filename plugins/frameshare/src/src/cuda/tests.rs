@@ -9,7 +9,7 @@ use super::*;
 use crate::src::lease::Lease;
 use downstream::{Gpu, Reader, check_on_cpu, memory, sequence};
 use exporter::Exporter;
-use frameshare::cuda::{context::Context, device::Device};
+use frameshare::cuda::{context::Context, device::Device, stream::Stream};
 use glib::subclass::types::ObjectSubclassIsExt;
 use gst::prelude::*;
 use place::{Place, size_of_plane};
@@ -136,25 +136,34 @@ fn frames_come_in_place_in_memories_that_are_used_again() {
     }
 }
 
-/// Whoever stops a source may destroy the context that it read in.
-#[test]
-fn a_source_that_has_stopped_keeps_no_context() {
-    if !is_there("stopped") {
-        return;
-    }
+/// A source that has read a frame, the context that it read in, and a stream of that which is still at work.
+fn read_with_work_left(
+    work: impl FnOnce() + Send + 'static,
+) -> (Exporter, Reader, gst_cuda::Context, Stream) {
     let mut exporter = Exporter::start("vmm", "timeline");
     let reader = Reader::cuda(&exporter).buffers().play();
     exporter.tell("readers 1");
     exporter.tell("publish 1 0");
     drop(reader.next());
     let context = reader.source.imp().context().unwrap();
-    // The GPU is still busy then.
     let engine = crate::gpu::engine_context(&context).unwrap();
     let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
-    stream.call(|| std::thread::sleep(Duration::from_millis(30))).unwrap();
+    stream.call(work).unwrap();
+    (exporter, reader, context, stream)
+}
+
+/// Whoever stops a source may destroy the context that it read in.
+#[test]
+fn a_source_that_has_stopped_keeps_no_context() {
+    if !is_there("stopped") {
+        return;
+    }
+    let (_exporter, reader, context, stream) =
+        read_with_work_left(|| std::thread::sleep(Duration::from_millis(30)));
     let kept = context.downgrade();
-    drop((stream, engine, context));
     drop(reader);
+    // To let go of a stream waits for its work.
+    drop((stream, context));
     assert!(kept.upgrade().is_none(), "somebody still has the context");
 }
 
@@ -164,16 +173,8 @@ fn who_had_no_context_stops_at_once() {
     if !is_there("stops-at-once") {
         return;
     }
-    let mut exporter = Exporter::start("vmm", "timeline");
-    let reader = Reader::cuda(&exporter).buffers().play();
-    exporter.tell("readers 1");
-    exporter.tell("publish 1 0");
-    drop(reader.next());
-    let context = reader.source.imp().context().unwrap();
-    let engine = crate::gpu::engine_context(&context).unwrap();
-    let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
     let (done, busy) = std::sync::mpsc::channel::<()>();
-    stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
+    let (exporter, reader, _context, _stream) = read_with_work_left(move || _ = busy.recv_timeout(PATIENCE));
     drop(reader);
     assert!(!frameshare::wait_until_given_up(Duration::ZERO), "nothing is left to wait for");
     let stop = |element: &gst::Element| {
