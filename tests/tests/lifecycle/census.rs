@@ -4,6 +4,7 @@ use crate::{
     pipelines::wait_until,
     stage::{PATIENCE, Stage},
 };
+use gst::glib;
 use std::{
     collections::BTreeMap,
     fs,
@@ -21,13 +22,19 @@ impl Census {
     pub fn of(pid: u32, stage: &Stage) -> Self {
         let place = |what: &str| PathBuf::from(format!("/proc/{pid}/{what}"));
         let entries = |path: PathBuf| fs::read_dir(&path).map_or(0, Iterator::count);
+        // GLib starts one that starts others, and keeps it.
+        let is_ours =
+            |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name != "pool-spawner\n");
+        let tasks = fs::read_dir(place("task")).into_iter().flatten().flatten();
+        let threads = tasks.map(|task| task.path()).filter(is_ours).count();
         let maps = fs::read_to_string(place("maps")).expect("the process is there");
         let mut counts = BTreeMap::from([
             ("descriptors".to_owned(), entries(place("fd"))),
-            ("threads".to_owned(), entries(place("task"))),
+            ("threads".to_owned(), threads),
             ("mappings".to_owned(), maps.lines().filter(|line| line.contains("memfd:frameshare")).count()),
         ]);
-        for entry in fs::read_dir(stage.path("frameshare")).expect("the stage has a folder") {
+        // The folder comes with the first socket.
+        for entry in fs::read_dir(stage.path("frameshare")).into_iter().flatten() {
             let name = entry.expect("an entry").file_name();
             counts.insert(format!("file {}", name.display()), 1);
         }
@@ -39,13 +46,14 @@ impl Census {
         Self::of(std::process::id(), stage)
     }
 
-    /// Of this process once it shares and reads nothing any more: what just stopped may take a moment to be gone,
-    /// and counted as having always been there it would hide as much that is left behind.
-    pub fn at_rest(stage: &Stage) -> Self {
+    /// Of this process once it shares, reads and runs nothing that it did not at this census, which was taken before
+    /// the first pipeline: what just stopped may take a moment to be gone, and counted as having always been there it
+    /// would hide as much that is left behind.
+    pub fn at_rest(&self, stage: &Stage) -> Self {
         let mut census = Self::here(stage);
-        wait_until("nothing is shared and read", || {
+        wait_until("nothing is shared, read and run", || {
             census = Self::here(stage);
-            census.0["mappings"] == 0
+            ["mappings", "threads"].iter().all(|&what| census.0[what] <= self.0[what])
         });
         census
     }
@@ -92,6 +100,8 @@ impl Census {
 pub fn is_alone(test: &str) -> bool {
     const ALONE: &str = "FRAMESHARE_TEST_ALONE";
     if std::env::var(ALONE).is_ok_and(|name| name == test) {
+        // GLib would keep the threads of stopped pipelines for another 15 s.
+        glib::ThreadPool::set_max_unused_threads(Some(0));
         return true;
     }
     let own = std::env::current_exe().expect("a test has a path");

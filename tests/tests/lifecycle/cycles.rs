@@ -74,6 +74,7 @@ fn a_thousand_cycles_of_both_elements_leave_nothing_behind() {
         return;
     }
     let stage = Stage::new();
+    let bare = Census::here(&stage);
     let run = |cycles: usize| {
         for _ in 0..cycles / USES {
             let couple = Couple::new(&stage);
@@ -82,7 +83,7 @@ fn a_thousand_cycles_of_both_elements_leave_nothing_behind() {
     };
     run(WARM_UP);
     assert!(!fs::exists(socket(&stage, "s")).unwrap(), "the socket outlives the sink");
-    let before = Census::at_rest(&stage);
+    let before = bare.at_rest(&stage);
     run(CYCLES);
     before.compare_here(&stage);
 }
@@ -99,6 +100,7 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
         "export --socket {socket} --frames 100000000 --fps 2000 --size 4096 --readers 0 --max-slots {SLOTS}"
     ));
     exporter.wait_for("open");
+    let bare = Census::here(&stage);
     let run = |cycles: usize| {
         for _ in 0..cycles / USES {
             let reader = source(&socket);
@@ -110,7 +112,7 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
         }
     };
     run(WARM_UP);
-    let (here, there) = (Census::at_rest(&stage), Census::of(exporter.pid(), &stage).with_slots(SLOTS));
+    let (here, there) = (bare.at_rest(&stage), Census::of(exporter.pid(), &stage).with_slots(SLOTS));
     run(CYCLES);
     here.compare_here(&stage);
     there.compare_of(exporter.pid(), &stage);
@@ -123,9 +125,10 @@ fn what_is_left_behind_is_noticed() {
         return;
     }
     let stage = Stage::new();
+    let bare = Census::here(&stage);
     let couple = Couple::new(&stage);
     (0..WARM_UP).for_each(|number| couple.cycle(number));
-    let before = Census::at_rest(&stage);
+    let before = bare.at_rest(&stage);
     let noticed = |what: &str| {
         let growth = before.growth(&Census::here(&stage));
         assert!(growth.iter().any(|line| line.starts_with(what)), "{what} is not in {growth:?}");
