@@ -6,21 +6,15 @@
 //! is for ever. So the work of the context at that moment is waited for, on a thread that serves the whole process; what
 //! it never gets to is never given up.
 
+use crate::lookout::{Lookout, Pending, SHORTEST};
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
 use once_cell::sync::Lazy;
 use std::{
     any::Any,
-    sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
-
-/// How often pending work is looked at, at first and at the rarest.
-const LOOK: Duration = Duration::from_millis(1);
-const RAREST: Duration = Duration::from_millis(100);
 
 /// How long to wait for work that may never end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -81,12 +75,7 @@ impl Drop for InHand {
     }
 }
 
-/// Leads to the thread.
-static WAITING: Lazy<Mutex<Option<Sender<Waiting>>>> = Lazy::new(|| {
-    let (sender, receiver) = channel();
-    let started = thread::Builder::new().name("frameshare-idle".into()).spawn(move || look(&receiver));
-    Mutex::new(started.ok().map(|_| sender))
-});
+static LOOKOUT: Lazy<Lookout<Waiting>> = Lazy::new(|| Lookout::new("frameshare-idle"));
 
 /// Waits until the GPU memory and the contexts that exporters and readers of this process have let go of are given up, for
 /// `patience` at most; whether they are. That is as soon as the GPU is done with them, and those readers that must close
@@ -101,14 +90,14 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
 /// the driver gives up only then, and would have this thread wait for.
 pub fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting::new(gpu, memory);
-    if waiting.work.is_pending() {
-        waiting.hand_over();
+    if waiting.is_pending() {
+        LOOKOUT.look_at(waiting);
     }
 }
 
 /// The same for those who must never wait, as a driver does that is too old to name the work: always on the thread.
 pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    Waiting::new(gpu, memory).hand_over();
+    LOOKOUT.look_at(Waiting::new(gpu, memory));
 }
 
 impl Waiting {
@@ -116,18 +105,16 @@ impl Waiting {
         let (work, since) = (Work::of(gpu), Instant::now());
         Self { work, since, _memory: Box::new(memory), _in_hand: InHand::new() }
     }
-
-    fn hand_over(self) {
-        if let Some(sender) = &*WAITING.lock().unwrap_or_else(PoisonError::into_inner) {
-            // The thread lives as long as the process.
-            let _ = sender.send(self);
-        }
-    }
 }
 
-/// How long to pause between two looks at what has not changed since a moment: the longer, the less it matters.
-pub(crate) fn pause(since: Instant) -> Duration {
-    (since.elapsed() / 64).clamp(LOOK, RAREST)
+impl Pending for Waiting {
+    fn is_pending(&mut self) -> bool {
+        self.work.is_pending()
+    }
+
+    fn quiet_since(&self) -> Instant {
+        self.since
+    }
 }
 
 /// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
@@ -142,7 +129,7 @@ pub(crate) fn wait_until_idle(gpu: &Arc<Context>) -> bool {
         if Instant::now() > end {
             return false;
         }
-        thread::sleep(LOOK);
+        thread::sleep(SHORTEST);
     }
 }
 
@@ -154,21 +141,4 @@ fn work_of(gpu: &Arc<Context>) -> Result<Event, Error> {
         recorded => recorded?,
     }
     Ok(work)
-}
-
-/// The life of the thread.
-fn look(incoming: &Receiver<Waiting>) {
-    let mut waiting: Vec<Waiting> = Vec::new();
-    loop {
-        let next = match waiting.iter().map(|one| pause(one.since)).min() {
-            Some(pause) => incoming.recv_timeout(pause),
-            None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match next {
-            Ok(one) => waiting.push(one),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-        waiting.retain_mut(|one| one.work.is_pending());
-    }
 }

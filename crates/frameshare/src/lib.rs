@@ -49,6 +49,8 @@ pub mod fence;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
+mod lookout;
+#[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
 pub mod reader;

@@ -15,16 +15,14 @@ use super::{
 };
 use crate::{
     idle::{self, InHand},
+    lookout::{Lookout, Pending},
     sys::{Interrupt, Timeout, is_ready, wait},
 };
 use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
+    sync::{Arc, Mutex, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -58,12 +56,7 @@ struct Stranded {
     _leaving: Leaving,
 }
 
-/// Leads to the thread.
-static STRANDED: Lazy<Mutex<Option<Sender<Stranded>>>> = Lazy::new(|| {
-    let (sender, receiver) = channel();
-    let started = thread::Builder::new().name("frameshare-rescue".into()).spawn(move || store(&receiver));
-    Mutex::new(started.ok().map(|_| sender))
-});
+static LOOKOUT: Lazy<Lookout<Stranded>> = Lazy::new(|| Lookout::new("frameshare-rescue"));
 
 /// Sees to it that no stream waits for ever for a frame of this session.
 pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
@@ -73,7 +66,7 @@ pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: boo
 fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving: Leaving) {
     let now = Instant::now();
     let begin = if said_goodbye { now + PATIENCE } else { now };
-    let stranded = Stranded {
+    LOOKOUT.look_at(Stranded {
         waits,
         gone,
         was_gone: None,
@@ -82,34 +75,12 @@ fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving:
         quiet: begin,
         contest: Duration::ZERO,
         _leaving: leaving,
-    };
-    // Without the thread the streams stay stuck until the app ends; there is no better place to report it than the error
-    // that the reader gets anyway.
-    if let Some(sender) = &*STRANDED.lock().unwrap_or_else(PoisonError::into_inner) {
-        let _ = sender.send(stranded);
-    }
+    });
 }
 
-/// The life of the thread.
-fn store(incoming: &Receiver<Stranded>) {
-    let mut stranded: Vec<Stranded> = Vec::new();
-    loop {
-        let next = match stranded.iter().map(|one| idle::pause(one.quiet)).min() {
-            Some(pause) => incoming.recv_timeout(pause),
-            None => incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match next {
-            Ok(one) => stranded.push(one),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-        stranded.extract_if(.., |one| !one.is_in_need()).for_each(Stranded::leave);
-    }
-}
-
-impl Stranded {
-    /// Stores the words that the exporter will not write. Whether that has to be done again.
-    fn is_in_need(&mut self) -> bool {
+impl Pending for Stranded {
+    /// Stores the words that the exporter will not write.
+    fn is_pending(&mut self) -> bool {
         let now = Instant::now();
         if self.was_gone.is_none() && wait_for_end(self.gone.as_ref(), now) {
             (self.was_gone, self.quiet) = (Some(now), now);
@@ -136,14 +107,20 @@ impl Stranded {
         }
     }
 
+    fn quiet_since(&self) -> Instant {
+        self.quiet
+    }
+
     /// Lets go of the session elsewhere: with an old driver that waits for the context's work, and the work for what this
     /// thread stores for other sessions.
-    fn leave(self) {
+    fn done(self) {
         if let Some(gpu) = self.waits.gpu.clone() {
             idle::drop_elsewhere_when_idle(&gpu, self);
         }
     }
+}
 
+impl Stranded {
     /// Whether the streams are not through with what they had been made to wait for when this was asked first.
     fn has_work(&mut self) -> bool {
         let Some(gpu) = &self.waits.gpu else { return false };

@@ -1,0 +1,126 @@
+//! Looking at things until they are done, on a thread for the whole process.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The shortest and the longest pause between two looks.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// What is looked at until it is done.
+pub(crate) trait Pending: Send + 'static {
+    /// Looks: whether that has to be done again. It must not wait, since the same thread looks at others.
+    fn is_pending(&mut self) -> bool;
+
+    /// Since when nothing has changed: the longer, the rarer the looks.
+    fn quiet_since(&self) -> Instant;
+
+    /// Takes what needs no further look.
+    fn done(self)
+    where
+        Self: Sized,
+    {
+    }
+}
+
+/// A thread that looks at things of one kind. It starts with the first of them and lives as long as the process.
+pub(crate) struct Lookout<T> {
+    name: &'static str,
+    sender: Sender<T>,
+    /// Locked by the thread for as long as it lives.
+    receiver: Mutex<Receiver<T>>,
+    runs: Mutex<bool>,
+}
+
+impl<T: Pending> Lookout<T> {
+    pub fn new(name: &'static str) -> Self {
+        let (sender, receiver) = channel();
+        Self { name, sender, receiver: Mutex::new(receiver), runs: Mutex::new(false) }
+    }
+
+    /// Hands something over to the thread. Where the system grants no thread, it is kept until a later one is granted:
+    /// what is looked at must not be let go of before it is done.
+    pub fn look_at(&'static self, thing: T) {
+        // Both ends live as long as the process.
+        let _ = self.sender.send(thing);
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*runs {
+            *runs = thread::Builder::new().name(self.name.into()).spawn(|| self.run()).is_ok();
+        }
+    }
+
+    fn run(&self) {
+        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut things: Vec<T> = Vec::new();
+        loop {
+            let next = match things.iter().map(|thing| pause(thing.quiet_since().elapsed())).min() {
+                Some(pause) => receiver.recv_timeout(pause),
+                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match next {
+                Ok(thing) => things.push(thing),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            things.extract_if(.., |thing| !thing.is_pending()).for_each(Pending::done);
+        }
+    }
+}
+
+/// Between two looks at what has been quiet for so long.
+fn pause(quiet: Duration) -> Duration {
+    (quiet / 64).clamp(SHORTEST, LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use once_cell::sync::Lazy;
+
+    /// Done at the n-th look, and tells then.
+    struct Countdown(u32, Sender<u32>, Instant);
+
+    impl Pending for Countdown {
+        fn is_pending(&mut self) -> bool {
+            self.0 -= 1;
+            self.0 > 0
+        }
+
+        fn quiet_since(&self) -> Instant {
+            self.2
+        }
+
+        fn done(self) {
+            let _ = self.1.send(self.0);
+        }
+    }
+
+    #[test]
+    fn each_is_done_when_it_is_no_longer_pending() {
+        static LOOKOUT: Lazy<Lookout<Countdown>> = Lazy::new(|| Lookout::new("lookout"));
+        let (told, done) = channel();
+        let begin = Instant::now();
+        let (late, lates) = channel();
+        LOOKOUT.look_at(Countdown(u32::MAX, late, begin));
+        for looks in [20, 1, 5] {
+            LOOKOUT.look_at(Countdown(looks, told.clone(), begin));
+        }
+        for _ in 0..3 {
+            assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
+        }
+        assert!(lates.try_recv().is_err(), "one was let go of that is still pending");
+    }
+
+    #[test]
+    fn looks_grow_rare() {
+        assert_eq!(pause(Duration::ZERO), SHORTEST);
+        assert!((SHORTEST..LONGEST).contains(&pause(Duration::from_secs(1))));
+        assert_eq!(pause(Duration::from_secs(3600)), LONGEST);
+    }
+}
