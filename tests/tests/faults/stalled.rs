@@ -4,7 +4,11 @@ use crate::{
     HELD_UP_MS, NEVER_MS, Stream, pipelines, said, saw_everything,
     stage::{PATIENCE, Process},
 };
+use frameshare::Policy;
+use frameshare_protocol::message::{Reason, ToReader};
+use frameshare_tests::raw::{RawReader, hello};
 use gst::prelude::*;
+use std::time::Instant;
 
 /// Longer than a busy machine lets a witness wait.
 const TIMEOUT_MS: u64 = 2000;
@@ -115,6 +119,27 @@ fn a_reader_that_keeps_retired_memory_is_cut_off_and_keeps_what_it_has() {
     assert!(end.contains("cut off") && end.contains("retired"), "{summary}");
     assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
     assert!(summary["held"].as_u64() > Some(0), "{summary}");
+}
+
+/// Memory of former caps that nobody holds a frame of, but that a reader does not let go of, stays allocated as well.
+#[test]
+fn a_reader_that_gives_up_no_imports_is_cut_off() {
+    let mut stream = Stream::start("--fps 50 --readers 1 --renew-every 1 --max-retired-bytes 1000000");
+    let witness = stream.read("--policy lossless");
+    stream.flow(1);
+    let path = stream.stage.path("frameshare/s.sock");
+    let keeper = RawReader::join(&path, hello(Policy::Latest, 4)).expect("it is admitted");
+    let deadline = Instant::now() + PATIENCE;
+    let end = loop {
+        assert!(Instant::now() < deadline, "it is not cut off");
+        let (packet, _) = keeper.channel.receive(PATIENCE).expect("it is told").expect("it is told in time");
+        if let Ok(ToReader::Goodbye { reason, text }) = ToReader::decode(&packet) {
+            break (reason, text);
+        }
+    };
+    assert!(end.0 == Reason::LimitExceeded && end.1.contains("retired"), "{end:?}");
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
 }
 
 /// `framesharesrc`, lossless, in this process.

@@ -9,11 +9,7 @@ use super::{
 };
 use crate::memory::{Allocation as _, MemoryError, foreign, frees_imports_first, local};
 use frameshare_protocol::{MemoryKind, message::Reason};
-use std::{
-    any::Any,
-    collections::{BTreeMap, BTreeSet},
-    mem,
-};
+use std::{any::Any, collections::BTreeSet, mem};
 
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
@@ -48,6 +44,9 @@ impl State {
                 }
             }
         }
+        // What a reader imports stays allocated although we have freed it.
+        let links = || self.links.iter().chain(&self.leaving);
+        self.retired.retain(|id, _| links().any(|link| link.knows().any(|known| known == *id)));
         let closed = self.closed;
         self.generations
             .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
@@ -55,14 +54,13 @@ impl State {
 
     /// Tells readers that nothing more is published in a generation. Who keeps too much from being freed is cut off.
     fn retire_generation(&mut self, index: usize) {
-        self.generations[index].retired = true;
-        let (before, id) = (self.next, self.generations[index].id);
-        let retired: BTreeMap<u32, u64> =
-            self.generations.iter().filter(|one| one.retired).map(|one| (one.id, one.bytes())).collect();
+        let generation = &mut self.generations[index];
+        generation.retired = true;
+        let (before, id, bytes) = (self.next, generation.id, generation.bytes());
+        let retired = mem::take(&mut self.retired);
         let limit = self.config.max_retired_bytes;
         self.each_link(|link| {
-            let kept: u64 =
-                link.knows().filter(|known| *known != id).filter_map(|known| retired.get(&known)).sum();
+            let kept: u64 = link.knows().filter_map(|known| retired.get(&known)).sum();
             if kept > limit {
                 let text =
                     format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
@@ -70,6 +68,8 @@ impl State {
             }
             link.retire(before, id)
         });
+        self.retired = retired;
+        self.retired.insert(id, bytes);
     }
 
     pub fn acquire(&mut self, size: u64, purpose: Purpose, exporter: u64) -> Result<Slot, AcquireError> {
@@ -180,7 +180,11 @@ impl State {
         let open = |one: &Generation| one.is_foreign() && !one.retired;
         let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
         let slot = match known {
-            Some(slot) => slot,
+            Some(slot) => {
+                // It may be anything, and call us.
+                self.dropped.push(owner);
+                slot
+            }
             None => {
                 let memory = foreign::Foreign::new(&gpu, pointer, owner)?;
                 let size = memory.size();

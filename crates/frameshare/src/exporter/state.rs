@@ -56,6 +56,8 @@ pub(super) struct State {
     /// Oldest first; the last of our own is the one that slots are taken from.
     pub generations: Vec<Generation>,
     pub next_generation: u32,
+    /// Bytes of the generations that were retired, for as long as a reader may keep them from being freed.
+    pub retired: BTreeMap<u32, u64>,
     /// The next slot starts a generation if its size differs from the present one's.
     pub renew: bool,
     /// The same for host slots beside the GPU's.
@@ -114,6 +116,7 @@ impl State {
             session: monotonic_ns(),
             generations: Vec::new(),
             next_generation: 1,
+            retired: BTreeMap::new(),
             renew: true,
             renew_host: true,
             links: Vec::new(),
