@@ -28,6 +28,7 @@ pub mod device;
 mod driver;
 mod error;
 pub mod event;
+mod exit;
 pub mod fence;
 pub mod host;
 pub mod memory;
@@ -46,7 +47,7 @@ pub type DevicePtr = u64;
 pub enum Status {
     /// The work is done.
     Ready,
-    /// The work is still queued or running, or whoever should do it is gone.
+    /// The work is still queued or running, or whoever should do it is gone, or the driver would not say.
     Pending,
 }
 

@@ -180,11 +180,12 @@ unsafe extern "C" fn call_host(data: *mut c_void) {
 }
 
 impl Status {
-    /// Reads the answer of a query: not ready is no failure.
+    /// Reads the answer of a query: not ready is no failure, and while another thread captures a stream the driver may
+    /// answer nobody (CUDA driver API, cuStreamBeginCapture): then nothing is known to be done.
     pub(crate) fn of(answer: Result<()>) -> Result<Status> {
         match answer {
             Ok(()) => Ok(Status::Ready),
-            Err(error) if error.is_not_ready() => Ok(Status::Pending),
+            Err(error) if error.is_not_ready() || error.is_deferrable() => Ok(Status::Pending),
             Err(error) => Err(error),
         }
     }
@@ -205,5 +206,19 @@ impl Drop for Stream {
                 unsafe { self.context.driver().cuStreamDestroy_v2(self.raw.0) }
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_will_not_say_is_pending() {
+        let status = |code| Status::of(Error::check("cuEventQuery", code));
+        assert_eq!(status(0), Ok(Status::Ready));
+        // Not ready; within a host function; while another thread captures.
+        assert!([600, 800, 900].into_iter().all(|code| status(code) == Ok(Status::Pending)));
+        assert!(status(700).is_err());
     }
 }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The work that a context has at a moment.
 pub(crate) struct Work {
     gpu: Arc<Context>,
-    /// `None` as long as it cannot be named: while a stream of the context captures, say.
+    /// `None` as long as it cannot be named: while a stream of the context captures, or memory is used up.
     done: Option<Event>,
 }
 
@@ -37,7 +37,8 @@ impl Work {
         if self.done.is_none() {
             match work_of(&self.gpu) {
                 Ok(done) => self.done = Some(done),
-                Err(error) => return error.is_deferrable(),
+                // Whether there is work remains to be seen.
+                Err(error) => return error.is_deferrable() || error.is_out_of_memory(),
             }
         }
         self.done.as_ref().is_some_and(|done| matches!(done.query(), Ok(Status::Pending)))
