@@ -19,9 +19,10 @@ use crate::DevicePtr;
 use crate::abi::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUevent, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc,
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
-    CUstream, CUstreamBatchMemOpParams, CUuuid,
+    CUstream, CUstreamBatchMemOpParams, CUuuid, code,
 };
 use crate::error::Error;
+use crate::exit;
 
 macro_rules! table {
     ($(fn $symbol:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
@@ -67,6 +68,8 @@ macro_rules! table {
                 /// As the CUDA driver API demands for the call of this name.
                 pub(crate) unsafe fn $symbol(&self, $($arg: $ty),*) -> Result<(), Error> {
                     let call = self.$symbol.ok_or(Error::Missing { call: stringify!($symbol) })?;
+                    let deinitialized = Error::Call { call: stringify!($symbol), code: code::DEINITIALIZED };
+                    let _under_way = exit::begin_call().ok_or(deinitialized)?;
                     COUNTS[Index::$symbol as usize].fetch_add(1, Ordering::Relaxed);
                     // SAFETY: the pointer came from a library that is never unloaded; the rest is the caller's.
                     Error::check(stringify!($symbol), unsafe { call($($arg),*) })
@@ -235,6 +238,7 @@ fn load() -> Result<Driver, Error> {
     let refused = |error: Error| Error::NoDriver { reason: error.to_string() };
     // SAFETY: 0 is the only value that cuInit takes.
     unsafe { driver.cuInit(0) }.map_err(refused)?;
+    exit::guard();
     let mut version = 0;
     // SAFETY: `version` takes one int.
     unsafe { driver.cuDriverGetVersion(&mut version) }.map_err(refused)?;

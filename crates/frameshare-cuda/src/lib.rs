@@ -19,6 +19,7 @@
 //!   [`context::Current`]: the calls inside then save the pushing and popping.
 //! - Nothing here waits for the GPU except where the documentation of a function says so.
 //! - `Drop` never fails and never panics: what goes wrong there is logged.
+//! - Once the process exits, calls answer CUDA_ERROR_DEINITIALIZED, on whatever thread.
 
 mod abi;
 pub mod calls;

@@ -38,6 +38,10 @@ pub enum Command {
         stream: Id,
         after_ms: u64,
     },
+    /// Exits while so many threads are calling the driver, and does not answer.
+    Exit {
+        threads: usize,
+    },
     /// Blocks until the context has nothing to do.
     SynchronizeContext,
 

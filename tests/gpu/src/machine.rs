@@ -212,6 +212,7 @@ impl Machine {
             Command::Spoil { memory, stream, after_ms } => {
                 (Reply::Text(self.spoil(memory, stream, after_ms)?), None)
             }
+            Command::Exit { threads } => self.exit(threads)?,
             Command::SynchronizeContext => {
                 self.context()?.synchronize()?;
                 DONE
@@ -514,6 +515,26 @@ impl Machine {
             unsafe { stream.fill(memory.ptr(), 0, *step) }?;
         }
         Ok(())
+    }
+
+    /// Ends the process in good order, under threads that make events, look at them and destroy them.
+    fn exit(&self, threads: usize) -> Result<(Reply, Option<OwnedFd>)> {
+        let context = self.context()?;
+        for _ in 0..threads {
+            let stream = Stream::new(context)?;
+            std::thread::spawn(move || {
+                while let Ok(event) = Event::new_shared(stream.context()) {
+                    let _ = event.record(&stream);
+                    let _ = event.query();
+                }
+                // As a thread of an app would.
+                loop {
+                    std::thread::park();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        std::process::exit(0)
     }
 
     /// Queues a write to memory that is mapped for reading: by a kernel; where there are none, on the simulated driver,

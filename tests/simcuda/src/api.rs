@@ -3,7 +3,7 @@
 //! The way in counts the call, lets `SIMCUDA_FAIL` answer in its place, and turns a panic into an error code, so that
 //! none crosses into the caller.
 
-use crate::{config, faults};
+use crate::{config, faults, teardown};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -149,7 +149,9 @@ pub fn in_host_function(run: impl FnOnce()) {
 
 /// The way into an exported function and out of it.
 pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
+    let _under_way = teardown::UnderWay::new();
     let answer = catch_unwind(AssertUnwindSafe(|| {
+        teardown::check(name)?;
         if IN_HOST_FUNCTION.get() && !name.starts_with("cuGetError") {
             return Err(NOT_PERMITTED);
         }

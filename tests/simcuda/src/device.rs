@@ -3,7 +3,7 @@
 use crate::api::{
     Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NO_DEVICE, NOT_INITIALIZED, Name, Out,
 };
-use crate::{afterlife, config, memory};
+use crate::{afterlife, config, memory, teardown};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -100,6 +100,7 @@ crate::export! {
         let process = std::process::id();
         if INITIALISED_IN.load(Ordering::Acquire) == 0 {
             afterlife::start();
+            teardown::register();
             // A forked child of a process with a driver stays without one, as with CUDA.
             let _ = INITIALISED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
         }

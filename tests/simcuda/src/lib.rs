@@ -33,4 +33,5 @@ mod queue;
 mod stream;
 mod strict;
 mod sys;
+mod teardown;
 mod work;

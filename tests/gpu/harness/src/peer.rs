@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -102,6 +102,11 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// Kills the process and does not wait until it is gone.
     pub fn kill_without_waiting(&mut self) -> Result<()> {
         Ok(self.child.kill()?)
+    }
+
+    /// Waits until the process has ended by itself; as what.
+    pub fn exits(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
     }
 
     /// Whether the process is gone.

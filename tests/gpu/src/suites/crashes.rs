@@ -20,12 +20,26 @@ pub const CASES: &[Case] = &[
     case(SUITE, "reader-killed-after-recording-a-ready-event", ready_event_recorded_over),
     case(SUITE, "reader-whose-context-is-lost", context_lost),
     case(SUITE, "pool-reader-killed", pool_reader_killed),
+    case(SUITE, "exit-under-threads-that-are-in-the-driver", exit_under_threads),
 ];
 
 /// Longer than any case takes: whoever sleeps so long is killed before.
 const FOREVER_US: u64 = 60_000_000;
 /// Long enough to call something stuck that is not merely slow.
 const STUCK_MS: u64 = 700;
+
+/// A process that exits in good order ends as one, whatever its threads are doing in the driver. (Without the guard that
+/// the driver is loaded with, the simulated one ends it by SIGABRT.)
+fn exit_under_threads(_: u64) -> Result<String> {
+    for _ in 0..10 {
+        let mut peer = Peer::new()?;
+        require(&peer, "event")?;
+        peer.begin(&Command::Exit { threads: 4 })?;
+        let status = peer.exits()?;
+        ensure!(status.success(), "{status}");
+    }
+    Ok(String::new())
+}
 
 /// Trap 1: the event stays pending; the stream that waited for it is stuck, even after the event is destroyed; recording
 /// it again sticks the recording stream; streams that never touched it go on.
