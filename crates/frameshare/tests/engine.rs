@@ -557,6 +557,27 @@ fn a_stream_is_opened_to_others_only_on_purpose_and_where_they_can_reach_it() {
 }
 
 #[test]
+fn a_reader_may_hold_the_stream_back_for_ever_where_the_owner_says_so() {
+    let stream = Stream::new();
+    let (sender, notices) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let config = exporter::Config { reader_timeout: Duration::MAX, ..Default::default() };
+    let observer = move |notice| drop(sender.lock().unwrap().send(notice));
+    let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
+    let slow = stream.reader(Policy::Lossless);
+    let seeds = 1..=u64::from(slow.credit());
+    seeds.for_each(|seed| _ = stream.publish(&exporter, seed).unwrap());
+    thread::scope(|scope| {
+        let publishes = scope.spawn(|| stream.publish(&exporter, 99));
+        let is_named = |notice| matches!(notice, Notice::ReaderBlocking { .. });
+        while !is_named(notices.recv_timeout(Duration::from_secs(20)).unwrap()) {}
+        stream.interrupt.set();
+        assert_eq!(publishes.join().unwrap(), Err(PublishError::Interrupted));
+    });
+    assert_eq!(exporter.reader_count(), 1);
+}
+
+#[test]
 fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();

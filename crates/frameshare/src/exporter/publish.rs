@@ -23,12 +23,7 @@ use frameshare_protocol::{
     message::{Payload, Reason, ToReader},
 };
 use rustix::event::{PollFd, PollFlags};
-use std::{
-    any::Any,
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 /// A lossless reader that holds the stream back for so long is named to the owner.
 const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
@@ -481,7 +476,6 @@ impl State {
     fn look_at_blockers(&mut self) -> Timeout {
         let limit = self.config.reader_timeout;
         let notice = BLOCKING_NOTICE.min(limit / 2);
-        let now = Instant::now();
         let mut next = Timeout::Never;
         let mut notices = Vec::new();
         self.each_link(|link| {
@@ -500,7 +494,7 @@ impl State {
                     notices.push(Notice::ReaderBlocking { reader: link.info.clone(), for_: blocked });
                 }
                 let until = if *told { limit } else { notice };
-                next = next.min(Timeout::At(now + until.saturating_sub(blocked)));
+                next = next.min(Timeout::after(Some(until.saturating_sub(blocked))));
             }
             Ok(())
         });
