@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::slot::Slot;
-use crate::{fence::Signals, memory::Address};
+use crate::{fence::Signals, idle, memory::Address};
 use frameshare_cuda::{
     Status,
     context::Context,
@@ -15,11 +15,8 @@ use frameshare_cuda::{
     host::{Access, Registration},
     stream::Stream,
 };
-use frameshare_protocol::{Descriptor, limits::MAX_SLOTS, message::ToReader};
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use frameshare_protocol::{Descriptor, message::ToReader};
+use std::{collections::VecDeque, ptr::NonNull, sync::Arc};
 
 /// Most downloads that are under way or wait for lossless readers.
 const MAX_WAITING: usize = 4;
@@ -32,8 +29,31 @@ pub(super) struct Downloads {
     waiting: VecDeque<Download>,
     /// Events of downloads that are over.
     spare: Vec<Event>,
-    /// Host slots that the GPU can write without the CPU's help, by generation and index.
-    registered: HashMap<(u32, u32), Registration>,
+}
+
+/// Says that the GPU can write a host slot without the CPU's help; kept with the slot, and given up with it.
+#[derive(Debug)]
+pub(super) struct Registered(Option<Registration>);
+
+impl Registered {
+    fn new(gpu: &Arc<Context>, slot: &Slot, start: NonNull<u8>) -> frameshare_cuda::Result<Self> {
+        let length = usize::try_from(slot.size()).unwrap_or(usize::MAX);
+        let memory = slot.0.memory.clone();
+        // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds plain
+        // bytes, written by the GPU while nobody else does: it is published after the copy.
+        let registration = unsafe { Registration::new(gpu, start, length, Access::ReadWrite, memory) }?;
+        Ok(Self(Some(registration)))
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(registration) = self.0.take() {
+            let gpu = registration.context().clone();
+            // The driver waits for all work of the context: behind a stream that is stuck an exporter would never stop.
+            idle::drop_when_idle(&gpu, registration);
+        }
+    }
 }
 
 /// A frame on its way.
@@ -50,13 +70,7 @@ pub(super) struct Download {
 
 impl Downloads {
     pub fn new(gpu: &Arc<Context>) -> frameshare_cuda::Result<Self> {
-        Ok(Self {
-            gpu: gpu.clone(),
-            stream: Stream::new(gpu)?,
-            waiting: VecDeque::new(),
-            spare: Vec::new(),
-            registered: HashMap::new(),
-        })
+        Ok(Self { gpu: gpu.clone(), stream: Stream::new(gpu)?, waiting: VecDeque::new(), spare: Vec::new() })
     }
 
     /// Whether another frame would be too many where readers may lose none.
@@ -81,19 +95,8 @@ impl Downloads {
     ) -> frameshare_cuda::Result<()> {
         let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
         let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);
-        let key = (to.0.generation, to.0.index);
-        if !self.registered.contains_key(&key) {
-            // Old generations' slots are not written again.
-            if self.registered.len() > MAX_SLOTS as usize {
-                self.registered.clear();
-            }
-            let length = usize::try_from(to.size()).unwrap_or(usize::MAX);
-            // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds
-            // plain bytes, written by the GPU while nobody else does: it is published after the copy.
-            let registration = unsafe {
-                Registration::new(&self.gpu, target, length, Access::ReadWrite, to.0.memory.clone())
-            }?;
-            self.registered.insert(key, registration);
+        if to.0.registered.get().is_none() {
+            let _ = to.0.registered.set(Registered::new(&self.gpu, &to, target)?);
         }
         let done = match self.spare.pop() {
             Some(event) => event,

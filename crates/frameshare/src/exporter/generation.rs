@@ -81,8 +81,9 @@ impl Generation {
     }
 
     fn slot(&self, memory: Arc<dyn Allocation>, exporter: u64) -> Arc<SlotInner> {
-        let (generation, index, kept) = (self.id, self.len(), OnceLock::new());
-        Arc::new(SlotInner { exporter, generation, index, kept, memory })
+        let (generation, index) = (self.id, self.len());
+        let (kept, registered) = (OnceLock::new(), OnceLock::new());
+        Arc::new(SlotInner { exporter, generation, index, kept, registered, memory })
     }
 
     /// The descriptor that importers need once for all slots, where the kind has one.

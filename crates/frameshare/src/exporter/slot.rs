@@ -1,6 +1,6 @@
 //! Slots, as their holders see them.
 
-use super::Interrupted;
+use super::{Interrupted, download::Registered};
 use crate::memory::{Address, Allocation, MemoryError};
 use std::{
     any::Any,
@@ -23,6 +23,8 @@ pub(super) struct SlotInner {
     pub index: u32,
     // Before the memory, so that it is dropped before: what is kept may refer to it.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Set when frames are downloaded to it.
+    pub registered: OnceLock<Registered>,
     pub memory: Arc<dyn Allocation>,
 }
 

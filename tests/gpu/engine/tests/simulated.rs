@@ -11,8 +11,14 @@ use std::time::Duration;
 const SEEDS: u64 = 3;
 
 /// Those suites.
-const SEEDED: [&str; 5] =
-    ["engine-fences", "engine-order", "engine-foreign", "engine-policies", "engine-two-gpus"];
+const SEEDED: [&str; 6] = [
+    "engine-fences",
+    "engine-order",
+    "engine-foreign",
+    "engine-policies",
+    "engine-downloads",
+    "engine-two-gpus",
+];
 
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
     let arguments = [&["--frames", "60"], names].concat();

@@ -2,6 +2,7 @@
 
 mod bench;
 mod crashes;
+mod downloads;
 mod endurance;
 mod fences;
 mod foreign;
@@ -40,6 +41,7 @@ pub static ALL: &[&[Case]] = &[
     foreign::CASES,
     steady::CASES,
     policies::CASES,
+    downloads::CASES,
     shortage::CASES,
     two_gpus::CASES,
     isolated::CASES,
