@@ -84,7 +84,8 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
             state.welcome(&socket, hello, &promise, &shares)?;
             let (wake, fence) = (shares.wake, shares.fence);
             let Promise { fence: fence_choice, downloads, cannot_adopt, .. } = promise;
-            Ok(Delivery { producer, wake, fence, fence_choice, downloads, cannot_adopt })
+            let next = state.next;
+            Ok(Delivery { producer, next, wake, fence, fence_choice, downloads, cannot_adopt })
         });
         match admitted {
             Ok(delivery) => {

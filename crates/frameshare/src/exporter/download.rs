@@ -18,9 +18,6 @@ use frameshare_cuda::{
 use frameshare_protocol::{Descriptor, message::ToReader};
 use std::{collections::VecDeque, ptr::NonNull, sync::Arc};
 
-/// Most downloads that are under way or wait for lossless readers.
-const MAX_WAITING: usize = 4;
-
 /// The downloads of one exporter.
 #[derive(Debug)]
 pub(super) struct Downloads {
@@ -73,14 +70,14 @@ impl Downloads {
         Ok(Self { gpu: gpu.clone(), stream: Stream::new(gpu)?, waiting: VecDeque::new(), spare: Vec::new() })
     }
 
-    /// Whether another frame would be too many where readers may lose none.
-    pub fn is_full(&self) -> bool {
-        self.waiting.len() >= MAX_WAITING
+    /// How many frames are on their way.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
     }
 
-    /// Whether nothing is on its way.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    /// The sequence number of the first of them.
+    pub fn first(&self) -> Option<u64> {
+        self.waiting.front().map(|download| download.descriptor.sequence)
     }
 
     /// Starts a download behind the work that writes the frame.

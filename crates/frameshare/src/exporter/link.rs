@@ -57,6 +57,8 @@ pub(super) struct Link {
     pub wake: Arc<Wake>,
     pub gone: Option<Arc<OwnedFd>>,
     producer: Producer<Words>,
+    /// The first frame of which it is not decided yet whether the reader gets it.
+    next: u64,
     fence: Box<dyn ExporterFence>,
     /// It gets frames in host memory, though the stream's are on a GPU.
     pub downloads: bool,
@@ -87,6 +89,8 @@ pub(super) struct Link {
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub producer: Producer<Words>,
+    /// The first frame that it may get.
+    pub next: u64,
     pub wake: Wake,
     pub fence: Box<dyn ExporterFence>,
     pub fence_choice: Choice<FenceKind>,
@@ -96,7 +100,7 @@ pub(super) struct Delivery {
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, wake, fence, fence_choice, downloads, cannot_adopt } = delivery;
+        let Delivery { producer, next, wake, fence, fence_choice, downloads, cannot_adopt } = delivery;
         Self {
             entries: vec![None; info.credit as usize],
             info,
@@ -104,6 +108,7 @@ impl Link {
             wake: Arc::new(wake),
             gone: peer.gone.map(Arc::new),
             producer,
+            next,
             fence,
             downloads,
             cannot_adopt,
@@ -260,14 +265,25 @@ impl Link {
     pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
         let Some(entry) = self.offered.take() else { return false };
         self.sent += 1;
+        self.lost += descriptor.sequence - self.next;
+        self.next = descriptor.sequence + 1;
         self.producer.publish(entry, &Descriptor { messages: self.messages, ..descriptor.clone() })
     }
 
-    /// Counts a frame that the reader does not get. True if it must be woken, since what waits for that frame to be
-    /// over, such as the end of the stream, may now be delivered.
-    pub fn lose(&mut self, sequence: u64) -> bool {
-        self.lost += 1;
-        self.producer.skip(sequence);
+    /// Whether the reader may still get a frame. It joined later otherwise, or has lost it.
+    pub fn may_get(&self, sequence: u64) -> bool {
+        sequence >= self.next
+    }
+
+    /// Counts the frames before `next` that the reader has not got: it does not get them. True if it must be woken,
+    /// since what waits for them to be over, such as the end of the stream, may now be delivered.
+    pub fn lose_before(&mut self, next: u64) -> bool {
+        if next <= self.next {
+            return false;
+        }
+        self.lost += next - self.next;
+        self.next = next;
+        self.producer.skip(next - 1);
         self.producer.reader_sleeps()
     }
 

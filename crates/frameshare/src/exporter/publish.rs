@@ -27,6 +27,8 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 /// A lossless reader that holds the stream back for so long is named to the owner.
 const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
+/// Most frames that are being downloaded, or were and wait for lossless readers.
+const MAX_DOWNLOADS: u32 = 4;
 
 /// A frame to be published.
 pub struct Frame<'a> {
@@ -157,10 +159,7 @@ impl State {
         self.goes_on();
         // There are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
-            self.each_link(|link| {
-                link.lose(sequence);
-                Ok(())
-            });
+            self.lose_the_rest();
             return Ok(sequence);
         };
         descriptor.sequence = sequence;
@@ -184,6 +183,7 @@ impl State {
         if frame.slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads) {
             self.start_download(frame.slot, area, descriptor, bulky);
         }
+        self.lose_the_rest();
         self.end_lease(area);
         Ok(sequence)
     }
@@ -201,8 +201,7 @@ impl State {
     /// Whether a publication now would take a frame from a lossless reader.
     fn would_lose(&self) -> bool {
         let in_host = self.kind() == MemoryKind::Host;
-        let behind = |downloads: &Downloads| downloads.is_full() || (in_host && !downloads.is_empty());
-        let behind = self.downloads.as_ref().is_some_and(behind);
+        let behind = self.is_downloading() && (in_host || !self.may_download());
         let full =
             |link: &Link| (link.downloads && behind) || (link.is_full() && (in_host || !link.downloads));
         self.links.iter().any(|link| link.is_lossless() && full(link))
@@ -220,19 +219,12 @@ impl State {
     ) {
         let in_host = slot.as_ptr().is_some();
         // What is published straight from host memory must not pass what is still on its way.
-        let passes = !is_download && self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty());
+        let passes = !is_download && self.is_downloading();
         let mut index = 0;
         while index < self.links.len() {
             let link = &mut self.links[index];
-            let gets = if link.downloads { in_host } else { !is_download };
-            if !gets {
-                index += 1;
-                continue;
-            }
-            if link.downloads && passes {
-                if link.lose(sequence) {
-                    self.sleepers.push(link.wake.clone());
-                }
+            let gets = if link.downloads { in_host && !passes } else { !is_download };
+            if !(gets && link.may_get(sequence)) {
                 index += 1;
                 continue;
             }
@@ -252,27 +244,40 @@ impl State {
         }
     }
 
-    /// Sends a frame on its way to the readers that get host memory. Where there is no slot for it, they lose it.
+    /// Readers lose what they have not got, except that those of downloads wait for what is on its way to them and for
+    /// what came after it: what a reader knows to be over never goes back.
+    fn lose_the_rest(&mut self) {
+        let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
+        for link in &mut self.links {
+            let next = on_its_way.filter(|_| link.downloads).unwrap_or(self.next);
+            if link.lose_before(next) {
+                self.sleepers.push(link.wake.clone());
+            }
+        }
+    }
+
+    /// Whether one more frame may be on its way. Each takes a slot of the GPU's, for which its readers' credit stands since
+    /// they lease none there; and one area more than all the credit, where one has to be left for the next frame.
+    fn may_download(&self) -> bool {
+        let readers = self.links.iter().filter(|link| link.downloads);
+        let slots = readers.map(|link| link.info.credit).sum();
+        let areas = self.config.max_slots.saturating_sub(self.credit() + 1);
+        let most = MAX_DOWNLOADS.min(slots).min(areas) as usize;
+        self.downloads.as_ref().is_some_and(|downloads| downloads.len() < most)
+    }
+
+    /// Sends a frame on its way to the readers that get host memory, if it may be and there is a slot for it.
     fn start_download(&mut self, from: &Slot, area: usize, descriptor: Descriptor, bulky: Option<ToReader>) {
-        let sequence = descriptor.sequence;
+        if !self.may_download() {
+            return;
+        }
         let started = self.acquire_host(descriptor.size, from.0.exporter).and_then(|to| {
             let downloads = self.downloads.as_mut()?;
             downloads.start(&self.signals, from, to, area, descriptor, bulky).ok()
         });
-        match started {
-            Some(()) => {
-                self.watch_wanted = Watch::Close;
-                self.add_lease(area);
-            }
-            None => self.lose_downloads(sequence),
-        }
-    }
-
-    fn lose_downloads(&mut self, sequence: u64) {
-        for link in self.links.iter_mut().filter(|link| link.downloads) {
-            if link.lose(sequence) {
-                self.sleepers.push(link.wake.clone());
-            }
+        if started.is_some() {
+            self.watch_wanted = Watch::Close;
+            self.add_lease(area);
         }
     }
 
@@ -300,9 +305,8 @@ impl State {
                 self.offer_all(true, &download.slot, area, sequence, download.bulky.as_ref());
                 self.publish_offered(&descriptor);
                 self.end_lease(area);
-            } else {
-                self.lose_downloads(sequence);
             }
+            self.lose_the_rest();
             if let Some(downloads) = &mut self.downloads {
                 downloads.recycle(download);
             }
@@ -328,12 +332,7 @@ impl State {
         let room = self.make_room(index)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
         let link = &mut self.links[index];
-        let (Some(entry), Some(generation)) = (room, generation) else {
-            if link.lose(sequence) {
-                self.sleepers.push(link.wake.clone());
-            }
-            return Ok(());
-        };
+        let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
         link.introduce(slot, generation.kind, generation.pool())?;
         if let Some(message) = bulky {
             link.send(message)?;
@@ -368,8 +367,7 @@ pub(super) fn wait_for_slot(
 pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
         let mut lossless = state.links.iter().filter(|link| link.is_lossless());
-        let on_the_way =
-            |link: &Link| link.downloads && state.downloads.as_ref().is_some_and(|some| !some.is_empty());
+        let on_the_way = |link: &Link| link.downloads && state.is_downloading();
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
     let timeout = Timeout::after(Some(timeout));

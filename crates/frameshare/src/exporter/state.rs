@@ -299,8 +299,8 @@ impl State {
     }
 
     /// Whether readers wait for a GPU to write frames into memory of the host.
-    fn is_downloading(&self) -> bool {
-        self.downloads.as_ref().is_some_and(|downloads| !downloads.is_empty())
+    pub fn is_downloading(&self) -> bool {
+        self.downloads.as_ref().is_some_and(|downloads| downloads.len() > 0)
     }
 
     /// Whether somebody upstream may wait for what a publication keeps.

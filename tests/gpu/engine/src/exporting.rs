@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::cuda::context::Context;
 use frameshare::cuda::memory::legacy;
 use frameshare::cuda::stream::Stream;
-use frameshare::exporter::{self, Exporter, Frame, Notice, Slot};
+use frameshare::exporter::{self, Exporter, Frame, Notice, Purpose, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
 use frameshare_gpu_harness::random::Random;
@@ -29,6 +29,8 @@ pub struct Exporting {
     second: Stream,
     source: Option<Scratch>,
     load: Option<Scratch>,
+    /// Slots that a pool upstream would hold.
+    held: Vec<Slot>,
     notices: Arc<Mutex<Vec<String>>>,
     random: Random,
     /// The sequence number that the next frame will have.
@@ -104,6 +106,7 @@ impl Exporting {
             gpu,
             source: None,
             load: None,
+            held: Vec::new(),
             notices,
             random: Random::new(bind.seed),
             next: 1,
@@ -141,6 +144,12 @@ impl Exporting {
                 }
             }
             Command::Publish(publish) => return self.publish(&publish).map(Reply::Published),
+            Command::HoldSlots { size } => {
+                while let Ok(slot) = self.exporter.acquire(size, Purpose::Pool) {
+                    self.held.push(slot);
+                }
+                return Ok(Reply::Number(self.held.len() as u64));
+            }
             Command::Stall { us } => gpu::stall(&self.gpu.stream, us)?,
             Command::Format { caps } => self.exporter.set_format(Format { caps, video: None }),
             Command::HostMemory { yes } => self.exporter.use_host_memory(yes),

@@ -58,6 +58,10 @@ pub enum Command {
         ms: u64,
     },
     Publish(Publish),
+    /// Holds as many slots as a pool upstream may. How many that are.
+    HoldSlots {
+        size: u64,
+    },
     /// Puts a sleep on the stream that frames are written on.
     Stall {
         us: u64,

@@ -141,6 +141,7 @@ impl Worker {
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
+            | Command::HoldSlots { .. }
             | Command::Stall { .. }
             | Command::Format { .. }
             | Command::EndOfStream

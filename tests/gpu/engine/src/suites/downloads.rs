@@ -3,16 +3,22 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::{MemoryKind, Policy};
+use frameshare::{FenceKind, MemoryKind, Policy};
 
 use super::{Case, SIZE, Stage, case, to_the_end, whole};
-use crate::job::{Command, Connect, Publish};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Use};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-downloads";
 
-pub const CASES: &[Case] =
-    &[case(SUITE, "formats-change", formats_change), case(SUITE, "stop-behind-a-busy-stream", stops)];
+pub const CASES: &[Case] = &[
+    case(SUITE, "gpu-far-behind", far_behind),
+    case(SUITE, "others-lose-nothing", others_lose_nothing),
+    case(SUITE, "nothing-passes-a-download", nothing_passes),
+    case(SUITE, "reader-joins-during-a-download", joins),
+    case(SUITE, "formats-change", formats_change),
+    case(SUITE, "stop-behind-a-busy-stream", stops),
+];
 
 fn publish(frames: u64) -> Publish {
     Publish { frames, size: SIZE, ..Publish::default() }
@@ -20,6 +26,94 @@ fn publish(frames: u64) -> Publish {
 
 fn reader(stage: &Stage, number: usize, policy: Policy) -> Connect {
     Connect { host: true, policy, ..stage.lossless(number, None) }
+}
+
+/// What the GPU has no time to download is lost to readers of the latest, each frame of it counted, and the stream goes on,
+/// though upstream holds all the slots that it may.
+fn far_behind(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 20;
+    let stage =
+        Stage::with(seed, Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(8), ..Bind::default() })?;
+    let readers = Peer::some(1)?;
+    stage.join(&readers, |number| Connect { max_held: Some(1), ..reader(&stage, number, Policy::Latest) })?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    let held = stage.exporter.number(Command::HoldSlots { size: SIZE })?;
+    ensure!(held == 5, "{held} slots are held, besides the reader's and the two to spare");
+    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.publish(publish(FRAMES))?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    let read = readers[0].was_read()?;
+    ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");
+    let lost = stage.exporter.stats()?.readers[0].lost;
+    ensure!(lost > 0 && read.frames + lost == FRAMES, "{} of {FRAMES} came, {lost} were lost", read.frames);
+    Ok(format!("{lost} of {FRAMES} lost"))
+}
+
+/// Readers whose credit is all that is promised, each holding what it may or has not taken, lose nothing to downloads.
+fn others_lose_nothing(seed: u64) -> Result<String> {
+    let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
+    let stage = Stage::with(seed, bind)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| match number {
+        0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
+        _ => reader(&stage, number, Policy::Latest),
+    })?;
+    // Its stream does not wait, so that it gives frames back that are not written yet.
+    let read = Read { frames: Some(8), hold: 3, without_wait: true, what: Use::Touch, ..to_the_end() };
+    readers[0].begin(&Command::Read(read))?;
+    for frames in 1..=4 {
+        stage.exporter.publish(publish(1))?;
+        let has_all = || -> Result<bool> {
+            let stats = stage.exporter.stats()?;
+            Ok(stats.readers.iter().all(|reader| reader.sent == frames))
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while !has_all()? {
+            ensure!(Instant::now() < until, "frame {frames} is not downloaded");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.publish(publish(4))?;
+    let read = readers[0].was_read()?;
+    ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
+    Ok(String::new())
+}
+
+/// A frame that is lost while another one is on its way is over no sooner than that one, nor is the stream.
+fn nothing_passes(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(1)?;
+    stage.join(&readers, |number| reader(&stage, number, Policy::Latest))?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.publish(publish(1))?;
+    stage.exporter.tell(Command::HostMemory { yes: true })?;
+    stage.exporter.publish(publish(1))?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    let read = readers[0].was_read()?;
+    ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
+    let lost = stage.exporter.stats()?.readers[0].lost;
+    ensure!(lost == 1, "{lost} were lost");
+    Ok(String::new())
+}
+
+/// Who joins gets what is published from then on, and nothing that was on its way before.
+fn joins(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    readers[0].connect(reader(&stage, 0, Policy::Lossless))?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    stage.exporter.tell(Command::Stall { us: 1_000_000 })?;
+    stage.exporter.publish(publish(1))?;
+    readers[1].connect(reader(&stage, 1, Policy::Lossless))?;
+    readers[1].begin(&Command::Read(to_the_end()))?;
+    stage.exporter.publish(publish(2))?;
+    stage.exporter.tell(Command::EndOfStream)?;
+    for (reader, frames) in readers.iter().zip([3, 2]) {
+        whole(&reader.was_read()?, frames)?;
+    }
+    Ok(String::new())
 }
 
 /// What frames of former formats were downloaded to is freed.
