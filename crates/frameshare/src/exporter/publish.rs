@@ -176,6 +176,7 @@ impl State {
         // One call signals all readers' words, and the descriptors follow the signals.
         if let Err(error) = self.signals.flush() {
             self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            self.end_lease(area);
             return Err(PublishError::Closed);
         }
         descriptor.published = monotonic_ns();
@@ -292,6 +293,9 @@ impl State {
                 Ok(Some(download)) => download,
                 Ok(None) => return,
                 Err(error) => {
+                    // Work that failed uses nothing any more.
+                    let areas = downloads.give_up();
+                    self.end_leases(areas);
                     return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
                 }
             };

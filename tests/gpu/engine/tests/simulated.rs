@@ -38,6 +38,22 @@ fn late_releases_cover_what_was_named() {
     must_pass(&suites(driver.path(), 1, &names), "without the context-wide record");
 }
 
+/// Each with a driver that fails there, as its faults say.
+#[test]
+fn downloads_and_frames_in_place_outlive_failing_calls() {
+    let driver = driver(&[]);
+    for (faults, name) in [
+        // A stream captures when the first download is looked at.
+        ("cuEventQuery:1:900", "engine-downloads/nothing-passes-a-download"),
+        ("cuEventQuery:1+:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
+        ("cuStreamBatchMemOp:1:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
+    ] {
+        let program = env!("CARGO_BIN_EXE_gpu-engine");
+        let mut command = testing::simulated::command(program, driver.path(), 1, &[name]);
+        must_pass(&command.env("SIMCUDA_FAIL", faults).output().unwrap(), faults);
+    }
+}
+
 #[test]
 fn suites_pass_on_the_simulated_driver() {
     let driver = driver(&[]);

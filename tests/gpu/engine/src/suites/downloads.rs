@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 
 use super::{Case, SIZE, Stage, case, to_the_end, whole};
-use crate::job::{Bind, Command, Connect, End, Publish, Read, Use};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-downloads";
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "reader-joins-during-a-download", joins),
     case(SUITE, "formats-change", formats_change),
     case(SUITE, "stop-behind-a-busy-stream", stops),
+    case(SUITE, "owner-told-whatever-becomes-of-the-frame", told_whatever),
 ];
 
 fn publish(frames: u64) -> Publish {
@@ -165,4 +166,28 @@ fn stops(seed: u64) -> Result<String> {
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))
+}
+
+/// Memory in place is given back while the exporter lives, after its frame was read or where a driver fails meanwhile: by the
+/// faults that the simulated one is asked for, it does so when the frame is signalled or when its download is looked at.
+fn told_whatever(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| match number {
+        0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
+        _ => reader(&stage, number, Policy::Lossless),
+    })?;
+    // Without events of their own, so that the only ones that are looked at are the downloads'.
+    for (reader, what) in readers.iter().zip([Use::Touch, Use::Check]) {
+        reader.begin(&Command::Read(Read { frames: Some(1), what, ..to_the_end() }))?;
+    }
+    let adopted = stage.exporter.number(Command::Adopt { size: SIZE, slow: Slow::Never });
+    let mut frames = 0;
+    for reader in &readers {
+        frames += reader.was_read()?.frames;
+        reader.tell(Command::Disconnect)?;
+    }
+    let told = stage.exporter.number(Command::RetireAdopted { ms: 3000 })?;
+    ensure!(told == 1, "its owner was not told, {frames} readers got the frame, published: {adopted:?}");
+    Ok(format!("{frames} readers got the frame, published: {}", adopted.is_ok()))
 }
