@@ -195,7 +195,7 @@ impl Exporting {
                 Some(source) => source.copy_to(&slot, job.size, stream)?,
                 None => gpu::write(&slot, 0, job.size, self.next, stream)?,
             }
-            let metadata = if job.metadata { self.next.to_le_bytes().to_vec() } else { Vec::new() };
+            let metadata = self.next.to_le_bytes().repeat(job.metadata);
             let written = match job.says {
                 _ if slot.as_ptr().is_some() => Written::Cpu,
                 Says::Truth | Says::Another => Written::On(&self.gpu.stream),

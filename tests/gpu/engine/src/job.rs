@@ -204,8 +204,8 @@ pub struct Publish {
     pub load: u64,
     /// Waits at the end until lossless readers have released everything.
     pub drain: bool,
-    /// Metadata that names the frame.
-    pub metadata: bool,
+    /// Metadata that names the frame so many times.
+    pub metadata: usize,
     /// Counts calls and CPU time from this frame on.
     pub count_from: u64,
 }
@@ -298,6 +298,8 @@ pub enum End {
 pub struct WasRead {
     pub frames: u64,
     pub lost: u64,
+    /// Bytes of metadata that came, each the right one.
+    pub metadata: usize,
     /// Frames with a wrong byte.
     pub wrong: u64,
     /// The first of them.

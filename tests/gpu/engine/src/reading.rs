@@ -47,6 +47,7 @@ struct Tally {
     lost: u64,
     wake: Vec<f64>,
     done: Vec<f64>,
+    metadata: usize,
     metadata_wrong: Option<String>,
     /// What is wrong with frames in host memory.
     wrong: u64,
@@ -173,7 +174,8 @@ impl Reading {
                 "frame {sequence} came in place of {expected}"
             );
         }
-        if !frame.metadata().is_empty() && frame.metadata() != sequence.to_le_bytes() {
+        tally.metadata += frame.metadata().len();
+        if frame.metadata().chunks(8).any(|number| number != sequence.to_le_bytes()) {
             tally.metadata_wrong = Some(format!("frame {sequence} came with the metadata of another"));
         }
         if frame.as_ptr().is_some() {
@@ -280,6 +282,7 @@ impl Reading {
         Ok(WasRead {
             frames: tally.frames,
             lost: tally.lost,
+            metadata: tally.metadata,
             wrong,
             first_wrong,
             end,

@@ -132,7 +132,9 @@ impl Connection {
 
     pub(super) fn push(&mut self, before: u64, pending: Pending) {
         self.pending_bytes += pending.bytes();
-        self.pending.push_back((before, pending));
+        // The metadata of a frame that was long on its way comes after what has its place behind that frame.
+        let place = self.pending.partition_point(|(other, _)| *other <= before);
+        self.pending.insert(place, (before, pending));
     }
 
     pub(super) fn import(

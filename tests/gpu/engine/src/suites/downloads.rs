@@ -81,19 +81,23 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A frame that is lost while another one is on its way is over no sooner than that one, nor is the stream.
+/// A frame that is lost while another one is on its way is over no sooner than that one, nor are a format and the stream;
+/// and what is sent with the one after them is still its own.
 fn nothing_passes(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
     stage.join(&readers, |number| reader(&stage, number, Policy::Latest))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     stage.exporter.tell(Command::Stall { us: 300_000 })?;
-    stage.exporter.publish(publish(1))?;
+    // More than fits into an area.
+    stage.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
+    stage.exporter.tell(Command::Format { caps: "another".into() })?;
     stage.exporter.tell(Command::HostMemory { yes: true })?;
     stage.exporter.publish(publish(1))?;
     stage.exporter.tell(Command::EndOfStream)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
+    ensure!(read.metadata == 8000, "{} bytes of metadata came", read.metadata);
     let lost = stage.exporter.stats()?.readers[0].lost;
     ensure!(lost == 1, "{lost} were lost");
     Ok(String::new())

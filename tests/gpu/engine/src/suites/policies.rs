@@ -43,7 +43,7 @@ fn latest(seed: u64) -> Result<String> {
             ..stage.lossless(number, Some(FENCES[number % 2]))
         })?;
         let publish =
-            Publish { frames: count(), size: SIZE, pace_us: 1000, metadata: true, ..Publish::default() };
+            Publish { frames: count(), size: SIZE, pace_us: 1000, metadata: 1, ..Publish::default() };
         let slow = |number| if number < 2 { Slow::Always(8000) } else { Slow::Never };
         let reads = stage.run(&readers, publish, |number| Read { slow: slow(number), ..to_the_end() })?;
         whole(&reads[2], count()).with_context(|| kind.to_string())?;
@@ -243,7 +243,7 @@ fn without_gpu(seed: u64) -> Result<String> {
             ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
         })?;
         let slow = Slow::Sometimes(600);
-        let publish = Publish { frames: count(), size: SIZE, slow, metadata: true, ..Publish::default() };
+        let publish = Publish { frames: count(), size: SIZE, slow, metadata: 1, ..Publish::default() };
         for (number, read) in stage.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
             whole(read, count()).with_context(|| format!("{kind}, reader {number}"))?;
         }
@@ -273,7 +273,7 @@ fn in_turn(seed: u64) -> Result<String> {
                 frames: 7,
                 size: SIZE,
                 slow,
-                metadata: true,
+                metadata: 1,
                 ..Publish::default()
             })?;
             let memory = stage.exporter.stats()?.memory;
