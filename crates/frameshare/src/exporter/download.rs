@@ -111,12 +111,9 @@ impl Downloads {
 
     /// The next frame whose download is done, in order.
     pub fn next(&mut self) -> frameshare_cuda::Result<Option<Download>> {
-        match self.waiting.front().map(|download| download.done.query()) {
-            Some(Ok(Status::Ready)) => Ok(self.waiting.pop_front()),
-            Some(Ok(Status::Pending)) | None => Ok(None),
-            // Nobody can say as long as a stream of the context captures, or from inside a host function.
-            Some(Err(error)) if error.is_deferrable() => Ok(None),
-            Some(Err(error)) => Err(error),
+        match self.waiting.front().map(|download| download.done.query()).transpose()? {
+            Some(Status::Ready) => Ok(self.waiting.pop_front()),
+            Some(Status::Pending) | None => Ok(None),
         }
     }
 
