@@ -31,6 +31,29 @@ pub(super) enum Source {
     Foreign(BTreeMap<u64, u32>),
 }
 
+/// What there is for a frame.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A slot that nobody holds.
+    Free(Slot),
+    /// One slot more than there are.
+    Unallocated(Unallocated),
+}
+
+/// A slot that a generation may have and has not yet. To allocate may wait for the GPU: not with the state locked.
+#[derive(Debug)]
+pub(super) struct Unallocated {
+    pub generation: u32,
+    allocator: Arc<dyn Allocator>,
+    slot_size: u64,
+}
+
+impl Unallocated {
+    pub fn allocate(&self) -> Result<Arc<dyn Allocation>, MemoryError> {
+        self.allocator.allocate(self.slot_size)
+    }
+}
+
 impl Generation {
     /// A generation of our own slots.
     pub fn new(
@@ -71,19 +94,20 @@ impl Generation {
 
     /// Makes a slot of somebody else's allocation.
     pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
-        let memory = Arc::new(memory);
-        let slot = self.slot(memory, exporter);
+        let slot = self.add(Arc::new(memory), exporter);
         if let Source::Foreign(known) = &mut self.source {
-            known.insert(buffer_id, slot.index);
+            known.insert(buffer_id, slot.0.index);
         }
-        self.slots.push(slot.clone());
-        Slot(slot)
+        slot
     }
 
-    fn slot(&self, memory: Arc<dyn Allocation>, exporter: u64) -> Arc<SlotInner> {
+    /// Makes a slot of fresh memory.
+    pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64) -> Slot {
         let (generation, index) = (self.id, self.len());
         let (kept, registered) = (OnceLock::new(), OnceLock::new());
-        Arc::new(SlotInner { exporter, generation, index, kept, registered, memory })
+        let slot = Arc::new(SlotInner { exporter, generation, index, kept, registered, memory });
+        self.slots.push(slot.clone());
+        Slot(slot)
     }
 
     /// The descriptor that importers need once for all slots, where the kind has one.
@@ -113,10 +137,10 @@ impl Generation {
         Some(Slot(self.slots[free].clone()))
     }
 
-    /// A slot that nobody holds; a new one where there is none and there may be more.
-    pub fn acquire(&mut self, max: u32, exporter: u64) -> Result<Slot, AcquireError> {
+    /// A slot that nobody holds; where there is none, what one more is made with if there may be more.
+    pub fn place(&mut self, max: u32) -> Result<Place, AcquireError> {
         if let Some(free) = self.free() {
-            return Ok(free);
+            return Ok(Place::Free(free));
         }
         if self.len() >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
@@ -124,10 +148,8 @@ impl Generation {
         let Source::Allocated(allocator) = &self.source else {
             return Err(AcquireError::Exhausted { max_slots: 0 });
         };
-        let memory = allocator.allocate(self.slot_size)?;
-        let slot = self.slot(memory, exporter);
-        self.slots.push(slot.clone());
-        Ok(Slot(slot))
+        let (generation, allocator, slot_size) = (self.id, allocator.clone(), self.slot_size);
+        Ok(Place::Unallocated(Unallocated { generation, allocator, slot_size }))
     }
 
     /// How many slots are held by others than the `published` ones, of which each may be held upstream as well.
@@ -150,5 +172,71 @@ impl Generation {
     /// Bytes of all slots.
     pub fn bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.memory.size()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Endpoint,
+        exporter::{Config, Exporter, Purpose},
+        memory::host::Host,
+    };
+    use std::{
+        sync::{
+            Mutex,
+            mpsc::{Receiver, Sender, channel},
+        },
+        thread,
+        time::Duration,
+    };
+
+    /// Allocates when it is told to.
+    #[derive(Debug)]
+    struct Slow {
+        begun: Sender<()>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl Allocator for Slow {
+        fn kind(&self) -> MemoryKind {
+            MemoryKind::Host
+        }
+
+        fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
+            self.begun.send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+            Host.allocate(size)
+        }
+    }
+
+    #[test]
+    fn allocating_holds_nobody_up() {
+        let patience = Duration::from_secs(60);
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        // The first begins a generation, whose slots are slow from now on.
+        let first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let (begun, begins) = channel();
+        let (go_on, told) = channel();
+        exporter.locked(|state| {
+            let slow = Slow { begun, go_on: Mutex::new(told) };
+            state.generations[0].source = Source::Allocated(Arc::new(slow));
+        });
+        let (done, second) = channel();
+        let acquirer = exporter.clone();
+        thread::spawn(move || done.send(acquirer.acquire(100, Purpose::Copy)).unwrap());
+        begins.recv_timeout(patience).unwrap();
+
+        let (asked, answer) = channel();
+        let asker = exporter.clone();
+        thread::spawn(move || asked.send(asker.stats()).unwrap());
+        answer.recv_timeout(patience).expect("another thread is held up");
+
+        go_on.send(()).unwrap();
+        let second = second.recv_timeout(patience).unwrap().unwrap();
+        assert_ne!(first.address(), second.address());
     }
 }

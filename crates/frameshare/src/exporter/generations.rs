@@ -2,14 +2,14 @@
 
 use super::{
     departure::Ending,
-    generation::Generation,
+    generation::{Generation, Place, Unallocated},
     link::Link,
     slot::{AcquireError, Purpose, Slot},
     state::{Publication, State},
 };
-use crate::memory::{Allocation as _, MemoryError, foreign, frees_imports_first, local};
+use crate::memory::{Allocation, MemoryError, foreign, frees_imports_first, local};
 use frameshare_protocol::{MemoryKind, message::Reason};
-use std::{any::Any, collections::BTreeSet, mem};
+use std::{any::Any, collections::BTreeSet, mem, sync::Arc};
 
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
@@ -72,7 +72,8 @@ impl State {
         self.retired.insert(id, bytes);
     }
 
-    pub fn acquire(&mut self, size: u64, purpose: Purpose, exporter: u64) -> Result<Slot, AcquireError> {
+    /// A slot of at least `size` bytes that nobody holds, or one to be allocated.
+    pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Place, AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
         }
@@ -93,9 +94,19 @@ impl State {
         if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
-        let slot = generation.acquire(max, exporter)?;
+        generation.place(max)
+    }
+
+    /// Makes a slot of memory that was allocated for it, unless there may be none any more.
+    pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
+        let max = self.config.max_slots;
+        let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
+        if generation.retired || generation.len() >= max {
+            return None;
+        }
+        let (kind, slot) = (generation.kind, generation.add(memory, exporter));
         self.note_local(&slot, kind);
-        Ok(slot)
+        Some(slot)
     }
 
     /// Whether there are slots of `size` bytes to wait for where no more can be allocated.
@@ -136,7 +147,10 @@ impl State {
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
         let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
-        generation.acquire(self.config.max_slots, exporter).ok()
+        match generation.place(self.config.max_slots).ok()? {
+            Place::Free(slot) => Some(slot),
+            Place::Unallocated(slot) => Some(generation.add(slot.allocate().ok()?, exporter)),
+        }
     }
 
     /// Starts a new generation of our own where the newest does not suit.

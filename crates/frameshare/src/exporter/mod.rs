@@ -49,6 +49,7 @@ use crate::{
 };
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::message::{Format, Reason};
+use generation::Place;
 use service::Service;
 use shared::Shared;
 use state::State;
@@ -160,7 +161,17 @@ impl Exporter {
 
     /// A free slot of at least `size` bytes, which the caller alone may write until it is published.
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
-        self.locked(|state| state.acquire(size, purpose, self.0.shared.id))
+        loop {
+            let unallocated = match self.locked(|state| state.place(size, purpose))? {
+                Place::Free(slot) => return Ok(slot),
+                Place::Unallocated(slot) => slot,
+            };
+            let (memory, id) = (unallocated.allocate()?, self.0.shared.id);
+            // Meanwhile another thread may have made the last slot, or begun a generation.
+            if let Some(slot) = self.locked(|state| state.add(&unallocated, memory, id)) {
+                return Ok(slot);
+            }
+        }
     }
 
     /// The same for a copy, and where memory for one more slot has run out, this waits for one of those there are

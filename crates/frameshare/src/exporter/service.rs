@@ -117,7 +117,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             state.watch = state.watch_needed();
             (progress, state.watch, state.has_more_to_do(), std::mem::take(&mut state.trash))
         });
-        // What waits for a GPU when it is dropped waits here, where it holds up newcomers alone.
+        // What waits for a GPU when it is dropped waits here, where it holds up nobody who publishes or reads.
         drop(trash);
         if stopped && !left {
             return in_hand;

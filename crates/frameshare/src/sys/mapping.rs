@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Raw memory is reached from here and nowhere else on the host side. A [`Mapping`] owns its address range from
+//! Shared memory is mapped here and nowhere else on the host side. A [`Mapping`] owns its address range from
 //! `mmap` to `munmap`; the file behind it is sealed against shrinking (our own) or checked to be
 //! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault. Other processes may
 //! write the memory at any time, so it is only handed out as atomics or as a raw pointer.
@@ -75,7 +75,8 @@ impl Deref for Words {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: as in `Mapping::bytes`; the start is page-aligned, and whole words alone are counted.
+        // SAFETY: mapped for as long as `self` is, and other processes' writes meet atomics alone; the start is page-aligned,
+        // and whole words alone are counted.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len / 8) }
     }
 }

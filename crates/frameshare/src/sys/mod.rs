@@ -1,6 +1,6 @@
 //! What the engine asks of Linux: sockets that carry descriptors, sealed memory, mappings, waits, locks.
 //!
-//! Everything `unsafe` of the host side is in here, and only in [`mapping`].
+//! Shared memory is mapped in [`mapping`]; [`peer`] asks the kernel what rustix does not.
 
 mod alarm;
 mod clock;
