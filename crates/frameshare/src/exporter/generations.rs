@@ -74,6 +74,8 @@ impl State {
 
     /// A slot of at least `size` bytes that nobody holds, or one to be allocated.
     pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Place, AcquireError> {
+        // It may find that the GPU has failed, and close the stream.
+        self.reclaim();
         if self.closed {
             return Err(AcquireError::Closed);
         }
@@ -81,7 +83,6 @@ impl State {
         if needed > frameshare_protocol::limits::MAX_SLOT_SIZE {
             return Err(AcquireError::Size(size));
         }
-        self.reclaim();
         let kind = self.kind();
         let renew = mem::replace(&mut self.renew, false);
         self.renew_host |= renew;
