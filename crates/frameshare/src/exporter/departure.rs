@@ -119,18 +119,27 @@ impl State {
         self.links_changed = true;
     }
 
-    /// Ends the stream. What was published can still be taken: its slots are not used again.
+    /// Ends the stream. What was published can still be taken and read: its slots are not used again, and what readers
+    /// must give up first is not written by those who own it either, until they have released it or are gone.
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
         for generation in &mut self.generations {
             generation.retired = true;
         }
         let ending = Ending { reason, text: text.into() };
-        while !self.links.is_empty() {
-            self.end_link(0, &ending);
+        for mut link in mem::take(&mut self.links) {
+            link.say_goodbye(&ending);
+            self.note_removal(&link, &ending);
+            self.leaving.push(link);
         }
+        self.links_changed = true;
+        // Whom memory or events wait for anyway keeps its leases; for those alone the exporter does not live on.
         for link in mem::take(&mut self.leaving) {
-            self.forget(link);
+            if self.awaits(&link) {
+                self.leaving.push(link);
+            } else {
+                self.forget(link);
+            }
         }
     }
 }

@@ -43,6 +43,7 @@ pub struct Exporting {
 pub struct Owners {
     adopted: usize,
     told: Arc<AtomicUsize>,
+    returned: Arc<AtomicUsize>,
 }
 
 impl Owners {
@@ -55,9 +56,23 @@ impl Owners {
         self.told()
     }
 
+    /// How many frames may be written again.
+    pub fn returned(&self) -> Result<u64> {
+        self.returned.load(Ordering::SeqCst).try_into().context("a count")
+    }
+
     /// How many have been told.
     pub fn told(&self) -> Result<u64> {
         self.told.load(Ordering::SeqCst).try_into().context("a count")
+    }
+}
+
+/// What a frame keeps that is adopted: counts when its owner may write it again.
+struct Kept(Arc<AtomicUsize>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -258,7 +273,9 @@ impl Exporting {
         // The slot is looked up again for each frame, and must be found to be the same.
         let (again, _) = self.exporter.adopt(start + OFFSET, Box::new(()))?;
         ensure!(again.address() == slot.address(), "one allocation has two slots");
-        let frame = Frame { written: Written::On(&self.gpu.stream), offset, size, ..frame_in(&again) };
+        let written = Written::On(&self.gpu.stream);
+        let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(self.owners.returned.clone())));
+        let frame = Frame { written, offset, size, keep, ..frame_in(&again) };
         self.exporter.publish(frame, &self.interrupt)?;
         self.next += 1;
         Ok(start)

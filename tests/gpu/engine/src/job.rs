@@ -97,6 +97,8 @@ pub enum Command {
     UnbindAdopted {
         ms: u64,
     },
+    /// How many adopted frames' owners may write them again.
+    Returned,
     /// Opens a reader of the exporter in this very process.
     ConnectHere(Connect),
 

@@ -139,6 +139,9 @@ impl Worker {
                 frameshare::wait_until_given_up(Duration::from_millis(ms));
                 self.told.as_ref().context("nothing was adopted")?.told().map(Reply::Number)
             }
+            Command::Returned => {
+                self.told.as_ref().context("nothing was adopted")?.returned().map(Reply::Number)
+            }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
             | Command::HoldSlots { .. }

@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "adopted-in-several-sizes", |seed| adopt(&[1 << 20, 3 << 20, 5 << 20, 1 << 20], seed)),
     case(SUITE, "owner-told-when-the-stream-ends", told_at_the_end),
     case(SUITE, "owner-told-when-a-reader-is-killed", told_after_kill),
+    case(SUITE, "written-again-only-when-released", returned_on_release),
 ];
 
 /// Rounds of adopting, reading, giving back and freeing: the addresses come again, and are never taken for what was there
@@ -110,6 +111,39 @@ fn told_after_kill(seed: u64) -> Result<String> {
         reader.kill()?;
     }
     let told = stage.exporter.number(Command::RetireAdopted { ms: 3000 })?;
+    ensure!(told == 2, "{told} of 2 owners were told");
+    Ok(String::new())
+}
+
+/// Whose owner lives on when the stream ends, and would write them again, is not told that it may while readers hold frames,
+/// or could still take them.
+fn returned_on_release(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    let read = Read { frames: Some(2), hold: 2, ..to_the_end() };
+    readers[0].begin(&Command::Read(read.clone()))?;
+    for _ in 0..2 {
+        stage.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
+    }
+    readers[0].was_read()?;
+    stage.exporter.number(Command::UnbindAdopted { ms: 100 })?;
+    // The second reader takes them only now.
+    readers[1].read(read)?;
+    for (number, reader) in readers.iter().enumerate() {
+        let returned = stage.exporter.number(Command::Returned)?;
+        ensure!(returned == 0, "{returned} of 2 frames may be written that {} readers hold", 2 - number);
+        let wrong = reader.texts(Command::CheckHeld)?;
+        ensure!(wrong.is_empty(), "what is held has changed: {wrong:?}");
+        reader.tell(Command::LetGo { count: 2 })?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let returned = stage.exporter.number(Command::Returned)?;
+    ensure!(returned == 2, "{returned} of 2 frames were given back when all readers had let them go");
+    for reader in &readers {
+        reader.tell(Command::Disconnect)?;
+    }
+    let told = stage.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
     ensure!(told == 2, "{told} of 2 owners were told");
     Ok(String::new())
 }
