@@ -615,6 +615,28 @@ fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
 }
 
 #[test]
+fn who_left_too_many_messages_unread_reads_why_it_was_cut_off() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    stream.publish(&exporter, 1).unwrap();
+    // For whom something is kept, and the connection with it.
+    let held = stream.next_frame(&mut reader);
+    until(|| {
+        exporter.send_event(Event { kind: 7, sticky: false, payload: Vec::new() }).unwrap();
+        exporter.reader_count() == 0
+    });
+    let error = loop {
+        match stream.next(&mut reader) {
+            Ok(item) => assert!(matches!(item, Item::Event(_)), "{item:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ReadError::CutOff { reason: Reason::LimitExceeded, .. }), "{error}");
+    assert!(holds(&held, 1));
+}
+
+#[test]
 fn frames_outlive_their_reader() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(exporter::Config { max_slots: 8, ..Default::default() });

@@ -108,6 +108,15 @@ impl State {
         }
     }
 
+    /// Sends a reader what had to wait; to one that is sent away that may be why.
+    pub fn flush(&mut self, id: u64) {
+        self.each_link(|link| if link.info.id == id { link.flush() } else { Ok(()) });
+        let mut leaving = self.leaving.iter_mut().filter(|link| link.info.id == id);
+        if let Some(ending) = leaving.find_map(|link| link.flush().err()) {
+            self.end_link_of(id, &ending, false);
+        }
+    }
+
     /// A reader has given up its imports of a generation.
     pub fn acknowledge(&mut self, id: u64, generation: u32) {
         let mut links = self.links.iter_mut().chain(&mut self.leaving);

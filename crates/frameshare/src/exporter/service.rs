@@ -296,6 +296,6 @@ fn listen_to(shared: &Shared, link: &Watched) {
     };
     shared.with(|state| match ending {
         Some(ending) => state.end_link_of(link.id, &ending, false),
-        None => state.each_link(|other| if other.info.id == link.id { other.flush() } else { Ok(()) }),
+        None => state.flush(link.id),
     });
 }
