@@ -6,18 +6,14 @@
 //! is for ever. So the work of the context at that moment is waited for, on a thread that serves the whole process; what
 //! it never gets to is never given up.
 
-use crate::lookout::{Lookout, Pending, SHORTEST};
+use crate::lookout::{Lookout, Pending};
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
 use once_cell::sync::Lazy;
 use std::{
     any::Any,
     sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
-
-/// How long to wait for work that may never end.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The work that a context has at a moment.
 pub(crate) struct Work {
@@ -115,22 +111,6 @@ impl Pending for Waiting {
 
     fn quiet_since(&self) -> Instant {
         self.since
-    }
-}
-
-/// Waits until the work that the context has by now is done, for what must be given up in order; not for ever, since
-/// work that waits for a dead process's event never ends. Whether it is done.
-pub(crate) fn wait_until_idle(gpu: &Arc<Context>) -> bool {
-    let mut work = Work::of(gpu);
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if !work.is_pending() {
-            return true;
-        }
-        if Instant::now() > end {
-            return false;
-        }
-        thread::sleep(SHORTEST);
     }
 }
 

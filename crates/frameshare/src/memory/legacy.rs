@@ -3,7 +3,9 @@
 //! Imports are given up before the exporter frees, one context of a process may import what lies on one device of an
 //! exporter, and a process cannot import what it allocated itself (CUDA driver API, cuIpcOpenMemHandle).
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use super::{
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
+};
 use crate::idle;
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
@@ -30,10 +32,9 @@ struct LegacyAllocation {
 
 #[derive(Debug)]
 struct LegacyImport {
-    gpu: Arc<Context>,
-    /// Taken when this is dropped.
-    memory: Option<(legacy::Import, Open)>,
-    start: u64,
+    // Closed before it no longer counts.
+    memory: legacy::Import,
+    _open: Open,
 }
 
 /// Counts an import among those of its context.
@@ -66,9 +67,14 @@ impl Drop for Open {
     }
 }
 
+/// Whether another context of this process has imports.
+fn others_are_open(context: &Context) -> bool {
+    open().keys().any(|other| *other != context.as_raw() as usize)
+}
+
 /// What the driver's refusal of an import may mean: it does not say when another context is in the way.
 fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::error::Error + Send + Sync> {
-    if open().keys().all(|other| *other == context.as_raw() as usize) {
+    if !others_are_open(context) {
         return error.into();
     }
     format!(
@@ -109,11 +115,11 @@ impl Importer for Legacy {
     fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let handle = handle.try_into().map_err(|_| "its handle has not 64 bytes")?;
-            legacy::Import::new(&self.0, handle).map_err(|error| explain(error, &self.0))
+            let import = || legacy::Import::new(&self.0, handle);
+            import_again(import, |_| others_are_open(&self.0)).map_err(|error| explain(error, &self.0))
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Legacy))?;
-        let (gpu, start) = (self.0.clone(), import.ptr());
-        Ok(Arc::new(LegacyImport { memory: Some((import, Open::new(&gpu))), gpu, start }))
+        Ok(Arc::new(LegacyImport { memory: import, _open: Open::new(&self.0) }))
     }
 }
 
@@ -139,18 +145,6 @@ impl Drop for LegacyAllocation {
 
 impl Import for LegacyImport {
     fn address(&self) -> Address {
-        Address::Device(self.start)
-    }
-}
-
-impl Drop for LegacyImport {
-    fn drop(&mut self) {
-        // Here and now, since the acknowledgement that follows says that it is closed; there may be new work by now, on
-        // other memory.
-        let memory = self.memory.take();
-        if !idle::wait_until_idle(&self.gpu) {
-            // Behind a stream that is stuck for ever, closing would hang.
-            idle::drop_when_idle(&self.gpu, memory);
-        }
+        Address::Device(self.memory.ptr())
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod local;
 pub mod pool;
 pub mod vmm;
 
+use crate::idle;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -18,6 +19,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::Arc,
+    time::Duration,
 };
 
 /// Where memory lies, as the process that asks sees it.
@@ -48,7 +50,8 @@ pub trait Allocation: Debug + Send + Sync {
     fn handle(&self) -> Handle<'_>;
 }
 
-/// Memory of another process that was imported; given up when it is dropped, which may wait for the GPU work on it.
+/// Memory of another process that was imported; given up when it is dropped. No GPU work may use it any more then, which is
+/// its owner's business (see [`drop_when_idle`](crate::drop_when_idle)).
 pub trait Import: Debug + Send + Sync {
     /// Where it lies in the reader.
     fn address(&self) -> Address;
@@ -143,6 +146,19 @@ impl MemoryError {
 /// A size as this machine counts.
 fn length(size: u64) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
     usize::try_from(size).map_err(|_| "that is more than there are addresses".into())
+}
+
+/// Imports, and once more where what this process has imported before is in the way: that may only have to be given up yet
+/// (see [`Import`]). Behind a stream that is stuck it never is.
+fn import_again<T, E>(import: impl Fn() -> Result<T, E>, is_in_the_way: impl Fn(&E) -> bool) -> Result<T, E> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    match import() {
+        Err(error) if is_in_the_way(&error) => {
+            idle::wait_until_given_up(PATIENCE);
+            import()
+        }
+        other => other,
+    }
 }
 
 /// Sets fresh GPU memory to zero, so that no reader sees what was in it before. Waits for the GPU: slots are

@@ -1,12 +1,14 @@
 //! GPU memory of a stream-ordered pool: one descriptor for the pool, 64 bytes for each allocation.
 //!
 //! CUDA wants a strict order of freeing: the reader's free, the fence behind it, the exporter's look at that fence,
-//! the exporter's free. Dropping an import frees it and waits until that is done, off the frame path; the
-//! acknowledgement that the reader then sends is the fence that the exporter looks at.
+//! the exporter's free. Dropping an import frees it at once, since no work uses it any more; the acknowledgement that the
+//! reader sends after it is the fence that the exporter looks at.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use super::{
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
+};
 use crate::idle;
-use frameshare_cuda::{context::Context, memory::pool, stream::Stream};
+use frameshare_cuda::{Error, context::Context, memory::pool, stream::Stream};
 use frameshare_protocol::MemoryKind;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -23,10 +25,7 @@ pub struct PoolAllocator {
 
 /// Imports from another process's pool.
 #[derive(Debug)]
-pub struct PoolImporter {
-    gpu: Arc<Context>,
-    pool: Arc<pool::ImportedPool>,
-}
+pub struct PoolImporter(Arc<pool::ImportedPool>);
 
 #[derive(Debug)]
 struct PoolAllocation {
@@ -39,10 +38,7 @@ struct PoolAllocation {
 }
 
 #[derive(Debug)]
-struct PoolImport {
-    gpu: Arc<Context>,
-    memory: pool::Import,
-}
+struct PoolImport(pool::Import);
 
 impl PoolAllocator {
     pub(super) fn new(gpu: &Arc<Context>) -> frameshare_cuda::Result<Self> {
@@ -52,7 +48,7 @@ impl PoolAllocator {
 
 impl PoolImporter {
     pub(super) fn new(gpu: &Arc<Context>, fd: OwnedFd) -> frameshare_cuda::Result<Self> {
-        Ok(Self { gpu: gpu.clone(), pool: pool::ImportedPool::new(gpu, fd.as_fd())? })
+        Ok(Self(pool::ImportedPool::new(gpu, fd.as_fd())?))
     }
 }
 
@@ -87,10 +83,11 @@ impl Importer for PoolImporter {
     fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let token = handle.try_into().map_err(|_| "its token has not 64 bytes")?;
-            Ok(self.pool.import(token)?)
+            let is_imported = |error: &Error| matches!(error, Error::Refused(_));
+            Ok(import_again(|| self.0.import(token), is_imported)?)
         };
         let memory = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Pool))?;
-        Ok(Arc::new(PoolImport { gpu: self.gpu.clone(), memory }))
+        Ok(Arc::new(PoolImport(memory)))
     }
 }
 
@@ -117,13 +114,6 @@ impl Drop for PoolAllocation {
 
 impl Import for PoolImport {
     fn address(&self) -> Address {
-        Address::Device(self.memory.ptr())
-    }
-}
-
-impl Drop for PoolImport {
-    fn drop(&mut self) {
-        // As above; here and now, since the acknowledgement that follows says that it is freed.
-        idle::wait_until_idle(&self.gpu);
+        Address::Device(self.0.ptr())
     }
 }

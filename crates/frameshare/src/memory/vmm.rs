@@ -24,12 +24,7 @@ struct VmmAllocation {
 }
 
 #[derive(Debug)]
-struct VmmImport {
-    gpu: Arc<Context>,
-    /// Taken when this is dropped.
-    memory: Option<vmm::Import>,
-    start: u64,
-}
+struct VmmImport(vmm::Import);
 
 impl Allocator for Vmm {
     fn kind(&self) -> MemoryKind {
@@ -58,7 +53,7 @@ impl Importer for Vmm {
             Ok(vmm::Import::new(&self.0, fd.as_fd(), length(size)?, Access::Read)?)
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;
-        Ok(Arc::new(VmmImport { gpu: self.0.clone(), start: import.ptr(), memory: Some(import) }))
+        Ok(Arc::new(VmmImport(import)))
     }
 }
 
@@ -78,17 +73,11 @@ impl Allocation for VmmAllocation {
 
 impl Import for VmmImport {
     fn address(&self) -> Address {
-        Address::Device(self.start)
+        Address::Device(self.0.ptr())
     }
 }
 
 impl Drop for VmmAllocation {
-    fn drop(&mut self) {
-        idle::drop_when_idle(&self.gpu, self.memory.take());
-    }
-}
-
-impl Drop for VmmImport {
     fn drop(&mut self) {
         idle::drop_when_idle(&self.gpu, self.memory.take());
     }

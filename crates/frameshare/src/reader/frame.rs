@@ -6,10 +6,7 @@
 //! slice, which only the caller can justify.
 #![allow(unsafe_code)]
 
-use super::{
-    imports::{Imported, Imports},
-    session::Session,
-};
+use super::{imports::Imported, session::Session};
 use crate::{fence::FenceError, memory::Address};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::Descriptor;
@@ -60,7 +57,6 @@ pub struct Frame {
     // Fields are dropped in this order: the lease ends before the memory can be unmapped.
     lease: Lease,
     import: Arc<Imported>,
-    _imports: Arc<Imports>,
 }
 
 // SAFETY: the address is of memory that the import keeps mapped in this process, whichever thread uses it.
@@ -74,7 +70,6 @@ impl Frame {
         lost_before: u64,
         metadata: Vec<u8>,
         import: Arc<Imported>,
-        imports: Arc<Imports>,
         lease: Lease,
     ) -> Self {
         let start = match import.address() {
@@ -82,7 +77,7 @@ impl Frame {
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
-        Self { descriptor, lost_before, metadata, start, lease, import, _imports: imports }
+        Self { descriptor, lost_before, metadata, start, lease, import }
     }
 
     /// What the exporter says of it: sequence number, times, flags, planes.

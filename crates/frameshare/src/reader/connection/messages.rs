@@ -155,7 +155,7 @@ impl Connection {
             Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
             None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
         };
-        match found.slots.insert(slot, Arc::new(Imported::new(import))) {
+        match found.slots.insert(slot, Arc::new(Imported::new(import, found.imports.clone()))) {
             Some(_) => Err(ReadError::Violation(format!("slot {slot} came twice"))),
             None => Ok(()),
         }

@@ -49,7 +49,6 @@ struct Generation {
     kind: MemoryKind,
     /// `None` for memory of this process that CUDA does not let it import: there the exporter's own is used.
     importer: Option<Arc<dyn Importer>>,
-    // Slots go before the imports' acknowledgement.
     slots: BTreeMap<u32, Arc<Imported>>,
     imports: Arc<Imports>,
 }
@@ -297,7 +296,7 @@ impl Connection {
                 load_bytes(&self.metadata, at, descriptor.metadata as usize)
             }
         };
-        Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), generation.imports.clone(), lease))
+        Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), lease))
     }
 
     /// How the exporter went, if it has, and nothing else is left to be delivered.
