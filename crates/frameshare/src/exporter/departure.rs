@@ -100,11 +100,16 @@ impl State {
                 Reason::Failed => self.end_link(index, ending),
                 _ => self.dismiss(index, ending),
             }
-        } else if let Some(link) = self.leaving.iter_mut().find(|link| link.info.id == id)
-            && mem::replace(&mut link.said_goodbye, true)
-        {
-            // One that was sent away says it once itself.
-            self.end_link_of(id, &Ending::new(Reason::Violation, "it said goodbye twice"), false);
+        } else if let Some(index) = self.leaving.iter().position(|link| link.info.id == id) {
+            let link = &mut self.leaving[index];
+            let again = mem::replace(&mut link.said_goodbye, true);
+            if ending.reason == Reason::Failed && !link.holds_nothing() {
+                let link = self.leaving.remove(index);
+                self.forget(link);
+            } else if again {
+                // One that was sent away says it once itself.
+                self.end_link_of(id, &Ending::new(Reason::Violation, "it said goodbye twice"), false);
+            }
         }
     }
 

@@ -113,8 +113,8 @@ impl Frame {
         self.lease.session.waits.is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
     }
 
-    /// Gives the frame back once the work put on `stream` so far is done, where that is all the work on the frame. Does
-    /// not block. Cheaper than to drop the frame, which waits for all streams of the reader's context.
+    /// Gives the frame back once the work put on `stream`, of whichever context, so far is done, where that is all the work
+    /// on the frame. Does not block. Cheaper than to drop the frame, which waits for all streams of the reader's context.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
         let lease = &mut self.lease;
         lease.session.release_on(lease.entry, lease.sequence, stream)?;

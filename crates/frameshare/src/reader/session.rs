@@ -3,7 +3,7 @@
 use super::waits::Waits;
 use crate::{
     fence::{FenceError, FenceFault},
-    idle::InHand,
+    idle::{self, InHand},
     queue::Consumer,
     sys::{Interrupt, Socket, Wake, Words},
 };
@@ -13,8 +13,9 @@ use frameshare_protocol::{
     message::{Reason, ToExporter},
 };
 use std::{
+    slice,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
@@ -33,11 +34,13 @@ pub(super) struct Session {
     pub waits: Arc<Waits>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
+    /// The last goodbye.
+    said: Mutex<Option<Reason>>,
     watch: OnceLock<Watch>,
     // Last: when they hang up, the exporter destroys the events that were opened here, and what an opened one does then is
     // undefined.
-    pub wake: Wake,
-    pub socket: Socket,
+    pub wake: Arc<Wake>,
+    pub socket: Arc<Socket>,
 }
 
 /// Leads to the thread that watches the exporter.
@@ -54,6 +57,8 @@ pub(super) struct Watch {
 struct Gpu {
     context: Arc<Context>,
     lane: Mutex<Lane>,
+    /// For the thread below, which may wait while it has it: others release meanwhile.
+    late_lane: Mutex<Lane>,
     /// Leads to the thread that does what this one may not, once there is one.
     late: Mutex<Option<Sender<Late>>>,
 }
@@ -85,19 +90,20 @@ impl Session {
     ) -> frameshare_cuda::Result<Self> {
         let gpu = waits.gpu.as_ref().filter(|_| waits.fence.kind() != FenceKind::None);
         let gpu = gpu.map(|gpu| -> frameshare_cuda::Result<Gpu> {
-            let lane = Lane { read: Event::new(gpu)?, stream: Stream::new(gpu)? };
-            Ok(Gpu { context: gpu.clone(), lane: Mutex::new(lane), late: Mutex::new(None) })
+            let (lane, late_lane) = (Lane::new(gpu)?, Lane::new(gpu)?);
+            Ok(Gpu { context: gpu.clone(), lane, late_lane, late: Mutex::new(None) })
         });
         let gpu = gpu.transpose()?;
         Ok(Self {
             id,
             consumer,
-            wake,
-            socket,
+            wake: Arc::new(wake),
+            socket: Arc::new(socket),
             waits: Arc::new(waits),
             held: AtomicU32::new(0),
             gpu,
             failure: OnceLock::new(),
+            said: Mutex::default(),
             watch: OnceLock::new(),
         })
     }
@@ -118,12 +124,12 @@ impl Session {
         let Some(gpu) = &self.gpu else { return self.end_lease(entry, sequence) };
         // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
         let _current = gpu.context.push();
-        let signalled = gpu.signal(|lane| {
+        let signalled = self.signal(&gpu.lane, entry, sequence, |lane| {
             lane.read.record_context()?;
             lane.stream.wait(&lane.read)?;
             lane.wait_for(&used)
         });
-        match signalled.and_then(|lane| self.waits.fence.signal_released(entry, sequence, &lane.stream)) {
+        match signalled {
             Ok(()) => self.end_lease(entry, sequence),
             Err(error) if may_be_late(&error) => {
                 self.release_late(gpu, Late { session: self.clone(), entry, sequence, used });
@@ -134,12 +140,30 @@ impl Session {
 
     /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
     pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        if self.gpu.is_some() {
-            self.waits.fence.signal_released(entry, sequence, stream)?;
+        match &self.gpu {
+            // What is to be unmapped waits for the work of the reader's own context alone: so that has to wait for this.
+            Some(gpu) if stream.context().as_raw() != gpu.context.as_raw() => {
+                self.signal(&gpu.lane, entry, sequence, |lane| lane.wait_for(slice::from_ref(stream)))?;
+            }
+            Some(_) => self.waits.fence.signal_released(entry, sequence, stream)?,
+            None => {}
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
         self.end_lease(entry, sequence);
         Ok(())
+    }
+
+    /// Signals a release on a stream that was made to wait for what has to be done before.
+    fn signal(
+        &self,
+        lane: &Mutex<Lane>,
+        entry: usize,
+        sequence: u64,
+        wait: impl FnOnce(&Lane) -> frameshare_cuda::Result<()>,
+    ) -> Result<(), FenceError> {
+        let lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        wait(&lane).map_err(|error| FenceError { kind: self.waits.fence.kind(), cause: error.into() })?;
+        self.waits.fence.signal_released(entry, sequence, &lane.stream)
     }
 
     fn end_lease(&self, entry: usize, sequence: u64) {
@@ -170,10 +194,18 @@ impl Session {
     /// Nothing can be released any more: the exporter is told, and need not wait for a deadline.
     fn fail(&self, error: &FenceError) {
         let text = error.to_string();
-        let goodbye = ToExporter::Goodbye { reason: Reason::Failed, text: text.clone() };
-        if self.failure.set(text).is_ok()
-            && let Ok(packet) = goodbye.encode()
+        self.say_goodbye(Reason::Failed, &text);
+        let _ = self.failure.set(text);
+    }
+
+    /// Tells the exporter that no more frames are wanted. Who has left may still fail; who has failed has nothing to add.
+    pub fn say_goodbye(&self, reason: Reason, text: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != Some(Reason::Failed)
+            && let Ok(packet) = (ToExporter::Goodbye { reason, text: text.into() }).encode()
         {
+            *said = Some(reason);
+            // An exporter that is gone does not need to know.
             let _ = self.socket.send(&packet, &[]);
         }
     }
@@ -185,15 +217,25 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// Hangs up when the work that reads frames is done: until then the exporter waits for the fences of what was released.
     fn drop(&mut self) {
         if let Some(watch) = self.watch.get() {
             *watch.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(InHand::new());
             watch.over.set();
         }
+        if let Some(gpu) = self.gpu.take() {
+            let context = gpu.context.clone();
+            let connected = (gpu, self.waits.clone(), self.wake.clone(), self.socket.clone());
+            idle::drop_when_idle(&context, connected);
+        }
     }
 }
 
 impl Lane {
+    fn new(gpu: &Arc<Context>) -> frameshare_cuda::Result<Mutex<Self>> {
+        Ok(Mutex::new(Self { read: Event::new(gpu)?, stream: Stream::new(gpu)? }))
+    }
+
     /// Has the stream wait for what was put on others so far.
     fn wait_for(&self, others: &[Stream]) -> frameshare_cuda::Result<()> {
         others.iter().try_for_each(|other| {
@@ -201,17 +243,6 @@ impl Lane {
             read.record(other)?;
             self.stream.wait(&read)
         })
-    }
-}
-
-impl Gpu {
-    fn signal(
-        &self,
-        record: impl FnOnce(&Lane) -> frameshare_cuda::Result<()>,
-    ) -> Result<MutexGuard<'_, Lane>, FenceError> {
-        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        record(&lane).map_err(|error| FenceError { kind: FenceKind::None, cause: error.into() })?;
-        Ok(lane)
     }
 }
 
@@ -229,14 +260,12 @@ fn release_when_possible(late: &Receiver<Late>) {
     while let Ok(Late { session, entry, sequence, used }) = late.recv() {
         let Some(gpu) = &session.gpu else { continue };
         loop {
-            let signalled = gpu.signal(|lane| {
+            let signalled = session.signal(&gpu.late_lane, entry, sequence, |lane| {
                 lane.read.record_context_blocking(&lane.stream)?;
                 lane.stream.wait(&lane.read)?;
                 lane.wait_for(&used)
             });
-            match signalled
-                .and_then(|lane| session.waits.fence.signal_released(entry, sequence, &lane.stream))
-            {
+            match signalled {
                 Ok(()) => break session.end_lease(entry, sequence),
                 Err(error) if may_be_late(&error) => thread::sleep(Duration::from_millis(1)),
                 Err(error) => break session.fail(&error),
@@ -251,11 +280,11 @@ mod tests {
     use crate::{
         fence::{FenceState, ReaderFence, Rescue, none::NoFence},
         queue::Producer,
-        sys::{Listener, Mapping, Timeout, connect, is_ready, memfd, wait},
+        sys::{Listener, Mapping, Received, Timeout, connect, is_ready, memfd, wait},
     };
     use frameshare_protocol::page::{claims_size, queue_size};
     use rustix::event::{PollFd, PollFlags};
-    use std::sync::atomic::AtomicBool;
+    use std::{os::fd::OwnedFd, sync::atomic::AtomicBool};
 
     /// Takes a while to go.
     #[derive(Debug)]
@@ -294,8 +323,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_hangs_up_has_let_go_of_the_fence() {
+    /// A session with this fence, and the exporter's ends of what connects the two.
+    fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, OwnedFd) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = Listener::bind(&path, 0o600).unwrap();
@@ -307,9 +336,31 @@ mod tests {
         let (queue, claims) = (page(queue_size(1)), page(claims_size(1)));
         Producer::new(queue.clone(), claims.clone(), 1, 1);
         let consumer = Consumer::new(queue, claims, 1).unwrap();
+        let session = Session::new(1, consumer, wake, socket, Waits::new(fence, None)).unwrap();
+        (session, theirs, their_wake)
+    }
+
+    #[test]
+    fn who_fails_says_goodbye_once_more_and_that_is_the_last() {
+        let (session, theirs, _wake) = connected(Box::new(NoFence));
+        let error = FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu };
+        session.say_goodbye(Reason::Stopped, "it has stopped");
+        session.fail(&error);
+        session.fail(&error);
+        session.say_goodbye(Reason::Stopped, "it has stopped");
+        drop(session);
+        let mut reasons = Vec::new();
+        while let Received::Packet(packet, _) = theirs.receive().unwrap() {
+            let ToExporter::Goodbye { reason, .. } = ToExporter::decode(&packet).unwrap() else { panic!() };
+            reasons.push(reason);
+        }
+        assert_eq!(reasons, [Reason::Stopped, Reason::Failed]);
+    }
+
+    #[test]
+    fn who_hangs_up_has_let_go_of_the_fence() {
         let is_gone = Arc::new(AtomicBool::new(false));
-        let waits = Waits::new(Box::new(Slow(is_gone.clone())), None);
-        let session = Session::new(1, consumer, wake, socket, waits).unwrap();
+        let (session, theirs, their_wake) = connected(Box::new(Slow(is_gone.clone())));
         let leaves = thread::spawn(move || drop(session));
         let mut fds = [PollFd::new(&theirs, PollFlags::IN), PollFd::new(&their_wake, PollFlags::IN)];
         wait(&mut fds, Timeout::Never).unwrap();

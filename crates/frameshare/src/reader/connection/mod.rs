@@ -28,7 +28,7 @@ use frameshare_cuda::{
 use frameshare_protocol::{
     FenceKind, MemoryKind,
     limits::METADATA_AREA,
-    message::{Reason, ToExporter, Welcome},
+    message::{Reason, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
 };
 use rustix::event::{PollFd, PollFlags};
@@ -378,11 +378,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: "the reader has stopped".into() };
-        if let Ok(packet) = goodbye.encode() {
-            // Frames that are still out keep the socket open, so the exporter has to be told.
-            let _ = self.session.socket.send(&packet, &[]);
-        }
+        // Frames that are still out keep the socket open, so the exporter has to be told.
+        self.session.say_goodbye(Reason::Stopped, "the reader has stopped");
     }
 }
 
