@@ -241,6 +241,8 @@ pub enum Where {
     OwnInOrder,
     /// In another, whose stream it names.
     Elsewhere,
+    /// In another, in the order of whose stream it gives them back.
+    ElsewhereInOrder,
     /// In another, without a word.
     ElsewhereUnnamed,
 }
@@ -274,6 +276,8 @@ pub struct Read {
     pub what: Use,
     /// Keeps this many frames.
     pub hold: usize,
+    /// Ends the reader before what is on its way is waited for.
+    pub leave: bool,
     /// Waits for each download before the next frame, at most so long, as an app does that needs the bytes at once.
     pub at_once_ms: Option<u64>,
     /// Lets captures be as they are once this is over, and reports how many are stuck, in place of failing.

@@ -122,7 +122,7 @@ impl Reading {
     }
 
     fn read(&mut self, job: &Read) -> Result<WasRead> {
-        if matches!(job.on, Where::Elsewhere | Where::ElsewhereUnnamed) && self.elsewhere.is_none() {
+        if !at_home(job.on) && self.elsewhere.is_none() {
             self.elsewhere = Some(self.gpu()?.another()?);
         }
         if job.what != Use::Check && self.scratch.is_none() {
@@ -152,6 +152,9 @@ impl Reading {
                 Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
             }
         };
+        if job.leave {
+            drop(self.reader.take());
+        }
         let end_after_ms = last.elapsed().as_millis() as u64;
         let steady = meter.stop(tally.frames);
         self.settle(job, tally, end, end_after_ms, steady)
@@ -185,10 +188,7 @@ impl Reading {
         if job.what == Use::Check {
             self.make_room(job.on, frame.len())?;
         }
-        let gpu = match job.on {
-            Where::Own | Where::OwnInOrder => self.gpu.as_ref(),
-            Where::Elsewhere | Where::ElsewhereUnnamed => self.elsewhere.as_ref(),
-        };
+        let gpu = if at_home(job.on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
         let Some(gpu) = gpu else { bail!("there is no GPU to read on") };
         if !job.without_wait {
             std::thread::sleep(Duration::from_millis(job.sit_ms));
@@ -210,7 +210,7 @@ impl Reading {
         let published = frame.descriptor().published;
         if self.held.len() < job.hold {
             self.held.push_back(frame);
-        } else if job.on == Where::OwnInOrder {
+        } else if matches!(job.on, Where::OwnInOrder | Where::ElsewhereInOrder) {
             frame.release_on(&gpu.stream)?;
         } else {
             drop(frame);
@@ -232,7 +232,6 @@ impl Reading {
 
     /// Room for downloads, in the context that they are done in.
     fn make_room(&mut self, on: Where, size: usize) -> Result<()> {
-        let at_home = |on| matches!(on, Where::Own | Where::OwnInOrder);
         if let Some((there, captures)) = &mut self.captures {
             if at_home(*there) == at_home(on) && captures.fit(size) {
                 return Ok(());
@@ -307,6 +306,11 @@ impl Reading {
         ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
         Ok(captures.first_wrong.take().into_iter().collect())
     }
+}
+
+/// Whether frames are read in the reader's own context.
+fn at_home(on: Where) -> bool {
+    matches!(on, Where::Own | Where::OwnInOrder)
 }
 
 /// Looks at every byte of a frame in host memory.

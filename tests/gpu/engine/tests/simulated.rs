@@ -54,6 +54,13 @@ fn downloads_and_frames_in_place_outlive_failing_calls() {
     }
 }
 
+/// Nor does anybody wait for that worker.
+#[test]
+fn late_releases_hold_up_no_others() {
+    let driver = driver(&["cuCtxRecordEvent"]);
+    must_pass(&suites(driver.path(), 1, &["engine-order/releases-wait-for-no-gpu"]), "the same");
+}
+
 #[test]
 fn suites_pass_on_the_simulated_driver() {
     let driver = driver(&[]);

@@ -15,7 +15,9 @@ const SUITE: &str = "engine-crashes";
 pub const CASES: &[Case] = &[
     crash("reader-killed-with-a-release-pending", reader_killed),
     crash("reader-lives-with-a-release-pending", reader_stuck),
+    crash("reader-leaves-with-a-release-pending", reader_leaves_stuck),
     crash("reader-loses-its-context", reader_loses_context),
+    crash("reader-loses-its-context-when-it-has-left", reader_loses_context_later),
     crash("reader-killed-after-recording-over-ready-events", reader_recorded_over),
     crash("exporter-killed-under-an-app-that-waits-for-its-stream", exporter_killed_under_app),
     crash("exporter-killed-with-a-frame-pending", exporter_killed_stalled),
@@ -89,6 +91,12 @@ impl Scene {
 
     /// Memory of frames of another size than now comes free, the victim's process being gone.
     fn frees_memory(&self) -> Result<()> {
+        self.renews_memory()?;
+        self.stage.frees_retired()
+    }
+
+    /// Frames go to other memory, and what can be of the former is freed.
+    fn renews_memory(&self) -> Result<()> {
         for witness in &self.witnesses {
             witness.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
         }
@@ -98,7 +106,7 @@ impl Scene {
             let read = witness.was_read()?;
             ensure!(read.wrong == 0, "after the crash: {:?}", read.first_wrong);
         }
-        self.stage.frees_retired()
+        Ok(())
     }
 }
 
@@ -159,7 +167,25 @@ fn reader_stuck(seed: u64) -> Result<String> {
     })
 }
 
-/// A reader lives and its context does not: what it holds then is never released.
+/// A reader leaves whose release fences never come: it counts as dead as well.
+fn reader_leaves_stuck(seed: u64) -> Result<String> {
+    everywhere(|kind, fence| {
+        let mut scene = Scene::new(kind, fence, seed)?;
+        scene.victim.tell(Command::StallReading { us: FOREVER_US })?;
+        let read = Read { frames: Some(4), settle_ms: Some(0), leave: true, ..to_the_end() };
+        scene.victim.begin(&Command::Read(read))?;
+        scene.publish()?;
+        let read = scene.victim.was_read()?;
+        ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
+        let gap = scene.survives()?;
+        scene.stage.gets_all_slots_back(DEADLINE + Duration::from_secs(1))?;
+        scene.victim.kill()?;
+        scene.frees_memory()?;
+        Ok(gap)
+    })
+}
+
+/// A reader lives and its context does not: what it holds then is never released, and what it has imported not given up.
 fn reader_loses_context(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::new(kind, fence, seed)?;
@@ -169,14 +195,36 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         lose_context(&scene.victim)?;
         scene.victim.tell(Command::LetGo { count: 2 })?;
         let gap = scene.survives()?;
+        scene.victim.tell(Command::Disconnect)?;
         let notices = scene.stage.exporter.texts(Command::Notices)?;
         let name = format!("removed {}", scene.victim.pid());
         ensure!(
             notices.iter().any(|notice| notice.starts_with(&name)),
             "the reader is not cut off: {notices:?}"
         );
+        scene.renews_memory()?;
         scene.victim.kill()?;
-        scene.frees_memory()?;
+        scene.stage.frees_retired()?;
+        Ok(gap)
+    })
+}
+
+/// The same reader has left, with two frames of which it lets one go.
+fn reader_loses_context_later(seed: u64) -> Result<String> {
+    everywhere(|kind, fence| {
+        let mut scene = Scene::new(kind, fence, seed)?;
+        scene.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+        scene.publish()?;
+        scene.victim.was_read()?;
+        scene.victim.tell(Command::Disconnect)?;
+        lose_context(&scene.victim)?;
+        scene.victim.tell(Command::LetGo { count: 1 })?;
+        let gap = scene.survives()?;
+        scene.stage.gets_all_slots_back(Duration::from_secs(1))?;
+        scene.victim.tell(Command::LetGo { count: 1 })?;
+        scene.renews_memory()?;
+        scene.victim.kill()?;
+        scene.stage.frees_retired()?;
         Ok(gap)
     })
 }

@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     hold("legacy-timeline", |seed| matrix(MemoryKind::Legacy, FenceKind::Timeline, seed)),
     hold("both-at-once", both_at_once),
     hold("given-back-in-the-order-of-a-stream", given_back_in_order),
+    hold("given-back-in-the-order-of-another-context", given_back_elsewhere),
     hold("reader-waits-for-written-frames", without_gpu_wait),
     hold("ready-fence-left-out", ready_left_out),
     hold("another-context-named", |seed| another_context(true, seed)),
@@ -78,6 +79,25 @@ fn given_back_in_order(seed: u64) -> Result<String> {
         for reader in &readers {
             reader.tell(Command::Disconnect)?;
         }
+    }
+    Ok(String::new())
+}
+
+/// The same with the stream of another context, whose work is not done when the memory is retired.
+fn given_back_elsewhere(seed: u64) -> Result<String> {
+    for fence in super::FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+        let read = Read { on: Where::ElsewhereInOrder, slow: Slow::Always(50_000), ..to_the_end() };
+        readers[0].begin(&Command::Read(read))?;
+        for (round, caps) in ["one", "two"].into_iter().enumerate() {
+            stage.exporter.tell(Command::Format { caps: caps.into() })?;
+            let size = SIZE << (2 * round);
+            stage.exporter.publish(Publish { frames: 4, size, ..Publish::default() })?;
+        }
+        stage.exporter.tell(Command::EndOfStream)?;
+        whole(&readers[0].was_read()?, 8).with_context(|| format!("{fence}"))?;
     }
     Ok(String::new())
 }

@@ -119,6 +119,19 @@ impl Stage {
         }
     }
 
+    /// Waits until no frame is held any more.
+    fn gets_all_slots_back(&self, within: Duration) -> Result<()> {
+        let until = Instant::now() + within;
+        loop {
+            let stats = self.exporter.stats()?;
+            if stats.free_slots == stats.slots {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{} of {} slots are free", stats.free_slots, stats.slots);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Publishes while readers read, each to the end of the stream.
     fn run(&self, readers: &[Peer], publish: Publish, read: impl Fn(usize) -> Read) -> Result<Vec<WasRead>> {
         for (number, reader) in readers.iter().enumerate() {

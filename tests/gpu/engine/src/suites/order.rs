@@ -1,13 +1,13 @@
 //! Retirement: memory is given up by readers first and freed then, whatever is still being read or written.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::MemoryKind;
 use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, case, to_the_end, whole};
-use crate::job::{Command, Connect, End, Publish, Read, Slow};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-order";
@@ -16,6 +16,10 @@ pub const CASES: &[Case] = &[
     case(SUITE, "sizes-change-in-a-row", sizes_change),
     case(SUITE, "frames-held-over-retirement", held_over),
     case(SUITE, "exporter-stops-under-held-frames", stops_under_held),
+    case(SUITE, "readers-leave-under-their-own-work", left_under_work),
+    case(SUITE, "reader-leaves-under-work-and-comes-again", comes_again),
+    case(SUITE, "retired-under-long-work", retired_under_work),
+    case(SUITE, "releases-wait-for-no-gpu", releases_do_not_wait),
     case(SUITE, "sizes-change-under-pending-writes", pending_writes),
     case(SUITE, "exporter-stops-under-pending-writes", stops_under_writes),
     Case {
@@ -124,6 +128,99 @@ fn stops_under_held(seed: u64) -> Result<String> {
     Ok(format!("stopping took {longest} ms at most"))
 }
 
+/// A reader lets go of what its stream has still to read, and leaves: the exporter waits for its work all the same.
+fn left_under_work(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            let stage = Stage::new(kind, seed)?;
+            let readers = Peer::some(1)?;
+            stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+            let slow = Slow::Always(50_000);
+            readers[0].begin(&Command::Read(Read { frames: Some(4), slow, leave: true, ..to_the_end() }))?;
+            let publish = Publish { frames: 60, size: SIZE, pace_us: 5_000, ..Publish::default() };
+            stage.exporter.publish(publish)?;
+            let read = readers[0].was_read()?;
+            ensure!(read.frames == 4 && read.wrong == 0, "{kind} {fence}: {read:?}");
+            stage.gets_all_slots_back(Duration::from_secs(1)).with_context(|| format!("{kind} {fence}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// What a reader leaves behind while its context is at work is not in the way when it comes again.
+fn comes_again(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        let stage = Stage::new(kind, seed)?;
+        let readers = Peer::some(1)?;
+        for _ in 0..2 {
+            stage.join(&readers, |number| stage.lossless(number, None))?;
+            let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
+            readers[0].begin(&Command::Read(read))?;
+            stage.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
+            let read = readers[0].was_read().with_context(|| kind.to_string())?;
+            ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
+            readers[0].tell(Command::StallReading { us: 300_000 })?;
+            readers[0].tell(Command::Disconnect)?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// A reader's context is at work for long when memory is retired: its thread goes on, and the memory stays until the work
+/// is done.
+fn retired_under_work(seed: u64) -> Result<String> {
+    const WORK: Duration = Duration::from_secs(3);
+    for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
+        let bind = Bind { memory: Some(kind), fence_timeout_ms: Some(20_000), ..Bind::default() };
+        let stage = Stage::with(seed, bind)?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| stage.lossless(number, None))?;
+        let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
+        readers[0].begin(&Command::Read(read.clone()))?;
+        stage.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
+        readers[0].was_read()?;
+
+        let begin = Instant::now();
+        readers[0].tell(Command::StallReading { us: WORK.as_micros() as u64 })?;
+        readers[0].begin(&Command::Read(Read { frames: Some(3), settle_ms: Some(0), ..read }))?;
+        stage.exporter.tell(Command::Format { caps: "two".into() })?;
+        stage.exporter.publish(Publish { frames: 3, size: 4 * SIZE, ..Publish::default() })?;
+        let read = readers[0].was_read()?;
+        let took = begin.elapsed();
+        ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
+        ensure!(took < Duration::from_secs(1), "{kind}: the reader stood still for {took:?}");
+        std::thread::sleep((WORK - Duration::from_millis(300)).saturating_sub(begin.elapsed()));
+        let stats = stage.exporter.stats()?;
+        ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that a reader has open");
+        stage.frees_retired().with_context(|| kind.to_string())?;
+    }
+    Ok(String::new())
+}
+
+/// To let a frame go takes no longer while the GPU is at work on the one before, with a driver that cannot name that work
+/// either.
+fn releases_do_not_wait(seed: u64) -> Result<String> {
+    for fence in FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+        let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
+        let publish = Publish { frames: 4, size: SIZE, ..Publish::default() };
+        readers[0].begin(&Command::Read(read.clone()))?;
+        stage.exporter.publish(publish.clone())?;
+        readers[0].was_read()?;
+
+        stage.exporter.publish(publish)?;
+        readers[0].tell(Command::StallReading { us: 1_000_000 })?;
+        let begin = Instant::now();
+        let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
+        let took = begin.elapsed();
+        ensure!(read.end == End::Enough, "{fence}: {:?}", read.end);
+        ensure!(took < Duration::from_millis(500), "{fence}: four frames were let go only after {took:?}");
+    }
+    Ok(String::new())
+}
+
 /// Nobody reads, so no fence says when the writer is done: its slots are not taken away under its work.
 fn pending_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
@@ -153,7 +250,7 @@ fn stops_under_writes(seed: u64) -> Result<String> {
         stage.exporter.publish(publish)?;
         stage.exporter.tell(Command::Unbind).ok();
         let readers = Peer::some(1)?;
-        let bind = crate::job::Bind { path: stage.place.path(), memory: Some(kind), ..Default::default() };
+        let bind = Bind { path: stage.place.path(), memory: Some(kind), ..Default::default() };
         std::thread::sleep(Duration::from_millis(400));
         stage.exporter.bind(bind).with_context(|| kind.to_string())?;
         stage.join(&readers, |number| stage.lossless(number, None))?;
