@@ -8,7 +8,7 @@ use crate::{
 use gst::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -57,6 +57,22 @@ fn a_forked_child_does_not_hide_the_exporters_death() {
         child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
     });
     kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
+}
+
+/// A successor may need the memory.
+#[test]
+fn a_reader_that_waits_for_the_next_exporter_keeps_no_memory_of_the_last() {
+    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1");
+    let mut reader = stage.peer("read --stream s --quiet yes --reconnect yes");
+    reader.wait_for("first");
+    let maps = || fs::read_to_string(format!("/proc/{}/maps", reader.pid())).expect("it is there");
+    let slots = |maps: &str| maps.lines().filter(|line| line.contains("memfd:frameshare-slot")).count();
+    assert!(slots(&maps()) > 0);
+    exporter.kill();
+    pipelines::wait_until("the reader lives and keeps nothing", || {
+        let maps = maps();
+        !maps.is_empty() && slots(&maps) == 0
+    });
 }
 
 /// Wherever it dies, in the middle of writing or of publishing a frame: nobody gets half a frame, nor an end.

@@ -257,6 +257,8 @@ impl Reader {
     }
 
     fn reconnect(&mut self, interrupt: &Interrupt) -> Result<(), ReadError> {
+        // It may take long, and the next exporter need the memory.
+        self.connection.give_up_imports();
         let connection =
             connect::connect(&self.endpoint, &self.config, interrupt).map_err(|error| match error {
                 ConnectError::Interrupted => ReadError::Interrupted,
