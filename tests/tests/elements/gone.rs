@@ -22,7 +22,7 @@ fn a_reader_that_is_killed_with_all_its_frames_holds_nobody_up() {
 fn a_reader_that_holds_the_stream_back_too_long_is_cut_off() {
     let stage = Stage::new();
     let _exporter = stage.gst(&format!(
-        "videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s reader-timeout=300000000"
+        "videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s reader-timeout=3000000000"
     ));
     let mut hoarder = stage.peer("read --stream s --policy lossless --hoard 4");
     hoarder.wait_for("hoarding");
@@ -34,10 +34,12 @@ fn an_exporter_that_vanishes_is_an_error_and_no_end_of_stream() {
     let stage = Stage::new();
     let mut exporter = stage.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
     let mut peer = stage.peer("read --stream s");
-    let reader = stage.gst("framesharesrc stream=s ! fakesink");
+    let reader = stage.gst("framesharesrc stream=s ! filesink location=seen");
     for _ in 0..20 {
         peer.wait_for("frame");
     }
+    // A reader that had not come yet would wait for an exporter in place of missing this one.
+    stage.wait_for_bytes("seen");
     exporter.kill();
     let error = reader.finish_badly();
     assert!(error.contains("without ending"), "{error}");

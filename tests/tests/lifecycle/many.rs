@@ -22,7 +22,11 @@ fn film(stream: usize) -> Vec<u8> {
 fn publish(exporters: Vec<Exporter>) -> Vec<thread::JoinHandle<Exporter>> {
     let publish = |(stream, exporter): (usize, Exporter)| {
         thread::spawn(move || {
-            exporter.push_pictures(stream, 1..=FRAMES);
+            exporter.push_pictures(stream, 1..=FRAMES - 1);
+            exporter.wait_until_published(FRAMES - 1);
+            // A reader of the latest that holds all that it may when a frame comes does not get it: the last one it shall.
+            exporter.wait_for_room();
+            exporter.push(picture(stream, FRAMES, SIZE));
             exporter.end();
             exporter
         })

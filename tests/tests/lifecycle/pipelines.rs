@@ -1,6 +1,6 @@
 //! The two elements in this process, with the test at their other ends.
 
-use crate::stage::{PATIENCE, Stage};
+use crate::stage::{PATIENCE, Stage, while_none_is_started};
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
 use std::{
@@ -110,7 +110,9 @@ impl Exporter {
         ));
         let input = pipeline.element("input").downcast().expect("it is an appsrc");
         let sink = pipeline.element("sink");
+        let alone = while_none_is_started();
         pipeline.play();
+        drop(alone);
         Self { pipeline, input, sink }
     }
 
@@ -155,9 +157,14 @@ impl Exporter {
         });
     }
 
-    pub fn published(&self) -> u64 {
+    fn published(&self) -> u64 {
         let stats = self.sink.property::<gst::Structure>("stats");
         stats.get("published").expect("the statistics count frames")
+    }
+
+    /// Waits until so many frames are published.
+    pub fn wait_until_published(&self, count: u64) {
+        wait_until(&format!("{count} frames"), || self.published() == count);
     }
 }
 

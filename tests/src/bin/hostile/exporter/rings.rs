@@ -3,7 +3,7 @@
 use super::{AFTERWARDS, CAPS, SLOT, meet};
 use crate::{Result, scribble};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims_size, queue, queue_size};
-use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, Page, RawExporter};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::{
     process::Child,
@@ -53,8 +53,17 @@ pub fn claims_scribbled(door: &Door) -> Result<RawExporter> {
 /// Sealed as it must be nobody else could map the queue: the other process does so before.
 pub fn queue_scribbled(door: &Door) -> Result<RawExporter> {
     let offer = Offer::unsealed(4, 2, 1)?;
+    let page = Page::writable(&offer.fds[0], queue_size(4))?;
+    let words = || Vec::from_iter(page.iter().map(|word| word.load(Relaxed)));
+    let before = words();
     let child = scribble::start(&offer.fds[0], queue_size(4), Duration::from_millis(700))?;
-    thread::sleep(Duration::from_millis(150));
+    let end = Instant::now() + PATIENCE;
+    while words() == before {
+        if Instant::now() > end {
+            return Err("nothing scribbles".into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
     offer.seal()?;
     publish(door, offer, child)
 }
