@@ -32,11 +32,10 @@ pub enum Command {
     Calls,
     /// What the process sees of the machine around it.
     Surroundings,
-    /// Writes, after a pause, to memory that is mapped for reading, and so loses the context. Says by what.
+    /// Writes to memory that is mapped for reading, once the stream is let go, and so loses the context. Says by what.
     Spoil {
         memory: Id,
         stream: Id,
-        after_ms: u64,
     },
     /// Exits while so many threads are calling the driver, and does not answer.
     Exit {
@@ -60,6 +59,10 @@ pub enum Command {
         stream: Id,
         us: u64,
     },
+    /// Holds a stream up until all are let go.
+    Hold(Id),
+    /// Lets all streams go that are held up.
+    LetGo,
     /// Puts work for the GPU alone on a stream, about this much.
     Load {
         stream: Id,

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use frameshare_cuda::context::Context;
@@ -158,6 +158,8 @@ struct Machine {
     events: Table<Event>,
     many: Vec<Event>,
     pages: Table<timeline::Page>,
+    /// Streams wait for these to be dropped.
+    held: Vec<mpsc::Sender<()>>,
     /// Memory for [`Command::Load`], and how many bytes of it the GPU fills in 100 µs.
     load: Option<(vmm::Allocation, usize)>,
     counted: calls::Snapshot,
@@ -209,9 +211,7 @@ impl Machine {
                 (Reply::Text(text), None)
             }
             Command::Surroundings => (Reply::Text(isolate::surroundings()), None),
-            Command::Spoil { memory, stream, after_ms } => {
-                (Reply::Text(self.spoil(memory, stream, after_ms)?), None)
-            }
+            Command::Spoil { memory, stream } => (Reply::Text(self.spoil(memory, stream)?), None),
             Command::Exit { threads } => self.exit(threads)?,
             Command::SynchronizeContext => {
                 self.context()?.synchronize()?;
@@ -230,6 +230,14 @@ impl Machine {
             }
             Command::Sleep { stream, us } => {
                 self.streams.get(stream)?.call(move || std::thread::sleep(Duration::from_micros(us)))?;
+                DONE
+            }
+            Command::Hold(stream) => {
+                self.hold(stream)?;
+                DONE
+            }
+            Command::LetGo => {
+                self.held.clear();
                 DONE
             }
             Command::Load { stream, us } => {
@@ -503,6 +511,13 @@ impl Machine {
         })
     }
 
+    fn hold(&mut self, stream: Id) -> Result<()> {
+        let (sender, receiver) = mpsc::channel::<()>();
+        self.streams.get(stream)?.call(move || _ = receiver.recv())?;
+        self.held.push(sender);
+        Ok(())
+    }
+
     /// Fills memory that nobody reads, again and again, for about `us` of the GPU's time.
     fn load(&mut self, stream: Id, us: u64) -> Result<()> {
         if self.load.is_none() {
@@ -539,14 +554,14 @@ impl Machine {
 
     /// Queues a write to memory that is mapped for reading: by a kernel; where there are none, on the simulated driver,
     /// by a copy, which fails there as a kernel does.
-    fn spoil(&mut self, memory: Id, stream: Id, after_ms: u64) -> Result<String> {
-        let stream = self.streams.get(stream)?;
+    fn spoil(&mut self, memory: Id, stream: Id) -> Result<String> {
         let to = self.memories.get(memory)?.ptr();
-        // Both are made ready before the pause: loading and allocating may wait for the GPU.
-        let kernel = kernel::Store::load(stream);
+        // Both are made ready before the stream is held up: loading and allocating may wait for the GPU.
+        let kernel = kernel::Store::load(self.streams.get(stream)?);
         let source = vmm::Allocation::new(self.context()?, 4096)?;
         let from = source.ptr();
-        stream.call(move || std::thread::sleep(Duration::from_millis(after_ms)))?;
+        self.hold(stream)?;
+        let stream = self.streams.get(stream)?;
         let told = match kernel {
             Ok(kernel) => {
                 // SAFETY: see the head of the file.

@@ -109,9 +109,9 @@ impl Peer {
         }
     }
 
-    /// Loses the context by a write to memory that is mapped for reading, some time from now; says how.
-    pub fn spoil(&self, memory: Id, stream: Id, after_ms: u64) -> Result<String> {
-        self.text(Command::Spoil { memory, stream, after_ms })
+    /// Loses the context by a write to memory that is mapped for reading, once the stream is let go; says how.
+    pub fn spoil(&self, memory: Id, stream: Id) -> Result<String> {
+        self.text(Command::Spoil { memory, stream })
     }
 
     pub fn stream(&self) -> Result<Id> {
@@ -120,6 +120,16 @@ impl Peer {
 
     pub fn sleep(&self, stream: Id, us: u64) -> Result<()> {
         self.tell(Command::Sleep { stream, us })
+    }
+
+    /// Holds a stream up until [`Peer::let_go`].
+    pub fn hold(&self, stream: Id) -> Result<()> {
+        self.tell(Command::Hold(stream))
+    }
+
+    /// Lets every stream go that is held up.
+    pub fn let_go(&self) -> Result<()> {
+        self.tell(Command::LetGo)
     }
 
     /// Whether the stream became idle within this time.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Case, Kind, case, require};
+use super::{Case, Kind, PATIENCE_MS, case, require};
 use crate::command::Command;
 use crate::peer::{Peer, must_fail};
 use crate::words::Words;
@@ -60,7 +60,7 @@ fn release_event_pending(_: u64) -> Result<String> {
     ensure!(!exporter.idle_within(recording, STUCK_MS)?, "recording the event again went through");
     exporter.tell(Command::DropEvent(release))?;
     ensure!(!exporter.idle_within(waiting, 200)?, "destroying the event freed the stream that waited for it");
-    ensure!(exporter.idle_within(0, 1000)?, "a stream that never touched the event is stuck");
+    ensure!(exporter.idle_within(0, PATIENCE_MS)?, "a stream that never touched the event is stuck");
     let fresh = exporter.event(true)?;
     exporter.record(fresh, 0)?;
     exporter.finish(0)?;
@@ -83,11 +83,11 @@ fn ready_event_pending(_: u64) -> Result<String> {
     ensure!(!reader.idle_within(waiting, STUCK_MS)?, "a stream passed the event of a dead recorder");
     ensure!(!reader.event_ready(theirs)?, "the event of a dead recorder is done");
     reader.sleep(0, 1000)?;
-    ensure!(reader.idle_within(0, 1000)?, "another stream is stuck");
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "another stream is stuck");
     reader.tell(Command::DropStream(waiting))?;
     let fresh = reader.stream()?;
     reader.sleep(fresh, 1000)?;
-    ensure!(reader.idle_within(fresh, 1000)?, "a new stream is stuck");
+    ensure!(reader.idle_within(fresh, PATIENCE_MS)?, "a new stream is stuck");
     Ok(String::new())
 }
 
@@ -106,7 +106,7 @@ fn word_pending(_: u64) -> Result<String> {
     ensure!(!reader.idle_within(0, STUCK_MS)?, "a stream passed a word that nobody wrote");
     let begin = Instant::now();
     words.as_ref()[0].store(1, Ordering::Release);
-    ensure!(reader.idle_within(0, 2000)?, "the stored word does not free the stream");
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "the stored word does not free the stream");
     Ok(format!("free {} µs after the store", begin.elapsed().as_micros()))
 }
 
@@ -151,7 +151,7 @@ fn words_queued(_: u64) -> Result<String> {
         if gone.is_some() && reader.idle_within(0, 0)? && killed.elapsed() > Duration::from_millis(30) {
             break;
         }
-        ensure!(killed.elapsed() < Duration::from_secs(5), "the rescue has no effect");
+        ensure!(killed.elapsed() < Duration::from_millis(PATIENCE_MS), "the rescue has no effect");
     }
     std::thread::sleep(Duration::from_millis(50));
     let left = word.load(Ordering::Acquire);
@@ -180,7 +180,7 @@ fn ready_event_recorded_over(_: u64) -> Result<String> {
     ensure!(!exporter.event_ready(ready)?, "the event that the dead reader recorded is done");
     exporter.record(ready, signal)?;
     ensure!(!exporter.idle_within(signal, STUCK_MS)?, "recording the event again went through");
-    ensure!(exporter.idle_within(0, 1000)?, "a stream that never touched the event is stuck");
+    ensure!(exporter.idle_within(0, PATIENCE_MS)?, "a stream that never touched the event is stuck");
     Ok(String::new())
 }
 
@@ -195,12 +195,13 @@ fn context_lost(seed: u64) -> Result<String> {
     let release = exporter.event(true)?;
     let theirs = reader.open_event(&exporter, release)?;
     // The failure comes once the release is recorded behind it.
-    let how = reader.spoil(import, 0, 300)?;
+    let how = reader.spoil(import, 0)?;
     reader.record(theirs, 0)?;
     ensure!(
         !exporter.event_ready(release)?,
         "the release is done before the work that it is recorded behind"
     );
+    reader.let_go()?;
     let lost = must_fail(reader.finish(0), "writing to memory imported for reading")?;
     ensure!(lost.sticky, "{lost}");
 

@@ -50,10 +50,11 @@ fn fences_of_the_other_gpu(_: u64) -> Result<String> {
     require(&exporter, "event")?;
     let event = exporter.event(true)?;
     let opened = reader.open_event(&exporter, event)?;
-    exporter.sleep(0, 400_000)?;
+    exporter.hold(0)?;
     exporter.record(event, 0)?;
     reader.wait(0, opened)?;
     ensure!(!reader.idle_within(0, 20)?, "a stream of the other GPU passed a pending event");
+    exporter.let_go()?;
     reader.finish(0)?;
 
     require(&exporter, "timeline")?;

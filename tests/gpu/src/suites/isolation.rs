@@ -93,10 +93,11 @@ fn same_shm(_: u64) -> Result<String> {
     require(&exporter, "event")?;
     let event = exporter.event(true)?;
     let opened = reader.open_event(&exporter, event)?;
-    exporter.sleep(0, 400_000)?;
+    exporter.hold(0)?;
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is done");
     reader.wait(0, opened)?;
+    exporter.let_go()?;
     reader.finish(0)?;
     ensure!(reader.event_ready(opened)?, "an event stays pending");
     Ok(String::new())

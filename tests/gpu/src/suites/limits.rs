@@ -54,9 +54,10 @@ fn one_event_opened_often(_: u64) -> Result<String> {
     }
     reader.tell(Command::DropMany)?;
     let opened = reader.open_event(&exporter, event)?;
-    exporter.sleep(0, 400_000)?;
+    exporter.hold(0)?;
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is done");
+    exporter.let_go()?;
     exporter.finish(0)?;
     ensure!(reader.event_ready(opened)?, "an event stays pending");
     Ok(String::new())

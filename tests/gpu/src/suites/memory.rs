@@ -103,7 +103,8 @@ fn vmm_read_only(seed: u64) -> Result<String> {
     reader.finish(0)?;
     reader.check(import, 0, SIZE, seed)?;
 
-    let how = reader.spoil(import, 0, 0)?;
+    let how = reader.spoil(import, 0)?;
+    reader.let_go()?;
     let lost = must_fail(reader.finish(0), "a write to memory imported for reading")?;
     ensure!(lost.code == Some(ILLEGAL_ADDRESS) && lost.sticky, "{how}: {lost}");
     let after = must_fail(reader.stream(), "a new stream in a lost context")?;
@@ -181,9 +182,10 @@ fn pool_twice(seed: u64) -> Result<String> {
     )?;
     reader.check(first, 0, SIZE, seed)?;
 
-    reader.sleep(0, 500_000)?;
+    reader.hold(0)?;
     reader.tell(Command::Free { memory: first, stream: 0 })?;
     must_fail(import(), "an import while the first is being freed")?;
+    reader.let_go()?;
     reader.finish(0)?;
     let second = import()?;
     reader.check(second, 0, SIZE, seed)?;
@@ -221,10 +223,11 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
         exporter.write(shared.memory, SIZE, seed + round)?;
         let import = shared.import(&exporter, &reader, true)?;
         reader.check(import, 0, SIZE, seed + round)?;
-        reader.sleep(0, 300_000)?;
+        reader.hold(0)?;
         reader.tell(Command::Free { memory: import, stream: 0 })?;
         reader.record(seen, 0)?;
         ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signalled before it");
+        reader.let_go()?;
         reader.finish(0)?;
         ensure!(exporter.event_ready(done)?, "the fence behind the reader's free is not signalled");
         exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;

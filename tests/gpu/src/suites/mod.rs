@@ -25,6 +25,9 @@ pub static ALL: &[&[Case]] = &[
     faults::CASES,
 ];
 
+/// A stream that has nothing to wait for is idle sooner, on a busy machine too.
+const PATIENCE_MS: u64 = 10_000;
+
 /// A case that needs no more than a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite, name, seconds: 30, needs: Needs::Nothing, conduct }
