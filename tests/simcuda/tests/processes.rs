@@ -94,7 +94,7 @@ fn an_idle_exporters_death_harms_nobody() {
 #[test]
 fn a_dead_exporters_queue_runs_on_for_a_while() {
     for seed in ["1", "2", "3"] {
-        run("words_survivor", &[("SIMCUDA_SEED", seed), ("SIMCUDA_AFTERLIFE_US", "400000")]);
+        run("words_survivor", &[("SIMCUDA_SEED", seed), ("SIMCUDA_AFTERLIFE_US", "4000000")]);
     }
 }
 

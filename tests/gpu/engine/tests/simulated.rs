@@ -103,5 +103,5 @@ fn a_killed_runner_takes_all_its_processes_along() {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(errors.read_to_string(&mut String::new())));
     // Before a case that nobody listens to any more finds out by itself.
-    receiver.recv_timeout(Duration::from_secs(5)).expect("some process lives on").unwrap();
+    receiver.recv_timeout(Duration::from_secs(9)).expect("some process lives on").unwrap();
 }

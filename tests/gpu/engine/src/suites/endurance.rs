@@ -25,7 +25,7 @@ const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Ca
 /// Longer than any case takes: whoever sleeps so long is killed before.
 const FOREVER_US: u64 = 600_000_000;
 /// Who is held up for less is not held up by a reader, for whom the exporter would wait two seconds at least.
-const HELD_UP_MS: f64 = 1500.0;
+const HELD_UP_MS: f64 = 1900.0;
 
 /// Frames that are published around each death, and how far they are apart.
 const FRAMES: u64 = 40;
@@ -145,7 +145,7 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
 /// A lossless reader is stopped, not dead: it holds the stream back for as long as it may, is cut off, and learns why when
 /// it wakes.
 fn stopped(seed: u64) -> Result<String> {
-    const TIMEOUT_MS: u64 = 500;
+    const TIMEOUT_MS: u64 = 2000;
     for fence in FENCES {
         let bind =
             Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(TIMEOUT_MS), ..Bind::default() };

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, Needs, Place, SIZE, Stage, to_the_end};
+use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Stage, to_the_end};
 use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
 use crate::hostile::reader;
-use crate::job::{Bind, Command, Connect, End, Publish, Read, Use, WasRead};
+use crate::job::{Command, Connect, End, Publish, Read, Use, WasRead};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-hostile";
@@ -50,7 +50,7 @@ struct Scene {
 }
 
 /// How long a reader takes to have done with such an exporter, at most.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = PATIENCE;
 const SOON_MS: u64 = SOON.as_millis() as u64;
 
 /// How late a stream may get to what it waits for: later than anybody would be patient with an exporter.
@@ -190,14 +190,7 @@ fn words(seed: u64) -> Result<String> {
 /// A reader that was given GPU memory and misuses what it shares with the exporter harms nobody but itself.
 fn readers(seed: u64) -> Result<String> {
     const FRAMES: u64 = 100;
-    let stage = Stage::with(
-        seed,
-        Bind {
-            memory: Some(MemoryKind::Vmm),
-            fence_timeout_ms: Some(FENCE_TIMEOUT.as_millis() as u64),
-            ..Bind::default()
-        },
-    )?;
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let (intruder, witnesses) = (Peer::new()?, Peer::some(2)?);
     stage.join(&witnesses, |number| Connect {
         gpu_wait: Some(true),
@@ -211,6 +204,15 @@ fn readers(seed: u64) -> Result<String> {
                 witness.begin(&Command::Read(Read { frames: Some(FRAMES), ..to_the_end() }))?;
             }
             intruder.begin(&Command::Harm { attack: (*attack).into() })?;
+            if *fate != reader::Fate::Refused {
+                // It harms while frames flow.
+                let name = format!("added {}", intruder.pid());
+                let until = Instant::now() + SOON;
+                while !stage.exporter.texts(Command::Notices)?[heard..].contains(&name) {
+                    ensure!(Instant::now() < until, "it does not join");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
             let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 4000, ..Publish::default() };
             let gap = stage.exporter.publish(publish)?.longest_gap_ms;
             ensure!(gap < SOON_MS as f64, "held up for {gap:.0} ms");
@@ -238,7 +240,7 @@ fn readers(seed: u64) -> Result<String> {
         gaps.push(format!("{attack} {gap:.0} ms"));
         heard = told;
     }
-    stage.exporter.tell(Command::Drain { ms: 2000 })?;
+    stage.exporter.tell(Command::Drain { ms: SOON_MS })?;
     let stats = stage.exporter.stats()?;
     ensure!(stats.free_slots == stats.slots, "{} of {} slots came back", stats.free_slots, stats.slots);
     Ok(format!("the exporter was held up by {}", gaps.join(", ")))

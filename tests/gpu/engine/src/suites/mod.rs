@@ -30,6 +30,9 @@ pub const FRAMES: &str = "GPU_ENGINE_FRAMES";
 /// Frames that are too small are no test: their writing is over before anybody could look.
 const SIZE: u64 = 512 << 10;
 
+/// Nothing that is waited for takes so long, on a busy machine either.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Every case there is.
 pub static ALL: &[&[Case]] = &[
     fences::CASES,
@@ -106,9 +109,19 @@ impl Stage {
         self.exporter.tell(Command::AwaitReaders { count, ms: 20_000 })
     }
 
+    /// Waits until every reader has taken all that is published.
+    fn await_taken(&self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while self.exporter.stats()?.readers.iter().any(|reader| reader.queued > 0) {
+            ensure!(Instant::now() < until, "readers do not take what is published");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// Waits until no memory of retired generations is left.
     fn frees_retired(&self) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(3);
+        let until = Instant::now() + PATIENCE;
         loop {
             let stats = self.exporter.stats()?;
             if stats.retired_bytes == 0 {

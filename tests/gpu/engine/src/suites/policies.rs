@@ -1,12 +1,12 @@
 //! Who gets which frames, and in which memory.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
-use super::{Case, FENCES, KINDS, SIZE, Stage, case, frames, to_the_end, whole};
+use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Stage, case, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
 
@@ -139,11 +139,9 @@ fn ends_holding(seed: u64) -> Result<String> {
             let wrong = readers[0].texts(Command::CheckHeld)?;
             ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
             readers[0].tell(Command::LetGo { count: 3 })?;
+            let until = Instant::now() + PATIENCE;
             let mut stats = stage.exporter.stats()?;
-            for _ in 0..200 {
-                if stats.free_slots == stats.slots {
-                    break;
-                }
+            while stats.free_slots < stats.slots && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
                 stats = stage.exporter.stats()?;
             }
