@@ -582,7 +582,8 @@ fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();
     let sender = Mutex::new(sender);
-    let config = exporter::Config { reader_timeout: Duration::from_millis(300), ..Default::default() };
+    // Long enough for the good one, on a busy machine too.
+    let config = exporter::Config { reader_timeout: Duration::from_secs(3), ..Default::default() };
     let observer = move |notice| drop(sender.lock().unwrap().send(notice));
     let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
     let mut slow = stream.reader(Policy::Lossless);

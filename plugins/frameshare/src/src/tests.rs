@@ -373,11 +373,13 @@ fn times_are_running_times_of_this_pipeline() {
     stream.wait_for_reader();
     // Some time after the start, so that a mistaken base time shows.
     thread::sleep(Duration::from_millis(200));
-    stream.publish(1, &[], Some(monotonic_ns()));
+    let now = || reader.pipeline.current_running_time().unwrap();
+    let before = now();
+    let time = monotonic_ns();
+    let after = now();
+    stream.publish(1, &[], Some(time));
     let buffer = reader.next();
-    let now = reader.pipeline.current_running_time().unwrap();
-    let age = now.checked_sub(buffer.pts().unwrap()).expect("the frame is not of the future");
-    assert!(age < gst::ClockTime::from_mseconds(150), "the frame is {age} old");
+    assert!((before..=after).contains(&buffer.pts().unwrap()), "{buffer:?} {before} {after}");
     assert_eq!(buffer.duration(), Some(gst::ClockTime::from_mseconds(40)));
     stream.publish(2, &[], Some(1));
     let buffer = reader.next();
@@ -461,7 +463,7 @@ fn state_changes_end_every_wait() {
         reader.pipeline.set_state(gst::State::Paused).unwrap();
         reader.pipeline.set_state(gst::State::Playing).unwrap();
         reader.pipeline.set_state(gst::State::Null).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < PATIENCE);
     }
 }
 

@@ -158,13 +158,22 @@ fn a_source_that_has_stopped_keeps_no_context() {
     if !is_there("stopped") {
         return;
     }
-    let (_exporter, reader, context, stream) =
-        read_with_work_left(|| std::thread::sleep(Duration::from_millis(30)));
-    let kept = context.downgrade();
-    drop(reader);
-    // To let go of a stream waits for its work.
-    drop((stream, context));
-    assert!(kept.upgrade().is_none(), "somebody still has the context");
+    for _ in 0..10 {
+        let (_exporter, reader, context, stream) =
+            read_with_work_left(|| std::thread::sleep(Duration::from_millis(30)));
+        let kept = context.downgrade();
+        let begin = Instant::now();
+        drop(reader);
+        let took = begin.elapsed();
+        // To let go of a stream waits for its work.
+        drop((stream, context));
+        // It waits no longer than that for the work, and a busy machine may take it.
+        if took < crate::gpu::SETTLED {
+            assert!(kept.upgrade().is_none(), "somebody still has the context");
+            return;
+        }
+    }
+    panic!("no stop was over in {:?}", crate::gpu::SETTLED);
 }
 
 /// An element that had no context does not wait for what others have let go of.
