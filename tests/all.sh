@@ -22,8 +22,8 @@ part() { # NAME COMMAND...
 
 skip() { echo "SKIP $1: $2"; }
 
-# The second GStreamer, where it is wanted and can be had. It is made beside the first parts, since that is mostly
-# waiting for a mirror; `rootfs.sh tests` waits for it.
+# The second GStreamer, where it is wanted and can be had. It is made beside what is checked and built first, since that
+# is mostly waiting for a mirror; no test runs beside it.
 old_gstreamer=$(pkg-config --exists 'gstreamer-1.0 < 1.24' && echo yes)
 why_not=$(tests/rootfs.sh why-not)
 if [ -n "$old_gstreamer" ] && [ -z "$why_not" ]; then
@@ -60,6 +60,8 @@ simulated_gpu() {
 }
 
 part lint make --no-print-directory lint
+part build cargo test --workspace --locked --no-run
+wait
 part workspace cargo test --workspace --locked --no-fail-fast
 part loom make --no-print-directory loom
 part install tests/install.sh

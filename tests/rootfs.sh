@@ -90,7 +90,7 @@ for line in sys.stdin:
     echo "     Running ${program#"$target"/} with GStreamer 1.26"
     # One that hangs must not cost the others their turn.
     status=0
-    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" timeout --kill-after=10 300 "$program" </dev/null) || status=$?
+    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" timeout --kill-after=10 900 "$program" </dev/null) || status=$?
     [ $status = 0 ] || failed=1
     [ $status -lt 124 ] || echo "FAIL $(basename "$program"): it hangs or was killed (status $status)"
   done <<<"$list"
