@@ -42,7 +42,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const HELD_UP_MS: f64 = (DEADLINE.as_millis() + 2500) as f64;
 
 /// Who is held up for less is not held up until [`DEADLINE`].
-const GONE_MS: f64 = (DEADLINE.as_millis() - 100) as f64;
+const GONE: Duration = Duration::from_millis(1900);
 
 /// A stream with a victim and two witnesses, of whom one has the other kind of fence.
 struct Scene {
@@ -144,7 +144,10 @@ fn reader_killed(seed: u64) -> Result<String> {
         std::thread::sleep(Duration::from_millis(100));
         scene.victim.kill()?;
         let gap = scene.survives()?;
-        ensure!(gap < GONE_MS, "the exporter waited {gap:.0} ms for the fences of a process that is gone");
+        ensure!(
+            gap < GONE.as_millis() as f64,
+            "the exporter waited {gap:.0} ms for the fences of a process that is gone"
+        );
         scene.frees_memory()?;
         Ok(gap)
     })
@@ -182,7 +185,7 @@ fn reader_leaves_stuck(seed: u64) -> Result<String> {
         let read = scene.victim.was_read()?;
         ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
         let gap = scene.survives()?;
-        scene.stage.gets_all_slots_back(DEADLINE + Duration::from_secs(1))?;
+        scene.stage.gets_all_slots_back(PATIENCE)?;
         scene.victim.kill()?;
         scene.frees_memory()?;
         Ok(gap)
@@ -224,7 +227,7 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
         lose_context(&scene.victim)?;
         scene.victim.tell(Command::LetGo { count: 1 })?;
         let gap = scene.survives()?;
-        scene.stage.gets_all_slots_back(Duration::from_secs(1))?;
+        scene.stage.gets_all_slots_back(GONE)?;
         scene.victim.tell(Command::LetGo { count: 1 })?;
         scene.renews_memory()?;
         scene.victim.kill()?;

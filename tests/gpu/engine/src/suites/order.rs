@@ -119,7 +119,7 @@ fn stops_under_held(seed: u64) -> Result<String> {
         std::thread::sleep(Duration::from_millis(100));
         still_right(&readers).with_context(|| kind.to_string())?;
         for reader in &readers {
-            let read = reader.read(Read { patience_ms: 1000, ..Read::default() })?;
+            let read = reader.read(to_the_end())?;
             ensure!(matches!(&read.end, End::Error { kind, .. } if kind == "Stopped"), "{:?}", read.end);
             reader.tell(Command::LetGo { count: 3 })?;
             reader.tell(Command::Disconnect)?;
@@ -141,7 +141,10 @@ fn left_under_work(seed: u64) -> Result<String> {
             stage.exporter.publish(publish)?;
             let read = readers[0].was_read()?;
             ensure!(read.frames == 4 && read.wrong == 0, "{kind} {fence}: {read:?}");
-            stage.gets_all_slots_back(Duration::from_secs(1)).with_context(|| format!("{kind} {fence}"))?;
+            // Before the 2 s of fence-timeout are over.
+            stage
+                .gets_all_slots_back(Duration::from_millis(1900))
+                .with_context(|| format!("{kind} {fence}"))?;
         }
     }
     Ok(String::new())
@@ -188,8 +191,8 @@ fn retired_under_work(seed: u64) -> Result<String> {
         let read = readers[0].was_read()?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
-        ensure!(took < Duration::from_secs(1), "{kind}: the reader stood still for {took:?}");
-        std::thread::sleep((WORK - Duration::from_millis(300)).saturating_sub(begin.elapsed()));
+        ensure!(took < Duration::from_secs(2), "{kind}: the reader stood still for {took:?}");
+        std::thread::sleep((WORK - Duration::from_secs(1)).saturating_sub(begin.elapsed()));
         let stats = stage.exporter.stats()?;
         ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that a reader has open");
         stage.frees_retired().with_context(|| kind.to_string())?;
@@ -211,12 +214,12 @@ fn releases_do_not_wait(seed: u64) -> Result<String> {
         readers[0].was_read()?;
 
         stage.exporter.publish(publish)?;
-        readers[0].tell(Command::StallReading { us: 1_000_000 })?;
+        readers[0].tell(Command::StallReading { us: 3_000_000 })?;
         let begin = Instant::now();
         let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{fence}: {:?}", read.end);
-        ensure!(took < Duration::from_millis(500), "{fence}: four frames were let go only after {took:?}");
+        ensure!(took < Duration::from_secs(2), "{fence}: four frames were let go only after {took:?}");
     }
     Ok(String::new())
 }
