@@ -535,12 +535,14 @@ impl Machine {
     /// Ends the process in good order, under threads that make events, look at them and destroy them.
     fn exit(&self, threads: usize) -> Result<(Reply, Option<OwnedFd>)> {
         let context = self.context()?;
+        let (begin, begun) = std::sync::mpsc::channel();
         for _ in 0..threads {
-            let stream = Stream::new(context)?;
+            let (stream, begin) = (Stream::new(context)?, begin.clone());
             std::thread::spawn(move || {
                 while let Ok(event) = Event::new_shared(stream.context()) {
                     let _ = event.record(&stream);
                     let _ = event.query();
+                    let _ = begin.send(());
                 }
                 // As a thread of an app would.
                 loop {
@@ -548,7 +550,7 @@ impl Machine {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(20));
+        begun.iter().take(20 * threads).for_each(drop);
         std::process::exit(0)
     }
 

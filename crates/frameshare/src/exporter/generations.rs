@@ -34,8 +34,7 @@ impl State {
             if old && !generation.retired && generation.is_held_by_publications_alone(of) {
                 self.retire_generation(index);
             }
-            let imported =
-                self.links.iter().chain(&self.leaving).any(|link| link.knows().any(|known| known == id));
+            let imported = is_imported(&self.links, &self.leaving, id);
             let generation = &mut self.generations[index];
             if generation.retired && !(frees_imports_first(kind) && imported) {
                 let unused = generation.take_unused();
@@ -45,8 +44,7 @@ impl State {
             }
         }
         // What a reader imports stays allocated although we have freed it.
-        let links = || self.links.iter().chain(&self.leaving);
-        self.retired.retain(|id, _| links().any(|link| link.knows().any(|known| known == *id)));
+        self.retired.retain(|id, _| is_imported(&self.links, &self.leaving, *id));
         let closed = self.closed;
         self.generations
             .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
@@ -268,6 +266,11 @@ impl State {
         let held = current.map_or(0, |generation| held_upstream(generation, &self.publications));
         self.config.max_slots.saturating_sub(2 + self.credit() + held)
     }
+}
+
+/// Whether a reader has not given up its imports of a generation.
+fn is_imported(links: &[Link], leaving: &[Link], generation: u32) -> bool {
+    links.iter().chain(leaving).any(|link| link.knows().any(|known| known == generation))
 }
 
 /// How many slots of a generation are held by others than publications.

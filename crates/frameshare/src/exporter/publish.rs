@@ -388,7 +388,8 @@ pub(super) enum Woken {
 }
 
 /// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
-/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are full for longer than they may be are cut off.
+/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
+/// full for longer than they may be are cut off.
 pub(super) fn wait_until<T>(
     shared: &Shared,
     interrupt: &Interrupt,

@@ -1,11 +1,11 @@
 //! Readers that get host memory though the frames are in a GPU's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 
-use super::{Case, SIZE, Stage, case, to_the_end, whole};
+use super::{Case, SIZE, Stage, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -64,15 +64,10 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     readers[0].begin(&Command::Read(read))?;
     for frames in 1..=4 {
         stage.exporter.publish(publish(1))?;
-        let has_all = || -> Result<bool> {
-            let stats = stage.exporter.stats()?;
-            Ok(stats.readers.iter().all(|reader| reader.sent == frames))
-        };
-        let until = Instant::now() + Duration::from_secs(10);
-        while !has_all()? {
-            ensure!(Instant::now() < until, "frame {frames} is not downloaded");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(Duration::from_secs(10), || {
+            let has_all = stage.exporter.stats()?.readers.iter().all(|reader| reader.sent == frames);
+            Ok((!has_all).then(|| format!("frame {frames} is not downloaded")))
+        })?;
     }
     stage.exporter.tell(Command::Stall { us: 300_000 })?;
     stage.exporter.publish(publish(4))?;
@@ -141,16 +136,12 @@ fn formats_change(seed: u64) -> Result<String> {
         let size = SIZE << (round % 3);
         stage.exporter.publish(Publish { size, drain: true, ..publish(2) })?;
     }
-    let until = Instant::now() + Duration::from_secs(5);
-    // Slots of a generation or two, more or fewer.
-    while files()? > before + 8 {
-        ensure!(
-            Instant::now() < until,
-            "{before} files are open after {SETTLED} rounds, {} in the end",
-            files()?
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(Duration::from_secs(5), || {
+        let now = files()?;
+        // Slots of a generation or two, more or fewer.
+        Ok((now > before + 8)
+            .then(|| format!("{before} files are open after {SETTLED} rounds, {now} in the end")))
+    })?;
     stage.exporter.tell(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, 2 * ROUNDS)?;
     Ok(format!("{before} files are open after {SETTLED} rounds, {} in the end", files()?))

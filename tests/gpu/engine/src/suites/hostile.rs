@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Stage, to_the_end};
+use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Stage, to_the_end, wait_until};
 use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
 use crate::hostile::reader;
 use crate::job::{Command, Connect, End, Publish, Read, Use, WasRead};
@@ -207,11 +207,10 @@ fn readers(seed: u64) -> Result<String> {
             if *fate != reader::Fate::Refused {
                 // It harms while frames flow.
                 let name = format!("added {}", intruder.pid());
-                let until = Instant::now() + SOON;
-                while !stage.exporter.texts(Command::Notices)?[heard..].contains(&name) {
-                    ensure!(Instant::now() < until, "it does not join");
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_until(SOON, || {
+                    let joined = stage.exporter.texts(Command::Notices)?[heard..].contains(&name);
+                    Ok((!joined).then(|| "it does not join".into()))
+                })?;
             }
             let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 4000, ..Publish::default() };
             let gap = stage.exporter.publish(publish)?.longest_gap_ms;

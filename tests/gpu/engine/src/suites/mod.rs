@@ -71,6 +71,16 @@ struct Stage {
     seed: u64,
 }
 
+/// Waits until nothing is said to be lacking; what still is when time is over is the error.
+fn wait_until(within: Duration, lacking: impl Fn() -> Result<Option<String>>) -> Result<()> {
+    let until = Instant::now() + within;
+    while let Some(what) = lacking()? {
+        ensure!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 impl Stage {
     /// An exporter of one kind of memory.
     fn new(kind: MemoryKind, seed: u64) -> Result<Stage> {
@@ -111,38 +121,27 @@ impl Stage {
 
     /// Waits until every reader has taken all that is published.
     fn await_taken(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
-        while self.exporter.stats()?.readers.iter().any(|reader| reader.queued > 0) {
-            ensure!(Instant::now() < until, "readers do not take what is published");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        wait_until(PATIENCE, || {
+            let left = self.exporter.stats()?.readers.iter().any(|reader| reader.queued > 0);
+            Ok(left.then(|| "readers do not take what is published".into()))
+        })
     }
 
     /// Waits until no memory of retired generations is left.
     fn frees_retired(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let stats = self.exporter.stats()?;
-            if stats.retired_bytes == 0 {
-                return Ok(());
-            }
-            ensure!(Instant::now() < until, "{} bytes of retired memory are not freed", stats.retired_bytes);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(PATIENCE, || {
+            let left = self.exporter.stats()?.retired_bytes;
+            Ok((left > 0).then(|| format!("{left} bytes of retired memory are not freed")))
+        })
     }
 
     /// Waits until no frame is held any more.
     fn gets_all_slots_back(&self, within: Duration) -> Result<()> {
-        let until = Instant::now() + within;
-        loop {
+        wait_until(within, || {
             let stats = self.exporter.stats()?;
-            if stats.free_slots == stats.slots {
-                return Ok(());
-            }
-            ensure!(Instant::now() < until, "{} of {} slots are free", stats.free_slots, stats.slots);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let (free, all) = (stats.free_slots, stats.slots);
+            Ok((free != all).then(|| format!("{free} of {all} slots are free")))
+        })
     }
 
     /// Publishes while readers read, each to the end of the stream.

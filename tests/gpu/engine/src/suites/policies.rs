@@ -1,6 +1,6 @@
 //! Who gets which frames, and in which memory.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
@@ -139,18 +139,7 @@ fn ends_holding(seed: u64) -> Result<String> {
             let wrong = readers[0].texts(Command::CheckHeld)?;
             ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
             readers[0].tell(Command::LetGo { count: 3 })?;
-            let until = Instant::now() + PATIENCE;
-            let mut stats = stage.exporter.stats()?;
-            while stats.free_slots < stats.slots && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(5));
-                stats = stage.exporter.stats()?;
-            }
-            ensure!(
-                stats.free_slots == stats.slots,
-                "{kind} {fence}: {} of {} free",
-                stats.free_slots,
-                stats.slots
-            );
+            stage.gets_all_slots_back(PATIENCE).with_context(|| format!("{kind} {fence}"))?;
         }
     }
     Ok(String::new())
