@@ -88,12 +88,6 @@ impl Registration {
         Ok(registration)
     }
 
-    /// The context in which the memory was registered.
-    #[must_use]
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// Where the GPU sees the first byte.
     #[must_use]
     pub fn device_ptr(&self) -> DevicePtr {

@@ -85,7 +85,7 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
 
 /// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost. For what
 /// the driver gives up only then, and would have this thread wait for.
-pub fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
+pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting::new(gpu, memory);
     if waiting.is_pending() {
         LOOKOUT.look_at(waiting);
@@ -95,6 +95,28 @@ pub fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
 /// The same for those who must never wait, as a driver does that is too old to name the work: always on the thread.
 pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     LOOKOUT.look_at(Waiting::new(gpu, memory));
+}
+
+/// Holds what may be given up only when no GPU work uses it. To drop this waits for nothing: what it holds goes when the
+/// work that the context has by then is done, at once if it is, or if the context is lost.
+#[derive(Debug)]
+pub struct WhenIdle<T: Any + Send> {
+    gpu: Arc<Context>,
+    /// Taken when this is dropped.
+    memory: Option<T>,
+}
+
+impl<T: Any + Send> WhenIdle<T> {
+    /// `gpu` is the context whose work may use `memory`.
+    pub fn new(gpu: &Arc<Context>, memory: T) -> Self {
+        Self { gpu: gpu.clone(), memory: Some(memory) }
+    }
+}
+
+impl<T: Any + Send> Drop for WhenIdle<T> {
+    fn drop(&mut self) {
+        drop_when_idle(&self.gpu, self.memory.take());
+    }
 }
 
 impl Waiting {

@@ -63,7 +63,7 @@ mod sys;
 pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
-    idle::{drop_when_idle, wait_until_given_up},
+    idle::{WhenIdle, wait_until_given_up},
     sys::{Interrupt, monotonic_ns},
 };
 

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::slot::Slot;
-use crate::{fence::Signals, idle, memory::Address};
+use crate::{fence::Signals, idle::WhenIdle, memory::Address};
 use frameshare_cuda::{
     Status,
     context::Context,
@@ -28,29 +28,18 @@ pub(super) struct Downloads {
     spare: Vec<Event>,
 }
 
-/// Says that the GPU can write a host slot without the CPU's help; kept with the slot, and given up with it.
-#[derive(Debug)]
-pub(super) struct Registered(Option<Registration>);
-
-impl Registered {
-    fn new(gpu: &Arc<Context>, slot: &Slot, start: NonNull<u8>) -> frameshare_cuda::Result<Self> {
-        let length = usize::try_from(slot.size()).unwrap_or(usize::MAX);
-        let memory = slot.0.memory.clone();
-        // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds plain
-        // bytes, written by the GPU while nobody else does: it is published after the copy.
-        let registration = unsafe { Registration::new(gpu, start, length, Access::ReadWrite, memory) }?;
-        Ok(Self(Some(registration)))
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        if let Some(registration) = self.0.take() {
-            let gpu = registration.context().clone();
-            // The driver waits for all work of the context: behind a stream that is stuck an exporter would never stop.
-            idle::drop_when_idle(&gpu, registration);
-        }
-    }
+/// Lets the GPU write a host slot without the CPU's help.
+fn register(
+    gpu: &Arc<Context>,
+    slot: &Slot,
+    start: NonNull<u8>,
+) -> frameshare_cuda::Result<WhenIdle<Registration>> {
+    let length = usize::try_from(slot.size()).unwrap_or(usize::MAX);
+    let memory = slot.0.memory.clone();
+    // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds plain bytes,
+    // written by the GPU while nobody else does: it is published after the copy.
+    let registration = unsafe { Registration::new(gpu, start, length, Access::ReadWrite, memory) }?;
+    Ok(WhenIdle::new(gpu, registration))
 }
 
 /// A frame on its way.
@@ -93,7 +82,7 @@ impl Downloads {
         let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
         let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);
         if to.0.registered.get().is_none() {
-            let _ = to.0.registered.set(Registered::new(&self.gpu, &to, target)?);
+            let _ = to.0.registered.set(register(&self.gpu, &to, target)?);
         }
         let done = match self.spare.pop() {
             Some(event) => event,

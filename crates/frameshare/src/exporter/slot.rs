@@ -1,7 +1,11 @@
 //! Slots, as their holders see them.
 
-use super::{Interrupted, download::Registered};
-use crate::memory::{Address, Allocation, MemoryError};
+use super::Interrupted;
+use crate::{
+    idle::WhenIdle,
+    memory::{Address, Allocation, MemoryError},
+};
+use frameshare_cuda::host::Registration;
 use std::{
     any::Any,
     ptr::NonNull,
@@ -23,8 +27,8 @@ pub(super) struct SlotInner {
     pub index: u32,
     // Before the memory, so that it is dropped before: what is kept may refer to it.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// Set when frames are downloaded to it.
-    pub registered: OnceLock<Registered>,
+    /// Set when frames are downloaded to it: the GPU writes it without the CPU's help.
+    pub registered: OnceLock<WhenIdle<Registration>>,
     pub memory: Arc<dyn Allocation>,
 }
 

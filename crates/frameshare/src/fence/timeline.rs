@@ -4,7 +4,7 @@
 //! survivor's CPU stores what the dead should have.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
-use crate::{idle, sys::Words};
+use crate::{idle::WhenIdle, sys::Words};
 use frameshare_cuda::{
     context::Context,
     fence::timeline::{Page, Word},
@@ -26,8 +26,8 @@ const MAX_SEQUENCE: u64 = u64::MAX >> 2;
 /// What both sides hold: the page. All that the exporter does.
 #[derive(Debug)]
 pub struct Timeline {
-    gpu: Arc<Context>,
     page: Arc<Page>,
+    _registered: WhenIdle<Arc<Page>>,
 }
 
 /// What the reader holds. The exporter may write any number as its newest frame's, at any time.
@@ -49,19 +49,13 @@ pub struct ReaderTimeline {
 impl Timeline {
     /// Registers the page with a context. Takes some hundred µs.
     pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
-        let page = Page::new(gpu, Arc::new(words), Access::ReadWrite)?;
-        Ok(Self { gpu: gpu.clone(), page: Arc::new(page) })
+        let page = Arc::new(Page::new(gpu, Arc::new(words), Access::ReadWrite)?);
+        Ok(Self { _registered: WhenIdle::new(gpu, page.clone()), page })
     }
 
     fn word(&self, index: usize) -> Result<Word<'_>, FenceError> {
         let none = frameshare_cuda::Error::Refused("an entry that the timeline page has no word for");
         self.page.word(index).ok_or_else(|| failed(FenceKind::Timeline)(none))
-    }
-}
-
-impl Drop for Timeline {
-    fn drop(&mut self) {
-        idle::drop_when_idle(&self.gpu, self.page.clone());
     }
 }
 

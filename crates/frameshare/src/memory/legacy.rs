@@ -6,7 +6,7 @@
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
 };
-use crate::idle;
+use crate::idle::WhenIdle;
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -22,9 +22,7 @@ pub struct Legacy(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct LegacyAllocation {
-    gpu: Arc<Context>,
-    /// Taken when this is dropped.
-    memory: Option<legacy::Allocation>,
+    _memory: WhenIdle<legacy::Allocation>,
     start: u64,
     size: u64,
     handle: legacy::Handle,
@@ -95,13 +93,8 @@ impl Allocator for Legacy {
             let memory = legacy::Allocation::new(&self.0, length(size)?)?;
             clear(&self.0, memory.ptr(), memory.size())?;
             let (start, size) = (memory.ptr(), memory.size() as u64);
-            Ok(LegacyAllocation {
-                gpu: self.0.clone(),
-                handle: memory.export(),
-                memory: Some(memory),
-                start,
-                size,
-            })
+            let handle = memory.export();
+            Ok(LegacyAllocation { _memory: WhenIdle::new(&self.0, memory), start, size, handle })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Legacy))?))
     }
@@ -134,12 +127,6 @@ impl Allocation for LegacyAllocation {
 
     fn handle(&self) -> Handle<'_> {
         Handle { bytes: &self.handle, fd: None }
-    }
-}
-
-impl Drop for LegacyAllocation {
-    fn drop(&mut self) {
-        idle::drop_when_idle(&self.gpu, self.memory.take());
     }
 }
 

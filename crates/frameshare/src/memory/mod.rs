@@ -51,7 +51,7 @@ pub trait Allocation: Debug + Send + Sync {
 }
 
 /// Memory of another process that was imported; given up when it is dropped. No GPU work may use it any more then, which is
-/// its owner's business (see [`drop_when_idle`](crate::drop_when_idle)).
+/// its owner's business (see [`WhenIdle`](crate::WhenIdle)).
 pub trait Import: Debug + Send + Sync {
     /// Where it lies in the reader.
     fn address(&self) -> Address;

@@ -1,7 +1,7 @@
 //! GPU memory with a file descriptor of its own: outlives its exporter, and readers map it read-only.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
-use crate::idle;
+use crate::idle::WhenIdle;
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -15,9 +15,7 @@ pub struct Vmm(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct VmmAllocation {
-    gpu: Arc<Context>,
-    /// Taken when this is dropped.
-    memory: Option<vmm::Allocation>,
+    _memory: WhenIdle<vmm::Allocation>,
     start: u64,
     size: u64,
     fd: OwnedFd,
@@ -36,7 +34,7 @@ impl Allocator for Vmm {
             let memory = vmm::Allocation::new(&self.0, length(size)?)?;
             clear(&self.0, memory.ptr(), memory.size())?;
             let (fd, start, size) = (memory.export()?, memory.ptr(), memory.size() as u64);
-            Ok(VmmAllocation { gpu: self.0.clone(), memory: Some(memory), start, size, fd })
+            Ok(VmmAllocation { _memory: WhenIdle::new(&self.0, memory), start, size, fd })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Vmm))?))
     }
@@ -74,11 +72,5 @@ impl Allocation for VmmAllocation {
 impl Import for VmmImport {
     fn address(&self) -> Address {
         Address::Device(self.0.ptr())
-    }
-}
-
-impl Drop for VmmAllocation {
-    fn drop(&mut self) {
-        idle::drop_when_idle(&self.gpu, self.memory.take());
     }
 }

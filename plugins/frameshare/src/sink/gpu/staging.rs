@@ -5,10 +5,13 @@
 //! Blocks are plain allocations that are owned, lent to one holder at a time, and freed after their registration.
 #![allow(unsafe_code)]
 
-use frameshare::cuda::{
-    self,
-    context::Context,
-    host::{Access, Registration},
+use frameshare::{
+    WhenIdle,
+    cuda::{
+        self,
+        context::Context,
+        host::{Access, Registration},
+    },
 };
 use std::{
     alloc::{self, Layout},
@@ -33,17 +36,9 @@ pub(super) struct Block {
 
 /// Pages, registered where the driver could.
 struct Pages {
-    /// Holds the memory. Taken when this is dropped.
-    registration: Option<Registration>,
+    /// Holds the memory.
+    _registration: Option<WhenIdle<Registration>>,
     memory: Arc<Memory>,
-    context: Arc<Context>,
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // The driver waits for all work of the context: behind a stream that is stuck a sink would never stop.
-        frameshare::drop_when_idle(&self.context, self.registration.take());
-    }
 }
 
 struct Memory {
@@ -104,7 +99,8 @@ impl Staging {
                 memory.clone(),
             )
         };
-        Ok(block(Pages { registration: registration.ok(), memory, context: self.context.clone() }))
+        let registration = registration.ok().map(|registration| WhenIdle::new(&self.context, registration));
+        Ok(block(Pages { _registration: registration, memory }))
     }
 }
 
@@ -155,7 +151,7 @@ mod tests {
         let context = Context::create(&device).unwrap();
         let staging = Staging::new(&context);
         let block = staging.take(PAGE).unwrap();
-        assert!(block.pages.as_ref().is_some_and(|pages| pages.registration.is_some()));
+        assert!(block.pages.as_ref().is_some_and(|pages| pages._registration.is_some()));
         drop(block);
         let stream = Stream::new(&context).unwrap();
         let (done, stuck) = mpsc::channel::<()>();
