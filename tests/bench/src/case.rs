@@ -150,6 +150,9 @@ pub struct Case {
     pub readers: usize,
     /// Frames a second; 0 is as fast as it goes.
     pub rate: u32,
+    /// Readers have a kernel read each frame, and have it when that is done.
+    #[serde(default)]
+    pub by_kernel: bool,
 }
 
 impl fmt::Display for Case {
@@ -157,9 +160,10 @@ impl fmt::Display for Case {
         let readers = if self.readers == 1 { "reader" } else { "readers" };
         write!(f, "{}, {} {readers}, ", self.size, self.readers)?;
         match self.rate {
-            0 => write!(f, "free-running"),
-            rate => write!(f, "{rate} frames/s"),
+            0 => write!(f, "free-running")?,
+            rate => write!(f, "{rate} frames/s")?,
         }
+        if self.by_kernel { write!(f, ", by a kernel") } else { Ok(()) }
     }
 }
 

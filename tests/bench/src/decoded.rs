@@ -7,6 +7,7 @@
 use crate::{
     case::{Run, Transport},
     export::Sender,
+    kernel,
     pace::Pace,
     read::Watch,
     stamp::{Stamp, now},
@@ -99,7 +100,7 @@ impl Sender for Decoded {
     }
 }
 
-/// Reads them, and sees each one as its source pushes it.
+/// Reads them, and sees each one as its source pushes it, or when a kernel has read it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
     let busy_poll = run.transport.busy_poll();
@@ -112,10 +113,27 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
          enable-last-sample=false"
     ))?;
     let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
-    let (stamps, watch) = (Stamps::open(socket)?, Mutex::new(watch));
+    let (stamps, watch) = (Stamps::open(socket)?, Arc::new(Mutex::new(watch)));
+    let (by_kernel, mut kernel) = (run.case.by_kernel, None);
+    let source = pad.parent_element();
+    let see = move |buffer: &gst::BufferRef| {
+        let stamp = number(buffer).and_then(|number| stamps.of(number));
+        let watch = watch.clone();
+        let see = move || watch.lock().expect("no probe panics").see(stamp);
+        if !by_kernel {
+            see();
+            return Ok(());
+        }
+        if kernel.is_none() {
+            kernel = Some(kernel::Read::load(buffer)?);
+        }
+        kernel.iter().try_for_each(|kernel| kernel.read(buffer, see.clone()))
+    };
+    let see = Mutex::new(see);
     pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-        if let (Some(buffer), Ok(mut watch)) = (info.buffer(), watch.lock()) {
-            watch.see(number(buffer).and_then(|number| stamps.of(number)));
+        let seen = info.buffer().map(|buffer| (see.lock().expect("no probe panics"))(buffer));
+        if let (Some(Err(error)), Some(source)) = (seen, &source) {
+            gst::element_error!(source, gst::ResourceError::Read, ("{error:#}"));
         }
         gst::PadProbeReturn::Ok
     });

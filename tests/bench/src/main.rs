@@ -13,6 +13,7 @@
 mod case;
 mod decoded;
 mod export;
+mod kernel;
 mod options;
 mod pace;
 mod raw;

@@ -15,6 +15,7 @@ frameshare-bench --report FILE...      the tables of what --raw kept of earlier 
                            is left out)
   --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports gpu gpu-pool
                            gpu-polling cudaipc decoder, 1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
+  --kernel                 with --films: readers have a kernel read each frame, and latencies are until it has
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
   --readers N,...          how many at once (1,3)
   --rates N,...            frames a second, 0 for as fast as it goes (0,60,1000)
@@ -66,6 +67,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     let mut sizes: Vec<Size> = list("320x240,1920x1080,3840x2160")?;
     let mut readers: Vec<usize> = vec![1, 3];
     let mut rates: Vec<u32> = vec![0, 60, 1000];
+    let mut by_kernel = false;
     while let Some(option) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{option} what?"));
         match option.as_str() {
@@ -80,6 +82,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
                 options.transports = vec![Gpu, GpuPool, GpuPolling, Cudaipc, Decoder];
                 (sizes, readers, rates) = (list("1920x1080,3840x2160")?, vec![1, 4, 8], vec![0, 60]);
             }
+            "--kernel" => by_kernel = true,
             "--rounds" => options.rounds = value()?.parse()?,
             "--seconds" => options.measure = Duration::try_from_secs_f64(value()?.parse()?)?,
             "--transports" => options.transports = list(&value()?)?,
@@ -93,9 +96,12 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             _ => bail!("{option} is no option\n{USAGE}"),
         }
     }
+    if by_kernel && options.films.is_none() {
+        bail!("--kernel is for frames in GPU memory: say with --films where the films are");
+    }
     for size in sizes {
         for &readers in &readers {
-            options.cases.extend(rates.iter().map(|&rate| Case { size, readers, rate }));
+            options.cases.extend(rates.iter().map(|&rate| Case { size, readers, rate, by_kernel }));
         }
     }
     Ok(options)

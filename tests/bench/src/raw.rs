@@ -51,7 +51,7 @@ mod tests {
         let run = |round, readers, transport| Outcome {
             round,
             transport,
-            case: Case { size: Size { width: 320, height: 240 }, readers, rate: 0 },
+            case: Case { size: Size { width: 320, height: 240 }, readers, rate: 0, by_kernel: false },
             result: Err("stuck".into()),
         };
         let (ours, theirs) = (Transport::Lossless, Transport::Unixfd);

@@ -30,7 +30,8 @@ pub struct Received {
     pub seconds: f64,
     /// Used meanwhile.
     pub usage: Usage,
-    /// From the exporter's stamp to the reader's sink, in µs: the middle one. Where frames are paced.
+    /// From the exporter's stamp to the reader's sink, or until a kernel has read the frame, in µs: the middle one. Where
+    /// frames are paced.
     pub p50: f64,
     /// The 99th of a hundred.
     pub p99: f64,

@@ -12,20 +12,26 @@ struct Measure {
     title: &'static str,
     /// In runs at this rate.
     rate: u32,
+    /// In runs whose readers have a kernel read each frame.
+    by_kernel: bool,
     of: fn(&Figures) -> f64,
     /// What the decoder alone has is taken off.
     is_added: bool,
 }
 
 const fn measure(title: &'static str, rate: u32, of: fn(&Figures) -> f64) -> Measure {
-    Measure { title, rate, of, is_added: false }
+    Measure { title, rate, by_kernel: false, of, is_added: false }
+}
+
+const fn by_kernel(title: &'static str, rate: u32, of: fn(&Figures) -> f64) -> Measure {
+    Measure { title, rate, by_kernel: true, of, is_added: false }
 }
 
 const fn added(title: &'static str, rate: u32, of: fn(&Figures) -> f64) -> Measure {
-    Measure { title, rate, of, is_added: true }
+    Measure { title, rate, by_kernel: false, of, is_added: true }
 }
 
-const MEASURES: [Measure; 15] = [
+const MEASURES: [Measure; 19] = [
     measure("Frames/s, free-running (the slowest reader's)", 0, rate),
     measure("Latency p50 in µs, free-running", 0, p50),
     measure("Latency p99 in µs, free-running", 0, p99),
@@ -33,6 +39,10 @@ const MEASURES: [Measure; 15] = [
     measure("Latency p99 in µs at 60 frames/s", 60, p99),
     measure("Latency p50 in µs at 1,000 frames/s", 1000, p50),
     measure("Latency p99 in µs at 1,000 frames/s", 1000, p99),
+    by_kernel("Latency p50 in µs until a kernel has read the frame, free-running", 0, p50),
+    by_kernel("Latency p99 in µs until a kernel has read the frame, free-running", 0, p99),
+    by_kernel("Latency p50 in µs until a kernel has read the frame, at 60 frames/s", 60, p50),
+    by_kernel("Latency p99 in µs until a kernel has read the frame, at 60 frames/s", 60, p99),
     measure("Reader's CPU in µs a frame, free-running", 0, reader_cpu),
     measure("Exporter's CPU in µs a frame, free-running", 0, exporter_cpu),
     measure("Reader's CPU in µs a frame at 1,000 frames/s", 1000, reader_cpu),
@@ -150,11 +160,11 @@ fn tables(transports: &[Transport], cases: &[Case], outcomes: &[Outcome]) -> Str
         if measure.is_added && !transports.contains(&Transport::Decoder) {
             continue;
         }
-        let cases: Vec<_> = cases.iter().filter(|case| case.rate == measure.rate).collect();
+        let is_of = |case: &Case| (case.rate, case.by_kernel) == (measure.rate, measure.by_kernel);
+        let cases: Vec<_> = cases.iter().filter(|case| is_of(case)).collect();
         // What queues up has no latency that says anything, and none is kept.
         let is_known = |outcome: &Outcome| {
-            outcome.case.rate == measure.rate
-                && outcome.result.as_ref().is_ok_and(|figures| (measure.of)(figures) > 0.0)
+            is_of(&outcome.case) && outcome.result.as_ref().is_ok_and(|figures| (measure.of)(figures) > 0.0)
         };
         if !cases.is_empty() && outcomes.iter().any(is_known) {
             say(format!("\n**{}**\n", measure.title));

@@ -7,6 +7,7 @@
 //! A program names its suites and what its peers do; see [`Program`].
 
 pub mod isolate;
+pub mod kernel;
 mod link;
 mod peer;
 mod place;
