@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     Case { seconds: 240, ..case(SUITE, "new-sizes", new_sizes) },
     case(SUITE, "allocation-asked-for-again", asked_again),
     case(SUITE, "steady-state", steady),
+    case(SUITE, "behind-decodebin-and-playbin", autoplugged),
 ];
 
 /// A way from the decoder to the readers: what the decoder is told, what the sink is, and what its statistics call it.
@@ -235,4 +236,30 @@ fn steady(_: u64) -> Result<String> {
         ));
     }
     Ok(seen.join("; "))
+}
+
+/// Elements that choose a decoder choose NVIDIA's, and it decodes into slots.
+fn autoplugged(_: u64) -> Result<String> {
+    let film = film("hd.h264")?;
+    let sums = expected(&film)?;
+    let film = film.display();
+    let place = Place::new()?;
+    let sink = place.sink("");
+    // The sink would take encoded video as well.
+    let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
+    for pipeline in [
+        format!("filesrc location={film} ! decodebin ! {sink}"),
+        format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
+    ] {
+        let (exporter, reader) = (Peer::new()?, Peer::new()?);
+        exporter.play(&pipeline)?;
+        reader.connect(place.lossless())?;
+        for read in play_to(&[reader], &exporter)? {
+            whole(&read, &sums).with_context(|| pipeline.clone())?;
+            ensure!(read.on_gpu == sums.len() as u64, "{pipeline}: {} frames came on the GPU", read.on_gpu);
+        }
+        let stats = exporter.stats(Command::Stop)?;
+        ensure!(stats.path("pool") == sums.len() as u64, "{pipeline}: {stats:?}");
+    }
+    Ok(String::new())
 }
