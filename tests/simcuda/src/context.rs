@@ -153,6 +153,8 @@ pub fn submit(
 ) -> Result<Point, Code> {
     stream.fate.check()?;
     let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
+    stream.wait_for_room();
+    stream.fate.check()?;
     let streams = context.streams();
     if stream.capturing.load(Ordering::Acquire) {
         // It would go into the graph; there are no graphs here that run.

@@ -34,6 +34,7 @@ each! {
     a_store_frees_a_stuck_stream;
     unregistering_waits_for_writes;
     freeing_waits_for_work;
+    a_stream_takes_so_much_and_no_more;
     pools_have_rules;
     own_handles_are_refused;
     event_number_4095_fails;
@@ -320,6 +321,22 @@ mod cases {
         assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
         waits_for(&gate, move || assert_eq!((cuCtxPushCurrent_v2(context), cuMemFree_v2(memory)), (0, 0)));
         assert_eq!(cuStreamSynchronize(stream), 0);
+    }
+
+    pub fn a_stream_takes_so_much_and_no_more() {
+        let context = start();
+        let stream = stream();
+        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let gate = Gate::on(stream);
+        // The gate is a host function.
+        for _ in 0..1024 - 16 {
+            assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
+        }
+        waits_for(&gate, move || {
+            assert_eq!((cuCtxPushCurrent_v2(context), cuMemsetD8Async(memory, 2, 64, stream)), (0, 0));
+        });
+        assert_eq!(cuStreamSynchronize(stream), 0);
+        assert_eq!(bytes(memory, 64), [2; 64]);
     }
 
     pub fn pools_have_rules() {
