@@ -98,6 +98,31 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
     assert_eq!(summary["lost"], 0);
 }
 
+/// However many readers other users have, there is room for the own user's.
+#[test]
+fn others_leave_room_for_the_exporters_own_user() {
+    if !is_root("others_leave_room_for_the_exporters_own_user") {
+        return;
+    }
+    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --max-slots 16");
+    let read = "read --socket s.sock --max-held 4 --quiet yes --timeout-ms 60000";
+    let mut others = Vec::new();
+    let refusal = loop {
+        assert!(others.len() < 16, "there is credit without end");
+        let mut other = stage.peer_by(NOBODY, read);
+        match other.look_for("connected") {
+            Some(_) => others.push(other),
+            None => break other.finish_badly(),
+        }
+    };
+    assert!(refusal.contains("max-slots") && refusal.contains("own user"), "{refusal}");
+    assert!(others.len() >= 2, "others get most");
+    let mut own = stage.peer(read);
+    let credit = own.wait_for("connected")["credit"].as_u64();
+    // Of the four that are kept the exporter may have one in hand.
+    assert!(credit >= Some(3), "{credit:?}");
+}
+
 /// The same by the elements, as README has it.
 #[test]
 fn the_elements_let_in_whom_they_are_told_to() {

@@ -176,10 +176,12 @@ impl State {
             self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
         }
         self.reclaim();
-        let left = self.credit_left();
+        let left = self.credit_left(peer.uid);
         if left == 0 {
+            let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
             let text = format!(
-                "all {} slots are promised to other readers: raise max-slots on the exporter, or stop a reader",
+                "all {} slots are promised to other readers{but} or in use: raise max-slots on the exporter, or stop a \
+                 reader",
                 self.config.max_slots
             );
             return Err(Ending::new(Reason::NoCreditLeft, text));

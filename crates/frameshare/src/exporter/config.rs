@@ -34,7 +34,8 @@ pub struct Config {
     /// The mode of the socket, 0600 by default: who may write to it may connect. That does not make them readers:
     /// the kernel says who connects, and those who are not allowed are refused.
     pub socket_mode: u32,
-    /// Most slots, 4 to 1024. Readers' credits and two more come out of it, besides what upstream holds.
+    /// Most slots, 4 to 1024. Readers' credits and two more come out of it, besides what upstream holds. A quarter is kept
+    /// for readers of the exporter's own user.
     pub max_slots: u32,
     /// Most leases that one reader may hold, 1 to 64.
     pub max_held_limit: u32,

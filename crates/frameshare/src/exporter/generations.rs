@@ -7,7 +7,10 @@ use super::{
     slot::{AcquireError, Purpose, Slot},
     state::{Publication, State},
 };
-use crate::memory::{Allocation, MemoryError, foreign, frees_imports_first, local};
+use crate::{
+    memory::{Allocation, MemoryError, foreign, frees_imports_first, local},
+    sys::is_own_or_root,
+};
 use frameshare_protocol::{MemoryKind, message::Reason};
 use std::{any::Any, collections::BTreeSet, mem, sync::Arc};
 
@@ -259,12 +262,19 @@ impl State {
         self.promised + links.map(|link| link.info.credit).sum::<u32>()
     }
 
-    /// How much credit is left for a newcomer.
-    pub fn credit_left(&mut self) -> u32 {
+    /// How much credit is left for a newcomer of this user. A quarter of the slots is for readers of our own user: others
+    /// that are let in cannot keep those out.
+    pub fn credit_left(&mut self, uid: u32) -> u32 {
         let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
         let held = current.map_or(0, |generation| held_upstream(generation, &self.publications));
-        self.config.max_slots.saturating_sub(2 + self.credit() + held)
+        let left = self.config.max_slots.saturating_sub(2 + self.credit() + held);
+        if is_own_or_root(uid) {
+            return left;
+        }
+        let own = self.links.iter().filter(|link| is_own_or_root(link.info.uid));
+        let in_use = own.map(|link| link.info.credit).sum();
+        left.saturating_sub((self.config.max_slots / 4).saturating_sub(in_use))
     }
 }
 

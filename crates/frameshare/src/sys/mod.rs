@@ -17,6 +17,6 @@ pub use clock::monotonic_ns;
 pub use lock::{NameLock, NameTaken};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
 pub use memfd::{SealedAgainst, check_memfd, memfd};
-pub use peer::{Peer, files_left, process_name, process_nonce};
+pub use peer::{Peer, files_left, is_own_or_root, process_name, process_nonce};
 pub use socket::{Listener, Received, Socket, connect};
 pub use wait::{Interrupt, Timeout, Wake, is_ready, wait};

@@ -55,7 +55,7 @@ impl Peer {
 
     /// Whether it runs as the same user as this process, or as root, who may read everything anyway.
     pub fn is_own_or_root(&self) -> bool {
-        self.uid == 0 || self.is_own()
+        is_own_or_root(self.uid)
     }
 
     /// Whether it is this very process. It says so by its nonce, which whoever has spoken with us knows; the kernel has
@@ -66,8 +66,17 @@ impl Peer {
 
     /// Whether it runs as the same user as this process.
     pub fn is_own(&self) -> bool {
-        self.uid == rustix::process::geteuid().as_raw()
+        is_own(self.uid)
     }
+}
+
+fn is_own(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether that is the user of this process, or root.
+pub fn is_own_or_root(uid: u32) -> bool {
+    uid == 0 || is_own(uid)
 }
 
 /// A descriptor of the process itself, whatever number it has.
