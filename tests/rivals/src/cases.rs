@@ -138,20 +138,23 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
     let mut others = [(); 3].map(|()| stage.reader()).into_iter().collect::<Result<Vec<_>>>()?;
     // From before they are connected until they have read for a while; the GPU's elements take a second to load.
     let (first, over) = if stage.transport.on_gpu { (1000, 1500) } else { (150, 300) };
+    let mut incidents = Vec::new();
     for number in 0..stage.setting.kills {
+        incidents.push((Instant::now(), "start"));
         let mut victim = stage.reader_with("", "fakesink")?;
         thread::sleep(Duration::from_millis(first + number as u64 * 97 % over));
+        incidents.push((Instant::now(), "kill"));
         victim.kill()?;
     }
     exporter.signal(Signal::INT)?;
     let end = exporter.end(PATIENCE)?;
     let mut lost = Vec::new();
-    let mut pause = Duration::ZERO;
+    let mut pause = (Duration::ZERO, Instant::now());
     for other in &mut others {
         other.end(PATIENCE)?;
         let frames = other.frames();
-        let pauses = frames.windows(2).map(|pair| pair[1].0 - pair[0].0);
-        pause = pauses.fold(pause, Duration::max);
+        let pauses = frames.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[0].0));
+        pause = pauses.fold(pause, |longest, one| if one.0 > longest.0 { one } else { longest });
         let known: Vec<usize> = frames.iter().filter_map(|(_, sum)| numbers.get(sum).copied()).collect();
         let between = |pair: &[usize]| (pair[1] + numbers.len() - pair[0] - 1) % numbers.len();
         let missing: usize = known.windows(2).map(between).sum();
@@ -160,11 +163,20 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
     let end =
         if end.is_some_and(|end| end.ok) { "the exporter ends well" } else { "the exporter fails or hangs" };
     let kills = stage.setting.kills;
-    Ok(format!(
-        "{kills} kills; {end}; {}; longest pause {:.0} ms",
-        lost.join("; "),
-        pause.as_secs_f64() * 1e3
-    ))
+    Ok(format!("{kills} kills; {end}; {}; longest pause {}", lost.join("; "), told_of(pause, &incidents)))
+}
+
+/// How long a pause was, and how far its end lies behind what was done last before that.
+fn told_of((length, begin): (Duration, Instant), incidents: &[(Instant, &str)]) -> String {
+    let end = begin + length;
+    let before = incidents.iter().rev().find(|(time, _)| *time <= end);
+    let since =
+        before.map(|(time, what)| format!(", up to {:.0} ms after a {what}", milliseconds(end - *time)));
+    format!("{:.0} ms{}", milliseconds(length), since.unwrap_or_default())
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 fn exporter_killed(stage: &Stage<'_>) -> Result<String> {

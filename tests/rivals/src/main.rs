@@ -1,12 +1,5 @@
 //! The same kills, stalls and restarts against frameshare and GStreamer's own elements, one JSON line a case and a table.
-//!
-//!     frameshare-rivals [--by COMMAND] [--folder PATH] [--plugins PATH] [--kills N] [--film PATH] [--case TEXT]...
-//!         TRANSPORT...
-//!
-//! COMMAND is put before every command, to run it with another GStreamer (`tests/rootfs.sh run`); PATH is a folder that is
-//! seen under the same name there, for sockets; the plugin lies in the other. Frames come from a test source at 200 a
-//! second, or, as fast as it goes, from NVIDIA's decoder and an H.264 film no two frames of which are alike. Of the cases all
-//! are run, or those whose name begins with a TEXT. Transports: see `transport.rs`. What is printed is what happened; nothing passes or fails.
+//! What is printed is what happened; nothing passes or fails.
 
 mod cases;
 mod process;
@@ -14,7 +7,19 @@ mod transport;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
+
+const USAGE: &str = "frameshare-rivals [OPTION VALUE]... TRANSPORT...
+
+  TRANSPORT         of lossless latest unixfd, and with --film lossless-cuda latest-cuda cudaipc-copy cudaipc-import
+  --kills N         readers to kill in a row (20)
+  --case TEXT       the cases whose name begins so, and no others; may be given several times
+  --film PATH       an H.264 film, no two pictures of which are alike, for transports that need NVIDIA's decoder: played as
+                    fast as it goes; others have a test source, 200 frames a second
+  --plugins PATH    a folder with the plugin
+  --folder PATH     for sockets (the system's for temporary files)
+  --by COMMAND      put before every command, to run it with another GStreamer: `tests/rootfs.sh run`, say, where both
+                    folders are seen under the same names";
 
 /// Where and by what everything is run.
 struct Setting {
@@ -25,7 +30,21 @@ struct Setting {
     film: Option<String>,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("frameshare-rivals: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let mut setting =
         Setting { by: Vec::new(), folder: std::env::temp_dir(), plugins: None, kills: 20, film: None };
     let (mut names, mut begins) = (Vec::new(), Vec::new());
@@ -39,18 +58,23 @@ fn main() -> Result<()> {
             "--kills" => setting.kills = value()?.parse().context("--kills")?,
             "--film" => setting.film = Some(value()?),
             "--case" => begins.push(value()?),
-            option if option.starts_with('-') => bail!("there is no {option}"),
+            option if option.starts_with('-') => bail!("there is no {option}\n{USAGE}"),
             _ => names.push(argument),
         }
+    }
+    let is_wanted =
+        |case: &&cases::Case| begins.is_empty() || begins.iter().any(|text| case.name.starts_with(text));
+    let cases: Vec<_> = cases::CASES.iter().filter(is_wanted).collect();
+    if names.is_empty() || cases.is_empty() {
+        let all: Vec<_> = cases::CASES.iter().map(|case| case.name).collect();
+        bail!("which transports, and which cases of these: {}?\n{USAGE}", all.join("; "));
     }
     let version = process::version(&setting)?;
     println!("{}", json!({ "gstreamer": version }));
     let transports = names.iter().map(|name| transport::find(name)).collect::<Result<Vec<_>>>()?;
     let mut table = vec![format!("| {version} | {} |", names.join(" | "))];
     table.push(format!("| --- {}|", "| --- ".repeat(names.len())));
-    let is_wanted =
-        |case: &&cases::Case| begins.is_empty() || begins.iter().any(|text| case.name.starts_with(text));
-    for case in cases::CASES.iter().filter(is_wanted) {
+    for case in cases {
         let mut row = format!("| {} ", case.name);
         for transport in &transports {
             let stage = cases::Stage::new(&setting, transport)?;
