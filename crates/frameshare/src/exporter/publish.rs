@@ -424,7 +424,9 @@ pub(super) fn wait_until<T>(
         // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
         // released has to be looked at, so its reader need not ring, unless looks have become rare.
         let lossless = || state.links.iter().filter(|link| link.is_lossless());
-        let is_looked_at = |link: &Link| link.is_fenced() && !backoff.is_slow();
+        // Asked once: who is not told to ring is looked at.
+        let looks_are_rare = backoff.is_slow();
+        let is_looked_at = |link: &Link| link.is_fenced() && !looks_are_rare;
         lossless().filter(|link| !is_looked_at(link)).for_each(|link| link.announce_wait());
         let looks = lossless().any(is_looked_at);
         let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();

@@ -15,6 +15,7 @@ const SUITE: &str = "engine-policies";
 pub const CASES: &[Case] = &[
     case(SUITE, "latest-readers-lose-frames", latest),
     case(SUITE, "late-joiners", late_joiners),
+    case(SUITE, "exporter-waits-for-each-frame", waits),
     case(SUITE, "exporter-restarts", restarts),
     case(SUITE, "reader-ends-with-frames-held", ends_holding),
     case(SUITE, "reader-in-the-same-process", same_process),
@@ -25,6 +26,9 @@ pub const CASES: &[Case] = &[
     case(SUITE, "too-much-retired-memory", retired_bytes),
     case(SUITE, "no-events-left", no_events_left),
 ];
+
+/// A lossless reader that is waited for so long is named.
+const NOTICE_MS: f64 = 1000.0;
 
 fn count() -> u64 {
     (frames() / 20).max(60)
@@ -54,6 +58,32 @@ fn latest(seed: u64) -> Result<String> {
         }
     }
     Ok(seen.join(", "))
+}
+
+/// An exporter that waits for a reader before each frame goes on as soon as it may, and never by its time limits alone:
+/// whoever looks for himself at first, and is rung for later, must not fall between the two.
+fn waits(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let reader = Peer::new()?;
+        let connect = Connect { max_held: Some(1), gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
+        stage.join(std::slice::from_ref(&reader), |_| connect.clone())?;
+        reader.begin(&Command::Read(Read { sit_ms: 2, ..to_the_end() }))?;
+        let publish =
+            Publish { frames: (15 * count()).min(3000), size: SIZE, drain: true, ..Publish::default() };
+        stage.exporter.begin(&Command::Publish(publish))?;
+        let published = stage.exporter.published()?;
+        stage.exporter.tell(Command::EndOfStream)?;
+        whole(&reader.was_read()?, published.frames)?;
+        // Whoever really has to wait for so long is told of it.
+        let notices = stage.exporter.texts(Command::Notices)?;
+        let (gap, blocks) =
+            (published.longest_gap_ms, notices.iter().any(|notice| notice.starts_with("blocking")));
+        ensure!(gap < NOTICE_MS || blocks, "{fence}: nobody woke the exporter for {gap:.1} ms");
+        seen.push(format!("{fence}: {gap:.1} ms at most"));
+    }
+    Ok(seen.join("; "))
 }
 
 /// Readers come while frames flow, and get whole frames from then on.
