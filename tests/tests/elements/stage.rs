@@ -1,6 +1,6 @@
 //! A place for processes to meet, and the processes.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use std::{
     ffi::OsStr,
@@ -199,6 +199,13 @@ impl Process {
     /// Stops it, as Ctrl-Z does: it lives, and does nothing.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
+        // Threads that were not told yet still run.
+        let deadline = Instant::now() + PATIENCE;
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped).expect("a child").is_none() {
+            assert!(Instant::now() < deadline, "{} does not stop", self.what);
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets it go on.
@@ -207,8 +214,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process has a number");
-        kill_process(pid, signal).expect("a process of ours can be signalled");
+        kill_process(Pid::from_child(&self.child), signal).expect("a process of ours can be signalled");
     }
 
     /// Waits until it prints a JSON line with this event.
