@@ -7,7 +7,7 @@
 use crate::{
     case::{Run, Transport},
     export::Sender,
-    kernel,
+    kernel::Kernels,
     pace::Pace,
     read::Watch,
     stamp::{Stamp, now},
@@ -114,25 +114,18 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     ))?;
     let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
     let (stamps, watch) = (Stamps::open(socket)?, Arc::new(Mutex::new(watch)));
-    let (by_kernel, mut kernel) = (run.case.by_kernel, None);
-    let source = pad.parent_element();
-    let see = move |buffer: &gst::BufferRef| {
+    let kernels = run.case.by_kernel.then(|| Mutex::new(Kernels::default()));
+    pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
+        let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
         let stamp = number(buffer).and_then(|number| stamps.of(number));
         let watch = watch.clone();
         let see = move || watch.lock().expect("no probe panics").see(stamp);
-        if !by_kernel {
+        let Some(kernels) = &kernels else {
             see();
-            return Ok(());
-        }
-        if kernel.is_none() {
-            kernel = Some(kernel::Read::load(buffer)?);
-        }
-        kernel.iter().try_for_each(|kernel| kernel.read(buffer, see.clone()))
-    };
-    let see = Mutex::new(see);
-    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-        let seen = info.buffer().map(|buffer| (see.lock().expect("no probe panics"))(buffer));
-        if let (Some(Err(error)), Some(source)) = (seen, &source) {
+            return gst::PadProbeReturn::Ok;
+        };
+        let reads = kernels.lock().expect("no probe panics").read(buffer, see);
+        if let (Err(error), Some(source)) = (reads, pad.parent_element()) {
             gst::element_error!(source, gst::ResourceError::Read, ("{error:#}"));
         }
         gst::PadProbeReturn::Ok

@@ -2,14 +2,20 @@
 //!
 //! # Safety
 //!
-//! It reads memory that a buffer maps, and adds to a word of its own.
+//! It reads memory that a buffer maps, which is held until it has, and adds to a word of its own.
 #![allow(unsafe_code)]
 
 use anyhow::{Context as _, Result, anyhow};
 use frameshare::cuda::{DevicePtr, context::Context, memory::vmm, stream::Stream};
 use frameshare_gpu_harness::kernel::Kernel;
 use gst_cuda::memory::Memory;
-use std::ffi::CStr;
+use std::{
+    ffi::CStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Reads `count` words, and adds them up by XOR, so that no compiler finds that nobody wants them. Turing is the oldest
 /// architecture that CUDA 13 knows.
@@ -51,16 +57,44 @@ done:
 }
 ";
 
+/// Reads frames of one context.
+#[derive(Default)]
+pub struct Kernels {
+    /// Loaded with the first frame.
+    loaded: Option<Read>,
+    /// Frames that are being read, and whether they have been.
+    reading: Vec<(gst::Buffer, Arc<AtomicBool>)>,
+}
+
 /// The kernel, in the context of the frames that it reads.
-pub struct Read {
+struct Read {
     kernel: Kernel,
-    context: std::sync::Arc<Context>,
+    context: Arc<Context>,
     sum: vmm::Allocation,
+}
+
+impl Kernels {
+    /// Has the whole frame read on the stream that its memory names, as elements of GStreamer do, and `then` called on a
+    /// thread of the driver's, which may not call CUDA.
+    pub fn read(&mut self, frame: &gst::Buffer, then: impl FnOnce() + Send + 'static) -> Result<()> {
+        // Not in the driver's thread: to give a frame back calls CUDA.
+        self.reading.retain(|(_, is_read)| !is_read.load(Ordering::Acquire));
+        let loaded = match &mut self.loaded {
+            Some(loaded) => loaded,
+            none => none.insert(Read::load(frame)?),
+        };
+        let is_read = Arc::new(AtomicBool::new(false));
+        self.reading.push((frame.clone(), is_read.clone()));
+        loaded.read(frame, move || {
+            then();
+            is_read.store(true, Ordering::Release);
+        })
+    }
 }
 
 impl Read {
     /// Loads it into the context of this frame.
-    pub fn load(frame: &gst::BufferRef) -> Result<Self> {
+    fn load(frame: &gst::BufferRef) -> Result<Self> {
         let memory = memory(frame)?;
         let owner = memory.context();
         // SAFETY: the handle of a context that its owner keeps.
@@ -71,9 +105,8 @@ impl Read {
         Ok(Self { kernel, sum: vmm::Allocation::new(&context, size_of::<u32>())?, context })
     }
 
-    /// Has the whole frame read on the stream that its memory names, as elements of GStreamer do, and `then` called on a
-    /// thread of the driver's, which may not call CUDA.
-    pub fn read(&self, frame: &gst::BufferRef, then: impl FnOnce() + Send + 'static) -> Result<()> {
+    /// The frame has to be held until `then` was called.
+    fn read(&self, frame: &gst::BufferRef, then: impl FnOnce() + Send + 'static) -> Result<()> {
         let memory = memory(frame)?;
         let mapped = memory.map().context("a frame that cannot be mapped")?;
         let named = memory.stream();
@@ -82,8 +115,7 @@ impl Read {
         let stream = unsafe { Stream::handed_in(&self.context, raw, named) };
         let words = (mapped.size() / size_of::<u32>()) as u64;
         let parameters: [DevicePtr; 3] = [mapped.address(), words, self.sum.ptr()];
-        // SAFETY: the kernel takes these three; the memory stays mapped at its address as long as anyone refers to it, and
-        // what is shared with this process for longer than a stream takes to read one frame.
+        // SAFETY: the kernel takes these three; the memory stays where it is while the frame is held.
         unsafe { self.kernel.launch(&stream, 1024, 256, parameters) }.map_err(|why| anyhow!(why))?;
         Ok(stream.call(then)?)
     }
