@@ -151,10 +151,9 @@ pub fn submit(
     mut dependencies: Vec<Point>,
     ranges: Vec<(usize, usize)>,
 ) -> Result<Point, Code> {
-    stream.fate.check()?;
-    let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
     stream.wait_for_room();
     stream.fate.check()?;
+    let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
     let streams = context.streams();
     if stream.capturing.load(Ordering::Acquire) {
         // It would go into the graph; there are no graphs here that run.

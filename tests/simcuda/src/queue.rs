@@ -107,14 +107,7 @@ impl Point {
 
     /// Blocks until reached, or until `give_up` says so.
     pub fn wait(&self, give_up: impl Fn() -> bool) {
-        let mut queue = self.stream.lock();
-        while !self.reached() && !give_up() {
-            // A time limit only so that `give_up` is asked now and then.
-            queue = match self.stream.done.wait_timeout(queue, Duration::from_millis(20)) {
-                Ok((queue, _)) => queue,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
+        self.stream.wait_until(|_| self.reached() || give_up());
     }
 }
 
@@ -245,9 +238,14 @@ impl Stream {
 
     /// Blocks until there is room for one more item. Whoever holds the context's order must not be here.
     pub fn wait_for_room(&self) {
+        self.wait_until(|queue| queue.taken < ROOM || self.fate.over());
+    }
+
+    /// Blocks until it is so, as something that is completed may make it.
+    fn wait_until(&self, is_so: impl Fn(&Queue) -> bool) {
         let mut queue = self.lock();
-        while queue.taken >= ROOM && !self.fate.over() {
-            // A time limit only so that the context's fate is asked now and then.
+        while !is_so(&queue) {
+            // A time limit only because other things may make it so as well.
             queue = match self.done.wait_timeout(queue, Duration::from_millis(20)) {
                 Ok((queue, _)) => queue,
                 Err(poisoned) => poisoned.into_inner().0,
