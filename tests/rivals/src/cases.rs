@@ -154,7 +154,7 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
         other.end(PATIENCE)?;
         let frames = other.frames();
         let pauses = frames.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[0].0));
-        pause = pauses.fold(pause, |longest, one| if one.0 > longest.0 { one } else { longest });
+        pause = pauses.fold(pause, Ord::max);
         let known: Vec<usize> = frames.iter().filter_map(|(_, sum)| numbers.get(sum).copied()).collect();
         let between = |pair: &[usize]| (pair[1] + numbers.len() - pair[0] - 1) % numbers.len();
         let missing: usize = known.windows(2).map(between).sum();
@@ -171,7 +171,7 @@ fn told_of((length, begin): (Duration, Instant), incidents: &[(Instant, &str)]) 
     let end = begin + length;
     let before = incidents.iter().rev().find(|(time, _)| *time <= end);
     let since =
-        before.map(|(time, what)| format!(", up to {:.0} ms after a {what}", milliseconds(end - *time)));
+        before.map(|(time, what)| format!(", until {:.0} ms after a {what}", milliseconds(end - *time)));
     format!("{:.0} ms{}", milliseconds(length), since.unwrap_or_default())
 }
 

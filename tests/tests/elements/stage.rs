@@ -18,6 +18,15 @@ use std::{
 /// Nothing here takes so long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Waits until a condition holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A process that is being started has copies of all files of this one until it has become its program: among them the
 /// locks on names that exporters of this one give up meanwhile. Nobody takes a name again in that moment.
 static STARTING: Mutex<()> = Mutex::new(());
@@ -171,11 +180,7 @@ impl Stage {
     /// Waits until something is in a file in the folder.
     pub fn wait_for_bytes(&self, name: &str) {
         let path = self.path(name);
-        let deadline = Instant::now() + PATIENCE;
-        while !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
-            assert!(Instant::now() < deadline, "nothing comes into {name}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(&format!("something in {name}"), || fs::metadata(&path).is_ok_and(|file| file.len() > 0));
     }
 }
 
@@ -200,12 +205,10 @@ impl Process {
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
         // Threads that were not told yet still run.
-        let deadline = Instant::now() + PATIENCE;
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        while waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped).expect("a child").is_none() {
-            assert!(Instant::now() < deadline, "{} does not stop", self.what);
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(&format!("{} is stopped", self.what), || {
+            waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped).expect("a child").is_some()
+        });
     }
 
     /// Lets it go on.

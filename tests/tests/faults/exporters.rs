@@ -2,7 +2,7 @@
 
 use crate::{
     Stream, moment, pipelines,
-    stage::{PATIENCE, Process},
+    stage::{PATIENCE, Process, wait_until},
     times,
 };
 use gst::prelude::*;
@@ -69,7 +69,7 @@ fn a_reader_that_waits_for_the_next_exporter_keeps_no_memory_of_the_last() {
     let slots = |maps: &str| maps.lines().filter(|line| line.contains("memfd:frameshare-slot")).count();
     assert!(slots(&maps()) > 0);
     exporter.kill();
-    pipelines::wait_until("the reader lives and keeps nothing", || {
+    wait_until("the reader lives and keeps nothing", || {
         let maps = maps();
         !maps.is_empty() && slots(&maps) == 0
     });

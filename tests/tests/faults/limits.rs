@@ -1,10 +1,8 @@
 //! Resources that run out: the newcomer hears which, and those who are there go on.
 
 use crate::{
-    Stream, is_root,
-    pipelines::wait_until,
-    saw_everything,
-    stage::{Process, Stage},
+    Stream, is_root, saw_everything,
+    stage::{Process, Stage, wait_until},
 };
 use std::{fs, process::Command, thread, time::Duration};
 

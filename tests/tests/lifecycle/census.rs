@@ -1,9 +1,6 @@
 //! What a process has of the things that can leak.
 
-use crate::{
-    pipelines::wait_until,
-    stage::{PATIENCE, Stage},
-};
+use crate::stage::{PATIENCE, Stage, wait_until};
 use gst::glib;
 use std::{
     collections::BTreeMap,

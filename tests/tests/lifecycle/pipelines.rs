@@ -1,13 +1,9 @@
 //! The two elements in this process, with the test at their other ends.
 
-use crate::stage::{PATIENCE, Stage, while_none_is_started};
+use crate::stage::{PATIENCE, Stage, wait_until, while_none_is_started};
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
-use std::{
-    sync::Once,
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Once;
 
 const WIDTH: usize = 64;
 pub const CAPS: &str =
@@ -31,15 +27,6 @@ pub fn init() {
         gst::init().expect("GStreamer starts");
         gstframeshare::plugin_register_static().expect("the plugin registers");
     });
-}
-
-/// Waits until a condition holds.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A pipeline that is stopped when it is dropped.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::{Failed, Skip};
 
-use super::{Case, FENCES, KINDS, Needs, PATIENCE, SIZE, Stage, to_the_end, whole};
+use super::{Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
@@ -262,7 +262,7 @@ fn exporter_killed_under_app(seed: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     stage.join(&readers, |number| stage.lossless(number, Some(FenceKind::Timeline)))?;
     for reader in &readers {
-        let read = Read { at_once_ms: Some(PATIENCE.as_millis() as u64), settle_ms: Some(0), ..to_the_end() };
+        let read = Read { at_once_ms: Some(PATIENCE_MS), settle_ms: Some(0), ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
     stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
@@ -316,7 +316,7 @@ fn exporter_killed(
         ..stage.lossless(number, Some(fence))
     })?;
     // Streams that wait for events are not expected to be free again.
-    let settle_ms = if gpu_wait && fence == FenceKind::Event { 3000 } else { PATIENCE.as_millis() as u64 };
+    let settle_ms = if gpu_wait && fence == FenceKind::Event { 3000 } else { PATIENCE_MS };
     for reader in &readers {
         let read = Read { settle_ms: Some(settle_ms), without_wait: !gpu_wait, ..to_the_end() };
         reader.begin(&Command::Read(read))?;
@@ -463,10 +463,7 @@ fn exporter_loses_context(seed: u64) -> Result<String> {
         let readers = Peer::some(2)?;
         stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
         for reader in &readers {
-            reader.begin(&Command::Read(Read {
-                settle_ms: Some(PATIENCE.as_millis() as u64),
-                ..to_the_end()
-            }))?;
+            reader.begin(&Command::Read(Read { settle_ms: Some(PATIENCE_MS), ..to_the_end() }))?;
         }
         stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
         lose_context(&stage.exporter)?;
@@ -474,7 +471,7 @@ fn exporter_loses_context(seed: u64) -> Result<String> {
         let published = stage.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
         ensure!(published.is_err(), "{fence}: a frame was published in a lost context");
         let took = stage.exporter.number(Command::Unbind)?;
-        ensure!(u128::from(took) < PATIENCE.as_millis(), "{fence}: the exporter took {took} ms to stop");
+        ensure!(took < PATIENCE_MS, "{fence}: the exporter took {took} ms to stop");
         for reader in &readers {
             let read = reader.was_read()?;
             ensure!(matches!(read.end, End::Error { .. }), "{fence}: {:?}", read.end);

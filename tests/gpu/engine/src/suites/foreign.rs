@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, PATIENCE, Stage, case, to_the_end};
+use super::{Case, FENCES, PATIENCE_MS, Stage, case, to_the_end};
 use crate::job::{Command, Connect, End, Read, Slow};
 use crate::peer::Peer;
 
@@ -56,7 +56,7 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
         for reader in &readers {
             reader.begin(&Command::Read(read.clone()))?;
         }
-        told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE.as_millis() as u64 })?;
+        told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
         ensure!(told == round * each, "{told} of {} owners were told", round * each);
     }
     ensure!(again > 0, "no address came again, so nothing is shown");
@@ -81,7 +81,7 @@ fn told_at_the_end(seed: u64) -> Result<String> {
     }
     let told = stage.exporter.number(Command::UnbindAdopted { ms: 0 })?;
     // Readers that are still there keep their imports until they end, and whoever asks waits for that.
-    stage.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE.as_millis() as u64 })?;
+    stage.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
     std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
@@ -110,7 +110,7 @@ fn told_after_kill(seed: u64) -> Result<String> {
     for reader in &mut readers {
         reader.kill()?;
     }
-    let told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE.as_millis() as u64 })?;
+    let told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
     ensure!(told == 2, "{told} of 2 owners were told");
     Ok(String::new())
 }

@@ -32,6 +32,7 @@ const SIZE: u64 = 512 << 10;
 
 /// Nothing that is waited for takes so long, on a busy machine either.
 const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE_MS: u64 = PATIENCE.as_millis() as u64;
 
 /// Every case there is.
 pub static ALL: &[&[Case]] = &[

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 use frameshare_gpu_harness::Skip;
 
-use super::{Case, FENCES, KINDS, Needs, PATIENCE, SIZE, Stage, case, to_the_end, whole};
+use super::{Case, FENCES, KINDS, Needs, PATIENCE, SIZE, Stage, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -280,13 +280,11 @@ fn false_acknowledgement(seed: u64) -> Result<String> {
         // It may die over this already.
         let _ = stage.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
         rogue.end().with_context(|| format!("{kind}: the rogue"))?;
-        let until = Instant::now() + PATIENCE;
-        while stage.exporter.stats().is_ok() {
-            if Instant::now() > until {
-                bail!("{kind}: memory was freed under an import, or never, and nobody noticed");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(PATIENCE, || {
+            let lives = stage.exporter.stats().is_ok();
+            Ok(lives
+                .then(|| format!("{kind}: memory was freed under an import, or never, and nobody noticed")))
+        })?;
     }
     Ok("caught for legacy and pool".into())
 }

@@ -66,16 +66,18 @@ fn waits(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in FENCES {
         let stage = Stage::new(MemoryKind::Vmm, seed)?;
-        let reader = Peer::new()?;
-        let connect = Connect { max_held: Some(1), gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
-        stage.join(std::slice::from_ref(&reader), |_| connect.clone())?;
-        reader.begin(&Command::Read(Read { sit_ms: 2, ..to_the_end() }))?;
+        let readers = Peer::some(1)?;
+        stage.join(&readers, |number| Connect {
+            max_held: Some(1),
+            gpu_wait: Some(true),
+            ..stage.lossless(number, Some(fence))
+        })?;
+        readers[0].begin(&Command::Read(Read { sit_ms: 2, ..to_the_end() }))?;
         let publish =
             Publish { frames: (15 * count()).min(3000), size: SIZE, drain: true, ..Publish::default() };
-        stage.exporter.begin(&Command::Publish(publish))?;
-        let published = stage.exporter.published()?;
+        let published = stage.exporter.publish(publish)?;
         stage.exporter.tell(Command::EndOfStream)?;
-        whole(&reader.was_read()?, published.frames)?;
+        whole(&readers[0].was_read()?, published.frames)?;
         // Whoever really has to wait for so long is told of it.
         let notices = stage.exporter.texts(Command::Notices)?;
         let (gap, blocks) =

@@ -5,6 +5,8 @@ mod sink;
 mod source;
 mod surfaces;
 
+use std::fmt::Display;
+
 use anyhow::{Context as _, Result, ensure};
 use frameshare_gpu_harness::{Case, Needs, Place};
 
@@ -47,6 +49,16 @@ impl Told for Place {
     fn lossless(&self) -> Connect {
         Connect { path: self.path(), lossless: true, ..Connect::default() }
     }
+}
+
+/// Pipelines that find a film's decoder themselves.
+fn autoplugging(film: impl Display, sink: &str) -> [String; 2] {
+    // The sink would take encoded video as well.
+    let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
+    [
+        format!("filesrc location={film} ! decodebin ! {sink}"),
+        format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
+    ]
 }
 
 /// Checks that a reader got every frame, and each as it should be.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, Place, Told, case, complete, mistakes, play_to, right, whole};
+use super::{CUDA, Case, Place, Told, autoplugging, case, complete, mistakes, play_to, right, whole};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
 
@@ -242,15 +242,8 @@ fn steady(_: u64) -> Result<String> {
 fn autoplugged(_: u64) -> Result<String> {
     let film = film("hd.h264")?;
     let sums = expected(&film)?;
-    let film = film.display();
     let place = Place::new()?;
-    let sink = place.sink("");
-    // The sink would take encoded video as well.
-    let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
-    for pipeline in [
-        format!("filesrc location={film} ! decodebin ! {sink}"),
-        format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
-    ] {
+    for pipeline in autoplugging(film.display(), &place.sink("")) {
         let (exporter, reader) = (Peer::new()?, Peer::new()?);
         exporter.play(&pipeline)?;
         reader.connect(place.lossless())?;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_gpu_harness::Skip;
 
 use super::surfaces::{behind_decoder, decoded, decoder, settled};
-use super::{CUDA, Case, FRAMES, Place, Told, case, play_to, whole};
+use super::{CUDA, Case, FRAMES, Place, Told, autoplugging, case, play_to, whole};
 use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 
@@ -171,12 +171,7 @@ fn autoplugged(_: u64) -> Result<String> {
     ensure!(sums.len() as u64 == FRAMES, "the film has {} pictures", sums.len());
     for memory in ["auto", "vmm"] {
         let sink = place.sink(&format!("memory={memory}"));
-        // The sink would take encoded video as well.
-        let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
-        for pipeline in [
-            format!("filesrc location={film} ! decodebin ! {sink}"),
-            format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
-        ] {
+        for pipeline in autoplugging(&film, &sink) {
             let stats = play(&place, &pipeline, &sums).with_context(|| pipeline.clone())?;
             let path = if memory == "auto" { "pool" } else { "uploaded" };
             ensure!(stats.path(path) == FRAMES, "{pipeline}: {stats:?}");
