@@ -1,11 +1,14 @@
 //! The suites on the simulated driver, with several seeds.
 
-use frameshare_gpu_harness::testing::{self, simulated::driver};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use frameshare_gpu_harness::Link;
+use frameshare_gpu_harness::testing::{self, simulated::driver};
 
 /// How many seeds the suites run with that depend on which stream is slow.
 const SEEDS: u64 = 3;
@@ -104,4 +107,28 @@ fn a_killed_runner_takes_all_its_processes_along() {
     std::thread::spawn(move || sender.send(errors.read_to_string(&mut String::new())));
     // Before a case that nobody listens to any more finds out by itself.
     receiver.recv_timeout(Duration::from_secs(9)).expect("some process lives on").unwrap();
+}
+
+/// The same where it is killed while it starts one of them, which then must not begin with what it was asked for.
+#[test]
+fn what_starts_after_its_parent_died_does_nothing() {
+    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
+    let driver = driver(&[]);
+    let start = |arguments: &[&str], stdout: Stdio| {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("LD_LIBRARY_PATH", driver.path()).stdout(stdout);
+        let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("whoever started this process is gone"), "{arguments:?}: {errors}");
+    };
+
+    let (ours, theirs) = Link::pair().unwrap();
+    ours.send(&"a job", &[]).unwrap();
+    drop(ours);
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).unwrap();
+    start(&["--peer", &theirs.as_fd().as_raw_fd().to_string()], Stdio::null());
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    start(&["--case", "engine-fences/no-such-case", "1"], Stdio::from(writer));
 }

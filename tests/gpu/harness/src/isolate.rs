@@ -45,7 +45,7 @@ pub(crate) fn possible() -> Result<(), String> {
 
 /// Enters new namespaces and has a child settle in there: only children are in a new PID namespace.
 pub(crate) fn enter(what: &str, socket: &str) -> Result<ExitCode> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    peer::die_with_parent()?;
     let mut flags = UnshareFlags::empty();
     for name in what.split(',') {
         flags |= match name {

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -216,7 +216,21 @@ pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
 }
 
 /// A case is started by the runner, a peer by a case or by a process that isolates it: each is gone with who started it.
-/// Becoming another user undoes this.
+/// Becoming another user undoes this. Whoever died before is not noticed; see [`ensure_parent_lives`].
 pub fn die_with_parent() -> Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Fails if nobody has the other end of this socket or pipe any more, by which this process is told or heard.
+///
+/// To be asked after [`die_with_parent`]: a process closes what it has before its children get its death signal, so one
+/// of the two tells of every death, whenever it came.
+pub(crate) fn ensure_parent_lives(end: impl AsFd) -> Result<()> {
+    let mut fds = [PollFd::new(&end, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default()))?;
+    ensure!(
+        !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
+        "whoever started this process is gone"
+    );
+    Ok(())
 }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{Link, die_with_parent, isolate, runner};
+use crate::peer::{die_with_parent, ensure_parent_lives};
+use crate::{Link, isolate, runner};
 
 /// One thing to show.
 pub struct Case {
@@ -86,6 +87,7 @@ impl Program {
             ["--isolated", what, socket] => isolate::settle(self, what, socket),
             ["--case", name, seed] => {
                 die_with_parent()?;
+                ensure_parent_lives(std::io::stdout())?;
                 runner::conduct(self, name, seed.parse().context("the seed")?);
                 Ok(ExitCode::SUCCESS)
             }
@@ -95,8 +97,10 @@ impl Program {
 
     /// Is a peer of the case that left it a socket of this number.
     pub(crate) fn serve(&self, socket: &str) -> Result<ExitCode> {
+        let link = Link::inherited(socket)?;
         die_with_parent()?;
-        (self.peer)(&Link::inherited(socket)?)?;
+        ensure_parent_lives(&link)?;
+        (self.peer)(&link)?;
         Ok(ExitCode::SUCCESS)
     }
 
