@@ -216,7 +216,7 @@ pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
 }
 
 /// A case is started by the runner, a peer by a case or by a process that isolates it: each is gone with who started it.
-/// Becoming another user undoes this. Whoever died before is not noticed; see [`ensure_parent_lives`].
+/// Becoming another user undoes this. Who started it may be dead by then: that is not noticed here.
 pub fn die_with_parent() -> Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
