@@ -21,8 +21,19 @@ pub struct ReaderLog {
     pub frames: Vec<Frame>,
     /// Frames that the reader's element had to copy; known at the end.
     pub copies: Option<u64>,
+    /// How it failed, if it did: "failed (signal: 9 (SIGKILL))".
+    pub failure: Option<String>,
     /// What the exporter said about it last; nothing before it was connected.
     pub now: Option<Reader>,
+}
+
+impl ReaderLog {
+    /// It is gone, and the exporter says no more about it.
+    fn leave(&mut self) {
+        if let Some(now) = &mut self.now {
+            (now.held, now.lag) = (0, 0);
+        }
+    }
 }
 
 impl Log {
@@ -42,10 +53,7 @@ impl Log {
             Report::Finished { copies } => {
                 if let Some(reader) = self.reader(part) {
                     reader.copies = Some(copies);
-                    // It has left, and the exporter says no more about it.
-                    if let Some(now) = &mut reader.now {
-                        (now.held, now.lag) = (0, 0);
-                    }
+                    reader.leave();
                 }
             }
             Report::PlayedBack { frames } => self.played_back = Some(frames),
@@ -58,6 +66,18 @@ impl Log {
                 self.exporter = exporter;
             }
         }
+    }
+
+    /// A reader failed: so much was read, and no more will be.
+    pub fn fail(&mut self, part: Part, how: String) {
+        if let Some(reader) = self.reader(part) {
+            reader.failure = Some(how);
+            reader.leave();
+        }
+    }
+
+    pub fn has_failed(&self, part: Part) -> bool {
+        self.parts().any(|(reader, _, log)| reader == part && log.failure.is_some())
     }
 
     /// The checksums of what was published. What was decoded last may have come too late for that.

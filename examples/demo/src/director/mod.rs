@@ -46,7 +46,7 @@ pub fn direct(play: Play) -> Result<ExitCode> {
     scene.start(Part::Motion, Role::ReadMotion { stream: stream() })?;
     scene.start(Part::Recorder, Role::Record { stream: stream(), file: recording.clone() })?;
     scene.play()?;
-    if scene.interruption != Interruption::Broken {
+    if scene.interruption != Interruption::Broken && !scene.log.has_failed(Part::Recorder) {
         scene.start(Part::Playback, Role::PlayBack { file: recording.clone() })?;
         scene.play()?;
     }

@@ -1,4 +1,4 @@
-//! A scene: roles at work, until all have ended or one has failed.
+//! A scene: roles at work, until all have ended, or one has failed without whom it cannot go on.
 
 use super::{
     child::{Actor, Event, Part},
@@ -62,11 +62,12 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Waits until everyone has ended well.
+    /// Waits until everyone has ended. A reader that fails while the film plays goes to the log: the others go on.
     pub fn play(&mut self) -> Result<()> {
         let mut last_progress = Instant::now();
         let mut failures: Vec<(Part, String)> = Vec::new();
         let mut grace_ends = None;
+        let mut is_stuck = false;
         while !self.actors.is_empty() {
             match self.events.recv_timeout(Duration::from_millis(100)) {
                 Ok(Event::Report(part, report)) => {
@@ -86,23 +87,45 @@ impl<'a> Scene<'a> {
                 Err(_) => {}
             }
             if grace_ends.is_some_and(|end| Instant::now() >= end) {
-                break;
+                if !self.can_do_without(&failures) {
+                    break;
+                }
+                self.go_on_without(failures.drain(..));
+                grace_ends = None;
             }
             if last_progress.elapsed() > PATIENCE {
                 let stuck = |actor: &Actor| (actor.part, format!("did nothing for {PATIENCE:?}"));
                 failures.extend(self.actors.iter().map(stuck));
+                is_stuck = true;
                 break;
             }
         }
         self.actors.clear();
-        self.table.draw(&self.log);
-        if !failures.is_empty() {
+        if is_stuck || !self.can_do_without(&failures) {
+            self.table.draw(&self.log);
             failures.sort(); // the exporter's first: it may be why others failed
             let all: Vec<_> =
                 failures.iter().map(|(part, how)| format!("the {} {how}", part.title())).collect();
             bail!("{}", all.join("; "));
         }
+        self.go_on_without(failures);
+        self.table.draw(&self.log);
         Ok(())
+    }
+
+    /// Whether those who failed are readers, and not all of them, that the film had begun for.
+    fn can_do_without(&self, failures: &[(Part, String)]) -> bool {
+        let is_lost = |part| self.log.has_failed(part) || failures.iter().any(|(failed, _)| *failed == part);
+        let is_reader = |(part, _): &(Part, _)| Part::READERS.contains(part);
+        failures.is_empty()
+            || self.is_playing && failures.iter().all(is_reader) && !Part::READERS.into_iter().all(is_lost)
+    }
+
+    fn go_on_without(&mut self, failures: impl IntoIterator<Item = (Part, String)>) {
+        for (part, how) in failures {
+            self.table.say(&format!("the {} {how}; the others go on", part.title()));
+            self.log.fail(part, how);
+        }
     }
 
     /// Takes a report to the log; true where it shows that things go on.

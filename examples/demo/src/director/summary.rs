@@ -40,7 +40,7 @@ pub fn print(log: &Log, recording: &Path) -> bool {
         "{}",
         match problems.is_empty() {
             true => "ok: what the readers saw is what the decoder made, frame by frame",
-            false => "FAILED: what the readers saw is not what the decoder made",
+            false => "FAILED: not every reader saw what the decoder made",
         }
     );
     problems.is_empty()
@@ -65,13 +65,17 @@ fn of_reader(
     promise: Promise,
 ) -> (String, Vec<String>) {
     let mut proof = proof::compare(made, published, &reader.frames, promise);
-    let copies = match reader.copies {
-        None => {
+    let copies = match (&reader.failure, reader.copies) {
+        (Some(failure), _) => {
+            proof.problems.insert(0, format!("it {failure}"));
+            String::new()
+        }
+        (None, None) => {
             proof.problems.push("it did not come to its end".into());
             String::new()
         }
-        Some(0) => ", all read in place".into(),
-        Some(copies) => format!(", {copies} copied for an element that keeps them"),
+        (None, Some(0)) => ", all read in place".into(),
+        (None, Some(copies)) => format!(", {copies} copied for an element that keeps them"),
     };
     let policy = match promise {
         Promise::Everything => "lossless",
@@ -153,6 +157,7 @@ mod tests {
             assert!(!is_good(|log| log.readers[reader].frames[1].sum += 1));
             assert!(!is_good(|log| log.readers[reader].frames.truncate(2)), "a frame is missing");
             assert!(!is_good(|log| log.readers[reader].copies = None), "it broke off");
+            assert!(!is_good(|log| log.readers[reader].failure = Some("failed".into())));
         }
         assert!(!is_good(|log| log.played_back = Some(2)));
         assert!(!is_good(|log| log.played_back = None));

@@ -1,7 +1,7 @@
 //! How everyone is doing: a table that is drawn in place on a terminal, and a line a second elsewhere.
 
 use super::log::{Log, ReaderLog};
-use crate::report::{Frame, Reader};
+use crate::report::Reader;
 use std::{
     collections::{HashMap, VecDeque},
     io::{IsTerminal, Write, stdout},
@@ -124,7 +124,8 @@ struct Row {
     lag: u64,
     held: u32,
     lost: u64,
-    motion: Option<f64>,
+    /// What else there is to say: how much moves, or how it failed.
+    note: String,
 }
 
 impl Row {
@@ -141,7 +142,11 @@ impl Row {
             lag: 0,
             held: 0,
             lost,
-            motion: last.and_then(|frame: &Frame| frame.motion),
+            note: match (&reader.failure, last.and_then(|frame| frame.motion)) {
+                (Some(failure), _) => failure.clone(),
+                (None, Some(motion)) => format!("motion {}", bar(motion)),
+                (None, None) => String::new(),
+            },
         };
         match &reader.now {
             None => own,
@@ -160,23 +165,23 @@ impl Row {
             lag: guest.lag,
             held: guest.held,
             lost: guest.lost,
-            motion: None,
+            note: String::new(),
         }
     }
 
     fn line(&self) -> String {
-        let Self { name, pid, policy, frames, rate, lag, held, lost, .. } = self;
+        let Self { name, pid, policy, frames, rate, lag, held, lost, note, .. } = self;
         let delay = self.delay.map_or("-".into(), milliseconds);
-        let motion = self.motion.map(|motion| format!("   motion {}", bar(motion))).unwrap_or_default();
-        format!(
-            "  {name:<10}{pid:>8}  {policy:<9}{frames:>7}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}{motion}"
-        )
+        let line = format!(
+            "  {name:<10}{pid:>8}  {policy:<9}{frames:>7}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}   {note}"
+        );
+        line.trim_end().to_owned()
     }
 
     fn inline(&self) -> String {
-        let Self { name, frames, rate, lag, held, lost, .. } = self;
-        let motion = self.motion.map(|motion| format!(" {}", bar(motion))).unwrap_or_default();
-        format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost}{motion}")
+        let Self { name, frames, rate, lag, held, lost, note, .. } = self;
+        let line = format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost} {note}");
+        line.trim_end().to_owned()
     }
 }
 
