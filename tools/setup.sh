@@ -37,6 +37,7 @@ missing() { # GROUP...
         missing build play install
         need lib "gstreamer-check-1.0 >= 1.22" libgstreamer1.0-dev "element tests"
         need lib "gstreamer-app-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "element tests"
+        need cmd c++ g++ "compiles CUDA's own headers, to compare ours with"
         need cmd shellcheck shellcheck "checks the scripts"
         need cmd make make "runs the steps"
         ;;
