@@ -19,5 +19,5 @@ mod src;
 mod time;
 
 pub use fence::FrameshareFence;
-pub use meta::{FrameState, FrameshareMeta};
+pub use meta::FrameshareMeta;
 pub use plugin::plugin_register_static;

@@ -16,16 +16,6 @@ use std::{ffi::c_char, fmt, mem, ptr, sync::OnceLock};
 const API: &glib::GStr = glib::gstr!("FrameshareMetaAPI");
 const NAME: &glib::GStr = glib::gstr!("FrameshareMeta");
 
-/// What is known of a frame's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FrameState {
-    /// It is as the exporter wrote it.
-    Complete,
-    /// The exporter died while it was being written: do not trust it.
-    Torn,
-}
-
 /// The meta as C sees it.
 #[repr(C)]
 pub struct GstFrameshareMeta {
@@ -34,8 +24,6 @@ pub struct GstFrameshareMeta {
     sequence: u64,
     lost_before: u64,
     published: u64,
-    state: u32,
-    reserved: u32,
     /// Names a CUDA stream that the frame of a buffer with this meta is read on; null where nothing has to be named.
     used_on: Option<UsedOn>,
 }
@@ -44,7 +32,7 @@ pub struct GstFrameshareMeta {
 pub(crate) type UsedOn =
     unsafe extern "C" fn(*mut gst::ffi::GstBuffer, glib::ffi::gpointer) -> glib::ffi::gboolean;
 
-const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 40);
+const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 32);
 
 /// Which frame of which stream a buffer holds.
 #[repr(transparent)]
@@ -62,7 +50,6 @@ pub(crate) struct Frame {
     pub sequence: u64,
     pub lost_before: u64,
     pub published: u64,
-    pub state: FrameState,
     pub used_on: Option<UsedOn>,
 }
 
@@ -79,10 +66,6 @@ impl FrameshareMeta {
         meta.sequence = frame.sequence;
         meta.lost_before = frame.lost_before;
         meta.published = frame.published;
-        meta.state = match frame.state {
-            FrameState::Complete => 0,
-            FrameState::Torn => 1,
-        };
         meta.used_on = frame.used_on;
     }
 
@@ -104,14 +87,6 @@ impl FrameshareMeta {
     /// When the exporter published the frame, in ns of `CLOCK_MONOTONIC`.
     pub fn published(&self) -> u64 {
         self.0.published
-    }
-
-    /// What is known of the frame's content.
-    pub fn state(&self) -> FrameState {
-        match self.0.state {
-            0 => FrameState::Complete,
-            _ => FrameState::Torn,
-        }
     }
 
     /// Names a CUDA stream of another context than the pipeline's that the frame of `buffer` is read on, PyTorch's for
@@ -139,7 +114,6 @@ impl fmt::Debug for FrameshareMeta {
             .field("sequence", &self.sequence())
             .field("lost_before", &self.lost_before())
             .field("published", &self.published())
-            .field("state", &self.state())
             .finish()
     }
 }
@@ -217,8 +191,6 @@ unsafe extern "C" fn init(
         (*meta).sequence = 0;
         (*meta).lost_before = 0;
         (*meta).published = 0;
-        (*meta).state = 0;
-        (*meta).reserved = 0;
         (*meta).used_on = None;
     }
     glib::ffi::GTRUE
@@ -239,7 +211,6 @@ unsafe extern "C" fn transform(
         sequence: meta.sequence(),
         lost_before: meta.lost_before(),
         published: meta.published(),
-        state: meta.state(),
         used_on: meta.0.used_on,
     };
     FrameshareMeta::add(destination, frame);
@@ -250,14 +221,7 @@ unsafe extern "C" fn transform(
 mod tests {
     use super::*;
 
-    const FRAME: Frame = Frame {
-        session: 7,
-        sequence: 42,
-        lost_before: 3,
-        published: 9,
-        state: FrameState::Torn,
-        used_on: None,
-    };
+    const FRAME: Frame = Frame { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None };
 
     #[test]
     fn the_meta_says_what_was_put_in_and_goes_along_with_copies() {
@@ -268,7 +232,7 @@ mod tests {
         for buffer in [&buffer, &copy] {
             let meta = buffer.meta::<FrameshareMeta>().unwrap();
             assert_eq!((meta.session(), meta.sequence(), meta.lost_before()), (7, 42, 3));
-            assert_eq!((meta.published(), meta.state()), (9, FrameState::Torn));
+            assert_eq!(meta.published(), 9);
         }
     }
 

@@ -10,7 +10,7 @@ mod text;
 pub(crate) mod wire;
 
 pub(crate) use frame::Frame;
-pub use frame::{FrameState, FrameshareMeta};
+pub use frame::FrameshareMeta;
 pub(crate) use text::{is_harmless, parse_caps, parse_structure};
 
 static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|| {

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     flags,
     meta::{
-        FrameState, FrameshareMeta,
+        FrameshareMeta,
         wire::{self, Metas},
     },
 };
@@ -106,7 +106,6 @@ pub(super) fn to_buffer(frame: Frame, mut context: Context<'_>) -> Result<(gst::
         sequence: descriptor.sequence,
         lost_before: frame.lost_before(),
         published: descriptor.published,
-        state: FrameState::Complete,
         used_on: on_gpu.then_some(cuda::used_on),
     };
     let mut crop = metas.crop();

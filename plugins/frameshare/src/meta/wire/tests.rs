@@ -200,15 +200,8 @@ fn names_that_gstreamer_will_need_are_left_to_it() {
 fn what_belongs_to_one_stream_or_one_memory_stays() {
     let parent = with(|_| {});
     let buffer = with(|buffer| {
-        let state = crate::meta::FrameState::Complete;
-        let frame = crate::meta::Frame {
-            session: 1,
-            sequence: 2,
-            lost_before: 3,
-            published: 4,
-            state,
-            used_on: None,
-        };
+        let frame =
+            crate::meta::Frame { session: 1, sequence: 2, lost_before: 3, published: 4, used_on: None };
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
