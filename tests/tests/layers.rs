@@ -19,7 +19,7 @@ const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2", "tokio"];
 
-const LAYERS: [Layer; 8] = [
+const LAYERS: [Layer; 5] = [
     // What crosses between processes: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
     // The only crate that knows CUDA, and it knows nothing else.
@@ -28,9 +28,6 @@ const LAYERS: [Layer; 8] = [
     Layer { name: "frameshare", uses: &["frameshare-protocol", "frameshare-cuda"], never: &[] },
     Layer { name: "gst-cuda", uses: &[], never: &[] },
     Layer { name: "gst-plugin-frameshare", uses: &["frameshare", "gst-cuda"], never: &[] },
-    Layer { name: "frameshare-capi", uses: &["frameshare"], never: &[] },
-    Layer { name: "frameshare-python", uses: &["frameshare"], never: &[] },
-    Layer { name: "frameshare-cli", uses: &["frameshare"], never: &[] },
 ];
 
 /// Who alone may use a family of crates. Tests may use all of them.
@@ -140,12 +137,13 @@ fn broken_layers_are_reported() {
         package(
             "gst-plugin-frameshare",
             "plugins",
-            &[("frameshare", None), ("gst-cuda", None), ("gstreamer", None), ("frameshare-cuda", None)],
-        ),
-        package(
-            "frameshare-cli",
-            "crates",
-            &[("frameshare", None), ("gst-cuda", None), ("libloading", Some("build"))],
+            &[
+                ("frameshare", None),
+                ("gst-cuda", None),
+                ("gstreamer", None),
+                ("frameshare-cuda", None),
+                ("libloading", Some("build")),
+            ],
         ),
         package("frameshare-new", "crates", &[]),
         package("simcuda", "tests", &[("libloading", None), ("gstreamer", None), ("frameshare-cuda", None)]),
@@ -158,8 +156,7 @@ fn broken_layers_are_reported() {
         "frameshare must not use cudarc: only frameshare-cuda may",
         "frameshare must not use simcuda",
         "gst-plugin-frameshare must not use frameshare-cuda",
-        "frameshare-cli must not use gst-cuda",
-        "frameshare-cli must not use libloading: only frameshare-cuda and gst-cuda may",
+        "gst-plugin-frameshare must not use libloading: only frameshare-cuda and gst-cuda may",
         "frameshare-new has no place in the layers: give it one in tests/tests/layers.rs",
     ];
     assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);

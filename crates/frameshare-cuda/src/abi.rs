@@ -74,7 +74,6 @@ pub(crate) mod flag {
 pub(crate) mod attribute {
     use super::sys::CUdevice_attribute as A;
 
-    pub(crate) const TEXTURE_ALIGNMENT: i32 = A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT as i32;
     pub(crate) const UNIFIED_ADDRESSING: i32 = A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as i32;
     pub(crate) const HOST_REGISTER_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED as i32;
     pub(crate) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 =

@@ -54,8 +54,6 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// Alignment in bytes that textures demand of base addresses and pitches.
-    TEXTURE_ALIGNMENT;
     /// Host and device share one address space.
     UNIFIED_ADDRESSING;
     /// Host memory can be registered.

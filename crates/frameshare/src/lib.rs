@@ -5,15 +5,17 @@
 //! while everyone is awake no system call is made for one.
 //!
 //! ```no_run
-//! use frameshare::{Endpoint, Interrupt, exporter, reader};
+//! use frameshare::{Endpoint, Interrupt, exporter, fence::Written, reader};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let cam0 = Endpoint::of_stream(&"cam0".parse()?)?;
 //! let interrupt = Interrupt::new()?;
 //!
 //! // In one process:
 //! let exporter = exporter::Exporter::bind(&cam0, exporter::Config::default(), |notice| println!("{notice:?}"))?;
-//! let slot = exporter.acquire(1920 * 1080 * 3 / 2, exporter::Purpose::Copy)?;
-//! // ... write the frame to slot.as_ptr(), then exporter.publish(...) ...
+//! let size = 1920 * 1080 * 3 / 2;
+//! let slot = exporter.acquire(size, exporter::Purpose::Copy)?;
+//! // ... write the frame to slot.as_ptr() ...
+//! exporter.publish(exporter::Frame::new(&slot, size, Written::Cpu), &interrupt)?;
 //!
 //! // In others:
 //! let mut reader = reader::Reader::connect(&cam0, reader::Config::default(), &interrupt)?;
@@ -70,5 +72,6 @@ pub use {
 pub use frameshare_cuda as cuda;
 pub use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Plane, Policy, StreamName,
+    limits::{MAX_CREDIT, MAX_SLOTS},
     message::{Format, Reason, Video},
 };

@@ -81,21 +81,7 @@ impl Stream {
 }
 
 fn frame_in(slot: &exporter::Slot) -> Frame<'_> {
-    Frame {
-        slot,
-        written: Written::Cpu,
-        offset: 0,
-        size: slot.size(),
-        pts: None,
-        dts: None,
-        duration: None,
-        media_offset: None,
-        media_offset_end: None,
-        flags: 0,
-        planes: &[],
-        metadata: &[],
-        keep: None,
-    }
+    Frame::new(slot, slot.size(), Written::Cpu)
 }
 
 fn byte(seed: u64, index: u64) -> u8 {
@@ -428,7 +414,7 @@ fn credit_is_reserved_and_who_comes_too_late_is_told() {
     let (first, second) = (ask(8).unwrap(), ask(8).unwrap());
     assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then what is left of 12 - 2");
     let Err(ConnectError::Refused { reason, text }) = ask(1) else { panic!("there was credit left") };
-    assert!(reason == Reason::NoCreditLeft && text.contains("max-slots"), "{text}");
+    assert!(reason == Reason::NoCreditLeft && text.contains("all 12 slots are promised"), "{text}");
     drop(first);
     until(|| exporter.reader_count() == 1);
     assert_eq!(ask(8).unwrap().credit(), 6);
@@ -471,7 +457,7 @@ fn where_memory_has_run_out_only_slots_that_are_big_enough_do() {
     let interrupt = Interrupt::new().unwrap();
     let wait = |size| {
         let cause = "it has run out".into();
-        let error = MemoryError { doing: "allocate", size, kind: MemoryKind::Host, cause };
+        let error = MemoryError { doing: "allocate", size: Some(size), kind: MemoryKind::Host, cause };
         exporter.wait_for_slot(size, error, &interrupt)
     };
     assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
@@ -489,7 +475,7 @@ fn whoever_waits_for_a_slot_gets_the_first_that_comes_back() {
     let interrupt = Interrupt::new().unwrap();
     let wait = || {
         let cause = "it has run out".into();
-        let error = MemoryError { doing: "allocate", size: SIZE, kind: MemoryKind::Host, cause };
+        let error = MemoryError { doing: "allocate", size: Some(SIZE), kind: MemoryKind::Host, cause };
         let begin = Instant::now();
         exporter.wait_for_slot(SIZE, error, &interrupt).unwrap();
         begin.elapsed()

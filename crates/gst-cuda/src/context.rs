@@ -12,7 +12,6 @@ use crate::{
 use glib::{prelude::*, translate::*};
 use std::{
     ffi::c_void,
-    marker::PhantomData,
     ptr,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -64,29 +63,6 @@ impl Context {
         let alignment =
             unsafe { (library::library().gst_cuda_context_get_texture_alignment)(self.to_glib_none().0) };
         u32::try_from(alignment).unwrap_or(0)
-    }
-
-    /// Makes the context current on this thread until the guard is dropped; none where the driver refuses.
-    #[must_use]
-    pub fn push(&self) -> Option<Pushed<'_>> {
-        // SAFETY: the context is alive, and the guard borrows it.
-        let pushed = unsafe { (library::library().gst_cuda_context_push)(self.to_glib_none().0) };
-        (pushed != glib::ffi::GFALSE).then_some(Pushed { _context: self, _thread: PhantomData })
-    }
-}
-
-/// A context that is current on this thread.
-#[derive(Debug)]
-#[must_use = "the context is current only as long as the guard lives"]
-pub struct Pushed<'a> {
-    _context: &'a Context,
-    _thread: PhantomData<*mut ()>,
-}
-
-impl Drop for Pushed<'_> {
-    fn drop(&mut self) {
-        // SAFETY: undoes the push of this guard, which cannot have left its thread.
-        unsafe { (library::library().gst_cuda_context_pop)(ptr::null_mut()) };
     }
 }
 

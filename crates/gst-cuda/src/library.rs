@@ -72,8 +72,6 @@ table! {
 
     fn gst_cuda_context_get_type() -> GType;
     fn gst_cuda_context_new(device: c_uint) -> *mut GstCudaContext;
-    fn gst_cuda_context_push(context: *mut GstCudaContext) -> gboolean;
-    fn gst_cuda_context_pop(context: *mut *mut c_void) -> gboolean;
     fn gst_cuda_context_get_handle(context: *mut GstCudaContext) -> gpointer;
     fn gst_cuda_context_get_texture_alignment(context: *mut GstCudaContext) -> c_int;
     fn gst_cuda_ensure_element_context(

@@ -8,6 +8,13 @@ pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
         BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ("{}", error)),
         BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ("{}", error)),
         BindError::NoThread { .. } => gst::error_msg!(gst::ResourceError::Failed, ("{}", error)),
+        BindError::Setup { .. } => gst::error_msg!(
+            gst::ResourceError::Failed,
+            (
+                "{}; check the limits of this process, of open files and of memory, and the GPU if it has one",
+                error
+            )
+        ),
         BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ("{}", error)),
     }
 }

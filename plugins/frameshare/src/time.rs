@@ -3,14 +3,9 @@
 //! What is published carries times of `CLOCK_MONOTONIC`, the one clock that all processes of a machine share. A
 //! pipeline's clock may be another and may drift against it, so the difference is sampled anew for every frame.
 
+use frameshare::monotonic_ns;
 use gst::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Now, in ns of `CLOCK_MONOTONIC`.
-pub(crate) fn monotonic_now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
 
 /// Readings of three clocks take less than this, unless the thread is put to sleep in between.
 const UNDISTURBED_NS: u64 = 20_000;
@@ -59,9 +54,9 @@ impl Clock {
             return Difference::default();
         }
         let read = || {
-            let before = monotonic_now();
+            let before = monotonic_ns();
             let time = self.clock.time();
-            let after = monotonic_now();
+            let after = monotonic_ns();
             // The clock was read somewhere between the two: the middle is off by half of that at most.
             (after - before, Difference::between(time, before.midpoint(after)))
         };
@@ -134,9 +129,9 @@ mod tests {
         let clock = gst::SystemClock::obtain();
         let difference = Clock::new(&clock).difference();
         assert_eq!(difference, Difference::default(), "it is the monotonic clock");
-        let before = monotonic_now();
+        let before = monotonic_ns();
         let monotonic = difference.to_monotonic(i128::from(clock.time().nseconds()));
-        assert!((before..=monotonic_now()).contains(&monotonic));
+        assert!((before..=monotonic_ns()).contains(&monotonic));
     }
 
     #[test]
@@ -152,9 +147,9 @@ mod tests {
         for clock in clocks {
             let difference = clock.difference();
             assert_ne!(difference, Difference::default());
-            let before = monotonic_now();
+            let before = monotonic_ns();
             let monotonic = difference.to_monotonic(i128::from(clock.clock.time().nseconds()));
-            assert!((before - 20_000_000..monotonic_now() + 20_000_000).contains(&monotonic));
+            assert!((before - 20_000_000..monotonic_ns() + 20_000_000).contains(&monotonic));
         }
     }
 }

@@ -196,21 +196,8 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
         let slot = exporter.acquire(size as u64, Purpose::Copy).unwrap();
         // SAFETY: the slot has at least the size asked for, and nobody else has it before it is published.
         unsafe { slot.as_ptr().unwrap().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), size) };
-        let frame = Frame {
-            slot: &slot,
-            offset: 0,
-            size: size as u64,
-            pts: None,
-            dts: None,
-            duration: None,
-            media_offset: None,
-            media_offset_end: None,
-            flags: 0,
-            planes: &planes,
-            metadata: &[],
-            keep: None,
-            written: frameshare::fence::Written::Cpu,
-        };
+        let frame =
+            Frame { planes: &planes, ..Frame::new(&slot, size as u64, frameshare::fence::Written::Cpu) };
         exporter.publish(frame, &interrupt).unwrap();
 
         let mut expected = gst::Buffer::from_mut_slice(bytes);

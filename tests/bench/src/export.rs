@@ -141,19 +141,8 @@ impl Bare {
             while !ended.is_set() {
                 let slot = exporter.acquire(size, Purpose::Copy)?;
                 let frame = Frame {
-                    slot: &slot,
-                    offset: 0,
-                    size,
-                    pts: None,
-                    dts: None,
-                    duration: None,
-                    media_offset: None,
-                    media_offset_end: None,
-                    flags: 0,
-                    planes: &[],
                     metadata: &pace.stamp().encode(),
-                    keep: None,
-                    written: frameshare::fence::Written::Cpu,
+                    ..Frame::new(&slot, size, frameshare::fence::Written::Cpu)
                 };
                 exporter.publish(frame, &ended)?;
             }

@@ -153,21 +153,7 @@ impl Stage {
         let mark = self.exporter.stats().published as u8;
         // SAFETY: the slot is as long as was asked for, and nobody else has it.
         unsafe { start.as_ptr().write_bytes(mark, SIZE as usize) };
-        let frame = Frame {
-            slot: &slot,
-            written: Written::Cpu,
-            offset: 0,
-            size: SIZE,
-            pts: None,
-            dts: None,
-            duration: None,
-            media_offset: None,
-            media_offset_end: None,
-            flags: 0,
-            planes: &[],
-            metadata: &[mark; 3],
-            keep: None,
-        };
+        let frame = Frame { metadata: &[mark; 3], ..Frame::new(&slot, SIZE, Written::Cpu) };
         let sequence = self.exporter.publish(frame, &self.interrupt).expect("nobody is waited for for long");
         let frame = loop {
             match self.honest.next(Some(crate::raw::PATIENCE), &self.interrupt) {

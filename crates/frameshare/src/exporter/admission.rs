@@ -147,7 +147,7 @@ impl State {
     /// What a reader gets. Its credit is reserved from now on.
     fn promise(&mut self, peer: &Peer, hello: &Hello, memory_left: Option<u64>) -> Result<Promise, Ending> {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
-            let text = "the exporter does not let this reader be lossless: use policy=latest, or set lossless-readers there";
+            let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
         }
         let kind = self.memory.kind;
@@ -157,8 +157,7 @@ impl State {
             let (reason, why) = if trusted {
                 (Reason::NothingInCommon, "which this reader cannot read".into())
             } else {
-                let why =
-                    format!("which user {} is not trusted with: see trusted-uids on the exporter", peer.uid);
+                let why = format!("which user {} is not trusted with", peer.uid);
                 (Reason::PermissionDenied, format!("permission denied, {why}"))
             };
             return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
@@ -179,11 +178,8 @@ impl State {
         let left = self.credit_left(peer.uid);
         if left == 0 {
             let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
-            let text = format!(
-                "all {} slots are promised to other readers{but} or in use: raise max-slots on the exporter, or stop a \
-                 reader",
-                self.config.max_slots
-            );
+            let text =
+                format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
             return Err(Ending::new(Reason::NoCreditLeft, text));
         }
         let credit = hello.credit.min(self.config.max_held_limit).min(left);

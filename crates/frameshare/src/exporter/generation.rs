@@ -200,10 +200,6 @@ mod tests {
     }
 
     impl Allocator for Slow {
-        fn kind(&self) -> MemoryKind {
-            MemoryKind::Host
-        }
-
         fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
             self.begun.send(()).unwrap();
             self.go_on.lock().unwrap().recv().unwrap();

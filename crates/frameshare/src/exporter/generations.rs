@@ -190,7 +190,7 @@ impl State {
         }
         let Some(gpu) = self.config.gpu.clone() else {
             let cause = "no GPU was given to share it on".into();
-            return Err(MemoryError { doing: "share", size: 0, kind: MemoryKind::Legacy, cause }.into());
+            return Err(MemoryError { doing: "share", size: None, kind: MemoryKind::Legacy, cause }.into());
         };
         let buffer_id = foreign::buffer_id(&gpu, pointer)?;
         let open = |one: &Generation| one.is_foreign() && !one.retired;

@@ -13,8 +13,10 @@
 //!
 //! # Failure
 //!
-//! A reader that is gone, breaks the rules or holds a lossless stream back for too long loses its connection and
-//! all its leases at once; the others notice nothing. Readers go on reading what they hold when the exporter ends.
+//! A reader that is gone or breaks the rules loses its connection and all its leases at once. One that holds a lossless
+//! stream back for too long, or more than it may, loses its connection and what it has not taken yet; what it has taken is
+//! its own until it gives it back. The others notice nothing. Readers go on reading what they hold when the exporter
+//! ends.
 
 mod admission;
 mod config;
@@ -44,7 +46,7 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    memory::MemoryError,
+    memory::{MemoryError, choice::Lacking},
     sys::{Listener, NameLock, NameTaken, Timeout},
 };
 use frameshare_cuda::stream::Stream;
@@ -74,12 +76,12 @@ struct Running {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The name is in use.
-    #[error("the stream {endpoint} is in use, {holder}: choose another name, or stop that process")]
+    #[error("the stream {endpoint} is in use, held by {holder}: choose another name, or stop that process")]
     InUse {
         /// The stream's place.
         endpoint: Endpoint,
-        /// Who uses it.
-        holder: NameTaken,
+        /// Who uses it, in words.
+        holder: String,
     },
     /// The socket could not be made.
     #[error(
@@ -101,7 +103,15 @@ pub enum BindError {
         /// What the system said.
         source: io::Error,
     },
-    /// The configuration makes no sense.
+    /// What the stream lives on could not be had: shared pages, descriptors, streams of the GPU.
+    #[error("cannot set up {endpoint}: {source}")]
+    Setup {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// What the system or the CUDA driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The configuration makes no sense, or asks for what this machine lacks.
     #[error("{0}")]
     Config(String),
 }
@@ -128,12 +138,15 @@ impl Exporter {
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
         endpoint.prepare_folder().map_err(failed)?;
         let lock = NameLock::take(&endpoint.lock_path()).map_err(|error| match error {
-            NameTaken::Io { source, .. } => failed(source),
-            holder => BindError::InUse { endpoint: endpoint.clone(), holder },
+            NameTaken::Io(source) => failed(source),
+            NameTaken::By(holder) => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
         let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(failed)?;
         let shared =
-            Shared::new(config, Box::new(observer)).map_err(|error| BindError::Config(error.to_string()))?;
+            Shared::new(config, Box::new(observer)).map_err(|error| match error.downcast::<Lacking>() {
+                Ok(lacking) => BindError::Config(lacking.to_string()),
+                Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
+            })?;
         let shared = Arc::new(shared);
         let service = Service::start(shared.clone(), lock, listener)
             .map_err(|source| BindError::NoThread { endpoint: endpoint.clone(), source })?;
@@ -171,15 +184,6 @@ impl Exporter {
             if let Some(slot) = self.locked(|state| state.add(&unallocated, memory, id)) {
                 return Ok(slot);
             }
-        }
-    }
-
-    /// The same for a copy, and where memory for one more slot has run out, this waits for one of those there are
-    /// ([`Exporter::wait_for_slot`]).
-    pub fn acquire_or_wait(&self, size: u64, interrupt: &Interrupt) -> Result<Slot, AcquireError> {
-        match self.acquire(size, Purpose::Copy) {
-            Err(AcquireError::Memory(error)) => self.wait_for_slot(size, error, interrupt),
-            other => other,
         }
     }
 

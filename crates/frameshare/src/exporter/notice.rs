@@ -36,8 +36,8 @@ pub enum Notice {
     },
     /// It was not admitted.
     ReaderRefused {
-        /// Its process, if the kernel knows.
-        pid: Option<u32>,
+        /// Its process, as the kernel says; 0 if the kernel cannot tell it in this PID namespace.
+        pid: u32,
         /// Its user.
         uid: u32,
         /// Why.
@@ -48,6 +48,6 @@ pub enum Notice {
         /// The reader.
         reader: ReaderInfo,
         /// For how long.
-        for_: Duration,
+        blocked_for: Duration,
     },
 }

@@ -60,6 +60,27 @@ pub struct Frame<'a> {
     pub keep: Option<Box<dyn Any + Send>>,
 }
 
+impl<'a> Frame<'a> {
+    /// `size` bytes at the start of the slot, of which nothing more is said.
+    pub fn new(slot: &'a Slot, size: u64, written: Written<'a>) -> Self {
+        Self {
+            slot,
+            written,
+            offset: 0,
+            size,
+            pts: None,
+            dts: None,
+            duration: None,
+            media_offset: None,
+            media_offset_end: None,
+            flags: 0,
+            planes: &[],
+            metadata: &[],
+            keep: None,
+        }
+    }
+}
+
 impl fmt::Debug for Frame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame").field("slot", self.slot).field("size", &self.size).finish_non_exhaustive()
@@ -496,7 +517,7 @@ impl State {
             if let Some((_, told)) = &mut link.blocked {
                 if blocked >= notice && !*told {
                     *told = true;
-                    notices.push(Notice::ReaderBlocking { reader: link.info.clone(), for_: blocked });
+                    notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: blocked });
                 }
                 let until = if *told { limit } else { notice };
                 next = next.min(Timeout::after(Some(until.saturating_sub(blocked))));

@@ -43,7 +43,7 @@ impl Refusals {
         if untold > 0 {
             why = format!("{why} (and {untold} times more since it was named last)");
         }
-        Some(Notice::ReaderRefused { pid: Some(peer.pid), uid: peer.uid, why })
+        Some(Notice::ReaderRefused { pid: peer.pid, uid: peer.uid, why })
     }
 }
 

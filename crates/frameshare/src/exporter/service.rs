@@ -231,10 +231,7 @@ fn meet(shared: &Shared, socket: Socket, peer: Peer, strangers: &mut Vec<Strange
             turn_away(shared, &crowd, "it has too many connections that say nothing".into());
         }
     } else {
-        let text = format!(
-            "permission denied: user {} may not read this stream: see allowed-uids on the exporter",
-            peer.uid
-        );
+        let text = format!("permission denied: user {} may not read this stream", peer.uid);
         let refusal = Ending::new(Reason::PermissionDenied, text);
         shared.with(|state| state.refuse(&socket, &peer, &refusal));
     }

@@ -22,17 +22,17 @@ impl std::fmt::Debug for Foreign {
 /// What names the allocation that `pointer` lies in: unlike its address, never used for another one
 /// (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
 pub fn buffer_id(context: &Context, pointer: u64) -> Result<u64, MemoryError> {
-    foreign::buffer_id(context, pointer).map_err(|error| failed(0)(error.into()))
+    foreign::buffer_id(context, pointer).map_err(failed)
 }
 
-fn failed(size: u64) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> MemoryError {
-    MemoryError::while_doing("share", size, MemoryKind::Legacy)
+fn failed(error: frameshare_cuda::Error) -> MemoryError {
+    MemoryError::while_doing("share", None, MemoryKind::Legacy)(error.into())
 }
 
 impl Foreign {
     /// The whole allocation that `pointer` lies in.
     pub fn new(context: &Context, pointer: u64, owner: Box<dyn Any + Send>) -> Result<Self, MemoryError> {
-        let found = foreign::export(context, pointer).map_err(|error| failed(0)(error.into()))?;
+        let found = foreign::export(context, pointer).map_err(failed)?;
         Ok(Self { found, _owner: Mutex::new(owner) })
     }
 }

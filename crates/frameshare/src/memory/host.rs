@@ -23,10 +23,6 @@ struct HostAllocation {
 struct HostImport(Mapping);
 
 impl Allocator for Host {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Host
-    }
-
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
             let fd = memfd("frameshare-slot", size)?;
@@ -40,10 +36,6 @@ impl Allocator for Host {
 }
 
 impl Importer for Host {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Host
-    }
-
     fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let fd = fd.ok_or("no descriptor came with it")?;

@@ -84,10 +84,6 @@ fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::err
 }
 
 impl Allocator for Legacy {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Legacy
-    }
-
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
             let memory = legacy::Allocation::new(&self.0, length(size)?)?;
@@ -101,10 +97,6 @@ impl Allocator for Legacy {
 }
 
 impl Importer for Legacy {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Legacy
-    }
-
     fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let handle = handle.try_into().map_err(|_| "its handle has not 64 bytes")?;

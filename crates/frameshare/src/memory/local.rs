@@ -42,7 +42,7 @@ pub(crate) fn find(
     kind: MemoryKind,
     context: Option<&Arc<Context>>,
 ) -> Result<Arc<dyn Import>, MemoryError> {
-    let failed = MemoryError::while_doing("import", 0, kind);
+    let failed = MemoryError::while_doing("import", None, kind);
     let local = local();
     let entry = local.get(&key).ok_or_else(|| failed("it is gone already".into()))?;
     if entry.context != identity(context) {

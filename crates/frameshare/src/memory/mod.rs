@@ -59,8 +59,6 @@ pub trait Import: Debug + Send + Sync {
 
 /// Allocates the slots of one generation.
 pub trait Allocator: Debug + Send + Sync {
-    /// The kind.
-    fn kind(&self) -> MemoryKind;
     /// A descriptor that importers need once for all slots, where the kind has one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -71,8 +69,6 @@ pub trait Allocator: Debug + Send + Sync {
 
 /// Imports the slots of one generation.
 pub trait Importer: Debug + Send + Sync {
-    /// The kind.
-    fn kind(&self) -> MemoryKind;
     /// Imports `size` bytes by the handle that the allocation gave. Trusts nothing that it is handed.
     fn import(&self, size: u64, handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError>;
 }
@@ -80,7 +76,7 @@ pub trait Importer: Debug + Send + Sync {
 /// An allocator of a kind, for the slots of one generation. All kinds but `host` need the context that frames are
 /// written in.
 pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
-    let failed = MemoryError::while_doing("allocate", 0, kind);
+    let failed = MemoryError::while_doing("allocate", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
         (_, None) => return Err(failed("no GPU was given to allocate it on".into())),
@@ -99,7 +95,7 @@ pub fn importer(
     gpu: Option<&Arc<Context>>,
     fd: Option<OwnedFd>,
 ) -> Result<Arc<dyn Importer>, MemoryError> {
-    let failed = MemoryError::while_doing("import", 0, kind);
+    let failed = MemoryError::while_doing("import", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
         (_, None) => return Err(failed("this reader did not offer to read it".into())),
@@ -118,14 +114,14 @@ pub fn frees_imports_first(kind: MemoryKind) -> bool {
     matches!(kind, MemoryKind::Legacy | MemoryKind::Pool)
 }
 
-/// Memory that could not be allocated or imported.
+/// Memory that could not be allocated, imported or shared.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {size} bytes of {kind} memory: {cause}")]
+#[error("cannot {doing} {}{kind} memory: {cause}", bytes_of(*.size))]
 pub struct MemoryError {
-    /// `allocate` or `import`.
+    /// `allocate`, `import` or `share`.
     pub doing: &'static str,
-    /// Bytes; 0 where it is about the kind as such.
-    pub size: u64,
+    /// Bytes; `None` where it is about the kind as such.
+    pub size: Option<u64>,
     /// The kind of memory.
     pub kind: MemoryKind,
     /// What the system said.
@@ -136,11 +132,16 @@ impl MemoryError {
     /// Makes errors of causes.
     fn while_doing(
         doing: &'static str,
-        size: u64,
+        size: impl Into<Option<u64>>,
         kind: MemoryKind,
     ) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        let size = size.into();
         move |cause| Self { doing, size, kind, cause }
     }
+}
+
+fn bytes_of(size: Option<u64>) -> String {
+    size.map(|size| format!("{size} bytes of ")).unwrap_or_default()
 }
 
 /// A size as this machine counts.

@@ -52,10 +52,6 @@ impl PoolImporter {
 }
 
 impl Allocator for PoolAllocator {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Pool
-    }
-
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pool.as_fd())
     }
@@ -75,10 +71,6 @@ impl Allocator for PoolAllocator {
 }
 
 impl Importer for PoolImporter {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Pool
-    }
-
     fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let token = handle.try_into().map_err(|_| "its token has not 64 bytes")?;

@@ -25,10 +25,6 @@ struct VmmAllocation {
 struct VmmImport(vmm::Import);
 
 impl Allocator for Vmm {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Vmm
-    }
-
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
             let memory = vmm::Allocation::new(&self.0, length(size)?)?;
@@ -41,10 +37,6 @@ impl Allocator for Vmm {
 }
 
 impl Importer for Vmm {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Vmm
-    }
-
     fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let fd = fd.ok_or("no descriptor came with it")?;

@@ -8,7 +8,7 @@ use std::{io, time::Duration};
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// There is no exporter.
-    #[error("no exporter at {endpoint} after {waited:?}: start one with this name, or wait longer")]
+    #[error("no exporter at {endpoint} after {waited:?}")]
     NotThere {
         /// Where it was looked for.
         endpoint: Endpoint,
@@ -69,18 +69,24 @@ pub enum ReadError {
     #[error("the exporter has stopped: {0}")]
     Stopped(String),
     /// The exporter has gone without a word.
-    #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_torn(*.torn))]
+    #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_unwritten(*.torn, *.lost))]
     Gone {
         /// Frames that were delivered ahead of a fence that never came: their content is not to be trusted.
         torn: u64,
+        /// Frames that were published, never written, and so not delivered. They count as lost.
+        lost: u64,
     },
     /// The exporter's GPU work on a frame did not end in time.
-    #[error("frame {sequence} was not written within fence-timeout: the exporter's GPU has failed or hangs{}", and_torn(*.torn))]
+    #[error("frame {sequence} was not written within {limit:?}: the exporter's GPU has failed or hangs{}", and_unwritten(*.torn, *.lost))]
     Stalled {
         /// The frame.
         sequence: u64,
+        /// How long that was waited for: [`Config::fence_timeout`](super::Config::fence_timeout).
+        limit: Duration,
         /// As above.
         torn: u64,
+        /// As above.
+        lost: u64,
     },
     /// This reader's GPU work can no longer be signalled.
     #[error("frames can no longer be released: {0}")]
@@ -123,8 +129,15 @@ impl ReadError {
     }
 }
 
-fn and_torn(torn: u64) -> String {
-    if torn == 0 { String::new() } else { format!("; {torn} frames were delivered ahead of it and are torn") }
+fn and_unwritten(torn: u64, lost: u64) -> String {
+    let mut text = String::new();
+    if torn > 0 {
+        text += &format!("; {torn} frames were delivered before they were written and are torn");
+    }
+    if lost > 0 {
+        text += &format!("; {lost} frames were published and never written, and are lost");
+    }
+    text
 }
 
 impl ConnectError {

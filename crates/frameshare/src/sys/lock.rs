@@ -4,11 +4,7 @@ use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, ftruncate, open},
     io::{Errno, pread, pwrite},
 };
-use std::{
-    io,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::{io, os::fd::OwnedFd, path::Path};
 
 /// Ownership of a stream's name, held until it is dropped or the process is gone.
 ///
@@ -24,20 +20,18 @@ pub enum NameTaken {
     /// Somebody else holds it.
     #[error("held by {0}")]
     By(String),
-    /// The lock file could not be opened or locked.
-    #[error("cannot lock {path}: {source}", path = path.display())]
-    Io {
-        /// The lock file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The lock file could not be opened or locked; says which file, too.
+    #[error(transparent)]
+    Io(io::Error),
 }
 
 impl NameLock {
     /// Takes the lock, or says who holds it. Does not wait.
     pub fn take(path: &Path) -> Result<Self, NameTaken> {
-        let failed = |error: Errno| NameTaken::Io { path: path.to_owned(), source: error.into() };
+        let failed = |error: Errno| {
+            let cause = io::Error::from(error);
+            NameTaken::Io(io::Error::new(cause.kind(), format!("cannot lock {}: {cause}", path.display())))
+        };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -140,12 +140,11 @@ impl FrameshareSink {
                 sink.notify("num-clients");
             }
             Notice::ReaderRefused { pid, uid, why } => {
-                let process = pid.map_or_else(|| "unknown".into(), |pid| pid.to_string());
-                gst::warning!(CAT, imp = self, "reader refused: process {process} of user {uid}: {why}");
+                gst::warning!(CAT, imp = self, "reader refused: process {pid} of user {uid}: {why}");
             }
-            Notice::ReaderBlocking { reader, for_ } => {
-                gst::warning!(CAT, imp = self, "waiting for {for_:?} for reader {reader:?}");
-                self.post(messages::blocking(&reader, for_));
+            Notice::ReaderBlocking { reader, blocked_for } => {
+                gst::warning!(CAT, imp = self, "waiting for {blocked_for:?} for reader {reader:?}");
+                self.post(messages::blocking(&reader, blocked_for));
             }
         }
     }
@@ -182,7 +181,7 @@ impl FrameshareSink {
         let (difference, base) = match (self.clock.difference(), sink.base_time()) {
             (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late),
             _ => {
-                let now = crate::time::monotonic_now();
+                let now = frameshare::monotonic_ns();
                 let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
                 let first = gst::ClockTime::from_nseconds(first);
                 let difference =

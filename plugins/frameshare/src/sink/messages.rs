@@ -5,10 +5,10 @@ use frameshare::{Reason, exporter::ReaderInfo};
 use std::time::Duration;
 
 /// A reader holds the stream back.
-pub(super) fn blocking(reader: &ReaderInfo, for_: Duration) -> gst::Structure {
+pub(super) fn blocking(reader: &ReaderInfo, blocked_for: Duration) -> gst::Structure {
     let mut structure = stats::reader(reader);
     structure.set_name("framesharesink-reader-blocking");
-    structure.set("blocked-for", u64::try_from(for_.as_nanos()).unwrap_or(u64::MAX));
+    structure.set("blocked-for", u64::try_from(blocked_for.as_nanos()).unwrap_or(u64::MAX));
     structure
 }
 

@@ -3,7 +3,7 @@
 use super::kinds::{Export, Memory};
 use crate::FrameshareFence;
 use frameshare::{
-    Endpoint, StreamName,
+    Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
     cuda::context::Context,
     exporter::{self, Config},
 };
@@ -12,10 +12,6 @@ use std::{
     sync::{Arc, LazyLock},
     time::Duration,
 };
-
-/// As in the protocol: no stream has more slots, and no reader more leases.
-const MAX_SLOTS: u32 = 1024;
-const MAX_CREDIT: u32 = 64;
 
 /// The readers that may ask for every frame, at the price of the stream's pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
@@ -166,19 +162,19 @@ impl Settings {
                     .build(),
                 glib::ParamSpecUInt64::builder("reader-timeout")
                     .nick("Reader timeout")
-                    .blurb("How long the stream waits for a lossless reader before that is disconnected (ns)")
+                    .blurb("How long the stream waits for a lossless reader before it disconnects that reader (ns)")
                     .default_value(nanoseconds(default.reader_timeout))
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecUInt64::builder("fence-timeout")
                     .nick("Fence timeout")
-                    .blurb("How long a reader's GPU may work on a frame that the reader has released before it is disconnected (ns)")
+                    .blurb("How long a reader's GPU may work on a frame after its release before the reader is disconnected (ns)")
                     .default_value(nanoseconds(default.fence_timeout))
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecUInt64::builder("max-retired-bytes")
                     .nick("Maximum retired bytes")
-                    .blurb("How much memory of frames in former caps a reader may keep from being freed before it is disconnected")
+                    .blurb("How much memory of former caps a reader may keep from being freed before the reader is disconnected (bytes)")
                     .default_value(default.max_retired_bytes)
                     .mutable_ready()
                     .build(),
@@ -190,13 +186,13 @@ impl Settings {
                     .build(),
                 glib::ParamSpecBoolean::builder("any-caps")
                     .nick("Any caps")
-                    .blurb("Accept any media type in system memory, not only those that the pad template lists")
+                    .blurb("Accept any media type, not only those that the pad template lists")
                     .default_value(default.any_caps)
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecEnum::builder_with_default("memory", default.memory)
                     .nick("Memory")
-                    .blurb("Kind of memory that frames are shared in; a kind of GPU memory for all frames, uploaded if need be")
+                    .blurb("Kind of memory that frames are shared in; with vmm, pool or legacy, frames in system memory are uploaded")
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecEnum::builder_with_default("fence", default.fence)

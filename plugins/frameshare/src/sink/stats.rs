@@ -27,7 +27,7 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure
 }
 
-/// Everything about a stream that can be counted; without one, all is zero.
+/// Everything about a stream that can be counted; before there is one, no more than that nothing was published.
 pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
     let name = "framesharesink-stats";
     let Some(stream) = stream else {

@@ -9,7 +9,7 @@ use gst::ResourceError;
 
 /// What somebody can do who may not read.
 const LET_IN: &str = "run this pipeline as the user who shares the stream, or be let in there: framesharesink has socket-path, \
-                      socket-mode, allowed-uids and allowed-gids";
+                      socket-mode, allowed-uids, allowed-gids and, for frames in GPU memory, trusted-uids";
 
 /// The message for a connection that did not come about; none where the wait was cut short.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
@@ -108,7 +108,9 @@ pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gs
 fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
     match reason {
         Reason::PermissionDenied => (ResourceError::NotAuthorized, LET_IN),
-        Reason::NoCreditLeft => (ResourceError::Busy, "lower max-held, or raise framesharesink's max-slots"),
+        Reason::NoCreditLeft => {
+            (ResourceError::Busy, "raise framesharesink's max-slots, or stop another reader")
+        }
         Reason::LosslessNotGranted => {
             (ResourceError::NotAuthorized, "use policy=latest, or set framesharesink's lossless-readers")
         }
@@ -150,7 +152,7 @@ mod tests {
             message.contains("no lossless readers here") && message.contains("policy=latest"),
             "{message}"
         );
-        let message = text(&of_read(&ReadError::Gone { torn: 0 }, &endpoint));
+        let message = text(&of_read(&ReadError::Gone { torn: 0, lost: 0 }, &endpoint));
         assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
     }

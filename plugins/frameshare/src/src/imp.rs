@@ -82,7 +82,6 @@ pub(super) struct Running {
     /// The next buffer does not go on where the one before ended.
     is_seam: bool,
     has_ended: bool,
-    lost: u64,
     pub(super) early: Early,
 }
 
@@ -130,8 +129,8 @@ impl ElementImpl for FrameshareSrc {
         static METADATA: LazyLock<gst::subclass::ElementMetadata> = LazyLock::new(|| {
             gst::subclass::ElementMetadata::new(
                 "Shared frame source",
-                "Source/Video",
-                "Reads the video frames that a framesharesink in another process shares, without copying them",
+                "Source/Generic",
+                "Reads the frames that a framesharesink in another process shares, without copying them",
                 env!("CARGO_PKG_AUTHORS"),
             )
         });
@@ -192,7 +191,6 @@ impl BaseSrcImpl for FrameshareSrc {
             cuda: None,
             is_seam: false,
             has_ended: false,
-            lost: 0,
             early: Early::default(),
         });
         self.hold_back_allocation_queries();
@@ -335,6 +333,7 @@ impl FrameshareSrc {
                     Figures::count(&self.figures.reconnections);
                     running.is_seam = true;
                     self.note_connection(running);
+                    self.note_losses(running);
                 }
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
@@ -347,6 +346,7 @@ impl FrameshareSrc {
                 Ok(None) => {}
                 Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
                 Err(error) => {
+                    self.note_losses(running);
                     running.reader = None;
                     self.post_error_message(errors::of_read(&error, &running.endpoint));
                     return Err(gst::FlowError::Error);
@@ -387,7 +387,7 @@ impl FrameshareSrc {
             } else {
                 settings.max_held.max(keeps.saturating_add(2))
             }
-            .min(settings::MAX_CREDIT),
+            .min(frameshare::MAX_CREDIT),
             busy_poll: settings.busy_poll(),
             connection_timeout: settings.connection_timeout(),
             reconnect: settings.reconnect,
@@ -436,6 +436,13 @@ impl FrameshareSrc {
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);
         self.figures.on_gpu.store(reader.is_on_gpu(), Relaxed);
+    }
+
+    /// Frames are lost before others, and with an exporter that dies.
+    fn note_losses(&self, running: &Running) {
+        if let Some(reader) = &running.reader {
+            self.figures.lost.store(reader.stats().lost, Relaxed);
+        }
     }
 
     /// Tells downstream what the frames from here on are.
@@ -522,9 +529,8 @@ impl FrameshareSrc {
             buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
         }
         if lost > 0 {
-            running.lost = running.lost.saturating_add(lost);
-            self.figures.lost.store(running.lost, Relaxed);
-            self.post_loss(&buffer, running.lost);
+            self.note_losses(running);
+            self.post_loss(&buffer);
         }
         Ok(buffer)
     }
@@ -542,9 +548,9 @@ impl FrameshareSrc {
     }
 
     /// Tells the application that frames were lost before a buffer.
-    fn post_loss(&self, buffer: &gst::BufferRef, lost: u64) {
+    fn post_loss(&self, buffer: &gst::BufferRef) {
         let element = self.obj();
-        let received = self.figures.received.load(Relaxed);
+        let (received, lost) = (self.figures.received.load(Relaxed), self.figures.lost.load(Relaxed));
         gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
         let message = gst::message::Qos::builder(true)
             .running_time(buffer.pts())

@@ -1,7 +1,7 @@
 //! What a user can set.
 
 use crate::fence::FrameshareFence;
-use frameshare::{Endpoint, Policy, StreamName};
+use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
 
@@ -69,9 +69,6 @@ pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const STATS: &str = "stats";
 
-/// Most frames that a reader can be let hold, by the protocol.
-pub(super) const MAX_CREDIT: u32 = 64;
-
 /// The values of the properties.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -80,9 +77,9 @@ pub(super) struct Settings {
     pub policy: FrameshareSrcPolicy,
     pub max_held: u32,
     pub latency: gst::ClockTime,
-    /// In ns; negative: for ever.
-    /// How long to spin for the next frame before sleeping, in ns.
+    /// In ns.
     busy_poll: u64,
+    /// In ns; negative: for ever.
     connection_timeout: i64,
     pub reconnect: bool,
     pub fence: FrameshareFence,
@@ -122,11 +119,12 @@ impl Settings {
         }
     }
 
-    /// How long to wait for the exporter; nothing: for ever.
+    /// How long to spin for the next frame before sleeping.
     pub fn busy_poll(&self) -> Duration {
         Duration::from_nanos(self.busy_poll)
     }
 
+    /// How long to wait for the exporter; nothing: for ever.
     pub fn connection_timeout(&self) -> Option<Duration> {
         u64::try_from(self.connection_timeout).ok().map(Duration::from_nanos)
     }

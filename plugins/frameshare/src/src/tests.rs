@@ -64,21 +64,7 @@ impl Stream {
 }
 
 fn frame<'a>(slot: &'a Slot, size: u64, planes: &'a [Plane]) -> Frame<'a> {
-    Frame {
-        slot,
-        offset: 0,
-        size,
-        pts: None,
-        dts: None,
-        duration: Some(40_000_000),
-        media_offset: None,
-        media_offset_end: None,
-        flags: 0,
-        planes,
-        metadata: &[],
-        keep: None,
-        written: frameshare::fence::Written::Cpu,
-    }
+    Frame { duration: Some(40_000_000), planes, ..Frame::new(slot, size, frameshare::fence::Written::Cpu) }
 }
 
 /// `framesharesrc ! fakesink`, and what arrives there.

@@ -287,21 +287,7 @@ fn events_that_nobody_understands_are_left_out() {
         }
     }
     let slot = exporter.acquire(GRAY_SIZE as u64, exporter::Purpose::Copy).unwrap();
-    let frame = exporter::Frame {
-        slot: &slot,
-        offset: 0,
-        size: GRAY_SIZE as u64,
-        pts: None,
-        dts: None,
-        duration: None,
-        media_offset: None,
-        media_offset_end: None,
-        flags: 0,
-        planes: &[],
-        metadata: &[],
-        keep: None,
-        written: frameshare::fence::Written::Cpu,
-    };
+    let frame = exporter::Frame::new(&slot, GRAY_SIZE as u64, frameshare::fence::Written::Cpu);
     exporter.publish(frame, &interrupt).unwrap();
     let (buffer, _, events) = reader.next_buffer();
     assert_eq!(buffer.size(), GRAY_SIZE);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::cuda::context::Context;
 use frameshare::cuda::memory::legacy;
 use frameshare::cuda::stream::Stream;
-use frameshare::exporter::{self, Exporter, Frame, Notice, Purpose, Slot};
+use frameshare::exporter::{self, AcquireError, Exporter, Frame, Notice, Purpose, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
 use frameshare_gpu_harness::random::Random;
@@ -197,7 +197,12 @@ impl Exporting {
         let mut meter = Meter::new(job.count_from);
         for index in 0..job.frames {
             meter.before(index);
-            let slot = self.exporter.acquire_or_wait(job.size, &self.interrupt)?;
+            let slot = match self.exporter.acquire(job.size, Purpose::Copy) {
+                Err(AcquireError::Memory(error)) => {
+                    self.exporter.wait_for_slot(job.size, error, &self.interrupt)?
+                }
+                slot => slot?,
+            };
             // Who says something else than the truth writes on the second stream.
             let stream = if job.says == Says::Truth { &self.gpu.stream } else { &self.second };
             gpu::slow(stream, job.slow, &mut self.random)?;
@@ -288,22 +293,7 @@ impl Exporting {
 }
 
 fn frame_in(slot: &Slot) -> Frame<'_> {
-    let keep: Option<Box<dyn Any + Send>> = None;
-    Frame {
-        slot,
-        written: Written::Cpu,
-        offset: 0,
-        size: slot.size(),
-        pts: None,
-        dts: None,
-        duration: None,
-        media_offset: None,
-        media_offset_end: None,
-        flags: 0,
-        planes: &[],
-        metadata: &[],
-        keep,
-    }
+    Frame::new(slot, slot.size(), Written::Cpu)
 }
 
 /// Waits for a moment as the bare hand-off of floor.cpp does, so that the two can be compared.
@@ -323,7 +313,7 @@ fn in_words(notice: &Notice) -> String {
     match notice {
         Notice::ReaderAdded(reader) => format!("added {}", reader.pid),
         Notice::ReaderRemoved { reader, why, .. } => format!("removed {}: {why}", reader.pid),
-        Notice::ReaderRefused { pid, why, .. } => format!("refused {}: {why}", pid.unwrap_or(0)),
-        Notice::ReaderBlocking { reader, for_ } => format!("blocking {}: {for_:?}", reader.pid),
+        Notice::ReaderRefused { pid, why, .. } => format!("refused {pid}: {why}"),
+        Notice::ReaderBlocking { reader, blocked_for } => format!("blocking {}: {blocked_for:?}", reader.pid),
     }
 }

@@ -295,6 +295,7 @@ pub enum End {
     Error {
         kind: String,
         torn: u64,
+        lost: u64,
         text: String,
     },
 }

@@ -326,16 +326,20 @@ fn look(frame: &Frame, tally: &mut Tally) {
 }
 
 fn ended_by(error: &ReadError) -> End {
-    let (kind, torn) = match error {
-        ReadError::Gone { torn } => ("Gone", *torn),
-        ReadError::Stalled { torn, .. } => ("Stalled", *torn),
-        ReadError::Stopped(_) => ("Stopped", 0),
-        ReadError::Fence(_) => ("Fence", 0),
-        ReadError::CutOff { .. } => ("CutOff", 0),
-        ReadError::NotBack(_) => ("NotBack", 0),
-        ReadError::Violation(_) => ("Violation", 0),
-        ReadError::Memory(_) => ("Memory", 0),
-        ReadError::Interrupted | ReadError::Io(_) => ("Io", 0),
+    let (torn, lost) = match error {
+        ReadError::Gone { torn, lost } | ReadError::Stalled { torn, lost, .. } => (*torn, *lost),
+        _ => (0, 0),
     };
-    End::Error { kind: kind.to_owned(), torn, text: error.to_string() }
+    let kind = match error {
+        ReadError::Gone { .. } => "Gone",
+        ReadError::Stalled { .. } => "Stalled",
+        ReadError::Stopped(_) => "Stopped",
+        ReadError::Fence(_) => "Fence",
+        ReadError::CutOff { .. } => "CutOff",
+        ReadError::NotBack(_) => "NotBack",
+        ReadError::Violation(_) => "Violation",
+        ReadError::Memory(_) => "Memory",
+        ReadError::Interrupted | ReadError::Io(_) => "Io",
+    };
+    End::Error { kind: kind.to_owned(), torn, lost, text: error.to_string() }
 }

@@ -55,8 +55,8 @@ fn line(notice: &Notice) -> Value {
         Notice::ReaderRefused { pid, uid, why } => {
             json!({ "event": "refused", "pid": pid, "uid": uid, "why": why })
         }
-        Notice::ReaderBlocking { reader, for_ } => {
-            json!({ "event": "blocking", "pid": reader.pid, "for_ms": for_.as_millis() as u64 })
+        Notice::ReaderBlocking { reader, blocked_for } => {
+            json!({ "event": "blocking", "pid": reader.pid, "for_ms": blocked_for.as_millis() as u64 })
         }
     }
 }
@@ -98,19 +98,9 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         // SAFETY: the slot is as long as was asked for, and until it is published nobody else has it.
         pattern::paint(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
         let frame = exporter::Frame {
-            slot: &slot,
-            offset: 0,
-            size,
-            pts: None,
-            dts: None,
-            duration: None,
             media_offset: Some(sequence - 1),
             media_offset_end: Some(sequence),
-            flags: 0,
-            planes: &[],
-            metadata: &[],
-            keep: None,
-            written: frameshare::fence::Written::Cpu,
+            ..exporter::Frame::new(&slot, size, frameshare::fence::Written::Cpu)
         };
         let ready = Instant::now();
         let published = exporter.publish(frame, &interrupt)?;

@@ -80,6 +80,8 @@ pub(super) struct Connection {
     expected: u64,
     received: u64,
     lost: u64,
+    /// Of them, those that were published when the exporter was gone and could not be delivered.
+    undelivered: u64,
     /// The exporter has rung, and the wake-up still has to be taken.
     rang: bool,
     /// The exporter has closed its end of the wake socket.
@@ -175,6 +177,7 @@ impl Connection {
             expected: welcome.next,
             received: 0,
             lost: 0,
+            undelivered: 0,
             rang: false,
             rings_no_more: false,
             over: None,
@@ -303,14 +306,22 @@ impl Connection {
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
         let torn = self.session.waits.count();
+        // What is published now and was not delivered never will be.
+        let undelivered = self.session.consumer.head().saturating_sub(self.expected);
+        self.expected += undelivered;
+        self.undelivered += undelivered;
+        self.lost += undelivered;
+        let (lost, limit) = (self.undelivered, self.fence_timeout);
         let said_goodbye = matches!(over, Over::Goodbye(..));
         if torn > 0 {
             self.rescue_streams(said_goodbye);
         }
         match &self.over {
             None => Ok(None),
-            Some(Over::HungUp) => Err(ReadError::Gone { torn }),
-            Some(Over::Stalled(sequence)) => Err(ReadError::Stalled { sequence: *sequence, torn }),
+            Some(Over::HungUp) => Err(ReadError::Gone { torn, lost }),
+            Some(Over::Stalled(sequence)) => {
+                Err(ReadError::Stalled { sequence: *sequence, limit, torn, lost })
+            }
             Some(Over::Goodbye(Reason::Stopped, text)) => Err(ReadError::Stopped(text.clone())),
             Some(Over::Goodbye(reason, text)) => {
                 Err(ReadError::CutOff { reason: *reason, text: text.clone() })

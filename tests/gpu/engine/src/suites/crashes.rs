@@ -379,7 +379,7 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
     Ok(told(&reads))
 }
 
-/// Readers that are given written frames alone hear of it without anything being stuck or torn.
+/// Readers that are given written frames alone hear of it without anything being stuck or torn; the others are lost.
 fn exporter_killed_unseen(seed: u64) -> Result<String> {
     for fence in FENCES {
         let reads = exporter_killed(fence, false, seed, |exporter| {
@@ -387,7 +387,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
             exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
         for read in reads {
-            let gone = matches!(&read.end, End::Error { kind, torn: 0, .. } if kind == "Gone");
+            let gone = matches!(&read.end, End::Error { kind, torn: 0, lost: 20, .. } if kind == "Gone");
             ensure!(gone && read.frames == 5 && read.wrong == 0 && read.stuck == 0, "{fence}: {read:?}");
         }
     }

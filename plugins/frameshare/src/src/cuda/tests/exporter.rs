@@ -209,21 +209,7 @@ impl Serving {
                 Written::Cpu
             }
         };
-        let frame = Frame {
-            slot: &slot,
-            written,
-            offset: 0,
-            size: *size,
-            pts: None,
-            dts: None,
-            duration: None,
-            media_offset: None,
-            media_offset_end: None,
-            flags: 0,
-            planes,
-            metadata: &[],
-            keep: None,
-        };
+        let frame = Frame { planes, ..Frame::new(&slot, *size, written) };
         self.exporter.publish(frame, &Interrupt::new().unwrap()).unwrap();
         self.next += 1;
     }
