@@ -52,6 +52,9 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     pub fn publish(&self, entry: usize, descriptor: &Descriptor) -> bool {
         debug_assert!(entry < self.entries);
         let at = descriptor_at(entry);
+        // SYNC(revoke): the revocation that made the entry free before the words that follow, against the reader's second
+        // look at the claim.
+        fence(Ordering::Release);
         for (word, value) in self.queue[at..at + COPIED].iter().zip(descriptor.encode()) {
             word.store(value, Ordering::Relaxed);
         }

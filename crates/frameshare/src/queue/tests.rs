@@ -170,7 +170,8 @@ mod interleavings {
         let reader = thread::spawn(move || {
             let mut seen = 0;
             for _ in 0..2 {
-                let Some(Ok(found)) = consumer.oldest() else { continue };
+                let Some(found) = consumer.oldest() else { continue };
+                let found = found.expect("an exporter that keeps the rules is believed");
                 if claim(&consumer, &pages_claims, &found) {
                     let sequence = found.descriptor.sequence;
                     assert_eq!(found.descriptor, descriptor(sequence), "a torn descriptor");
