@@ -4,6 +4,8 @@
 pub const MAX_SLOTS: u32 = 1024;
 /// Most leases that one reader can be granted; also the number of entries of the largest queue.
 pub const MAX_CREDIT: u32 = 64;
+/// Most messages that an exporter keeps for a reader that leaves others unread.
+pub const MAX_BACKLOG: usize = 1024;
 /// Most bytes of a control message; longer payloads travel as a sealed memfd.
 pub const MAX_MESSAGE: usize = 64 * 1024;
 /// Most bytes of a payload that travels as a sealed memfd (cover art in tags, say).

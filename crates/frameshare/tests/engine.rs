@@ -10,6 +10,7 @@ use frameshare::{
     memory::MemoryError,
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     sync::{
         Arc, Mutex,
@@ -458,7 +459,7 @@ fn where_memory_has_run_out_only_slots_that_are_big_enough_do() {
     let wait = |size| {
         let cause = "it has run out".into();
         let error = MemoryError { doing: "allocate", size: Some(size), kind: MemoryKind::Host, cause };
-        exporter.wait_for_slot(size, error, &interrupt)
+        exporter.wait_for_slot(size, error.into(), &interrupt)
     };
     assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
     let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
@@ -477,7 +478,7 @@ fn whoever_waits_for_a_slot_gets_the_first_that_comes_back() {
         let cause = "it has run out".into();
         let error = MemoryError { doing: "allocate", size: Some(SIZE), kind: MemoryKind::Host, cause };
         let begin = Instant::now();
-        exporter.wait_for_slot(SIZE, error, &interrupt).unwrap();
+        exporter.wait_for_slot(SIZE, error.into(), &interrupt).unwrap();
         begin.elapsed()
     };
     let later = |what: Box<dyn Send>| {
@@ -851,4 +852,126 @@ fn a_reader_that_polls_hears_of_everything_else_too() {
     let (seen, error) = read.join().unwrap();
     assert_eq!(seen, ["frame", "end"]);
     assert!(matches!(error, Some(ReadError::Stopped(_))), "{error:?}");
+}
+
+/// More metadata than a frame's area takes goes by message, and what the socket has no room for waits.
+#[test]
+fn a_reader_that_looks_away_finds_metadata_of_any_size() {
+    const FRAMES: u64 = 40;
+    let metadata = |sequence: u64| vec![sequence as u8; 60_000];
+    for policy in [Policy::Lossless, Policy::Latest] {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader =
+            stream.try_reader(reader::Config { policy, max_held: 16, ..Default::default() }).unwrap();
+        let mut next = 1;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for sequence in 1..=FRAMES {
+                    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+                    let frame = Frame { metadata: &metadata(sequence), ..frame_in(&slot) };
+                    assert_eq!(exporter.publish(frame, &stream.interrupt), Ok(sequence));
+                }
+                exporter.end_of_stream();
+            });
+            thread::sleep(Duration::from_millis(200));
+            loop {
+                match stream.next(&mut reader).unwrap() {
+                    Item::Frame(frame) => {
+                        let sequence = frame.descriptor().sequence;
+                        assert_eq!(sequence, next + frame.lost_before());
+                        assert!(
+                            frame.metadata() == metadata(sequence),
+                            "frame {sequence} has other metadata"
+                        );
+                        next = sequence + 1;
+                    }
+                    Item::EndOfStream => break,
+                    _ => {}
+                }
+            }
+        });
+        assert!(next > 4, "{policy}: nothing was read after frame {}", next - 1);
+        assert!(policy == Policy::Latest || next == FRAMES + 1, "the last was frame {}", next - 1);
+    }
+}
+
+/// The same for who sleeps on the descriptor: what is sent only when there is room rings as well.
+#[test]
+fn what_had_to_wait_for_room_wakes_who_sleeps_on_the_descriptor() {
+    for _ in 0..20 {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader = stream.reader(Policy::Latest);
+        for kind in 0..40 {
+            exporter.send_event(Event { kind, sticky: false, payload: vec![0; 30_000] }).unwrap();
+        }
+        exporter.end_of_stream();
+        let mut events = 0;
+        loop {
+            match reader.try_next().unwrap() {
+                Some(Item::EndOfStream) => break,
+                Some(Item::Event(_)) => events += 1,
+                Some(_) => {}
+                None => {
+                    let wake = reader.wake_fd();
+                    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+                    let rang = poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&limit)).unwrap();
+                    assert!(rang > 0, "nobody rings after {events} events");
+                }
+            }
+        }
+        assert_eq!(events, 40);
+    }
+}
+
+/// What one of them takes note of may be what the other waits for.
+#[test]
+fn threads_that_wait_at_once_do_not_hold_each_other_up() {
+    const TIME: Duration = Duration::from_secs(4);
+    // An exporter that has missed its wake-up sleeps until it is to name the reader, which is a second.
+    const MISSED: Duration = Duration::from_millis(950);
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let config = reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+    let mut reader = stream.try_reader(config).unwrap();
+    let begin = Instant::now();
+    let missed = thread::scope(|scope| {
+        scope.spawn(|| {
+            while begin.elapsed() < TIME {
+                exporter.drain(Duration::from_millis(20), &stream.interrupt).unwrap();
+            }
+        });
+        let publishing = scope.spawn(|| {
+            let mut missed = 0;
+            for seed in 1.. {
+                let before = Instant::now();
+                stream.publish(&exporter, seed).unwrap();
+                missed += u32::from(before.elapsed() > MISSED);
+                if begin.elapsed() > TIME {
+                    break;
+                }
+            }
+            exporter.end_of_stream();
+            missed
+        });
+        while !matches!(stream.next(&mut reader), Ok(Item::EndOfStream)) {
+            // Long enough for both to go to sleep.
+            thread::sleep(Duration::from_micros(300));
+        }
+        publishing.join().unwrap()
+    });
+    assert!(missed < 2, "{missed} wake-ups were missed");
+}
+
+/// A reader is told once and for all how its exporter went.
+#[test]
+fn the_end_stays_the_end() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    drop(exporter);
+    for _ in 0..3 {
+        assert!(matches!(stream.next(&mut reader), Err(ReadError::Stopped(_))));
+    }
 }

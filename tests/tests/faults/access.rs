@@ -91,7 +91,7 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
         assert_eq!((&summary["frames"], &summary["bad"]), (&20.into(), &0.into()), "{allowed}");
         // That they may read does not make them lossless.
         let error = stage.peer_by(who, &format!("{READ} --policy lossless")).finish_badly();
-        assert!(error.contains("lossless-readers"), "{error}");
+        assert!(error.contains("does not let this reader be lossless"), "{error}");
     }
     let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --lossless-readers all");
     let summary = stage.peer_by(NOBODY, &format!("{READ} --policy lossless")).finish_well().summary();
@@ -115,7 +115,7 @@ fn others_leave_room_for_the_exporters_own_user() {
             None => break other.finish_badly(),
         }
     };
-    assert!(refusal.contains("max-slots") && refusal.contains("own user"), "{refusal}");
+    assert!(refusal.contains("all 16 slots are promised") && refusal.contains("own user"), "{refusal}");
     assert!(others.len() >= 2, "others get most");
     let mut own = stage.peer(read);
     let credit = own.wait_for("connected")["credit"].as_u64();

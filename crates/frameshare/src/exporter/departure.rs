@@ -115,9 +115,9 @@ impl State {
 
     /// Sends a reader what had to wait; to one that is sent away that may be why.
     pub fn flush(&mut self, id: u64) {
-        self.each_link(|link| if link.info.id == id { link.flush() } else { Ok(()) });
+        self.each_link(|link| if link.info.id == id { link.catch_up() } else { Ok(()) });
         let mut leaving = self.leaving.iter_mut().filter(|link| link.info.id == id);
-        if let Some(ending) = leaving.find_map(|link| link.flush().err()) {
+        if let Some(ending) = leaving.find_map(|link| link.catch_up().err()) {
             self.end_link_of(id, &ending, false);
         }
     }

@@ -185,6 +185,20 @@ impl State {
         owner: Box<dyn Any + Send>,
         exporter: u64,
     ) -> Result<(Slot, u64), AcquireError> {
+        // It may be anything, and call us: it is not dropped with the state locked.
+        let mut owner = Some(owner);
+        let adopted = self.adopt_from(pointer, &mut owner, exporter);
+        self.dropped.extend(owner);
+        adopted
+    }
+
+    /// The same, which takes the owner where it makes a slot.
+    fn adopt_from(
+        &mut self,
+        pointer: u64,
+        owner: &mut Option<Box<dyn Any + Send>>,
+        exporter: u64,
+    ) -> Result<(Slot, u64), AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
         }
@@ -196,11 +210,7 @@ impl State {
         let open = |one: &Generation| one.is_foreign() && !one.retired;
         let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
         let slot = match known {
-            Some(slot) => {
-                // It may be anything, and call us.
-                self.dropped.push(owner);
-                slot
-            }
+            Some(slot) => slot,
             None => {
                 let memory = foreign::Foreign::new(&gpu, pointer, owner)?;
                 let size = memory.size();

@@ -9,7 +9,7 @@ use crate::{
 };
 use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Policy,
-    limits::MAX_MESSAGE,
+    limits::{MAX_BACKLOG, MAX_MESSAGE},
     message::{Payload, Reason, ToReader},
     page::ClaimState,
 };
@@ -20,9 +20,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// Most messages that wait for a reader that does not take them.
-const MAX_BACKLOG: usize = 1024;
 
 /// A lease, in the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -151,8 +148,8 @@ impl Link {
         self.flush()
     }
 
-    /// Sends what waits.
-    pub fn flush(&mut self) -> Result<(), Ending> {
+    /// Sends what waits, as far as there is room.
+    fn flush(&mut self) -> Result<(), Ending> {
         while let Some((packet, fd)) = self.backlog.front() {
             let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
             match self.socket.send(packet, &fds) {
@@ -160,6 +157,16 @@ impl Link {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(Ending::new(Reason::Stopped, format!("it hung up ({error})"))),
             }
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, now that the reader has taken others, and wakes it if it sleeps until there is more.
+    pub fn catch_up(&mut self) -> Result<(), Ending> {
+        let before = self.backlog.len();
+        self.flush()?;
+        if self.backlog.len() < before && self.producer.reader_sleeps() {
+            self.wake.ring();
         }
         Ok(())
     }

@@ -35,6 +35,7 @@ mod shared;
 mod slot;
 mod state;
 mod stats;
+mod wait;
 
 pub use config::{Config, LosslessReaders};
 pub use notice::{Notice, ReaderInfo};
@@ -46,8 +47,8 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    memory::{MemoryError, choice::Lacking},
-    sys::{Listener, NameLock, NameTaken, Timeout},
+    memory::choice::Lacking,
+    sys::{Listener, NameLock, NameTaken},
 };
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::message::{Format, Reason};
@@ -180,24 +181,25 @@ impl Exporter {
                 Place::Unallocated(slot) => slot,
             };
             let (memory, id) = (unallocated.allocate()?, self.0.shared.id);
-            // Meanwhile another thread may have made the last slot, or begun a generation.
-            if let Some(slot) = self.locked(|state| state.add(&unallocated, memory, id)) {
+            // Meanwhile another thread may have made the last slot, or begun a generation: then the memory is freed, which
+            // may take long, when nothing is locked any more.
+            if let Some(slot) = self.locked(|state| state.add(&unallocated, memory.clone(), id)) {
                 return Ok(slot);
             }
         }
     }
 
-    /// Makes do with the slots there are, after an attempt to acquire one of `size` bytes found no memory for one more:
-    /// readers of the latest frames lose those that they have not taken, and lossless ones are waited for as when a
-    /// frame is published. Nothing is allocated. That memory ran out is the error only where there is no slot to wait for,
+    /// Makes do with the slots there are, after an attempt to acquire one of `size` bytes for a copy found no memory for one
+    /// more, or all in use: readers of the latest frames lose those that they have not taken, and lossless ones are waited
+    /// for as when a frame is published. Nothing is allocated. `why` is the error only where there is no slot to wait for,
     /// or none came back.
     pub fn wait_for_slot(
         &self,
         size: u64,
-        out_of_memory: MemoryError,
+        why: AcquireError,
         interrupt: &Interrupt,
     ) -> Result<Slot, AcquireError> {
-        publish::wait_for_slot(&self.0.shared, size, out_of_memory, interrupt)
+        wait::wait_for_slot(&self.0.shared, size, why, interrupt)
     }
 
     /// A slot for GPU memory that somebody else allocated and goes on to own, to be published where it lies: the one
@@ -246,14 +248,12 @@ impl Exporter {
 
     /// Waits until lossless readers have taken and released everything; false if time was over before.
     pub fn drain(&self, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
-        publish::drain(&self.0.shared, timeout, interrupt)
+        wait::drain(&self.0.shared, timeout, interrupt)
     }
 
     /// Waits until there is a reader.
     pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
-        let there = |state: &mut State| (!state.links.is_empty()).then_some(());
-        publish::wait_until(&self.0.shared, interrupt, Timeout::Never, publish::Woken::Always, there)
-            .map(|_| ())
+        wait::wait_for_reader(&self.0.shared, interrupt)
     }
 
     /// Takes back now what readers have released, and drops its `keep`.

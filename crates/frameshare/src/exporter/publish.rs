@@ -1,32 +1,27 @@
-//! Publishing, and waiting for readers.
+//! Publishing a frame, and the downloads that follow it.
 
 use super::{
     Interrupted,
     departure::Ending,
     download::Downloads,
     link::Link,
-    notice::Notice,
     shared::Shared,
-    slot::{AcquireError, Slot},
+    slot::Slot,
     state::{State, Watch},
+    wait::{Woken, wait_until},
 };
 use crate::{
     Interrupt,
     fence::Written,
-    memory::MemoryError,
-    spin::{Backoff, Spin},
-    sys::{Timeout, Wake, is_ready, load_bytes, monotonic_ns, store_bytes, wait},
+    sys::{Timeout, load_bytes, monotonic_ns, store_bytes},
 };
 use frameshare_protocol::{
     Descriptor, MemoryKind, Plane,
     limits::{MAX_PLANES, METADATA_AREA},
     message::{Payload, Reason, ToReader},
 };
-use rustix::event::{PollFd, PollFlags};
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt};
 
-/// A lossless reader that holds the stream back for so long is named to the owner.
-const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
 /// Most frames that are being downloaded, or were and wait for lossless readers.
 const MAX_DOWNLOADS: u32 = 4;
 
@@ -173,8 +168,15 @@ impl State {
     fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<u64, PublishError> {
         // Made current once for all the calls of the frame.
         let gpu = self.config.gpu.clone();
-        let _current = gpu.as_ref().map(|gpu| gpu.push()).transpose().map_err(PublishError::Gpu)?;
-        self.signals.begin(frame.written).map_err(PublishError::Gpu)?;
+        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
+        let _current = match current.and_then(|current| self.signals.begin(frame.written).map(|()| current)) {
+            Ok(current) => current,
+            Err(error) => {
+                // It may be anything, and call us.
+                self.dropped.extend(frame.keep);
+                return Err(PublishError::Gpu(error));
+            }
+        };
         let sequence = self.next;
         self.next += 1;
         self.goes_on();
@@ -213,11 +215,6 @@ impl State {
     /// Whether every reader can lease one more frame, without a look at what has been released.
     fn has_room(&self) -> bool {
         self.downloads.is_none() && !self.links.iter().any(Link::is_full)
-    }
-
-    /// Nobody waits for readers any more.
-    fn waits_no_more(&mut self) {
-        self.links.iter_mut().for_each(|link| link.blocked = None);
     }
 
     /// Whether a publication now would take a frame from a lossless reader.
@@ -363,168 +360,9 @@ impl State {
             link.send(message)?;
         }
         link.offer(entry, area, sequence, &mut self.signals)?;
+        // The thread that sends what waits has to hear of it.
+        self.links_changed |= link.has_backlog();
         self.add_lease(area);
         Ok(())
-    }
-}
-
-/// Waits for a slot of those there are, since there can be no more, for this reason.
-pub(super) fn wait_for_slot(
-    shared: &Shared,
-    size: u64,
-    error: MemoryError,
-    interrupt: &Interrupt,
-) -> Result<Slot, AcquireError> {
-    let (limit, has_slots) = shared.with(|state| (state.config.reader_timeout, state.has_slots(size)));
-    if !has_slots {
-        return Err(error.into());
-    }
-    // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
-    let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
-    match wait_until(shared, interrupt, timeout, Woken::NotAlways, look)? {
-        Some(Some(slot)) => Ok(slot),
-        Some(None) => Err(AcquireError::Closed),
-        None => Err(error.into()),
-    }
-}
-
-pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
-    let drained = |state: &mut State| {
-        let mut lossless = state.links.iter().filter(|link| link.is_lossless());
-        let on_the_way = |link: &Link| link.downloads && state.is_downloading();
-        lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
-    };
-    let timeout = Timeout::after(Some(timeout));
-    wait_until(shared, interrupt, timeout, Woken::Always, drained).map(|drained| drained.is_some())
-}
-
-/// Whether whoever ends a wait wakes the thread that waits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Woken {
-    /// Lossless readers do, and those who come or go.
-    Always,
-    /// Other readers do not, nor does whoever holds a slot upstream.
-    NotAlways,
-}
-
-/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
-/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
-/// full for longer than they may be are cut off.
-pub(super) fn wait_until<T>(
-    shared: &Shared,
-    interrupt: &Interrupt,
-    timeout: Timeout,
-    woken: Woken,
-    mut condition: impl FnMut(&mut State) -> Option<T>,
-) -> Result<Option<T>, Interrupted> {
-    let mut spin = Spin::default();
-    let backoff = Backoff::of_a_waiter();
-    loop {
-        let mut state = shared.lock();
-        state.reclaim();
-        if let Some(result) = condition(&mut state) {
-            state.waits_no_more();
-            shared.finish(state);
-            return Ok(Some(result));
-        }
-        if interrupt.is_set() {
-            shared.finish(state);
-            return Err(Interrupted);
-        }
-        if timeout.is_over() {
-            shared.finish(state);
-            return Ok(None);
-        }
-        // To ask a driver takes a call each time: that is left to the intervals below.
-        if !state.asks_driver() && spin.again() {
-            shared.finish(state);
-            continue;
-        }
-        let deadline = state.look_at_blockers();
-        // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
-        // released has to be looked at, so its reader need not ring, unless looks have become rare.
-        let lossless = || state.links.iter().filter(|link| link.is_lossless());
-        // Asked once: who is not told to ring is looked at.
-        let looks_are_rare = backoff.is_slow();
-        let is_looked_at = |link: &Link| link.is_fenced() && !looks_are_rare;
-        lossless().filter(|link| !is_looked_at(link)).for_each(|link| link.announce_wait());
-        let looks = lossless().any(is_looked_at);
-        let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();
-        shared.progress.clear();
-        state.reclaim();
-        let result = condition(&mut state);
-        // Nobody rings when a GPU is done.
-        let looks = looks || woken == Woken::NotAlways || state.gpu_is_busy();
-        let look = if looks { backoff.next() } else { Timeout::Never };
-        shared.finish(state);
-        let hung_up = if result.is_none() {
-            sleep(shared, interrupt, &wakes, timeout.min(deadline).min(look))
-        } else {
-            Vec::new()
-        };
-        let mut state = shared.lock();
-        for reader in hung_up {
-            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
-        }
-        state.links.iter().for_each(|link| link.end_wait());
-        if result.is_some() {
-            state.waits_no_more();
-            shared.finish(state);
-            return Ok(result);
-        }
-        shared.finish(state);
-    }
-}
-
-/// Sleeps until a reader rings, or something else happens. Returns the readers that hung up.
-fn sleep(shared: &Shared, interrupt: &Interrupt, wakes: &[(u64, Arc<Wake>)], timeout: Timeout) -> Vec<u64> {
-    let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&shared.progress, PollFlags::IN)];
-    fds.extend(wakes.iter().map(|(_, wake)| PollFd::new(&**wake, PollFlags::IN)));
-    if wait(&mut fds, timeout).is_err() {
-        // The kernel lacks memory for the wait: pass a moment by other means rather than spin.
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let rang = fds[2..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd));
-    let mut hung_up = Vec::new();
-    for (fd, (reader, wake)) in rang {
-        // Who closes half of it alone would have this wait return at once for ever.
-        if !wake.drain() || fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            hung_up.push(*reader);
-        }
-    }
-    hung_up
-}
-
-impl State {
-    /// Cuts off lossless readers that have been full for too long, names those that are about to be, and says
-    /// when to look again.
-    fn look_at_blockers(&mut self) -> Timeout {
-        let limit = self.config.reader_timeout;
-        let notice = BLOCKING_NOTICE.min(limit / 2);
-        let mut next = Timeout::Never;
-        let mut notices = Vec::new();
-        self.each_link(|link| {
-            if !(link.is_lossless() && link.is_full()) {
-                link.blocked = None;
-                return Ok(());
-            }
-            let blocked = link.blocked_for();
-            if blocked >= limit {
-                let text = format!("it held the stream back for longer than reader-timeout ({limit:?})");
-                return Err(Ending::new(Reason::TooSlow, text));
-            }
-            if let Some((_, told)) = &mut link.blocked {
-                if blocked >= notice && !*told {
-                    *told = true;
-                    notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: blocked });
-                }
-                let until = if *told { limit } else { notice };
-                next = next.min(Timeout::after(Some(until.saturating_sub(blocked))));
-            }
-            Ok(())
-        });
-        self.notices.extend(notices);
-        next
     }
 }

@@ -25,8 +25,6 @@ pub(super) struct Shared {
     pub service: Interrupt,
     /// Wakes it in a while.
     pub later: Alarm,
-    /// Wakes the publishing thread: readers came or went.
-    pub progress: Interrupt,
 }
 
 impl std::fmt::Debug for Shared {
@@ -47,7 +45,6 @@ impl Shared {
             observer,
             service: Interrupt::new()?,
             later: Alarm::new()?,
-            progress: Interrupt::new()?,
         })
     }
 
@@ -73,6 +70,7 @@ impl Shared {
         let service_needed = links_changed || !state.trash.is_empty();
         let (wanted, watch) = (mem::take(&mut state.watch_wanted), state.watch);
         state.watch = watch.max(wanted);
+        let bells = if links_changed { state.waiters.bells() } else { Vec::new() };
         drop(state);
         for wake in sleepers {
             wake.ring();
@@ -84,7 +82,7 @@ impl Shared {
             self.later.set(Backoff::UNHURRIED);
         }
         if links_changed {
-            self.progress.set();
+            bells.iter().for_each(Interrupt::set);
         }
         drop(dropped);
         notices.into_iter().for_each(&self.observer);

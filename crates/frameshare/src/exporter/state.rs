@@ -11,6 +11,7 @@ use super::{
     refusals::Refusals,
     shared::SetupError,
     slot::Slot,
+    wait::Waiters,
 };
 use crate::{
     event::Event,
@@ -93,6 +94,8 @@ pub(super) struct State {
     pub downloads: Option<Downloads>,
     /// What GPU work still uses.
     pub holds: Holds,
+    /// Threads of ours that wait for readers.
+    pub waiters: Waiters,
     /// Who must be woken.
     pub sleepers: Vec<Arc<Wake>>,
     /// What ended publications kept.
@@ -139,6 +142,7 @@ impl State {
             downloads: None,
             holds: Holds::default(),
             sleepers: Vec::new(),
+            waiters: Waiters::new()?,
             dropped: Vec::new(),
             trash: Vec::new(),
         })

@@ -10,7 +10,7 @@ use std::{any::Any, sync::Mutex};
 pub struct Foreign {
     found: foreign::Foreign,
     // Behind a lock only because it need not be `Sync`.
-    _owner: Mutex<Box<dyn Any + Send>>,
+    _owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl std::fmt::Debug for Foreign {
@@ -30,10 +30,14 @@ fn failed(error: frameshare_cuda::Error) -> MemoryError {
 }
 
 impl Foreign {
-    /// The whole allocation that `pointer` lies in.
-    pub fn new(context: &Context, pointer: u64, owner: Box<dyn Any + Send>) -> Result<Self, MemoryError> {
+    /// The whole allocation that `pointer` lies in. Takes the owner only if it can be shared.
+    pub fn new(
+        context: &Context,
+        pointer: u64,
+        owner: &mut Option<Box<dyn Any + Send>>,
+    ) -> Result<Self, MemoryError> {
         let found = foreign::export(context, pointer).map_err(failed)?;
-        Ok(Self { found, _owner: Mutex::new(owner) })
+        Ok(Self { found, _owner: Mutex::new(owner.take()) })
     }
 }
 

@@ -54,6 +54,11 @@ impl Interrupt {
         *self.raised()
     }
 
+    /// Whether the other is a clone of it.
+    pub fn is_the_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn raised(&self) -> MutexGuard<'_, bool> {
         self.0.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }

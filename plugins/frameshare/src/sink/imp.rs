@@ -208,7 +208,7 @@ impl FrameshareSink {
         (of.as_ptr() == buffer.as_ptr()).then_some(placed)
     }
 
-    /// Places a frame that is due, as `place` does, or has done in `first`. Where memory has run out it waits for a slot.
+    /// Places a frame that is due, as `place` does, or has done in `first`. Where there is none, and there can be no more, it waits for a slot.
     fn place_now(
         &self,
         stream: &Stream,
@@ -216,7 +216,7 @@ impl FrameshareSink {
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
         let mut tried = first.unwrap_or_else(&place);
-        while let Err(PlaceError::NoMemory(size, error)) = tried {
+        while let Err(PlaceError::NoneFree(size, error)) = tried {
             tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
                 Ok(slot) => {
                     // For the next attempt to find.
@@ -240,8 +240,7 @@ impl FrameshareSink {
 
     fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
         match error {
-            PlaceError::NoMemory(_, error) => return self.post_place_error(PlaceError::NoSlot(error.into())),
-            PlaceError::NoSlot(error) => gst::element_imp_error!(
+            PlaceError::NoneFree(_, error) | PlaceError::NoSlot(error) => gst::element_imp_error!(
                 self,
                 gst::ResourceError::NoSpaceLeft,
                 ("There is no slot for the next frame: {}", error)
@@ -486,7 +485,7 @@ impl BaseSinkImpl for FrameshareSink {
             return Ok(gst::FlowSuccess::Ok);
         }
         let prepared = match self.place(&stream, buffer) {
-            tried @ (Ok(_) | Err(PlaceError::NoMemory(..))) => Some((buffer.clone(), tried)),
+            tried @ (Ok(_) | Err(PlaceError::NoneFree(..))) => Some((buffer.clone(), tried)),
             // What fails otherwise is tried again, and fails loudly, when the frame is due.
             Err(_) => None,
         };

@@ -5,7 +5,6 @@ use crate::rows::rows;
 use frameshare::{
     Plane, cuda,
     exporter::{AcquireError, Slot},
-    memory::MemoryError,
 };
 
 /// Bytes of the smallest slot, for streams whose buffers have no size of their own.
@@ -26,8 +25,8 @@ pub(super) struct Placed {
 pub(super) enum PlaceError {
     /// No slot can be had.
     NoSlot(AcquireError),
-    /// There is no free slot of so many bytes, and no memory for one more. One of those there are may become free.
-    NoMemory(u64, MemoryError),
+    /// There is no free slot of so many bytes, and none can be added. One of those there are may become free.
+    NoneFree(u64, AcquireError),
     /// The buffer is not what its caps say, in these words.
     BadBuffer(String),
     /// It was to be shared in place, and cannot be.

@@ -162,16 +162,17 @@ impl Stream {
 
     /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it.
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
-        let error = match self.exporter.acquire(size, Purpose::Copy) {
-            Ok(slot) => return Ok(slot),
-            Err(error) => error,
-        };
-        self.home.trim();
-        self.exporter.reclaim();
-        match error {
-            AcquireError::Memory(error) => Err(PlaceError::NoMemory(size, error)),
-            _ => self.exporter.acquire(size, Purpose::Copy).map_err(PlaceError::NoSlot),
-        }
+        let acquire = || self.exporter.acquire(size, Purpose::Copy);
+        let slot = acquire().or_else(|error| {
+            self.home.trim();
+            self.exporter.reclaim();
+            // Memory that has run out is not asked for again.
+            if matches!(error, AcquireError::Exhausted { .. }) { acquire() } else { Err(error) }
+        });
+        slot.map_err(|error| match error {
+            AcquireError::Memory(_) | AcquireError::Exhausted { .. } => PlaceError::NoneFree(size, error),
+            error => PlaceError::NoSlot(error),
+        })
     }
 
     /// Makes a placed frame available to all readers; waits for the credit of lossless ones. The first after a seam

@@ -198,7 +198,7 @@ impl Exporting {
         for index in 0..job.frames {
             meter.before(index);
             let slot = match self.exporter.acquire(job.size, Purpose::Copy) {
-                Err(AcquireError::Memory(error)) => {
+                Err(error @ AcquireError::Memory(_)) => {
                     self.exporter.wait_for_slot(job.size, error, &self.interrupt)?
                 }
                 slot => slot?,

@@ -143,7 +143,11 @@ impl Reading {
             let item = match reader.next(Some(patience), &interrupt) {
                 Ok(Some(item)) => item,
                 Ok(None) => break End::Nothing,
-                Err(error) => break ended_by(&error),
+                Err(error) => {
+                    let end = ended_by(&error);
+                    ensure_final(reader, &error)?;
+                    break end;
+                }
             };
             last = Instant::now();
             match item {
@@ -323,6 +327,16 @@ fn look(frame: &Frame, tally: &mut Tally) {
         let text = format!("frame {sequence}: {wrong} of {} bytes in host memory are wrong", frame.len());
         tally.first_wrong.get_or_insert(text);
     }
+}
+
+/// Once a reader was told that its exporter is gone it is told nothing else.
+fn ensure_final(reader: &mut Reader, error: &ReadError) -> Result<()> {
+    if error.is_exporter_gone() {
+        let again = reader.try_next();
+        let is_same = matches!(&again, Err(again) if again.is_exporter_gone());
+        ensure!(is_same, "after \"{error}\" comes {again:?}");
+    }
+    Ok(())
 }
 
 fn ended_by(error: &ReadError) -> End {

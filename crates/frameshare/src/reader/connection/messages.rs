@@ -52,6 +52,8 @@ impl Connection {
         if self.is_overrun() {
             return Err(ReadError::Violation("its messages are for frames that do not come".into()));
         }
+        // Asked before what it said last is taken.
+        let is_gone = self.rings_no_more || self.exporter_is_gone();
         // An exporter that never stops talking is heard in turns.
         for _ in 0..MAX_PENDING {
             if self.over.is_some() || self.is_overrun() {
@@ -62,13 +64,11 @@ impl Connection {
                 _ => ReadError::Io(error),
             };
             match self.session.socket.receive().map_err(failed)? {
+                Received::Nothing if is_gone => self.over = Some(Over::HungUp),
                 Received::Nothing => break,
                 Received::HungUp => self.over = Some(Over::HungUp),
                 Received::Packet(packet, fds) => self.hear(&packet, fds)?,
             }
-        }
-        if self.over.is_none() && (self.rings_no_more || self.exporter_is_gone()) {
-            self.over = Some(Over::HungUp);
         }
         Ok(())
     }

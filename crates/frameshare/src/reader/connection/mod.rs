@@ -27,7 +27,7 @@ use frameshare_cuda::{
 };
 use frameshare_protocol::{
     FenceKind, MemoryKind,
-    limits::METADATA_AREA,
+    limits::{MAX_BACKLOG, METADATA_AREA},
     message::{Reason, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
 };
@@ -79,8 +79,9 @@ pub(super) struct Connection {
     /// The sequence number that the next frame would have if none were lost.
     expected: u64,
     received: u64,
+    /// Frames that were lost before others.
     lost: u64,
-    /// Of them, those that were published when the exporter was gone and could not be delivered.
+    /// Frames that were lost because the exporter was gone before they could be delivered.
     undelivered: u64,
     /// The exporter has rung, and the wake-up still has to be taken.
     rang: bool,
@@ -88,6 +89,8 @@ pub(super) struct Connection {
     rings_no_more: bool,
     /// How the exporter went, once it has.
     over: Option<Over>,
+    /// The end has been told.
+    is_over: bool,
     /// Streams that wait for it are being freed.
     rescued: bool,
 }
@@ -181,6 +184,7 @@ impl Connection {
             rang: false,
             rings_no_more: false,
             over: None,
+            is_over: false,
             rescued: false,
         })
     }
@@ -190,6 +194,9 @@ impl Connection {
         if let Some(text) = self.session.failure() {
             return Err(ReadError::Fence(text.into()));
         }
+        if self.is_over {
+            return self.over();
+        }
         let mut revoked = 0;
         loop {
             if revoked > MAX_REVOKED {
@@ -197,11 +204,13 @@ impl Connection {
                     "every frame is taken back just when it is to be taken".into(),
                 ));
             }
+            // Before the look at what is published: a message up to here then comes after all frames that it follows.
+            let head = self.session.consumer.head();
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
             else {
                 // Nothing is published below the head that was not taken: a message in its place is due.
-                match self.apply_due(self.session.consumer.head()) {
+                match self.apply_due(head) {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
                     None => {
@@ -226,16 +235,17 @@ impl Connection {
             if self.messages < taken.descriptor.messages {
                 let before = self.messages;
                 self.receive()?;
-                if self.messages == before {
-                    if !self.session.consumer.claim(taken.entry, sequence) {
-                        revoked += 1;
-                        continue;
-                    }
+                let missing = taken.descriptor.messages.saturating_sub(self.messages);
+                if self.messages > before {
+                    continue;
+                }
+                if missing > MAX_BACKLOG as u64 {
                     return Err(ReadError::Violation(format!(
-                        "a message before frame {sequence} did not come"
+                        "{missing} messages before frame {sequence} did not come"
                     )));
                 }
-                continue;
+                // The exporter had no room for them, and sends them now that there is some.
+                return self.over();
             }
             if !self.may_be_delivered(taken.entry, sequence)? {
                 return self.over();
@@ -306,11 +316,10 @@ impl Connection {
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
         let torn = self.session.waits.count();
-        // What is published now and was not delivered never will be.
-        let undelivered = self.session.consumer.head().saturating_sub(self.expected);
-        self.expected += undelivered;
-        self.undelivered += undelivered;
-        self.lost += undelivered;
+        // Once it was told, nothing is delivered any more: what is published and was not never will be.
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.undelivered = self.session.consumer.head().saturating_sub(self.expected);
+        }
         let (lost, limit) = (self.undelivered, self.fence_timeout);
         let said_goodbye = matches!(over, Over::Goodbye(..));
         if torn > 0 {
@@ -381,7 +390,7 @@ impl Connection {
             credit: self.credit,
             held: self.held(),
             received: self.received,
-            lost: self.lost,
+            lost: self.lost.saturating_add(self.undelivered),
             reconnects: 0,
         }
     }

@@ -1,0 +1,270 @@
+//! Waiting for readers: for room, for a slot, for the end.
+
+use super::{
+    Interrupted,
+    departure::Ending,
+    link::Link,
+    notice::Notice,
+    shared::Shared,
+    slot::{AcquireError, Slot},
+    state::State,
+};
+use crate::{
+    Interrupt,
+    spin::{Backoff, Spin},
+    sys::{Timeout, Wake, is_ready, wait},
+};
+use frameshare_protocol::message::Reason;
+use rustix::event::{PollFd, PollFlags};
+use std::{io, sync::Arc, time::Duration};
+
+/// A lossless reader that holds the stream back for so long is named to the owner.
+const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
+/// How often a thread looks that could not have a bell, for want of descriptors.
+const WITHOUT_A_BELL: Duration = Duration::from_millis(1);
+
+/// The threads that wait, each with a bell of its own: what one of them takes may be what another waits for.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    bells: Vec<Interrupt>,
+    /// Of whoever waits next; there is seldom more than one.
+    spare: Option<Interrupt>,
+}
+
+impl Waiters {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { bells: Vec::new(), spare: Some(Interrupt::new()?) })
+    }
+
+    /// The bells of all who wait.
+    pub fn bells(&self) -> Vec<Interrupt> {
+        self.bells.clone()
+    }
+
+    /// A bell for a thread that begins to wait, if there is a descriptor left for one.
+    fn enter(&mut self) -> Option<Interrupt> {
+        let bell = self.spare.take().or_else(|| Interrupt::new().ok())?;
+        self.bells.push(bell.clone());
+        Some(bell)
+    }
+
+    fn leave(&mut self, bell: Interrupt) {
+        self.bells.retain(|other| !other.is_the_same(&bell));
+        self.spare = Some(bell);
+    }
+
+    /// Has all others look again.
+    fn ring_others(&self, bell: Option<&Interrupt>) {
+        let is_own = |other: &Interrupt| bell.is_some_and(|bell| bell.is_the_same(other));
+        self.bells.iter().filter(|other| !is_own(other)).for_each(Interrupt::set);
+    }
+}
+
+/// Waits for a slot of those there are, since there can be no more, for this reason.
+pub(super) fn wait_for_slot(
+    shared: &Shared,
+    size: u64,
+    why: AcquireError,
+    interrupt: &Interrupt,
+) -> Result<Slot, AcquireError> {
+    let (limit, has_slots) = shared.with(|state| (state.config.reader_timeout, state.has_slots(size)));
+    if !has_slots {
+        return Err(why);
+    }
+    // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
+    let timeout = Timeout::after(Some(limit.saturating_mul(2)));
+    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
+    match wait_until(shared, interrupt, timeout, Woken::NotAlways, look)? {
+        Some(Some(slot)) => Ok(slot),
+        Some(None) => Err(AcquireError::Closed),
+        None => Err(why),
+    }
+}
+
+pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
+    let drained = |state: &mut State| {
+        let mut lossless = state.links.iter().filter(|link| link.is_lossless());
+        let on_the_way = |link: &Link| link.downloads && state.is_downloading();
+        lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
+    };
+    let timeout = Timeout::after(Some(timeout));
+    wait_until(shared, interrupt, timeout, Woken::Always, drained).map(|drained| drained.is_some())
+}
+
+pub(super) fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<(), Interrupted> {
+    let is_there = |state: &mut State| (!state.links.is_empty()).then_some(());
+    wait_until(shared, interrupt, Timeout::Never, Woken::Always, is_there).map(|_| ())
+}
+
+/// Whether whoever ends a wait wakes the thread that waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Lossless readers do, and those who come or go.
+    Always,
+    /// Other readers do not, nor does whoever holds a slot upstream.
+    NotAlways,
+}
+
+/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
+/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
+/// full for longer than they may be are cut off.
+pub(super) fn wait_until<T>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    woken: Woken,
+    condition: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut bell = None;
+    let result = wait_with(&mut bell, shared, interrupt, timeout, woken, condition);
+    if let Some(bell) = bell {
+        shared.with(|state| {
+            state.waiters.leave(bell);
+            if state.waiters.bells.is_empty() {
+                state.links.iter().for_each(Link::end_wait);
+            }
+        });
+    }
+    result
+}
+
+/// The same, with a bell from the first sleep on.
+fn wait_with<T>(
+    bell: &mut Option<Interrupt>,
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    woken: Woken,
+    mut condition: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut spin = Spin::default();
+    let backoff = Backoff::of_a_waiter();
+    loop {
+        let mut state = shared.lock();
+        state.reclaim();
+        if let Some(result) = condition(&mut state) {
+            state.waits_no_more();
+            shared.finish(state);
+            return Ok(Some(result));
+        }
+        if interrupt.is_set() {
+            shared.finish(state);
+            return Err(Interrupted);
+        }
+        if timeout.is_over() {
+            shared.finish(state);
+            return Ok(None);
+        }
+        // To ask a driver takes a call each time: that is left to the intervals below.
+        if !state.asks_driver() && spin.again() {
+            shared.finish(state);
+            continue;
+        }
+        let deadline = state.look_at_blockers();
+        if bell.is_none() {
+            *bell = state.waiters.enter();
+        }
+        // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
+        // released has to be looked at, so its reader need not ring, unless looks have become rare.
+        let lossless = || state.links.iter().filter(|link| link.is_lossless());
+        // Asked once: who is not told to ring is looked at.
+        let looks_are_rare = backoff.is_slow();
+        let is_looked_at = |link: &Link| link.is_fenced() && !looks_are_rare;
+        lossless().filter(|link| !is_looked_at(link)).for_each(|link| link.announce_wait());
+        let looks = lossless().any(is_looked_at);
+        let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();
+        bell.iter().for_each(Interrupt::clear);
+        state.reclaim();
+        if let Some(result) = condition(&mut state) {
+            state.waits_no_more();
+            shared.finish(state);
+            return Ok(Some(result));
+        }
+        // Nobody rings when a GPU is done.
+        let looks = looks || woken == Woken::NotAlways || state.gpu_is_busy();
+        let look = if looks { backoff.next() } else { Timeout::Never };
+        shared.finish(state);
+        let heard = sleep(bell.as_ref(), interrupt, &wakes, timeout.min(deadline).min(look));
+        let mut state = shared.lock();
+        if heard.any {
+            // What has been taken here may have been for them.
+            state.waiters.ring_others(bell.as_ref());
+        }
+        for reader in heard.hung_up {
+            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
+        }
+        shared.finish(state);
+    }
+}
+
+/// What a sleep ended with.
+struct Heard {
+    /// Some reader rang.
+    any: bool,
+    /// Those that hung up.
+    hung_up: Vec<u64>,
+}
+
+/// Sleeps until a reader rings, or something else happens.
+fn sleep(
+    bell: Option<&Interrupt>,
+    interrupt: &Interrupt,
+    wakes: &[(u64, Arc<Wake>)],
+    timeout: Timeout,
+) -> Heard {
+    let timeout = bell.map_or(timeout.min(Timeout::after(Some(WITHOUT_A_BELL))), |_| timeout);
+    let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
+    fds.extend(wakes.iter().map(|(_, wake)| PollFd::new(&**wake, PollFlags::IN)));
+    fds.extend(bell.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
+    if wait(&mut fds, timeout).is_err() {
+        // The kernel lacks memory for the wait: pass a moment by other means rather than spin.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut heard = Heard { any: false, hung_up: Vec::new() };
+    for (fd, (reader, wake)) in fds[1..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd)) {
+        heard.any = true;
+        // Who closes half of it alone would have this wait return at once for ever.
+        if !wake.drain() || fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            heard.hung_up.push(*reader);
+        }
+    }
+    heard
+}
+
+impl State {
+    /// Nobody waits for readers any more.
+    pub(super) fn waits_no_more(&mut self) {
+        self.links.iter_mut().for_each(|link| link.blocked = None);
+    }
+
+    /// Cuts off lossless readers that have been full for too long, names those that are about to be, and says
+    /// when to look again.
+    fn look_at_blockers(&mut self) -> Timeout {
+        let limit = self.config.reader_timeout;
+        let notice = BLOCKING_NOTICE.min(limit / 2);
+        let mut next = Timeout::Never;
+        let mut notices = Vec::new();
+        self.each_link(|link| {
+            if !(link.is_lossless() && link.is_full()) {
+                link.blocked = None;
+                return Ok(());
+            }
+            let blocked = link.blocked_for();
+            if blocked >= limit {
+                let text = format!("it held the stream back for longer than reader-timeout ({limit:?})");
+                return Err(Ending::new(Reason::TooSlow, text));
+            }
+            if let Some((_, told)) = &mut link.blocked {
+                if blocked >= notice && !*told {
+                    *told = true;
+                    notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: blocked });
+                }
+                let until = if *told { limit } else { notice };
+                next = next.min(Timeout::after(Some(until.saturating_sub(blocked))));
+            }
+            Ok(())
+        });
+        self.notices.extend(notices);
+        next
+    }
+}
