@@ -25,7 +25,7 @@ pub struct Exporting {
     exporter: Exporter,
     interrupt: Interrupt,
     gpu: Gpu,
-    /// Another stream, for frames that say they were written on the first.
+    /// The second writer's stream.
     second: Stream,
     source: Option<Scratch>,
     load: Option<Scratch>,
@@ -203,9 +203,11 @@ impl Exporting {
                 }
                 slot => slot?,
             };
-            // Who says something else than the truth writes on the second stream.
-            let stream = if job.says == Says::Truth { &self.gpu.stream } else { &self.second };
-            gpu::slow(stream, job.slow, &mut self.random)?;
+            let (stream, slow): (&Stream, _) = match job.second.filter(|_| index % 2 == 1) {
+                Some(slow) => (&self.second, slow),
+                None => (&self.gpu.stream, job.slow),
+            };
+            gpu::slow(stream, slow, &mut self.random)?;
             if let Some(load) = self.load.as_ref().filter(|_| job.load > 0) {
                 for _ in 0..job.load.div_ceil(LOAD) {
                     load.fill(stream)?;
@@ -218,7 +220,8 @@ impl Exporting {
             let metadata = self.next.to_le_bytes().repeat(job.metadata);
             let written = match job.says {
                 _ if slot.as_ptr().is_some() => Written::Cpu,
-                Says::Truth | Says::Another => Written::On(&self.gpu.stream),
+                Says::Truth => Written::On(stream),
+                Says::First => Written::On(&self.gpu.stream),
                 Says::Somewhere => Written::Somewhere,
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };

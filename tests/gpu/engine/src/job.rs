@@ -185,8 +185,8 @@ pub enum Says {
     /// Which it was.
     #[default]
     Truth,
-    /// That it was another one.
-    Another,
+    /// That it was the first writer's, whosever it was.
+    First,
     /// That it was some stream of the context.
     Somewhere,
 }
@@ -199,6 +199,8 @@ pub struct Publish {
     /// From the start of one frame to the next.
     pub pace_us: u64,
     pub slow: Slow,
+    /// Has a second writer, with a stream of its own, write every other frame, and slows it like this.
+    pub second: Option<Slow>,
     pub says: Says,
     /// Copies each frame from memory of its own in place of filling it.
     pub copy: bool,

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use frameshare::{FenceKind, MemoryKind};
 
 use super::{Case, Needs, SIZE, Stage, caught, frames, to_the_end, whole};
-use crate::job::{Bind, Command, Connect, Publish, Read, Says, Slow, Where};
+use crate::job::{Command, Connect, Publish, Read, Says, Slow, WasRead, Where};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-fences";
@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
     hold("ready-fence-left-out", ready_left_out),
     hold("another-context-named", |seed| another_context(true, seed)),
     hold("another-context-unnamed", |seed| another_context(false, seed)),
+    hold("two-writers-of-different-speed", writers_named),
     hold("another-stream-named-by-the-writer", writer_misnamed),
     hold("some-stream-named-by-the-writer", written_somewhere),
 ];
@@ -179,29 +180,46 @@ fn another_context(named: bool, seed: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// Two writers of different speed, and the fence stands for the wrong one.
-fn writer_misnamed(seed: u64) -> Result<String> {
-    let mut seen = Vec::new();
+/// The signal stream: readers get what a fast writer wrote only behind what a slow one has still to write, in the order of
+/// publication.
+fn writers_named(seed: u64) -> Result<String> {
     for fence in super::FENCES {
-        let read = two_writers(Says::Another, fence, seed)?;
-        seen.push(caught(&read, &format!("{fence}: the writer's stream is misnamed"))?);
-    }
-    Ok(seen.join("; "))
-}
-
-/// Two writers of different speed, and the fence stands for all of them.
-fn written_somewhere(seed: u64) -> Result<String> {
-    for fence in super::FENCES {
-        whole(&two_writers(Says::Somewhere, fence, seed)?, CONTROL).with_context(|| format!("{fence}"))?;
+        for count in [1, 4] {
+            for read in two_writers(Says::Truth, fence, count, seed)? {
+                whole(&read, CONTROL).with_context(|| format!("{fence}, {count} readers"))?;
+            }
+        }
     }
     Ok(String::new())
 }
 
-fn two_writers(says: Says, fence: FenceKind, seed: u64) -> Result<crate::job::WasRead> {
-    let stage = Stage::with(seed, Bind { memory: Some(MemoryKind::Vmm), ..Bind::default() })?;
-    let readers = Peer::some(1)?;
+/// Its negative control: the fence stands for the fast writer, whoever wrote the frame.
+fn writer_misnamed(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in super::FENCES {
+        for read in two_writers(Says::First, fence, 1, seed)? {
+            seen.push(caught(&read, &format!("{fence}: the writer's stream is misnamed"))?);
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// The fence stands for all of them.
+fn written_somewhere(seed: u64) -> Result<String> {
+    for fence in super::FENCES {
+        for read in two_writers(Says::Somewhere, fence, 1, seed)? {
+            whole(&read, CONTROL).with_context(|| format!("{fence}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// What readers get of frames that a fast writer and a slow one take turns to write.
+fn two_writers(says: Says, fence: FenceKind, readers: usize, seed: u64) -> Result<Vec<WasRead>> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(readers)?;
     stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
-    let publish = Publish { says, slow: Slow::Always(LATE_US), ..publish(CONTROL) };
-    let mut read = stage.run(&readers, publish, |_| to_the_end())?;
-    read.pop().context("nobody read")
+    let second = Some(Slow::Always(LATE_US));
+    let publish = Publish { says, slow: Slow::Never, second, ..publish(CONTROL) };
+    stage.run(&readers, publish, |_| to_the_end())
 }
