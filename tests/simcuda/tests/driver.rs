@@ -21,6 +21,7 @@ macro_rules! each {
 
 each! {
     content_follows_the_stream;
+    fresh_memory_is_not_empty;
     the_null_stream_orders_blocking_streams;
     a_wait_stands_for_the_record_before_it;
     a_context_wide_record_covers_every_stream;
@@ -69,6 +70,21 @@ mod cases {
         assert_eq!(cuMemsetD2D16Async(a, 10, 0x0201, 3, 4, first), 0);
         assert_eq!(cuCtxSynchronize(), 0);
         assert_eq!(bytes(a, 12), [1, 2, 1, 2, 1, 2, 49, 49, 49, 49, 1, 2]);
+    }
+
+    pub fn fresh_memory_is_not_empty() {
+        start();
+        assert_eq!(bytes(made(|place| cuMemAlloc_v2(place, 5000)), 5000), [0xfd; 5000]);
+        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        assert_eq!(bytes(map(handle, 3), MIB_2), vec![0xfd; MIB_2]);
+        let (stream, pool) = (stream(), made(|place| cuMemPoolCreate(place, &pool_properties())));
+        for _ in 0..2 {
+            let piece = made(|place| cuMemAllocFromPoolAsync(place, 5000, pool, stream));
+            assert_eq!(cuStreamSynchronize(stream), 0);
+            assert_eq!(bytes(piece, 5000), [0xfd; 5000]);
+            assert_eq!((cuMemsetD8Async(piece, 1, 5000, stream), cuMemFreeAsync(piece, stream)), (0, 0));
+            assert_eq!(cuStreamSynchronize(stream), 0);
+        }
     }
 
     pub fn the_null_stream_orders_blocking_streams() {

@@ -9,12 +9,15 @@ mod pointer;
 pub mod pool;
 mod vmm;
 
-use crate::api::{Code, OUT_OF_MEMORY};
+use crate::api::{Answer, Code, OUT_OF_MEMORY};
 use crate::sys::Mapping;
 use crate::work::Work;
 use crate::{config, device, strict};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Bound;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -131,6 +134,17 @@ impl Region {
             strict::violation("imported memory is used after its exporter freed it");
         }
     }
+}
+
+/// What fresh device memory holds, and how far into it: the machine has no room for all that nobody touches.
+const REMAINS: u8 = 0xfd;
+const REMAINS_LEN: usize = 8 << 20;
+
+/// Leaves something in fresh device memory, as whoever had it before does.
+fn soil(file: &OwnedFd, offset: usize, len: usize) -> Answer {
+    let soil =
+        || File::from(file.try_clone()?).write_all_at(&vec![REMAINS; len.min(REMAINS_LEN)], offset as u64);
+    soil().map_err(|_| OUT_OF_MEMORY)
 }
 
 fn insert(region: Region) -> Arc<Region> {

@@ -62,6 +62,7 @@ fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
     let len = sys::round_up(size, GRANULE);
     let charge = Charge::take(device, len)?;
     let file = sys::memory_file("simcuda.plain", len + PAGE)?;
+    super::soil(&file, 0, len)?;
     let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
     let notice = Notice::of(&file, len)?;
     let nonce = sys::random();

@@ -213,6 +213,7 @@ fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> 
     let len = sys::round_up(size, GRANULE);
     let charge = Charge::take(pool.device, len)?;
     let offset = pool.take_space(len)?;
+    super::soil(&pool.file, offset, len)?;
     let mapping = Mapping::of_file(pool.file.as_raw_fd(), offset, len)?;
     let nonce = sys::random() | 1;
     pool.head.at(offset).store(nonce, Ordering::Release);
@@ -236,7 +237,7 @@ fn give_back(region: &Region) {
             }
             pool.head.at(piece.offset).store(0, Ordering::Release);
             super::remove(region.start);
-            // The next allocation there starts empty, and an importer that reads on sees that it is gone.
+            // An importer that reads on sees that it is gone.
             // SAFETY: a valid descriptor and a range of the file.
             unsafe {
                 libc::fallocate(

@@ -232,6 +232,7 @@ crate::export! {
         }
         let charge = Charge::take(device, size)?;
         let file = sys::memory_file(&format!("{FILE}{device}"), size)?;
+        super::soil(&file, 0, size)?;
         let exportable = properties.handle_types == 1;
         place.set(new_handle(Allocation { file, size, device, exportable, _charge: Some(charge) }))
     }
