@@ -51,10 +51,17 @@ struct Capture {
     start: NonNull<u8>,
     room: usize,
     done: Event,
-    /// The frame that is on its way, and its bytes.
-    pending: Option<(u64, usize)>,
+    pending: Option<Pending>,
     // Unregistered, then unmapped, after the event that stands for the last write.
     _memory: Registration,
+}
+
+/// A frame that is on its way.
+struct Pending {
+    sequence: u64,
+    size: usize,
+    /// What each of its bytes is to be.
+    expected: u8,
 }
 
 impl Capture {
@@ -67,10 +74,9 @@ impl Capture {
     }
 
     /// What is wrong with the frame, which is complete.
-    fn look(&self, sequence: u64, size: usize) -> Option<String> {
+    fn look(&self, Pending { sequence, size, expected }: Pending) -> Option<String> {
         // SAFETY: `size` ≤ `room` bytes are mapped, and the stream has finished writing them.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), size) };
-        let expected = gpu::byte_of(sequence);
         let (first, rest) = bytes.split_first()?;
         if *first == expected && rest == &bytes[..rest.len()] {
             return None;
@@ -104,8 +110,8 @@ impl Captures {
         self.ring.iter().all(|capture| capture.room >= size)
     }
 
-    /// Puts the download of a frame on a stream, after the oldest one was looked at.
-    pub fn begin(&mut self, frame: &Frame, stream: &Stream, patience: Duration) -> Result<()> {
+    /// Puts the download of a frame on a stream, after the oldest one was looked at. `expected` is what each byte is to be.
+    pub fn begin(&mut self, frame: &Frame, expected: u8, stream: &Stream, patience: Duration) -> Result<()> {
         let at = self.next;
         ensure!(self.settle_one(at, Instant::now() + patience)?, "a download is stuck");
         self.next = (at + 1) % self.ring.len();
@@ -114,7 +120,8 @@ impl Captures {
         // SAFETY: the memory is looked at only when the event behind the download is done, and unmapped later still.
         unsafe { gpu::download(frame, capture.start.as_ptr(), stream) }?;
         capture.done.record(stream)?;
-        capture.pending = Some((frame.descriptor().sequence, frame.len()));
+        capture.pending =
+            Some(Pending { sequence: frame.descriptor().sequence, size: frame.len(), expected });
         Ok(())
     }
 
@@ -130,7 +137,9 @@ impl Captures {
     }
 
     fn settle_one(&mut self, at: usize, until: Instant) -> Result<bool> {
-        let Some((sequence, size)) = self.ring[at].pending else { return Ok(true) };
+        if self.ring[at].pending.is_none() {
+            return Ok(true);
+        }
         let begin = Instant::now();
         while !self.ring[at].done.query()?.is_ready() {
             if Instant::now() > until {
@@ -141,8 +150,8 @@ impl Captures {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
-        self.ring[at].pending = None;
-        if let Some(wrong) = self.ring[at].look(sequence, size) {
+        let pending = self.ring[at].pending.take();
+        if let Some(wrong) = pending.and_then(|pending| self.ring[at].look(pending)) {
             self.wrong += 1;
             self.first_wrong.get_or_insert(wrong);
         }

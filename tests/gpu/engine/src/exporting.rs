@@ -159,6 +159,7 @@ impl Exporting {
                 }
             }
             Command::Publish(publish) => return self.publish(&publish).map(Reply::Published),
+            Command::Soil { kind } => gpu::soil(&self.gpu, kind)?,
             Command::HoldSlots { size } => {
                 while let Ok(slot) = self.exporter.acquire(size, Purpose::Pool) {
                     self.held.push(slot);
@@ -215,6 +216,7 @@ impl Exporting {
             }
             match self.source.as_ref().filter(|_| job.copy) {
                 Some(source) => source.copy_to(&slot, job.size, stream)?,
+                None if job.unwritten => {}
                 None => gpu::write(&slot, 0, job.size, self.next, stream)?,
             }
             let metadata = self.next.to_le_bytes().repeat(job.metadata);

@@ -15,10 +15,10 @@ use frameshare::cuda::DevicePtr;
 use frameshare::cuda::context::Context;
 use frameshare::cuda::device::Device;
 use frameshare::cuda::event::Event;
-use frameshare::cuda::memory::{legacy, vmm};
+use frameshare::cuda::memory::{legacy, pool, vmm};
 use frameshare::cuda::stream::Stream;
 use frameshare::memory::Address;
-use frameshare::{exporter::Slot, reader::Frame};
+use frameshare::{MemoryKind, exporter::Slot, reader::Frame};
 use frameshare_gpu_harness::random::Random;
 
 use crate::job::Slow;
@@ -98,6 +98,39 @@ pub fn take_memory(context: &Arc<Context>) -> Result<Vec<legacy::Allocation>> {
     Ok(taken)
 }
 
+/// Fills memory of a kind with what no frame holds, and gives it back: a driver may hand it out again as it is.
+pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {
+    const PIECE: usize = 2 << 20;
+    match kind {
+        MemoryKind::Vmm => {
+            soil_each(gpu, || vmm::Allocation::new(&gpu.context, PIECE), |piece| (piece.ptr(), piece.size()))
+        }
+        MemoryKind::Legacy => soil_each(
+            gpu,
+            || legacy::Allocation::new(&gpu.context, PIECE),
+            |piece| (piece.ptr(), piece.size()),
+        ),
+        MemoryKind::Pool => {
+            let pool = pool::Pool::new(&gpu.context)?;
+            soil_each(gpu, || pool.allocate(PIECE, &gpu.stream), |piece| (piece.ptr(), piece.size()))
+        }
+        MemoryKind::Host => bail!("host memory is not the GPU's"),
+    }
+}
+
+fn soil_each<T>(
+    gpu: &Gpu,
+    allocate: impl Fn() -> frameshare::cuda::Result<T>,
+    place: impl Fn(&T) -> (DevicePtr, usize),
+) -> Result<()> {
+    const PIECES: usize = 64;
+    let pieces = (0..PIECES).map(|_| allocate()).collect::<Result<Vec<_>, _>>()?;
+    for (start, size) in pieces.iter().map(place) {
+        fill(start, size as u64, u8::MAX, &gpu.stream)?;
+    }
+    Ok(gpu.stream.synchronize()?)
+}
+
 /// Has a stream sleep before it goes on.
 pub fn stall(stream: &Stream, us: u64) -> Result<()> {
     Ok(stream.call(move || std::thread::sleep(Duration::from_micros(us)))?)
@@ -128,7 +161,7 @@ pub fn slow(stream: &Stream, how: Slow, random: &mut Random) -> Result<()> {
     }
 }
 
-/// The byte that fills a frame. Fresh memory is zero and this is not; its period is a prime, so the slots of a
+/// The byte that fills a frame. Fresh memory is zero and this is not, nor is it 255; its period is a prime, so the slots of a
 /// generation never hold the same byte by chance.
 pub fn byte_of(sequence: u64) -> u8 {
     1 + (sequence % 251) as u8

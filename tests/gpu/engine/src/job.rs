@@ -58,6 +58,10 @@ pub enum Command {
         ms: u64,
     },
     Publish(Publish),
+    /// Leaves something in memory of a kind that the GPU then gives to somebody else.
+    Soil {
+        kind: MemoryKind,
+    },
     /// Holds as many slots as a pool upstream may. How many that are.
     HoldSlots {
         size: u64,
@@ -202,6 +206,8 @@ pub struct Publish {
     /// Has a second writer, with a stream of its own, write every other frame, and slows it like this.
     pub second: Option<Slow>,
     pub says: Says,
+    /// Writes nothing: each frame is what its slot holds.
+    pub unwritten: bool,
     /// Copies each frame from memory of its own in place of filling it.
     pub copy: bool,
     /// Keeps the GPU busy before each frame by filling so many bytes, without the help of a CPU.
@@ -272,6 +278,8 @@ pub struct Read {
     pub sit_ms: u64,
     /// Leaves out the waiting for the ready fence.
     pub without_wait: bool,
+    /// Frames are to be zero, as those are that nobody has written.
+    pub zero: bool,
     pub on: Where,
     pub slow: Slow,
     /// What is done with each.

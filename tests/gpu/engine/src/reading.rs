@@ -203,8 +203,11 @@ impl Reading {
             }
         }
         gpu::slow(&gpu.stream, job.slow, &mut self.random)?;
+        let expected = if job.zero { 0 } else { gpu::byte_of(sequence) };
         match (job.what, &mut self.captures, &self.scratch) {
-            (Use::Check, Some((_, captures)), _) => captures.begin(&frame, &gpu.stream, PATIENCE)?,
+            (Use::Check, Some((_, captures)), _) => {
+                captures.begin(&frame, expected, &gpu.stream, PATIENCE)?;
+            }
             (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, &gpu.stream)?,
             _ => bail!("nothing to read with"),
         }
@@ -305,7 +308,8 @@ impl Reading {
         let gpu = self.gpu.as_ref().context("no GPU")?;
         let mut captures = Captures::new(gpu, self.held.len().max(1), room)?;
         for frame in &self.held {
-            captures.begin(frame, &gpu.stream, PATIENCE)?;
+            let expected = gpu::byte_of(frame.descriptor().sequence);
+            captures.begin(frame, expected, &gpu.stream, PATIENCE)?;
         }
         ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
         Ok(captures.first_wrong.take().into_iter().collect())

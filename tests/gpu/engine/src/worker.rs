@@ -144,6 +144,7 @@ impl Worker {
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
+            | Command::Soil { .. }
             | Command::HoldSlots { .. }
             | Command::Stall { .. }
             | Command::Format { .. }

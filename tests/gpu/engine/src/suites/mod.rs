@@ -6,6 +6,7 @@ mod downloads;
 mod endurance;
 mod fences;
 mod foreign;
+mod fresh;
 mod hostile;
 mod isolated;
 mod order;
@@ -47,6 +48,7 @@ pub static ALL: &[&[Case]] = &[
     policies::CASES,
     downloads::CASES,
     shortage::CASES,
+    fresh::CASES,
     two_gpus::CASES,
     isolated::CASES,
     bench::CASES,

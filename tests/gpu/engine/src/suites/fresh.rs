@@ -1,0 +1,53 @@
+//! What a slot holds before its first frame is written.
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::MemoryKind;
+use frameshare_gpu_harness::Case;
+
+use super::{KINDS, SIZE, Stage, case, caught, to_the_end};
+use crate::job::{Command, Connect, End, Publish, Read, WasRead};
+use crate::peer::Peer;
+
+pub const CASES: &[Case] = &[case("engine-policies", "new-slots-hold-zeros", zeros)];
+
+/// Frames that a reader holds at once, each in a slot of its own.
+const FRAMES: u64 = 8;
+
+/// Memory of the GPU is full of something and given back; of the slots that are made then, readers see nothing but zeros.
+/// The control is slots that have had a frame: the same look finds what is left of it.
+fn zeros(seed: u64) -> Result<String> {
+    KINDS
+        .iter()
+        .map(|kind| of_kind(*kind, seed).with_context(|| kind.to_string()))
+        .collect::<Result<Vec<_>>>()
+        .map(|told| told.join("; "))
+}
+
+fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
+    let stage = Stage::new(kind, seed)?;
+    let readers = Peer::some(1)?;
+    stage.exporter.tell(Command::Soil { kind })?;
+    stage
+        .join(&readers, |number| Connect { max_held: Some(FRAMES as u32), ..stage.lossless(number, None) })?;
+    let read = |unwritten| -> Result<WasRead> {
+        let read = Read { frames: Some(FRAMES), hold: FRAMES as usize, zero: unwritten, ..to_the_end() };
+        readers[0].begin(&Command::Read(read))?;
+        stage.exporter.publish(Publish {
+            frames: FRAMES,
+            size: 4 * SIZE,
+            unwritten,
+            ..Publish::default()
+        })?;
+        let read = readers[0].was_read()?;
+        ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
+        readers[0].tell(Command::LetGo { count: FRAMES as usize })?;
+        Ok(read)
+    };
+    let fresh = read(true)?;
+    ensure!(fresh.wrong == 0, "a new slot is not zero: {:?}", fresh.first_wrong);
+    let slots = stage.exporter.stats()?.slots;
+    ensure!(u64::from(slots) >= FRAMES, "{FRAMES} frames lay in {slots} slots");
+    let written = read(false)?;
+    ensure!(written.wrong == 0, "{:?}", written.first_wrong);
+    caught(&read(true)?, &format!("{kind}, {slots} new slots; the slots are not new"))
+}
