@@ -12,6 +12,7 @@ use crate::peer::Peer;
 const SUITE: &str = "engine-downloads";
 
 pub const CASES: &[Case] = &[
+    case(SUITE, "one-download-for-all", one_for_all),
     case(SUITE, "gpu-far-behind", far_behind),
     case(SUITE, "others-lose-nothing", others_lose_nothing),
     case(SUITE, "nothing-passes-a-download", nothing_passes),
@@ -27,6 +28,36 @@ fn publish(frames: u64) -> Publish {
 
 fn reader(stage: &Stage, number: usize, policy: Policy) -> Connect {
     Connect { host: true, policy, ..stage.lossless(number, None) }
+}
+
+/// However many readers have no GPU, a frame is downloaded for them once, and for those that have one never.
+fn one_for_all(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 40;
+    let mut told = Vec::new();
+    for (count, expected) in [(0, 0), (1, FRAMES), (3, FRAMES)] {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let readers = Peer::some(1 + count)?;
+        stage.join(&readers, |number| match number {
+            0 => stage.lossless(0, None),
+            _ => reader(&stage, number, Policy::Lossless),
+        })?;
+        for reader in &readers {
+            reader.begin(&Command::Read(to_the_end()))?;
+        }
+        let published = stage.exporter.publish(Publish { drain: true, ..publish(FRAMES) })?;
+        stage.exporter.tell(Command::EndOfStream)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, FRAMES).with_context(|| format!("{count} readers without a GPU"))?;
+        }
+        let copies = published.steady.calls.into_iter().filter(|(call, _)| call.starts_with("cuMemcpy"));
+        let downloads: u64 = copies.map(|(_, count)| count).sum();
+        ensure!(
+            downloads == expected,
+            "{downloads} copies of {FRAMES} frames, for {count} readers without a GPU"
+        );
+        told.push(format!("{downloads} for {count}"));
+    }
+    Ok(format!("copies of {FRAMES} frames: {}", told.join(", ")))
 }
 
 /// What the GPU has no time to download is lost to readers of the latest, each frame of it counted, and the stream goes on,
