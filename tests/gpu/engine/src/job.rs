@@ -322,8 +322,10 @@ pub struct WasRead {
     /// The first of them.
     pub first_wrong: Option<String>,
     pub end: End,
-    /// From the last thing that came to the end.
-    pub end_after_ms: u64,
+    /// When the end was, in ns of `CLOCK_MONOTONIC`.
+    pub ended_at: u64,
+    /// The longest time from one frame to the next.
+    pub longest_gap_ms: f64,
     /// From the end until the stream had nothing more to do.
     pub settled_ms: u64,
     /// Captures that were not done then.

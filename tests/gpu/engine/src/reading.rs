@@ -45,6 +45,8 @@ pub struct Reading {
 struct Tally {
     frames: u64,
     lost: u64,
+    longest_gap: Duration,
+    ended_at: u64,
     wake: Vec<f64>,
     done: Vec<f64>,
     metadata: usize,
@@ -149,19 +151,24 @@ impl Reading {
                     break end;
                 }
             };
-            last = Instant::now();
+            let before = std::mem::replace(&mut last, Instant::now());
             match item {
-                Item::Frame(frame) => self.take(frame, job, watched.as_ref(), &mut tally)?,
+                Item::Frame(frame) => {
+                    if tally.frames > 0 {
+                        tally.longest_gap = tally.longest_gap.max(last - before);
+                    }
+                    self.take(frame, job, watched.as_ref(), &mut tally)?;
+                }
                 Item::EndOfStream => break End::Stream,
                 Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
             }
         };
+        tally.ended_at = frameshare::monotonic_ns();
         if job.leave {
             drop(self.reader.take());
         }
-        let end_after_ms = last.elapsed().as_millis() as u64;
         let steady = meter.stop(tally.frames);
-        self.settle(job, tally, end, end_after_ms, steady)
+        self.settle(job, tally, end, steady)
     }
 
     /// Does with a frame what the job says, and lets it go at once: that the work on it is not done is what release
@@ -258,14 +265,7 @@ impl Reading {
     }
 
     /// Waits for what is on its way, and sums up.
-    fn settle(
-        &mut self,
-        job: &Read,
-        tally: Tally,
-        end: End,
-        end_after_ms: u64,
-        steady: crate::job::Steady,
-    ) -> Result<WasRead> {
+    fn settle(&mut self, job: &Read, tally: Tally, end: End, steady: crate::job::Steady) -> Result<WasRead> {
         let begin = Instant::now();
         let (mut stuck, mut wrong, mut first_wrong) = (0, tally.wrong, tally.first_wrong);
         if let Some((on, mut captures)) = self.captures.take() {
@@ -292,7 +292,8 @@ impl Reading {
             wrong,
             first_wrong,
             end,
-            end_after_ms,
+            ended_at: tally.ended_at,
+            longest_gap_ms: tally.longest_gap.as_secs_f64() * 1e3,
             settled_ms: begin.elapsed().as_millis() as u64,
             stuck,
             reconnects: self.reader.as_ref().map_or(0, |reader| reader.stats().reconnects),

@@ -1,9 +1,10 @@
 //! Peers that die, or whose GPU does: the others go on when the fence's deadline is over, if not before, and lose
 //! nothing.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::{Failed, Skip};
 
@@ -78,19 +79,21 @@ impl Scene {
 
     /// The exporter was not held up for long, and the witnesses have seen everything. Then what they and the victim had
     /// imported is given up for frames of another size.
-    fn survives(&self) -> Result<f64> {
+    fn survives(&self) -> Result<HeldUp> {
         let published = self.stage.exporter.published()?;
-        let gap = published.longest_gap_ms;
-        ensure!(gap < HELD_UP_MS, "the exporter was held up for {gap:.0} ms");
+        let mut held_up = HeldUp { exporter: published.longest_gap_ms, witnesses: 0.0 };
+        ensure!(held_up.exporter < HELD_UP_MS, "the exporter was held up for {:.0} ms", held_up.exporter);
         self.stage.exporter.tell(Command::EndOfStream)?;
         for witness in &self.witnesses {
-            whole(&witness.was_read()?, FRAMES)?;
+            let read = witness.was_read()?;
+            whole(&read, FRAMES)?;
+            held_up.witnesses = held_up.witnesses.max(read.longest_gap_ms);
         }
         let newcomer = Peer::some(1)?;
         let begin = Instant::now();
         newcomer[0].connect(self.stage.lossless(10, None))?;
         ensure!(begin.elapsed() < PATIENCE, "a newcomer waits for {:?}", begin.elapsed());
-        Ok(gap)
+        Ok(held_up)
     }
 
     /// Memory of frames of another size than now comes free, the victim's process being gone.
@@ -114,15 +117,45 @@ impl Scene {
     }
 }
 
+/// For how many ms those that survive stood still at most.
+#[derive(Default)]
+struct HeldUp {
+    exporter: f64,
+    witnesses: f64,
+}
+
+impl HeldUp {
+    fn max(self, other: HeldUp) -> HeldUp {
+        HeldUp { exporter: self.exporter.max(other.exporter), witnesses: self.witnesses.max(other.witnesses) }
+    }
+}
+
+impl Display for HeldUp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let HeldUp { exporter, witnesses } = self;
+        write!(
+            f,
+            "the exporter was held up for {exporter:.1} ms at most, its other readers for {witnesses:.1} ms"
+        )
+    }
+}
+
 /// Each kind and fence.
-fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<f64>) -> Result<String> {
-    let mut longest: f64 = 0.0;
+fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<HeldUp>) -> Result<String> {
+    let mut longest = HeldUp::default();
     for kind in KINDS {
         for fence in FENCES {
             longest = longest.max(one(kind, fence).with_context(|| format!("{kind} {fence}"))?);
         }
     }
-    Ok(format!("the exporter was held up for {longest:.1} ms at most"))
+    Ok(longest.to_string())
+}
+
+/// What an exporter's end came to with each kind of memory.
+fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
+    let told =
+        KINDS.into_iter().map(|kind| Ok(format!("{kind}: {}", one(kind).with_context(|| kind.to_string())?)));
+    told.collect::<Result<Vec<_>>>().map(|told| told.join("; "))
 }
 
 /// Reads some frames on a stream that never gets to them.
@@ -143,13 +176,14 @@ fn reader_killed(seed: u64) -> Result<String> {
         ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
         std::thread::sleep(Duration::from_millis(100));
         scene.victim.kill()?;
-        let gap = scene.survives()?;
+        let held_up = scene.survives()?;
         ensure!(
-            gap < GONE.as_millis() as f64,
-            "the exporter waited {gap:.0} ms for the fences of a process that is gone"
+            held_up.exporter < GONE.as_millis() as f64,
+            "the exporter waited {:.0} ms for the fences of a process that is gone",
+            held_up.exporter
         );
         scene.frees_memory()?;
-        Ok(gap)
+        Ok(held_up)
     })
 }
 
@@ -160,7 +194,7 @@ fn reader_stuck(seed: u64) -> Result<String> {
         read_and_stick(&scene.victim, 4)?;
         scene.publish()?;
         scene.victim.was_read()?;
-        let gap = scene.survives()?;
+        let held_up = scene.survives()?;
         let notices = scene.stage.exporter.texts(Command::Notices)?;
         let name = format!("removed {}", scene.victim.pid());
         let why =
@@ -170,7 +204,7 @@ fn reader_stuck(seed: u64) -> Result<String> {
         ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader is told {end:?}");
         scene.victim.kill()?;
         scene.frees_memory()?;
-        Ok(gap)
+        Ok(held_up)
     })
 }
 
@@ -184,11 +218,11 @@ fn reader_leaves_stuck(seed: u64) -> Result<String> {
         scene.publish()?;
         let read = scene.victim.was_read()?;
         ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
-        let gap = scene.survives()?;
+        let held_up = scene.survives()?;
         scene.stage.gets_all_slots_back(PATIENCE)?;
         scene.victim.kill()?;
         scene.frees_memory()?;
-        Ok(gap)
+        Ok(held_up)
     })
 }
 
@@ -201,7 +235,7 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         scene.victim.was_read()?;
         lose_context(&scene.victim)?;
         scene.victim.tell(Command::LetGo { count: 2 })?;
-        let gap = scene.survives()?;
+        let held_up = scene.survives()?;
         scene.victim.tell(Command::Disconnect)?;
         let notices = scene.stage.exporter.texts(Command::Notices)?;
         let name = format!("removed {}", scene.victim.pid());
@@ -212,7 +246,7 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         scene.renews_memory()?;
         scene.victim.kill()?;
         scene.stage.frees_retired()?;
-        Ok(gap)
+        Ok(held_up)
     })
 }
 
@@ -226,20 +260,20 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
         scene.victim.tell(Command::Disconnect)?;
         lose_context(&scene.victim)?;
         scene.victim.tell(Command::LetGo { count: 1 })?;
-        let gap = scene.survives()?;
+        let held_up = scene.survives()?;
         scene.stage.gets_all_slots_back(GONE)?;
         scene.victim.tell(Command::LetGo { count: 1 })?;
         scene.renews_memory()?;
         scene.victim.kill()?;
         scene.stage.frees_retired()?;
-        Ok(gap)
+        Ok(held_up)
     })
 }
 
 /// A reader records over the ready events that it was given, and dies: whoever records them again is stuck, and that is
 /// its own signal stream alone.
 fn reader_recorded_over(seed: u64) -> Result<String> {
-    let mut longest: f64 = 0.0;
+    let mut longest = HeldUp::default();
     for kind in KINDS {
         let mut scene = Scene::new(kind, FenceKind::Timeline, seed)?;
         let mut rogue = Peer::new()?;
@@ -253,19 +287,23 @@ fn reader_recorded_over(seed: u64) -> Result<String> {
         longest = longest.max(scene.survives().with_context(|| kind.to_string())?);
         scene.frees_memory()?;
     }
-    Ok(format!("the exporter was held up for {longest:.1} ms at most"))
+    Ok(longest.to_string())
 }
 
 /// An app that waits for its stream asks for no further frame meanwhile, and must be set free all the same.
 fn exporter_killed_under_app(seed: u64) -> Result<String> {
-    let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+    each_kind(|kind| app_is_set_free(kind, seed))
+}
+
+fn app_is_set_free(kind: MemoryKind, seed: u64) -> Result<String> {
+    let mut stage = Stage::new(kind, seed)?;
     let readers = Peer::some(2)?;
     stage.join(&readers, |number| stage.lossless(number, Some(FenceKind::Timeline)))?;
     for reader in &readers {
         let read = Read { at_once_ms: Some(PATIENCE_MS), settle_ms: Some(0), ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
-    stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+    publish_at_once(&stage.exporter, 4)?;
     stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
     std::thread::sleep(Duration::from_millis(50));
@@ -292,15 +330,17 @@ fn lose_context(peer: &Peer) -> Result<()> {
     lost
 }
 
-/// Three readers whose streams wait for the exporter; `pending` puts in its way what the exporter does not survive.
+/// Three readers whose streams wait for the exporter; `pending` puts in its way what the exporter does not survive. What they
+/// read, and how long after the kill the last of them heard of it.
 fn exporter_killed(
+    kind: MemoryKind,
     fence: FenceKind,
     gpu_wait: bool,
     seed: u64,
-    pending: impl Fn(&Peer) -> Result<()>,
-) -> Result<Vec<WasRead>> {
+    mut pending: impl FnMut(&Peer) -> Result<()>,
+) -> Result<(Vec<WasRead>, Heard)> {
     let bind = Bind {
-        memory: Some(MemoryKind::Vmm),
+        memory: Some(kind),
         max_slots: Some(256),
         max_held_limit: Some(64),
         // Streams that wait for the exporter release late, and none shall be cut off for it.
@@ -327,8 +367,32 @@ fn exporter_killed(
     if gpu_wait {
         stage.await_taken()?;
     }
+    let killed_at = frameshare::monotonic_ns();
     stage.exporter.kill()?;
-    readers.iter().map(Peer::was_read).collect()
+    let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
+    let heard = Heard::of(&reads, killed_at);
+    Ok((reads, heard))
+}
+
+/// How many ms after something happened the last reader heard of it.
+#[derive(Clone, Copy, Default)]
+struct Heard(f64);
+
+impl Heard {
+    fn of<'r>(reads: impl IntoIterator<Item = &'r WasRead>, since: u64) -> Heard {
+        let ended_at = reads.into_iter().map(|read| read.ended_at).max().unwrap_or(since);
+        Heard(ended_at.saturating_sub(since) as f64 / 1e6)
+    }
+
+    fn max(self, other: Heard) -> Heard {
+        Heard(self.0.max(other.0))
+    }
+}
+
+impl Display for Heard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "all readers had heard of it after {:.1} ms", self.0)
+    }
 }
 
 /// Streams that wait for a timeline word of the dead are set free, and what they then read is counted as torn.
@@ -340,72 +404,97 @@ fn set_free(read: &WasRead) -> Result<()> {
     Ok(())
 }
 
-fn told(reads: &[WasRead]) -> String {
-    let each = reads.iter().map(|read| match &read.end {
-        End::Error { torn, .. } => {
-            format!(
-                "{} read, {torn} torn, {} wrong, free after {} ms",
-                read.frames, read.wrong, read.settled_ms
-            )
-        }
-        other => format!("{other:?}"),
-    });
-    each.collect::<Vec<_>>().join("; ")
+fn told(reads: &[WasRead], heard: Heard) -> String {
+    let most = |of: fn(&WasRead) -> u64| reads.iter().map(of).max().unwrap_or(0);
+    let torn = most(|read| if let End::Error { torn, .. } = read.end { torn } else { 0 });
+    format!(
+        "{heard}, and their streams were free {} ms later; of {} frames {torn} torn, {} wrong at most",
+        most(|read| read.settled_ms),
+        most(|read| read.frames),
+        most(|read| read.wrong),
+    )
 }
 
 /// The exporter's stream sleeps: nothing that was queued behind ever runs.
 fn exporter_killed_stalled(seed: u64) -> Result<String> {
-    let reads = exporter_killed(FenceKind::Timeline, true, seed, |exporter| {
-        exporter.tell(Command::Stall { us: FOREVER_US })?;
-        exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
-    })?;
-    for read in &reads {
-        set_free(read)?;
-        ensure!(read.frames == 65, "{} of 65 frames were delivered", read.frames);
-    }
-    Ok(told(&reads))
+    each_kind(|kind| {
+        let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
+            exporter.tell(Command::Stall { us: FOREVER_US })?;
+            exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
+        })?;
+        for read in &reads {
+            set_free(read)?;
+            ensure!(read.frames == 65, "{} of 65 frames were delivered", read.frames);
+        }
+        Ok(told(&reads, heard))
+    })
 }
 
 /// The exporter's GPU is busy: its queue runs on for a while after the kill, and writes old words over what the survivors
 /// store.
 fn exporter_killed_loaded(seed: u64) -> Result<String> {
-    let reads = exporter_killed(FenceKind::Timeline, true, seed, |exporter| {
-        let publish = Publish { frames: 60, size: SIZE, load: 8 << 30, ..Publish::default() };
-        exporter.publish(publish).map(|_| ())
-    })?;
-    for read in &reads {
-        set_free(read)?;
-    }
-    Ok(told(&reads))
+    each_kind(|kind| {
+        let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
+            // Somewhat more than a queue has room for: what is too much is waited for here.
+            let publish = Publish { frames: 20, size: SIZE, load: 8 << 30, ..Publish::default() };
+            exporter.publish(publish).map(|_| ())
+        })?;
+        for read in &reads {
+            set_free(read)?;
+        }
+        Ok(told(&reads, heard))
+    })
+}
+
+/// Publishes frames of which none is written before the last is published, so that each has a slot of its own, and waits
+/// until they are read: readers then have the slots that the next ones are in.
+fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
+    exporter.tell(Command::Stall { us: 200_000 })?;
+    exporter.publish(Publish { frames, size: SIZE, drain: true, ..Publish::default() }).map(|_| ())
 }
 
 /// Readers that are given written frames alone hear of it without anything being stuck or torn; the others are lost.
 fn exporter_killed_unseen(seed: u64) -> Result<String> {
-    for fence in FENCES {
-        let reads = exporter_killed(fence, false, seed, |exporter| {
-            exporter.tell(Command::Stall { us: FOREVER_US })?;
-            exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
-        })?;
-        for read in reads {
-            let gone = matches!(&read.end, End::Error { kind, torn: 0, lost: 20, .. } if kind == "Gone");
-            ensure!(gone && read.frames == 5 && read.wrong == 0 && read.stuck == 0, "{fence}: {read:?}");
+    each_kind(|kind| {
+        let mut last = Heard::default();
+        for fence in FENCES {
+            let mut unwritten = 0;
+            let (reads, heard) = exporter_killed(kind, fence, false, seed, |exporter| {
+                publish_at_once(exporter, 20)?;
+                unwritten = exporter.stats()?.slots.into();
+                exporter.tell(Command::Stall { us: FOREVER_US })?;
+                exporter.publish(Publish { frames: unwritten, size: SIZE, ..Publish::default() }).map(|_| ())
+            })?;
+            for read in reads {
+                let End::Error { kind: end, torn: 0, lost, .. } = &read.end else {
+                    bail!("{fence}: {read:?}");
+                };
+                ensure!(
+                    end == "Gone" && *lost == unwritten,
+                    "{fence}: of {unwritten} frames {lost} are lost"
+                );
+                ensure!(read.frames == 25 && read.wrong == 0 && read.stuck == 0, "{fence}: {read:?}");
+            }
+            last = last.max(heard);
         }
-    }
-    Ok(String::new())
+        Ok(last.to_string())
+    })
 }
 
 /// CUDA's own way has its price: the stream is stuck. The reader is told, and nothing that it checked was wrong.
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
-    let reads = exporter_killed(FenceKind::Event, true, seed, |exporter| {
-        exporter.tell(Command::Stall { us: FOREVER_US })?;
-        exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
-    })?;
-    for read in &reads {
-        let gone = matches!(&read.end, End::Error { kind, torn: 20, .. } if kind == "Gone");
-        ensure!(gone && read.wrong == 0, "{read:?}");
-        ensure!(read.stuck == 20, "{} of 20 downloads are stuck", read.stuck);
-    }
-    Ok("as documented, 20 downloads are stuck".into())
+    each_kind(|kind| {
+        let (reads, heard) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {
+            exporter.tell(Command::Stall { us: FOREVER_US })?;
+            exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
+        })?;
+        for read in &reads {
+            let gone = matches!(&read.end, End::Error { kind, torn: 20, .. } if kind == "Gone");
+            ensure!(gone && read.wrong == 0, "{read:?}");
+            ensure!(read.stuck == 20, "{} of 20 downloads are stuck", read.stuck);
+        }
+        Ok(format!("{heard}; as documented, 20 downloads are stuck"))
+    })
 }
 
 /// Streams that somebody else holds up for ever cannot be set free: what is done for them costs one thread, and hardly ever
@@ -413,8 +502,10 @@ fn exporter_killed_under_events(seed: u64) -> Result<String> {
 fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     const EXPORTERS: usize = 4;
     let reader = Peer::new()?;
-    for _ in 0..EXPORTERS {
-        let bind = Bind { memory: Some(MemoryKind::Vmm), fence_timeout_ms: Some(60_000), ..Bind::default() };
+    let mut last = Heard::default();
+    for number in 0..EXPORTERS {
+        let kind = KINDS[number % KINDS.len()];
+        let bind = Bind { memory: Some(kind), fence_timeout_ms: Some(60_000), ..Bind::default() };
         let mut stage = Stage::with(seed, bind)?;
         reader.connect(Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) })?;
         stage.await_readers(1)?;
@@ -423,10 +514,12 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
         stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
         stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
         stage.await_taken()?;
+        let killed_at = frameshare::monotonic_ns();
         stage.exporter.kill()?;
         let read = reader.was_read()?;
         let gone = matches!(&read.end, End::Error { kind, torn: 2, .. } if kind == "Gone");
-        ensure!(gone && read.stuck == 2, "{read:?}");
+        ensure!(gone && read.stuck == 2, "{kind}: {read:?}");
+        last = last.max(Heard::of([&read], killed_at));
     }
     reader.tell(Command::Disconnect)?;
     std::thread::sleep(Duration::from_secs(3));
@@ -436,7 +529,7 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     ensure!(threads.len() <= 2, "after {EXPORTERS} exporters these threads are left: {threads:?}");
     let woken = after - before;
     ensure!(woken < 200, "{threads:?} wake up {woken} times a second");
-    Ok(format!("{threads:?} wake up {woken} times a second"))
+    Ok(format!("{last}; {threads:?} wake up {woken} times a second"))
 }
 
 /// The engine's threads in a process, and how often they have slept.
@@ -458,26 +551,34 @@ fn own_threads(peer: &Peer) -> Result<(Vec<String>, u64)> {
 
 /// An exporter lives and its context does not: it is told so, and its readers too when it gives up.
 fn exporter_loses_context(seed: u64) -> Result<String> {
-    for fence in FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
-        let readers = Peer::some(2)?;
-        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
-        for reader in &readers {
-            reader.begin(&Command::Read(Read { settle_ms: Some(PATIENCE_MS), ..to_the_end() }))?;
+    each_kind(|kind| {
+        let mut last = Heard::default();
+        for fence in FENCES {
+            last = last.max(exporter_gives_up(kind, fence, seed).with_context(|| fence.to_string())?);
         }
-        stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
-        lose_context(&stage.exporter)?;
-        let begin = Instant::now();
-        let published = stage.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
-        ensure!(published.is_err(), "{fence}: a frame was published in a lost context");
-        let took = stage.exporter.number(Command::Unbind)?;
-        ensure!(took < PATIENCE_MS, "{fence}: the exporter took {took} ms to stop");
-        for reader in &readers {
-            let read = reader.was_read()?;
-            ensure!(matches!(read.end, End::Error { .. }), "{fence}: {:?}", read.end);
-            ensure!(read.wrong == 0 && read.stuck == 0 && read.frames == 20, "{fence}: {read:?}");
-        }
-        ensure!(begin.elapsed() < PATIENCE, "{fence}: after {:?}", begin.elapsed());
+        Ok(last.to_string())
+    })
+}
+
+fn exporter_gives_up(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Heard> {
+    let stage = Stage::new(kind, seed)?;
+    let readers = Peer::some(2)?;
+    stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+    for reader in &readers {
+        reader.begin(&Command::Read(Read { settle_ms: Some(PATIENCE_MS), ..to_the_end() }))?;
     }
-    Ok(String::new())
+    stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
+    lose_context(&stage.exporter)?;
+    let (begin, begun_at) = (Instant::now(), frameshare::monotonic_ns());
+    let published = stage.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
+    ensure!(published.is_err(), "a frame was published in a lost context");
+    let took = stage.exporter.number(Command::Unbind)?;
+    ensure!(took < PATIENCE_MS, "the exporter took {took} ms to stop");
+    let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
+    for read in &reads {
+        ensure!(matches!(read.end, End::Error { .. }), "{:?}", read.end);
+        ensure!(read.wrong == 0 && read.stuck == 0 && read.frames == 20, "{read:?}");
+    }
+    ensure!(begin.elapsed() < PATIENCE, "after {:?}", begin.elapsed());
+    Ok(Heard::of(&reads, begun_at))
 }

@@ -1,19 +1,21 @@
 //! Again and again: readers that are killed one after the other, exporters that start again, and readers that are
 //! stopped for a while. Nobody else loses a frame.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, Needs, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-endurance";
 
 pub const CASES: &[Case] = &[
-    endurance("readers-killed-in-a-row", killed_in_a_row),
+    endurance("readers-killed-in-a-row", |seed| killed_in_a_row(MemoryKind::Vmm, seed)),
+    endurance("readers-killed-in-a-row-pool", |seed| killed_in_a_row(MemoryKind::Pool, seed)),
+    endurance("readers-killed-in-a-row-legacy", |seed| killed_in_a_row(MemoryKind::Legacy, seed)),
     endurance("exporters-restarted-in-a-row", restarted_in_a_row),
     endurance("lossless-reader-stopped", stopped),
 ];
@@ -38,9 +40,9 @@ fn patient() -> Read {
 
 /// Readers are killed while they connect, while they read, holding all that they may, and with their release fences
 /// pending behind work that never ends; three others, with both kinds of fence, get every frame whole.
-fn killed_in_a_row(seed: u64) -> Result<String> {
+fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     let kills = usize::try_from(frames() / 100)?.max(8);
-    let bind = Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(60_000), ..Bind::default() };
+    let bind = Bind { memory: Some(kind), reader_timeout_ms: Some(60_000), ..Bind::default() };
     let stage = Stage::with(seed, bind)?;
     let survivors = Peer::some(3)?;
     stage.join(&survivors, |number| Connect {
@@ -96,11 +98,13 @@ fn killed_in_a_row(seed: u64) -> Result<String> {
     ))
 }
 
-/// Four readers go on with the next exporter of the name, killed or stopped, and get every one of its frames.
+/// Four readers go on with the next exporter of the name, the one before killed or stopped, and get every one of its frames,
+/// which have another kind of memory each time.
 fn restarted_in_a_row(seed: u64) -> Result<String> {
     let restarts = usize::try_from(frames() / 200)?.max(4);
-    let mut stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let mut stage = Stage::new(KINDS[0], seed)?;
     let readers = Peer::some(4)?;
+    let mut longest = Duration::ZERO;
     stage.join(&readers, |number| Connect {
         reconnect: true,
         gpu_wait: Some(true),
@@ -116,22 +120,21 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         drain: true,
         ..Publish::default()
     };
-    for number in 0..restarts {
-        stage.exporter.publish(publish(number))?;
+    stage.exporter.publish(publish(0))?;
+    for number in 1..=restarts {
         if number % 2 == 0 {
             stage.exporter.kill()?;
         } else {
             stage.exporter.number(Command::Unbind)?;
         }
         stage.exporter = Peer::new()?;
-        stage.exporter.bind(Bind {
-            path: stage.place.path(),
-            memory: Some(MemoryKind::Vmm),
-            ..Bind::default()
-        })?;
+        let memory = Some(KINDS[number % KINDS.len()]);
+        stage.exporter.bind(Bind { path: stage.place.path(), memory, ..Bind::default() })?;
+        let begin = Instant::now();
         stage.await_readers(4).with_context(|| format!("restart {number}"))?;
+        stage.exporter.publish(publish(number)).with_context(|| format!("restart {number}"))?;
+        longest = longest.max(begin.elapsed());
     }
-    stage.exporter.publish(publish(restarts))?;
     stage.exporter.tell(Command::EndOfStream)?;
     let expected = 10 * (restarts as u64 + 1);
     for reader in &readers {
@@ -139,13 +142,18 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         ensure!(read.frames == expected && read.reconnects == restarts as u64, "{read:?}");
         ensure!(read.wrong == 0 && read.end == End::Stream, "{read:?}");
     }
-    Ok(format!("{restarts} restarts, 4 readers got {expected} frames each"))
+    Ok(format!(
+        "{restarts} restarts, 4 readers got {expected} frames each, and all had read the first 10 of an exporter {} ms after it \
+         was there at most",
+        longest.as_millis()
+    ))
 }
 
 /// A lossless reader is stopped, not dead: it holds the stream back for as long as it may, is cut off, and learns why when
 /// it wakes.
 fn stopped(seed: u64) -> Result<String> {
     const TIMEOUT_MS: u64 = 2000;
+    let mut longest: f64 = 0.0;
     for fence in FENCES {
         let bind =
             Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(TIMEOUT_MS), ..Bind::default() };
@@ -161,6 +169,7 @@ fn stopped(seed: u64) -> Result<String> {
         let gap = stage.exporter.publish(publish)?.longest_gap_ms;
         let limits = TIMEOUT_MS as f64..TIMEOUT_MS as f64 + HELD_UP_MS;
         ensure!(limits.contains(&gap), "{fence}: the exporter was held up for {gap:.0} ms");
+        longest = longest.max(gap);
         stage.exporter.tell(Command::EndOfStream)?;
         whole(&witness.was_read()?, 5 + FRAMES)?;
         sleeper.resume()?;
@@ -168,5 +177,7 @@ fn stopped(seed: u64) -> Result<String> {
         let told = matches!(&read.end, End::Error { text, .. } if text.contains("reader-timeout"));
         ensure!(told && read.wrong == 0, "{fence}: {read:?}");
     }
-    Ok(String::new())
+    Ok(format!(
+        "with a reader-timeout of {TIMEOUT_MS} ms the exporter was held up for {longest:.1} ms at most"
+    ))
 }
