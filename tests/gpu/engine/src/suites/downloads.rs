@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "gpu-far-behind", far_behind),
     case(SUITE, "others-lose-nothing", others_lose_nothing),
     case(SUITE, "nothing-passes-a-download", nothing_passes),
+    case(SUITE, "nothing-passes-a-frame-just-downloaded", nothing_passes_at_once),
     case(SUITE, "reader-joins-during-a-download", joins),
     case(SUITE, "formats-change", formats_change),
     case(SUITE, "stop-behind-a-busy-stream", stops),
@@ -126,6 +127,26 @@ fn nothing_passes(seed: u64) -> Result<String> {
     ensure!(read.metadata == 8000, "{} bytes of metadata came", read.metadata);
     let lost = stage.exporter.stats()?.readers[0].lost;
     ensure!(lost == 1, "{lost} were lost");
+    Ok(String::new())
+}
+
+/// The same for a reader that looks just when the frame comes.
+fn nothing_passes_at_once(seed: u64) -> Result<String> {
+    const ROUNDS: u64 = 60;
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(1)?;
+    stage.join(&readers, |number| Connect {
+        busy_poll_us: 10_000_000,
+        ..reader(&stage, number, Policy::Lossless)
+    })?;
+    for round in 1..=ROUNDS {
+        readers[0].begin(&Command::Read(to_the_end()))?;
+        stage.exporter.tell(Command::Stall { us: 2_000 })?;
+        stage.exporter.publish(publish(1))?;
+        stage.exporter.tell(Command::EndOfStream)?;
+        let read = readers[0].was_read()?;
+        ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "round {round}: {read:?}");
+    }
     Ok(String::new())
 }
 
