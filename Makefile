@@ -21,9 +21,10 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build the plugin and the tools, optimised
+build: ## build the plugin and the demo, optimised
 	@tools/setup.sh build
-	cargo build --release --locked --workspace --exclude frameshare-tests
+	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
+	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/release/libgstframeshare.so" -t "$$target/gstreamer-1.0"
 
 .PHONY: demo
 demo: ## one process decodes a film, three others read its frames (CLIP=, PLAYS=)
