@@ -447,7 +447,8 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
 }
 
 /// Publishes frames of which none is written before the last is published, so that each has a slot of its own, and waits
-/// until they are read: readers then have the slots that the next ones are in.
+/// until they are read. So many frames more need no slot that readers have not imported: `legacy` memory of the dead cannot
+/// be, and who has yet to do so when its exporter is killed is told that in place of the death.
 fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
     exporter.tell(Command::Stall { us: 200_000 })?;
     exporter.publish(Publish { frames, size: SIZE, drain: true, ..Publish::default() }).map(|_| ())
