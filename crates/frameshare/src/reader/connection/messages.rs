@@ -67,7 +67,11 @@ impl Connection {
                 Received::Nothing if is_gone => self.over = Some(Over::HungUp),
                 Received::Nothing => break,
                 Received::HungUp => self.over = Some(Over::HungUp),
-                Received::Packet(packet, fds) => self.hear(&packet, fds)?,
+                Received::Packet(packet, fds) => match self.hear(&packet, fds) {
+                    // Handles of some kinds of memory are worth nothing without the exporter that gave them.
+                    Err(ReadError::Memory(_)) if self.exporter_is_going() => self.over = Some(Over::HungUp),
+                    heard => heard?,
+                },
             }
         }
         Ok(())
@@ -83,6 +87,18 @@ impl Connection {
         let Some(gone) = &self.peer.gone else { return false };
         let mut fds = [PollFd::new(gone, PollFlags::IN)];
         wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
+    }
+
+    /// Whether the exporter dies just now: its driver lets go of its memory a little before the kernel says that it is
+    /// gone.
+    fn exporter_is_going(&self) -> bool {
+        const GRACE: Duration = Duration::from_millis(500);
+        let mut fds = match &self.peer.gone {
+            Some(gone) => [PollFd::new(gone, PollFlags::IN)],
+            // No more than that it has hung up.
+            None => [PollFd::new(&self.session.socket, PollFlags::empty())],
+        };
+        wait(&mut fds, Timeout::after(Some(GRACE))).is_ok() && is_ready(&fds[0])
     }
 
     pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {

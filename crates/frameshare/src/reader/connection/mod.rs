@@ -26,7 +26,7 @@ use frameshare_cuda::{
     device::{Device, Uuid},
 };
 use frameshare_protocol::{
-    FenceKind, MemoryKind,
+    Descriptor, FenceKind, MemoryKind,
     limits::{MAX_BACKLOG, METADATA_AREA},
     message::{Reason, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
@@ -247,7 +247,9 @@ impl Connection {
                 // The exporter had no room for them, and sends them now that there is some.
                 return self.over();
             }
-            if !self.may_be_delivered(taken.entry, sequence)? {
+            // What was still to be imported when the exporter went cannot be.
+            let is_out_of_reach = self.over.is_some() && !self.has_imported(&taken.descriptor);
+            if is_out_of_reach || !self.may_be_delivered(taken.entry, sequence)? {
                 return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
@@ -256,6 +258,11 @@ impl Connection {
             }
             return self.frame(taken).map(|frame| Some(Item::Frame(frame)));
         }
+    }
+
+    fn has_imported(&self, descriptor: &Descriptor) -> bool {
+        let generation = self.generations.get(&descriptor.generation);
+        generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot))
     }
 
     /// Applies the message that waits first, if its place is at `sequence` or before: `None` if it is not,
