@@ -39,6 +39,8 @@ pub enum Command {
     Checksums { pipeline: String },
     /// Reads streams with GStreamer, to their end.
     Receive(Receive),
+    /// Reads a stream with GStreamer, on a stream of the GPU's that the pipeline knows nothing of.
+    ReadApart(ReadApart),
     /// Reads a stream without GStreamer.
     Connect(Connect),
     /// Reads.
@@ -75,6 +77,27 @@ pub struct Receive {
     pub hold: usize,
     /// Between which frames calls of the driver are counted.
     pub counted: Option<(u64, u64)>,
+}
+
+/// The first frames of a pipeline with an appsink `out`, each of which is let go with the reading of it still queued.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadApart {
+    pub pipeline: String,
+    pub frames: u64,
+    /// Each reading is delayed so long on the GPU, in µs.
+    pub slow_us: u64,
+    pub side: Side,
+}
+
+/// Which CUDA context is read in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// The pipeline's.
+    Same,
+    /// Another, whose stream is named for each frame.
+    OtherNamed,
+    /// Another, and nobody is told.
+    OtherHidden,
 }
 
 /// How to read.

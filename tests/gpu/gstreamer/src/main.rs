@@ -6,6 +6,7 @@
 //! What a pipeline should deliver is known from a pipeline that does not share anything: the checksums of its pictures
 //! are compared with those that readers took.
 
+mod apart;
 mod decoder;
 mod job;
 mod peer;

@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<gst::Pipeline> {
 }
 
 /// The error that a pipeline has posted.
-fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
+pub fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
     let message = pipeline.bus()?.pop_filtered(&[gst::MessageType::Error])?;
     match message.view() {
         gst::MessageView::Error(error) => Some(error.error().to_string()),
@@ -201,6 +201,7 @@ pub fn checksum_of(sample: &gst::Sample) -> Result<u64> {
     checksum(&map, &info, &planes)
 }
 
-fn planes_of(offsets: &[usize], strides: &[i32]) -> Vec<(usize, usize)> {
+/// Where each plane begins, and how far its rows are from each other.
+pub fn planes_of(offsets: &[usize], strides: &[i32]) -> Vec<(usize, usize)> {
     offsets.iter().zip(strides).map(|(offset, stride)| (*offset, stride.unsigned_abs() as usize)).collect()
 }

@@ -61,15 +61,22 @@ pub fn receive(job: &Receive) -> Result<Received> {
         let sum = checksum_of(&sample)?;
         ensure!(received.frames.contains(&(sequence, sum)), "frame {sequence} changed while it was held");
     }
-    for source in sources(&pipeline) {
-        let stats = source.property::<gst::Structure>("stats");
-        let number = |name: &str| stats.get::<u64>(name).unwrap_or_default();
-        received.received.push(number("received"));
-        received.copied += number("copied-for-credit") + number("copied-for-layout");
-        received.lost += number("lost");
-    }
+    received.count(&pipeline);
     pipeline.set_state(gst::State::Null)?;
     Ok(received)
+}
+
+impl Received {
+    /// Adds up what the sources of a pipeline say.
+    pub fn count(&mut self, pipeline: &gst::Pipeline) {
+        for source in sources(pipeline) {
+            let stats = source.property::<gst::Structure>("stats");
+            let number = |name: &str| stats.get::<u64>(name).unwrap_or_default();
+            self.received.push(number("received"));
+            self.copied += number("copied-for-credit") + number("copied-for-layout");
+            self.lost += number("lost");
+        }
+    }
 }
 
 fn sources(pipeline: &gst::Pipeline) -> Vec<gst::Element> {

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use frameshare::cuda::{context::Context, device::Device, memory::legacy};
 use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
+use crate::apart;
 use crate::job::{Command, Reply};
 use crate::playing::{self, Playing};
 use crate::reading::Reading;
@@ -35,6 +36,7 @@ impl Worker {
             }
             Command::Checksums { pipeline } => return playing::checksums(&pipeline).map(Reply::Numbers),
             Command::Receive(receive) => return receiving::receive(&receive).map(Reply::Received),
+            Command::ReadApart(read) => return apart::read(&read).map(Reply::Received),
             Command::HasElement { name } => {
                 return Ok(Reply::Number(gst::ElementFactory::find(&name).is_some().into()));
             }

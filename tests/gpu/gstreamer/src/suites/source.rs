@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::sink::{expected, pictures, pictures_for};
 use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
 use super::{CUDA, Case, FRAMES, Needs, Place, Told, case};
-use crate::job::{Command, Decode, Receive, Received};
+use crate::job::{Command, Decode, ReadApart, Receive, Received, Side};
 use crate::peer::Peer;
 
 const SUITE: &str = "gst-source";
@@ -16,6 +16,9 @@ pub const CASES: &[Case] = &[
     case(SUITE, "every-kind-of-memory-and-fence", kinds),
     case(SUITE, "sizes-change-in-place", sizes),
     case(SUITE, "sizes-change-in-slots", sizes_in_slots),
+    case(SUITE, "read-on-another-stream", another_stream),
+    case(SUITE, "read-in-another-context", another_context),
+    case(SUITE, "read-where-nobody-knows-is-caught", hidden),
     case(SUITE, "two-streams-in-one-pipeline", two_streams),
     case(SUITE, "in-the-exporters-own-pipeline", same_process),
     case(SUITE, "the-next-exporter", next_exporter),
@@ -128,6 +131,65 @@ fn sizes_in_slots(_: u64) -> Result<String> {
         exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
     }
     Ok(String::new())
+}
+
+/// Pictures that are sent as fast as they can be, in few slots, to somebody who reads them late on a stream of his own and
+/// lets each go at once: what he read, and what was sent.
+fn read_apart(side: Side, memory: &str, fence: &str) -> Result<(Received, Vec<u64>)> {
+    // More than he reads: with the end of the stream its memory goes.
+    let pictures = |frames| pictures_for("format=NV12,width=320,height=240", frames);
+    let sums = expected(&pictures(APART))?;
+    let place = Place::new()?;
+    let exporter = Peer::new()?;
+    let sink = place.sink(&format!("memory={memory} fence={fence} max-slots=8"));
+    exporter.play(&format!("{} ! cudaupload ! {CUDA} ! {sink}", pictures(50 * APART)))?;
+    let reader = Peer::new()?;
+    let pipeline = format!("{} max-held=6 ! {CUDA} ! appsink name=out", place.source(""));
+    reader.begin(&Command::ReadApart(ReadApart { pipeline, frames: APART, slow_us: 5000, side }))?;
+    await_readers(&exporter, 1)?;
+    exporter.tell(Command::Go)?;
+    let received = reader.received()?;
+    // What the source copied is safe anyway, and shows nothing.
+    ensure!(received.copied * 4 < APART, "{} of {APART} frames were copied", received.copied);
+    Ok((received, sums))
+}
+
+/// Frames that [`read_apart`] reads; the work of all of them fits on a stream at once.
+const APART: u64 = FRAMES;
+
+/// Work on any stream of the pipeline's context is waited for, though the frame it reads was let go before it began.
+fn another_stream(_: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for (memory, fence) in [("vmm", "timeline"), ("vmm", "event"), ("legacy", "timeline"), ("pool", "event")]
+    {
+        let (received, sums) = read_apart(Side::Same, memory, fence)?;
+        whole(&received, &sums).with_context(|| format!("{memory}, {fence}"))?;
+        seen.push(format!("{memory} {fence}: {} frames, {} copied", sums.len(), received.copied));
+    }
+    Ok(seen.join(", "))
+}
+
+/// So is work in another context, where the frame's meta was told of its stream.
+fn another_context(_: u64) -> Result<String> {
+    for fence in ["timeline", "event"] {
+        let (received, sums) = read_apart(Side::OtherNamed, "vmm", fence)?;
+        whole(&received, &sums).context(fence)?;
+    }
+    Ok(String::new())
+}
+
+/// The control of both: who reads in another context and tells nobody gets frames that were written anew meanwhile, and is
+/// caught. The plugin's own tests take the context-wide record away, which cannot be done from outside.
+fn hidden(_: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in ["timeline", "event"] {
+        let (received, sums) = read_apart(Side::OtherHidden, "vmm", fence)?;
+        let frames = received.frames.iter().zip(&sums);
+        let wrong = frames.filter(|((_, sum), expected)| sum != *expected).count();
+        ensure!(wrong > 0, "{fence}: none of {} frames is wrong, so this test sees nothing", sums.len());
+        seen.push(format!("{fence}: {wrong} of {} wrong", sums.len()));
+    }
+    Ok(seen.join(", "))
 }
 
 /// Two sources of one pipeline share its context, so that even legacy memory can be read by both.
