@@ -14,6 +14,7 @@ const SUITE: &str = "gst-sink";
 
 pub const CASES: &[Case] = &[
     case(SUITE, "upstream-writes-into-slots", pool),
+    case(SUITE, "a-kernel-writes-into-slots", converted),
     case(SUITE, "copied-on-the-gpu", copied),
     case(SUITE, "uploaded", uploaded),
     case(SUITE, "host-frames-stay-on-the-host", host),
@@ -64,6 +65,38 @@ fn pool(_: u64) -> Result<String> {
             let stats = play(&place, &format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"), &sums)
                 .with_context(|| format!("{format}, {memory}, {fence}"))?;
             ensure!(stats.path("pool") == FRAMES && stats.private == 0, "{memory}: {stats:?}");
+            seen.push(stats.memory);
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Another size and format, which kernels make.
+pub(super) const CONVERTED: &str =
+    "cudaconvertscale ! video/x-raw(memory:CUDAMemory),format=RGBA,width=320,height=200";
+
+/// Where a driver has no kernels, the element that would make the above does not register.
+pub(super) fn needs_kernels() -> Result<()> {
+    if Peer::new()?.number(Command::HasElement { name: "cudaconvertscale".into() })? == 0 {
+        return Err(Skip("there is no cudaconvertscale: it needs kernels and their compiler".into()).into());
+    }
+    Ok(())
+}
+
+/// cudaconvertscale writes into slots of every kind, and nothing is copied.
+fn converted(_: u64) -> Result<String> {
+    needs_kernels()?;
+    let pictures = pictures("format=NV12,width=640,height=480");
+    let sums = expected(&format!("{pictures} ! cudaupload ! {CONVERTED} ! cudadownload ! video/x-raw"))?;
+    let mut seen = Vec::new();
+    for memory in ["vmm", "pool", "legacy"] {
+        for fence in ["event", "timeline"] {
+            let place = Place::new()?;
+            let sink = place.sink(&format!("memory={memory} fence={fence}"));
+            let stats = play(&place, &format!("{pictures} ! cudaupload ! {CONVERTED} ! {sink}"), &sums)
+                .with_context(|| format!("{memory}, {fence}"))?;
+            ensure!(stats.path("pool") == FRAMES && stats.private == 0, "{memory}: {stats:?}");
+            ensure!(stats.reasons.values().sum::<u64>() == 0, "{memory}: {stats:?}");
             seen.push(stats.memory);
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::sink::{expected, pictures, pictures_for};
+use super::sink::{CONVERTED, expected, needs_kernels, pictures, pictures_for};
 use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
 use super::{CUDA, Case, FRAMES, Needs, Place, Told, case};
 use crate::job::{Command, Decode, ReadApart, Receive, Received, Side};
@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "read-on-another-stream", another_stream),
     case(SUITE, "read-in-another-context", another_context),
     case(SUITE, "read-where-nobody-knows-is-caught", hidden),
+    case(SUITE, "converted-downstream", converted),
     case(SUITE, "two-streams-in-one-pipeline", two_streams),
     case(SUITE, "in-the-exporters-own-pipeline", same_process),
     case(SUITE, "the-next-exporter", next_exporter),
@@ -188,6 +189,38 @@ fn hidden(_: u64) -> Result<String> {
         let wrong = frames.filter(|((_, sum), expected)| sum != *expected).count();
         ensure!(wrong > 0, "{fence}: none of {} frames is wrong, so this test sees nothing", sums.len());
         seen.push(format!("{fence}: {wrong} of {} wrong", sums.len()));
+    }
+    Ok(seen.join(", "))
+}
+
+/// cudaconvertscale reads frames where they lie, on a stream of its own where it may, and lets them go with its kernels
+/// still queued: what comes of them is what comes of the same pictures in one pipeline.
+fn converted(_: u64) -> Result<String> {
+    needs_kernels()?;
+    let pictures = pictures_for("format=NV12,width=640,height=480", 3 * FRAMES);
+    let sums = expected(&format!("{pictures} ! cudaupload ! {CONVERTED} ! cudadownload ! video/x-raw"))?;
+    let mut seen = Vec::new();
+    for memory in ["vmm", "pool", "legacy"] {
+        // What asks for no allocation is told no stream, so that each side keeps its own.
+        for between in ["", "identity drop-allocation=true !"] {
+            let place = Place::new()?;
+            let exporter = Peer::new()?;
+            let sink = place.sink(&format!("memory={memory} max-slots=8"));
+            exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"))?;
+            let reader = Peer::new()?;
+            let source = format!("{} max-held=4 ! {CUDA} ! {between}", place.source(""));
+            let rest = "queue ! cudadownload ! video/x-raw ! appsink name=out";
+            reader.begin(&Command::Receive(Receive {
+                pipeline: format!("{source} {CONVERTED} ! {rest}"),
+                ..Receive::default()
+            }))?;
+            await_readers(&exporter, 1)?;
+            exporter.tell(Command::Go)?;
+            let received = reader.received()?;
+            whole(&received, &sums).with_context(|| format!("{memory}, {between}"))?;
+            exporter.tell(Command::AwaitEnd { ms: 10_000 })?;
+            seen.push(format!("{memory}: {} frames, {} copied", sums.len(), received.copied));
+        }
     }
     Ok(seen.join(", "))
 }
