@@ -1,0 +1,89 @@
+//! What tests/gpu/decode.sh demands, with a stand-in for GStreamer: every reader has every frame.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `gst-launch-1.0`, as far as the script can tell: decodes to five frames, exports what comes on its standard input, and
+/// reads. Readers that $LOSES names lose the frame with that number.
+const GST_LAUNCH: &str = r#"#!/bin/bash
+all=" $* " place=
+for word; do case $word in socket-path=*) place=$RUNTIME${word#socket-path=} ;; esac; done
+sums() { for frame in 1 2 3 4 5; do echo "0:00:00.$frame $1-$frame"; done; }
+case $all in
+  *" framesharesink "*)
+    mkdir "$place"
+    { for ((said = 0; ; )); do sleep 0.05; for ((; said < $(ls "$place" | wc -l); said++)); do echo "reader added"; done; done; } &
+    film=$(cat)
+    kill $!
+    [ -n "$film" ] && echo "$film" >"$place.new" && mv "$place.new" "$place.film"
+    ;;
+  *" framesharesrc "*)
+    until [ -d "$place" ]; do sleep 0.01; done
+    reader=$(basename "$(readlink /proc/self/fd/2)" .errors)
+    : >"$place/$reader"
+    until [ -e "$place.film" ]; do sleep 0.01; done
+    lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $LOSES ")
+    sums "$(cat "$place.film")" | sed "${lost:-6}d"
+    ;;
+  *) sums "$(cat "$RUNTIME$(sed 's/.*location=\([^ ]*\).*/\1/' <<<"$all")")" ;;
+esac
+"#;
+
+/// Runs the script.
+fn decode(loses: &str) -> Output {
+    let runtime = tempfile::tempdir().unwrap();
+    let at = |name: &str| runtime.path().join(name);
+    for folder in ["bin", "tmp", "work"] {
+        std::fs::create_dir(at(folder)).unwrap();
+    }
+    for film in ["hd.h264", "uhd.h264", "switch.h264", "bigbuckbunny.mp4"] {
+        std::fs::write(at("work").join(film), film).unwrap();
+    }
+    let stand_in = at("bin/gst-launch-1.0");
+    std::fs::write(&stand_in, GST_LAUNCH).unwrap();
+    std::fs::set_permissions(&stand_in, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../decode.sh");
+    let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+    let play = format!(
+        "set -uo pipefail; runtime() {{ :; }}; in_gst() {{ \"$@\"; }}; . {}; decode",
+        script.display()
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &play]).env("PATH", path).env("RUNTIME", runtime.path());
+    command.env("LOSES", loses).output().unwrap()
+}
+
+fn lines(output: &Output, begin: &str) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+}
+
+#[test]
+fn who_loses_nothing_passes() {
+    let output = decode("");
+    assert!(output.status.success(), "{output:?}");
+    let passed = lines(&output, "PASS decode-");
+    assert!(
+        passed.contains(
+            &"PASS decode-in-place-event-8-readers: 5 frames compared, in each of 8 readers".into()
+        )
+    );
+    assert!(passed.len() > 30 && lines(&output, "FAIL").is_empty(), "{output:?}");
+}
+
+/// The first, one in the middle and the last: readers among others, and one alone.
+#[test]
+fn who_loses_a_frame_fails() {
+    let losers = ["pool-vmm-timeline-4-readers.3:1", "in-place-event-8-readers.8:3", "pool-vmm-event.1:5"];
+    let output = decode(&losers.join(" "));
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(lines(&output, "FAIL").len(), losers.len(), "{output:?}");
+    for loser in losers {
+        let (name, reader) = loser.split_once('.').unwrap();
+        let (reader, _) = reader.split_once(':').unwrap();
+        let why = format!("{name}: reader {reader} got 4 frames, which are not the 5 that were decoded");
+        assert_eq!(lines(&output, &format!("FAIL decode-{name}")), [format!("FAIL decode-{name}")]);
+        assert!(lines(&output, name).contains(&why), "{output:?}");
+    }
+}
