@@ -1,11 +1,9 @@
-//! What tests/gpu/decode.sh demands, with a stand-in for GStreamer: every reader has every frame.
+//! Every reader has every frame.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Command, Output};
+use super::{lines, play};
 
-/// `gst-launch-1.0`, as far as the script can tell: decodes to five frames, exports what comes on its standard input, and
-/// reads. Readers that $LOSES names lose the frame with that number.
+/// Decodes to five frames, exports what comes on its standard input, and reads. Readers that it is told of lose the frame
+/// with that number.
 const GST_LAUNCH: &str = r#"#!/bin/bash
 all=" $* " place=
 for word; do case $word in socket-path=*) place=$RUNTIME${word#socket-path=} ;; esac; done
@@ -23,45 +21,16 @@ case $all in
     reader=$(basename "$(readlink /proc/self/fd/2)" .errors)
     : >"$place/$reader"
     until [ -e "$place.film" ]; do sleep 0.01; done
-    lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $LOSES ")
+    lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $TOLD ")
     sums "$(cat "$place.film")" | sed "${lost:-6}d"
     ;;
-  *) sums "$(cat "$RUNTIME$(sed 's/.*location=\([^ ]*\).*/\1/' <<<"$all")")" ;;
+  *) sums "$(cat "$(sed 's/.*location=\([^ ]*\).*/\1/' <<<"$all")")" ;;
 esac
 "#;
 
-/// Runs the script.
-fn decode(loses: &str) -> Output {
-    let runtime = tempfile::tempdir().unwrap();
-    let at = |name: &str| runtime.path().join(name);
-    for folder in ["bin", "tmp", "work"] {
-        std::fs::create_dir(at(folder)).unwrap();
-    }
-    for film in ["hd.h264", "uhd.h264", "switch.h264", "bigbuckbunny.mp4"] {
-        std::fs::write(at("work").join(film), film).unwrap();
-    }
-    let stand_in = at("bin/gst-launch-1.0");
-    std::fs::write(&stand_in, GST_LAUNCH).unwrap();
-    std::fs::set_permissions(&stand_in, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../decode.sh");
-    let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
-    let play = format!(
-        "set -uo pipefail; runtime() {{ :; }}; in_gst() {{ \"$@\"; }}; . {}; decode",
-        script.display()
-    );
-    let mut command = Command::new("bash");
-    command.args(["-c", &play]).env("PATH", path).env("RUNTIME", runtime.path());
-    command.env("LOSES", loses).output().unwrap()
-}
-
-fn lines(output: &Output, begin: &str) -> Vec<String> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
-}
-
 #[test]
 fn who_loses_nothing_passes() {
-    let output = decode("");
+    let output = play("decode", GST_LAUNCH, "");
     assert!(output.status.success(), "{output:?}");
     let passed = lines(&output, "PASS decode-");
     assert!(
@@ -76,7 +45,7 @@ fn who_loses_nothing_passes() {
 #[test]
 fn who_loses_a_frame_fails() {
     let losers = ["pool-vmm-timeline-4-readers.3:1", "in-place-event-8-readers.8:3", "pool-vmm-event.1:5"];
-    let output = decode(&losers.join(" "));
+    let output = play("decode", GST_LAUNCH, &losers.join(" "));
     assert!(!output.status.success(), "{output:?}");
     assert_eq!(lines(&output, "FAIL").len(), losers.len(), "{output:?}");
     for loser in losers {

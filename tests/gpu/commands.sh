@@ -1,0 +1,70 @@
+# shellcheck shell=bash
+# The commands of docs/gpu.md work as they stand there. Sourced by tests/gpu/run, inside whose runtime they are typed.
+#
+# Commands that stand together are meant for as many terminals. Each must come to the end of its stream and succeed, and
+# frames must have come to whatever ends its pipeline.
+
+# What people are told first of frames on a GPU.
+FIRST='
+    gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! nvh264dec ! framesharesink stream=cam0
+    gst-launch-1.0 framesharesrc stream=cam0 ! cudadownload ! videoconvert ! autovideosink
+'
+
+# Without a screen. What ends a pipeline tells how many frames it has rendered when it is stopped.
+TERMINAL=(GST_PLUGIN_FEATURE_RANK=fakevideosink:MAX GST_DEBUG=basesink:5 GST_DEBUG_NO_COLOR=1)
+
+rendered() { # OUTPUT: how many frames
+  sed -n 's/.* rendered: \([0-9]*\), dropped: .*/\1/p' "$1" | tail -n 1
+}
+
+together() { # NAME COMMAND...
+  local name=$1 at=$RUNTIME/tmp/commands.$1 number=0 command typed=() status=0 frames
+  shift
+  for command in "$@"; do
+    number=$((number + 1))
+    in_gst env -C /work "${TERMINAL[@]}" timeout --kill-after=5 60 bash -c "$command" </dev/null >"$at.$number" 2>&1 &
+    typed+=($!)
+  done
+  number=0
+  for command in "$@"; do
+    number=$((number + 1))
+    if ! wait "${typed[number - 1]}"; then
+      echo "FAIL commands-$name-$number: it fails: $command"
+    elif ! grep -q '^Got EOS from element' "$at.$number"; then
+      echo "FAIL commands-$name-$number: it does not come to an end of its stream: $command"
+    elif frames=$(rendered "$at.$number") && [ "${frames:-0}" = 0 ]; then
+      echo "FAIL commands-$name-$number: no frame comes: $command"
+    else
+      echo "PASS commands-$name-$number: $frames frames: $command"
+      continue
+    fi
+    status=1
+    grep -v ' basesink ' "$at.$number" | tail -n 5 | cut -c1-300
+  done
+  return $status
+}
+
+# Runs what a page has people type, one indented block after the other.
+type_all() { # NAME <PAGE
+  local line block=() number=0 status=0
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [[ $line = '    gst-launch-1.0 '* ]]; then
+      block+=("${line#    }")
+    elif [ ${#block[@]} != 0 ]; then
+      number=$((number + 1))
+      together "$1-$number" "${block[@]}" || status=1
+      block=()
+    fi
+  done < <(cat && echo)
+  [ $number != 0 ] || { echo "FAIL commands-$1: it has none" && return 1; }
+  return $status
+}
+
+commands() {
+  runtime || return
+  local status=0
+  cp "$RUNTIME/work/hd.h264" "$RUNTIME/work/film.h264" && cp "$RUNTIME/work/bigbuckbunny.mp4" "$RUNTIME/work/film.mp4" || return
+  type_all first <<<"$FIRST" || status=1
+  type_all page <docs/gpu.md || status=1
+  return $status
+}

@@ -1,0 +1,37 @@
+//! The scripts that play GStreamer's own tools on a GPU, with a stand-in for those: what they demand and what they find.
+
+mod commands;
+mod decode;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the function of a script in tests/gpu that is called like it, with `stand_in` for gst-launch-1.0, which finds
+/// `told` in its environment.
+fn play(name: &str, stand_in: &str, told: &str) -> Output {
+    let runtime = tempfile::tempdir().unwrap();
+    let at = |name: &str| runtime.path().join(name);
+    for folder in ["bin", "tmp", "work"] {
+        std::fs::create_dir(at(folder)).unwrap();
+    }
+    for film in ["hd.h264", "uhd.h264", "switch.h264", "bigbuckbunny.mp4"] {
+        std::fs::write(at("work").join(film), film).unwrap();
+    }
+    let program = at("bin/gst-launch-1.0");
+    std::fs::write(&program, stand_in).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // The runtime is this machine, but for its folder /work.
+    let outside = r#"set -uo pipefail; runtime() { :; }; in_gst() { "${@/\/work/$RUNTIME/work}"; }"#;
+    let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("{outside}; . tests/gpu/{name}.sh; {name}")]);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."));
+    command.env("PATH", path).env("RUNTIME", runtime.path()).env("TOLD", told).output().unwrap()
+}
+
+/// The lines of what a script said that begin so.
+fn lines(output: &Output, begin: &str) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()
+}
