@@ -136,6 +136,8 @@ pub enum Reply {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Stats {
     pub published: u64,
+    /// When the first frame came to the sink, in ns of `CLOCK_MONOTONIC`.
+    pub first_frame_at: Option<u64>,
     pub paths: BTreeMap<String, u64>,
     pub reasons: BTreeMap<String, u64>,
     pub surfaces_held: u64,
@@ -173,6 +175,8 @@ pub struct WasRead {
 pub struct Received {
     /// Sequence number and checksum of each frame.
     pub frames: Vec<(u64, u64)>,
+    /// Where in them those of each exporter begin.
+    pub seams: Vec<Seam>,
     /// How many frames came in memory of the GPU.
     pub on_gpu: u64,
     /// How many frames each of its sources got.
@@ -184,4 +188,15 @@ pub struct Received {
     pub calls: BTreeMap<String, u64>,
     /// Empty at the end of the stream.
     pub error: String,
+}
+
+/// The first frame of an exporter.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Seam {
+    /// How many frames of others came before it.
+    pub index: usize,
+    /// When it came, in ns of `CLOCK_MONOTONIC`.
+    pub at: u64,
+    /// Whether it says that something may be missing before it.
+    pub discont: bool,
 }

@@ -1,6 +1,7 @@
 //! A pipeline of a peer.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,7 +15,15 @@ use crate::picture::checksum;
 pub struct Playing {
     pipeline: gst::Pipeline,
     sink: gst::Element,
+    /// In ns.
+    first_frame_at: Arc<OnceLock<u64>>,
     decoder: Option<Decoder>,
+}
+
+/// The time that all processes have in common, in ns.
+pub fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 pub fn parse(text: &str) -> Result<gst::Pipeline> {
@@ -48,7 +57,15 @@ impl Playing {
             ensure!(Instant::now() < until, "there is no sink: {:?}", error_of(&pipeline));
             std::thread::sleep(Duration::from_millis(1));
         };
-        Ok(Playing { pipeline, sink, decoder: None })
+        let first_frame_at = Arc::new(OnceLock::new());
+        let seen = first_frame_at.clone();
+        if let Some(pad) = sink.static_pad("sink") {
+            pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+                seen.get_or_init(now);
+                gst::PadProbeReturn::Remove
+            });
+        }
+        Ok(Playing { pipeline, sink, first_frame_at, decoder: None })
     }
 
     /// Does one job.
@@ -79,8 +96,10 @@ impl Playing {
             }
             Command::EndOfStream => {
                 let source = self.pipeline.by_name("source").context("there is no source")?;
-                let source: gst_app::AppSrc = source.downcast().ok().context("the source is no appsrc")?;
-                source.end_of_stream()?;
+                match source.downcast::<gst_app::AppSrc>() {
+                    Ok(source) => drop(source.end_of_stream()?),
+                    Err(source) => ensure!(source.send_event(gst::event::Eos::new()), "it does not end"),
+                }
             }
             Command::EndDecoder { ms } => {
                 let decoder = self.decoder.as_mut().context("no decoder is here")?;
@@ -147,6 +166,7 @@ impl Playing {
         let calls = frameshare::cuda::calls::snapshot();
         Ok(Stats {
             published: stats.get("published")?,
+            first_frame_at: self.first_frame_at.get().copied(),
             paths: numbers(part("paths")?),
             reasons: numbers(part("copy-reasons")?),
             surfaces_held: stats.get::<u32>("surfaces-held")?.into(),

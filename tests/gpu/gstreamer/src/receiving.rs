@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result, ensure};
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
 
-use crate::job::{Receive, Received};
-use crate::playing::{checksum_of, parse};
+use crate::job::{Receive, Received, Seam};
+use crate::playing::{checksum_of, now, parse};
 
-/// How long a pipeline may take.
+/// How long a pipeline may take over one frame.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays a pipeline to the end of its stream, or to its first error.
@@ -21,16 +21,23 @@ pub fn receive(job: &Receive) -> Result<Received> {
     out.set_property("max-buffers", 2_u32);
     out.set_property("enable-last-sample", false);
     pipeline.set_state(gst::State::Playing)?;
-    let begin = Instant::now();
+    let mut last = Instant::now();
+    let mut session = None;
     let mut received = Received::default();
     let mut held = Vec::new();
     let mut calls = None;
     let mut all_ended = false;
     while !(out.is_eos() && all_ended) && received.error.is_empty() {
-        ensure!(begin.elapsed() < PATIENCE, "after {} frames it takes too long", received.frames.len());
+        ensure!(last.elapsed() < PATIENCE, "after {} frames none comes", received.frames.len());
         if let Some(sample) = out.try_pull_sample(gst::ClockTime::from_mseconds(20)) {
             let buffer = sample.buffer().context("no buffer")?;
-            let sequence = buffer.meta::<FrameshareMeta>().context("no FrameshareMeta")?.sequence();
+            last = Instant::now();
+            let meta = buffer.meta::<FrameshareMeta>().context("no FrameshareMeta")?;
+            let sequence = meta.sequence();
+            if session.replace(meta.session()) != Some(meta.session()) {
+                let discont = buffer.flags().contains(gst::BufferFlags::DISCONT);
+                received.seams.push(Seam { index: received.frames.len(), at: now(), discont });
+            }
             let on_gpu = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
             received.on_gpu += u64::from(on_gpu);
             received.frames.push((sequence, checksum_of(&sample)?));

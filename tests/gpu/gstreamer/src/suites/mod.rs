@@ -1,5 +1,6 @@
 //! The cases, by suite. What each shows stands above its function.
 
+mod faults;
 mod nvdec;
 mod sink;
 mod source;
@@ -19,7 +20,7 @@ const FRAMES: u64 = 40;
 const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
 /// Every case there is.
-pub static ALL: &[&[Case]] = &[sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES];
+pub static ALL: &[&[Case]] = &[sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES, faults::CASES];
 
 /// A case that needs no more than a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {

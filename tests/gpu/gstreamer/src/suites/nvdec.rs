@@ -43,10 +43,10 @@ const WAYS: [Way; 7] = [
 ];
 
 /// Has the decoder hand out its own surfaces, two more than its neighbour asks for.
-const SURFACES: &str = "num-output-surfaces=0";
+pub(super) const SURFACES: &str = "num-output-surfaces=0";
 
 /// A film that lies beside this program, or in the bundle that it is part of.
-fn film(name: &str) -> Result<PathBuf> {
+pub(super) fn film(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folder = program.parent().context("a program lies in a folder")?;
     let found =
@@ -55,12 +55,12 @@ fn film(name: &str) -> Result<PathBuf> {
 }
 
 /// Reads and parses a film, up to a decoder.
-fn parsed(film: &Path) -> String {
+pub(super) fn parsed(film: &Path) -> String {
     format!("filesrc location={} ! h264parse", film.display())
 }
 
 /// What the decoder delivers of a film.
-fn expected(film: &Path) -> Result<Vec<u64>> {
+pub(super) fn expected(film: &Path) -> Result<Vec<u64>> {
     let peer = Peer::new()?;
     if peer.number(Command::HasElement { name: "nvh264dec".into() })? == 0 {
         return Err(Skip("there is no nvh264dec, the GPU's decoder".into()).into());

@@ -33,7 +33,7 @@ fn begin(reader: &Peer, pipeline: String) -> Result<()> {
 }
 
 /// Waits until so many readers have connected.
-fn await_readers(exporter: &Peer, count: usize) -> Result<()> {
+pub(super) fn await_readers(exporter: &Peer, count: usize) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(30);
     while exporter.stats(Command::Stats)?.fences.len() < count {
         ensure!(Instant::now() < until, "{count} readers do not come");
@@ -317,7 +317,7 @@ fn next_exporter(_: u64) -> Result<String> {
 }
 
 /// Waits until so much is published.
-fn settle(exporter: &Peer, published: u64) -> Result<()> {
+pub(super) fn settle(exporter: &Peer, published: u64) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(30);
     while exporter.stats(Command::Stats)?.published < published {
         ensure!(Instant::now() < until, "{published} frames are not published");

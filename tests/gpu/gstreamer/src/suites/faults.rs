@@ -1,0 +1,211 @@
+//! Kills and restarts under frames of a real decoder, or where there is none of pictures that are uploaded.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::nvdec::{self, film, parsed};
+use super::source::{await_readers, settle};
+use super::{CUDA, Case, Place, Told, case, sink};
+use crate::job::{Command, Connect, Read, ReadApart, Receive, Received, Seam, Side};
+use crate::peer::Peer;
+
+const SUITE: &str = "gst-faults";
+
+pub const CASES: &[Case] = &[
+    Case { seconds: 240, ..case(SUITE, "an-exporter-restarted-under-four-readers", restarted) },
+    Case { seconds: 240, ..case(SUITE, "readers-killed-beside-others", killed) },
+];
+
+/// A stream that begins again and again with the same pictures, and ends when it is told to.
+struct Stream {
+    pipeline: String,
+    sums: Vec<u64>,
+    is_decoded: bool,
+}
+
+impl Stream {
+    /// In surfaces of the decoder's, or in memory of cudaupload's.
+    fn new() -> Result<Stream> {
+        let is_decoded = Peer::new()?.number(Command::HasElement { name: "nvh264dec".into() })? == 1;
+        let (pipeline, sums) = if is_decoded {
+            let film = film("hd.h264")?;
+            let again = parsed(&film).replace("filesrc", "multifilesrc name=source loop=true");
+            (format!("{again} ! nvh264dec {}", nvdec::SURFACES), nvdec::expected(&film)?)
+        } else {
+            // It comes again after so many.
+            let pictures = sink::pictures_for("format=NV12,width=320,height=240", 256);
+            let endless = pictures.replace("num-buffers=256", "name=source");
+            (format!("{endless} ! cudaupload"), sink::expected(&pictures)?)
+        };
+        Ok(Stream { pipeline, sums, is_decoded })
+    }
+
+    /// Less than 100 frames a second, to a sink.
+    fn to(&self, sink: &str) -> String {
+        format!("{} ! {CUDA} ! identity sleep-time=10000 ! {sink}", self.pipeline)
+    }
+
+    fn sum(&self, sequence: u64) -> Result<u64> {
+        Ok(self.sums[usize::try_from(sequence - 1)? % self.sums.len()])
+    }
+
+    /// Checks that frames are what they should be.
+    fn right(&self, frames: &[(u64, u64)]) -> Result<()> {
+        for (sequence, sum) in frames {
+            ensure!(*sum == self.sum(*sequence)?, "frame {sequence} is not what it should be");
+        }
+        Ok(())
+    }
+}
+
+/// An exporter is killed ten times: four readers go on with each that comes after it, say where, and what they get is right.
+fn restarted(_: u64) -> Result<String> {
+    const RESTARTS: usize = 10;
+    let stream = Stream::new()?;
+    let place = Place::new()?;
+    let readers = Peer::some(4)?;
+    for reader in &readers {
+        // Of frames that are pushed ahead of an exporter's GPU some would be torn when it is killed.
+        let source = place.source("gpu-wait=false reconnect=true connection-timeout=-1");
+        let pipeline = format!("{source} ! {CUDA} ! appsink name=out");
+        reader.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
+    }
+    let mut first_frames = Vec::new();
+    for round in 0..=RESTARTS {
+        let mut exporter = Peer::new()?;
+        let sink =
+            ["export=in-place", "export=copy memory=vmm"][if stream.is_decoded { round % 2 } else { 1 }];
+        exporter.play(&stream.to(&place.sink(sink)))?;
+        exporter.tell(Command::Go)?;
+        await_readers(&exporter, readers.len())?;
+        // Each may hold four: all of them have got some when so many more have come.
+        settle(&exporter, exporter.stats(Command::Stats)?.published + 30)?;
+        first_frames
+            .push(exporter.stats(Command::Stats)?.first_frame_at.context("no frame has come to the sink")?);
+        if round < RESTARTS {
+            exporter.kill()?;
+        } else {
+            exporter.tell(Command::EndOfStream)?;
+            exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
+        }
+    }
+    let (mut frames, mut latest) = (0, Duration::ZERO);
+    for (number, reader) in readers.iter().enumerate() {
+        let received = reader.received()?;
+        let longest =
+            goes_on(&stream, &received, &first_frames).with_context(|| format!("reader {number}"))?;
+        latest = latest.max(longest);
+        frames += received.frames.len();
+    }
+    let what = if stream.is_decoded { "decoded" } else { "uploaded" };
+    let told = format!(
+        "{RESTARTS} restarts, {frames} {what} frames right; at most {:.0} ms from an exporter's first frame to a reader's",
+        latest.as_secs_f64() * 1e3
+    );
+    // A machine without a GPU may be any machine.
+    ensure!(latest < Duration::from_secs(1) || !stream.is_decoded, "{told}");
+    Ok(told)
+}
+
+/// Checks that a reader got right frames of every exporter and said where each began; how long it took to go on, at most.
+fn goes_on(stream: &Stream, received: &Received, first_frames: &[u64]) -> Result<Duration> {
+    ensure!(received.error.is_empty(), "after {} frames: {}", received.frames.len(), received.error);
+    stream.right(&received.frames)?;
+    let seams = &received.seams;
+    ensure!(
+        seams.len() == first_frames.len(),
+        "frames of {} exporters, not {}",
+        seams.len(),
+        first_frames.len()
+    );
+    let ends = seams.iter().skip(1).map(|seam| seam.index).chain([received.frames.len()]);
+    for (seam, end) in seams.iter().zip(ends) {
+        ensure!(seam.discont, "frame {} does not say that something is missing before it", seam.index);
+        let session = &received.frames[seam.index..end];
+        let gap = session.windows(2).find(|pair| pair[1].0 != pair[0].0 + 1);
+        ensure!(gap.is_none(), "within one exporter's frames some are missing: {gap:?}");
+    }
+    let took = |(seam, first): (&Seam, &u64)| Duration::from_nanos(seam.at.saturating_sub(*first));
+    Ok(seams.iter().zip(first_frames).skip(1).map(took).max().unwrap_or_default())
+}
+
+/// Readers are killed while they connect, with all the frames that they may hold, between frames, and with work on frames
+/// still to be done that they have let go: two others lose nothing, and the stream stops for none.
+fn killed(_: u64) -> Result<String> {
+    const KILLS: usize = 20;
+    let stream = Stream::new()?;
+    let place = Place::new()?;
+    let exporter = Peer::new()?;
+    exporter.play(&stream.to(&place.sink("")))?;
+    let others = Peer::some(2)?;
+    for other in &others {
+        let pipeline = format!("{} ! {CUDA} ! appsink name=out", place.source(""));
+        other.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
+    }
+    await_readers(&exporter, others.len())?;
+    exporter.tell(Command::Go)?;
+    for number in 0..KILLS {
+        let mut victim = Peer::new()?;
+        kill_at(&place, &exporter, &mut victim, number).with_context(|| format!("kill {number}"))?;
+        // It goes on, and much sooner than a living reader would be given up.
+        let before = exporter.stats(Command::Stats)?.published;
+        let begin = Instant::now();
+        settle(&exporter, before + 20)?;
+        ensure!(
+            begin.elapsed() < Duration::from_secs(3),
+            "kill {number}: {:?} for 20 frames",
+            begin.elapsed()
+        );
+    }
+    exporter.tell(Command::EndOfStream)?;
+    exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
+    let stats = exporter.stats(Command::Stop)?;
+    for (number, other) in others.iter().enumerate() {
+        let received = other.received()?;
+        let Received { frames, lost, error, .. } = &received;
+        ensure!(error.is_empty(), "reader {number}, after {} frames: {error}", frames.len());
+        stream.right(frames).with_context(|| format!("reader {number}"))?;
+        let came: Vec<_> = frames.iter().map(|(sequence, _)| *sequence).collect();
+        ensure!(
+            came == (1..=stats.published).collect::<Vec<_>>() && *lost == 0,
+            "reader {number} got {} of {} frames, {lost} were lost",
+            came.len(),
+            stats.published
+        );
+    }
+    Ok(format!("{KILLS} kills, {} frames in each of {} readers", stats.published, others.len()))
+}
+
+/// Kills a reader at the moment whose turn it is.
+fn kill_at(place: &Place, exporter: &Peer, victim: &mut Peer, number: usize) -> Result<()> {
+    let lossless = Connect { max_held: Some(4), ..place.lossless() };
+    match number % 4 {
+        0 => {
+            victim.begin(&Command::Connect(lossless))?;
+            std::thread::sleep(Duration::from_millis(number as u64 * 7));
+        }
+        1 => {
+            victim.connect(lossless)?;
+            victim.begin(&Command::Read(Read { frames: Some(4), hold: 4, ..Read::default() }))?;
+            let read = victim.was_read()?;
+            ensure!(read.frames.len() == 4, "{read:?}");
+        }
+        2 => {
+            victim.connect(lossless)?;
+            victim.begin(&Command::Read(Read { frames: Some(10), ..Read::default() }))?;
+            let read = victim.was_read()?;
+            ensure!(read.frames.len() == 10, "{read:?}");
+        }
+        _ => {
+            let pipeline = format!("{} ! {CUDA} ! appsink name=out", place.source(""));
+            let late = ReadApart { pipeline, frames: 100, slow_us: 60_000, side: Side::Same };
+            victim.begin(&Command::ReadApart(late))?;
+            await_readers(exporter, 3)?;
+            // It lets frames go at once, and the copies of the last ones are made when all that it may hold are due.
+            settle(exporter, exporter.stats(Command::Stats)?.published + 10)?;
+            ensure!(!victim.has_reported()?, "it has ended before it was killed");
+        }
+    }
+    victim.kill()
+}
