@@ -38,12 +38,12 @@ decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
   : >"$at.exporter" # there may be one of an earlier run
   # shellcheck disable=SC2046,SC2086,SC2094  # several words; what is read is what the exporter has said so far
   when_all_have_come "$readers" "$at.exporter" "$film" |
-    GST_DEBUG=2,framesharesink:4 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault $(parsed "$film" fdsrc) ! nvh264dec $decoder \
+    GST_DEBUG=2,framesharesink:4 GST_DEBUG_NO_COLOR=1 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault $(parsed "$film" fdsrc) ! nvh264dec $decoder \
       ! framesharesink socket-path="$socket" sync=false fence="$fence" $sink >>"$at.exporter" 2>&1 &
   local exporter=$! reading=()
   for ((reader = 1; reader <= readers; reader++)); do
     # shellcheck disable=SC2086  # several words
-    GST_DEBUG=2 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault \
+    GST_DEBUG=2 GST_DEBUG_NO_COLOR=1 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault \
       framesharesrc socket-path="$socket" policy=lossless connection-timeout=30000000000 \
       ! cudadownload ! $PLAIN ! checksumsink sync=false >"$at.$reader" 2>"$at.$reader.errors" &
     reading+=($!)
@@ -59,10 +59,10 @@ decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
     fi
   done
   # Warnings of NVIDIA's encoders, which some GPUs lack, are about none of this.
-  if grep -E ' (WARN|ERROR|FIXME) ' "$at.exporter" "$at".*.errors | grep -v 'register_cuda'; then
+  if grep -E ' (WARN|ERROR|FIXME) ' "$at.exporter" "$at".*.errors | grep -vE 'register_cuda| nvenc '; then
     echo "$name: somebody warned" && return 1
   fi
-  echo "$(wc -l <"$sums") frames compared, in each of $readers readers"
+  echo "$(wc -l <"$sums") frames compared with what was decoded, readers: $readers"
 }
 
 # Says what GStreamer's tracer finds alive at the end of a pipeline that exports and of one that reads.
