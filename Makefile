@@ -43,7 +43,7 @@ lint: ## check formatting, clippy, documentation and scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/gpu/{enter-runtime,decode}.sh
+	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/gpu/{enter-runtime,decode,commands}.sh
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
 .PHONY: loom

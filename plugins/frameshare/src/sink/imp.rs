@@ -99,6 +99,8 @@ impl FrameshareSink {
         }
         *lock(&self.input) = Input::default();
         *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
+        // Readers that came before this sink could count them.
+        self.obj().notify("num-clients");
         Ok(())
     }
 
