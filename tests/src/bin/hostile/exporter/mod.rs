@@ -36,7 +36,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 63] = [
+pub const ATTACKS: [(&str, How); 64] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -86,6 +86,7 @@ pub const ATTACKS: [(&str, How); 63] = [
     ("payloads-for-no-frame", (GivesUp, talk::payloads_for_no_frame)),
     ("messages-without-end", (GoesOn, talk::without_end)),
     ("messages-that-do-not-come", (GivesUp, talk::do_not_come)),
+    ("a-message-that-does-not-come", (GoesOn, talk::does_not_come)),
     ("goodbye-with-escape-codes", (GivesUp, talk::goodbye)),
     ("frame-outside-its-slot", (GivesUp, frames::outside)),
     ("frame-of-no-slot", (GivesUp, frames::of_no_slot)),

@@ -111,6 +111,15 @@ pub fn do_not_come(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
+/// It might be on its way: the reader waits, as for an exporter that is silent.
+pub fn does_not_come(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    exporter.messages += 1;
+    exporter.publish_as(Descriptor { generation: 1, size: SLOT, ..Default::default() });
+    std::thread::sleep(AFTERWARDS);
+    Ok(exporter)
+}
+
 pub fn goodbye(door: &Door) -> Result<RawExporter> {
     let text = "so long\n\x1b]0;owned\x07".repeat(3000);
     say(door, &ToReader::Goodbye { reason: Reason::TooSlow, text }, None)
