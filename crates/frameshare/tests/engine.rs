@@ -975,3 +975,24 @@ fn the_end_stays_the_end() {
         assert!(matches!(stream.next(&mut reader), Err(ReadError::Stopped(_))));
     }
 }
+
+/// Those at the end count before anything comes after them.
+#[test]
+fn what_is_lost_before_the_end_is_counted() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.try_reader(reader::Config { max_held: 1, ..Default::default() }).unwrap();
+    stream.publish(&exporter, 1).unwrap();
+    let held = stream.next_frame(&mut reader);
+    for seed in 2..=6 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    exporter.end_of_stream();
+    assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
+    assert_eq!(reader.stats().lost, 5);
+    drop(held);
+    // The stream goes on: they are lost once.
+    stream.publish(&exporter, 7).unwrap();
+    assert_eq!(stream.next_frame(&mut reader).lost_before(), 5);
+    assert_eq!(reader.stats().lost, 5);
+}

@@ -129,6 +129,10 @@ impl State {
             if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
                 return Some(slot);
             }
+            // What has just ended may keep one, and goes when the state is unlocked.
+            if !self.dropped.is_empty() {
+                return None;
+            }
             let mut ended = Vec::new();
             self.each_link(|link| {
                 if !link.is_lossless() {

@@ -73,7 +73,8 @@ pub enum ReadError {
     Gone {
         /// Frames that were delivered ahead of a fence that never came: their content is not to be trusted.
         torn: u64,
-        /// Frames that were published, never written, and so not delivered. They count as lost.
+        /// Frames that were published and could not be delivered, since they were not written or there was no credit left
+        /// for them. They count as lost.
         lost: u64,
     },
     /// The exporter's GPU work on a frame did not end in time.
@@ -135,7 +136,7 @@ fn and_unwritten(torn: u64, lost: u64) -> String {
         text += &format!("; {torn} frames were delivered before they were written and are torn");
     }
     if lost > 0 {
-        text += &format!("; {lost} frames were published and never written, and are lost");
+        text += &format!("; {lost} frames were published and did not get here, and are lost");
     }
     text
 }

@@ -18,6 +18,8 @@ pub(crate) struct Home {
     /// Never held while a pool is called.
     pools: Mutex<Vec<glib::WeakRef<HostPool>>>,
     closed: AtomicBool,
+    /// The sink waits for a slot: all that come back are for it.
+    wanted: AtomicBool,
     private: AtomicU64,
 }
 
@@ -34,12 +36,24 @@ impl Home {
         drop(exporter);
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        !self.closed.load(Relaxed)
+    /// Whether the sink waits for a slot, which then no pool keeps or takes for itself.
+    pub(crate) fn want_slots(&self, yes: bool) {
+        self.wanted.store(yes, Relaxed);
+        if yes {
+            self.trim();
+        }
+    }
+
+    /// Whether a pool may keep the slots that come back to it.
+    pub(super) fn may_keep_slots(&self) -> bool {
+        !self.closed.load(Relaxed) && !self.wanted.load(Relaxed)
     }
 
     /// A slot for upstream to write; none where the exporter has none to spare or is gone.
     pub(super) fn slot(&self, size: u64) -> Option<Slot> {
+        if self.wanted.load(Relaxed) {
+            return None;
+        }
         let exporter = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
         match exporter.as_ref()?.acquire(size, Purpose::Pool) {
             Ok(slot) => Some(slot),

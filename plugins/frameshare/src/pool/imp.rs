@@ -181,8 +181,8 @@ impl BufferPoolImpl for HostPool {
         let whole = !buffer.flags().contains(gst::BufferFlags::TAG_MEMORY) && buffer.is_all_memory_writable();
         let in_slot =
             buffer.n_memory() == 1 && matches!(memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
-        let open = self.home.get().is_some_and(|home| home.is_open());
-        if !whole || !in_slot || !open || self.obj().is_flushing() {
+        let may_keep = self.home.get().is_some_and(|home| home.may_keep_slots());
+        if !whole || !in_slot || !may_keep || self.obj().is_flushing() {
             return;
         }
         let memory = buffer.peek_memory(0);

@@ -210,14 +210,31 @@ impl FrameshareSink {
         (of.as_ptr() == buffer.as_ptr()).then_some(placed)
     }
 
-    /// Places a frame that is due, as `place` does, or has done in `first`. Where there is none, and there can be no more, it waits for a slot.
+    /// Places a frame that is due, as `place` does, or has done in `first`. Where no slot is free, and there can be no more,
+    /// it waits for one.
     fn place_now(
         &self,
         stream: &Stream,
         first: Option<Result<Placed, PlaceError>>,
         place: impl Fn() -> Result<Placed, PlaceError>,
     ) -> Result<Placed, gst::FlowError> {
-        let mut tried = first.unwrap_or_else(&place);
+        match first.unwrap_or_else(&place) {
+            tried @ Err(PlaceError::NoneFree(..)) => {
+                stream.home.want_slots(true);
+                let placed = self.place_when_free(stream, tried, place);
+                stream.home.want_slots(false);
+                placed
+            }
+            tried => tried.map_err(|error| self.post_place_error(error)),
+        }
+    }
+
+    fn place_when_free(
+        &self,
+        stream: &Stream,
+        mut tried: Result<Placed, PlaceError>,
+        place: impl Fn() -> Result<Placed, PlaceError>,
+    ) -> Result<Placed, gst::FlowError> {
         while let Err(PlaceError::NoneFree(size, error)) = tried {
             tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
                 Ok(slot) => {

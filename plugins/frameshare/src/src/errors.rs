@@ -13,19 +13,26 @@ const LET_IN: &str = "run this pipeline as the user who shares the stream, or be
 
 /// The message for a connection that did not come about; none where the wait was cut short.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
-    let (code, advice) = match error {
-        ConnectError::Interrupted => return None,
-        ConnectError::NotThere { waited, .. } => {
-            return Some(gst::error_msg!(
-                ResourceError::NotFound,
-                (
-                    "Nobody shares {} ({} ms waited): start framesharesink with this stream or socket-path, or \
-                     raise connection-timeout",
-                    endpoint,
-                    waited.as_millis()
-                )
-            ));
-        }
+    if let ConnectError::Interrupted = error {
+        return None;
+    }
+    let (code, advice) = of_cause(error);
+    Some(match error {
+        ConnectError::NotThere { waited, .. } => gst::error_msg!(
+            code,
+            ("Nobody shares {} ({} ms waited): {}", endpoint, waited.as_millis(), advice)
+        ),
+        _ => gst::error_msg!(code, ("Cannot read {}: {}; {}", endpoint, error, advice)),
+    })
+}
+
+/// What to do where a connection does not come about.
+fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
+    match error {
+        ConnectError::NotThere { .. } => (
+            ResourceError::NotFound,
+            "start framesharesink with this stream or socket-path, or raise connection-timeout",
+        ),
         ConnectError::PermissionDenied { .. } => (ResourceError::NotAuthorized, LET_IN),
         ConnectError::Refused { reason, .. } => of_reason(*reason),
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
@@ -38,9 +45,10 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
         ),
         ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
-        ConnectError::Io { .. } => (ResourceError::OpenRead, "check stream or socket-path"),
-    };
-    Some(gst::error_msg!(code, ("Cannot read {}: {}; {}", endpoint, error, advice)))
+        ConnectError::Io { .. } | ConnectError::Interrupted => {
+            (ResourceError::OpenRead, "check stream or socket-path")
+        }
+    }
 }
 
 /// The message for a connection that ended.
@@ -57,9 +65,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
             );
         }
         ReadError::CutOff { reason, .. } => of_reason(*reason),
-        ReadError::NotBack(_) => {
-            (ResourceError::Read, "start framesharesink again, or raise connection-timeout")
-        }
+        ReadError::NotBack(error) => of_cause(error),
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
         ReadError::Fence(_) => (ResourceError::Failed, "check the GPU and its driver"),
         ReadError::Memory(error) if error.kind != MemoryKind::Host => (
@@ -155,5 +161,8 @@ mod tests {
         let message = text(&of_read(&ReadError::Gone { torn: 0, lost: 0 }, &endpoint));
         assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
+        // Who wants the next exporter, and is not let in there, is told how to be.
+        let message = text(&of_read(&ReadError::NotBack(refused), &endpoint));
+        assert!(message.contains("did not come back") && message.contains("policy=latest"), "{message}");
     }
 }

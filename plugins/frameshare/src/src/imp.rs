@@ -28,7 +28,10 @@ use gst_base::{
     subclass::{base_src::CreateSuccess, prelude::*},
 };
 use gst_cuda::context::ElementContext;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed};
+use std::sync::{
+    LazyLock, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     gst::DebugCategory::new(
@@ -338,6 +341,7 @@ impl FrameshareSrc {
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
                     self.push_early(running);
+                    self.note_losses(running);
                     // Nobody takes frames any more, so the exporter shall not wait for us.
                     running.reader = None;
                     running.has_ended = true;
@@ -550,7 +554,9 @@ impl FrameshareSrc {
     /// Tells the application that frames were lost before a buffer.
     fn post_loss(&self, buffer: &gst::BufferRef) {
         let element = self.obj();
-        let (received, lost) = (self.figures.received.load(Relaxed), self.figures.lost.load(Relaxed));
+        // An exporter may say any number, and the greatest stands for none in GStreamer.
+        let count = |figure: &AtomicU64| figure.load(Relaxed).min(u64::MAX - 1);
+        let (received, lost) = (count(&self.figures.received), count(&self.figures.lost));
         gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
         let message = gst::message::Qos::builder(true)
             .running_time(buffer.pts())

@@ -261,6 +261,43 @@ fn a_pool_that_is_exhausted_goes_on_in_private_memory() {
     pool.set_active(false).unwrap();
 }
 
+/// Upstream may hold frames that are published, so that no slot is left when readers have moved on: then the sink waits for
+/// one, and what comes back to upstream's pool is for it.
+#[test]
+fn where_upstream_has_all_slots_the_sink_waits_for_one() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
+    let caps = info.to_caps().unwrap();
+    let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
+    let (pool, _) = sink.pool(&caps);
+    pool.set_active(true).unwrap();
+    let mut reader = sink.reader(Policy::Latest, 2);
+    let in_slots = |count: u64| (0..count).map(|seed| in_slot(&pool, &info, seed).0).collect::<Vec<_>>();
+    let mut upstream = in_slots(4);
+    let mut publish = |sink: &mut Sink, buffers: &[gst::Buffer]| {
+        let read = |buffer: &gst::Buffer| {
+            sink.push(buffer.clone());
+            next_frame(&mut reader)
+        };
+        buffers.iter().map(read).collect::<Vec<_>>()
+    };
+    let read = publish(&mut sink, &upstream[..2]);
+    // Of six slots two are the reader's just now.
+    upstream.extend(in_slots(2));
+    drop(read);
+    let foreign = gst::Buffer::from_slice(vec![7; info.size()]);
+    let held = publish(&mut sink, &[foreign.clone(), foreign.clone()]);
+    assert_eq!(sink.copies(), 2, "{}", stats(&sink.element()));
+    let returning = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        upstream.pop();
+        upstream
+    });
+    sink.push(foreign);
+    assert_eq!(sink.copies(), 3, "{}", stats(&sink.element()));
+    drop((held, returning.join().unwrap()));
+    pool.set_active(false).unwrap();
+}
+
 /// GstBufferPool keeps no buffer whose memory somebody else has, and frees all when it stops.
 #[test]
 fn slots_outlive_the_pool_that_handed_them_out() {

@@ -81,7 +81,7 @@ pub(super) struct Connection {
     received: u64,
     /// Frames that were lost before others.
     lost: u64,
-    /// Frames that were lost because the exporter was gone before they could be delivered.
+    /// Frames that were lost since the last one that was delivered, when the stream ended or the exporter was gone.
     undelivered: u64,
     /// The exporter has rung, and the wake-up still has to be taken.
     rang: bool,
@@ -245,6 +245,7 @@ impl Connection {
                     )));
                 }
                 // The exporter had no room for them, and sends them now that there is some.
+                self.look_ahead(None)?;
                 return self.over();
             }
             // What was still to be imported when the exporter went cannot be.
@@ -274,7 +275,10 @@ impl Connection {
         Some(match pending {
             Pending::Format(format) => Some(Item::Format(format)),
             Pending::Event(event) => Some(Item::Event(event)),
-            Pending::EndOfStream => Some(Item::EndOfStream),
+            Pending::EndOfStream => {
+                self.undelivered = before.saturating_sub(self.expected);
+                Some(Item::EndOfStream)
+            }
             Pending::Retire(generation) => {
                 self.generations.remove(&generation);
                 None
@@ -293,6 +297,7 @@ impl Connection {
         let lease = Lease::new(self.session.clone(), entry, sequence);
         let lost_before = sequence - self.expected;
         self.expected = sequence + 1;
+        self.undelivered = 0;
         self.lost += lost_before;
         self.received += 1;
 
