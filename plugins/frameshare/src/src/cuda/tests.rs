@@ -521,7 +521,7 @@ fn a_killed_exporter_leaves_nobody_waiting() {
         exporter.kill();
         let error = reader.error();
         assert!(error.matches(gst::ResourceError::Read), "{error}");
-        assert_eq!(error.message().contains("1 frames were delivered ahead"), wait == "true", "{error}");
+        assert_eq!(error.message().contains("1 frames were delivered before"), wait == "true", "{error}");
         // It is torn, but waiting for it ends.
         held.iter().for_each(|buffer| memory(buffer).sync());
         held[..2].iter().for_each(check_on_cpu);
