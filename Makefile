@@ -30,7 +30,8 @@ build: ## build the plugin and the demo, optimised
 demo: ## one process decodes a film, three others read its frames (CLIP=, PLAYS=)
 	@tools/setup.sh build play
 	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
-	@clip="$(CLIP)"; "$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(PLAYS),--plays $(PLAYS)) "$${clip:-$$(tools/clip.sh)}"
+	@clip="$(CLIP)"; [ -n "$$clip" ] || clip=$$(tools/clip.sh); \
+	"$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(PLAYS),--plays $(PLAYS)) "$$clip"
 
 .PHONY: test
 test: ## run every check and test that this machine can run

