@@ -68,8 +68,12 @@ impl Connection {
                 Received::Nothing => break,
                 Received::HungUp => self.over = Some(Over::HungUp),
                 Received::Packet(packet, fds) => match self.hear(&packet, fds) {
-                    // Handles of some kinds of memory are worth nothing without the exporter that gave them.
-                    Err(ReadError::Memory(_)) if self.exporter_is_going() => self.over = Some(Over::HungUp),
+                    // Handles of some kinds are worth nothing without the exporter that gave them.
+                    Err(ReadError::Memory(error))
+                        if frees_imports_first(error.kind) && self.exporter_is_going() =>
+                    {
+                        self.over = Some(Over::HungUp);
+                    }
                     heard => heard?,
                 },
             }
