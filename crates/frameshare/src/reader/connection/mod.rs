@@ -90,7 +90,7 @@ pub(super) struct Connection {
     /// How the exporter went, once it has.
     over: Option<Over>,
     /// The end has been told.
-    is_over: bool,
+    end_is_told: bool,
     /// Streams that wait for it are being freed.
     rescued: bool,
 }
@@ -184,7 +184,7 @@ impl Connection {
             rang: false,
             rings_no_more: false,
             over: None,
-            is_over: false,
+            end_is_told: false,
             rescued: false,
         })
     }
@@ -194,7 +194,7 @@ impl Connection {
         if let Some(text) = self.session.failure() {
             return Err(ReadError::Fence(text.into()));
         }
-        if self.is_over {
+        if self.end_is_told {
             return self.over();
         }
         let mut revoked = 0;
@@ -329,7 +329,7 @@ impl Connection {
         let Some(over) = &self.over else { return Ok(None) };
         let torn = self.session.waits.count();
         // Once it was told, nothing is delivered any more: what is published and was not never will be.
-        if !std::mem::replace(&mut self.is_over, true) {
+        if !std::mem::replace(&mut self.end_is_told, true) {
             self.undelivered = self.session.consumer.head().saturating_sub(self.expected);
         }
         let (lost, limit) = (self.undelivered, self.fence_timeout);

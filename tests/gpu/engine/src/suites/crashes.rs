@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::{Failed, Skip};
 
-use super::{Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, to_the_end, whole};
+use super::{Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, each_kind, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
@@ -149,13 +149,6 @@ fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<HeldUp>) -> R
         }
     }
     Ok(longest.to_string())
-}
-
-/// What an exporter's end came to with each kind of memory.
-fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
-    let told =
-        KINDS.into_iter().map(|kind| Ok(format!("{kind}: {}", one(kind).with_context(|| kind.to_string())?)));
-    told.collect::<Result<Vec<_>>>().map(|told| told.join("; "))
 }
 
 /// Reads some frames on a stream that never gets to them.

@@ -67,6 +67,13 @@ fn frames() -> u64 {
 const KINDS: [MemoryKind; 3] = [MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
 const FENCES: [FenceKind; 2] = [FenceKind::Event, FenceKind::Timeline];
 
+/// What came of it with each kind of memory.
+fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
+    let told =
+        KINDS.into_iter().map(|kind| Ok(format!("{kind}: {}", one(kind).with_context(|| kind.to_string())?)));
+    told.collect::<Result<Vec<_>>>().map(|told| told.join("; "))
+}
+
 /// A stream with an exporter.
 struct Stage {
     place: Place,

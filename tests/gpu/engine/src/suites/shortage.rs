@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::{Case, Place};
 
-use super::{FENCES, KINDS, SIZE, Stage, case, to_the_end, whole};
+use super::{FENCES, SIZE, Stage, case, each_kind, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 
@@ -20,11 +20,7 @@ const FRAMES: [u64; 3] = [10, 60, 20];
 /// and it would need more: the lossless one misses nothing all the same. A newcomer is refused, and another exporter
 /// gets no slot; both are told why. When memory is there again, everything works.
 fn no_memory_left(seed: u64) -> Result<String> {
-    KINDS
-        .iter()
-        .map(|kind| of_kind(*kind, seed).with_context(|| kind.to_string()))
-        .collect::<Result<Vec<_>>>()
-        .map(|told| told.join("; "))
+    each_kind(|kind| of_kind(kind, seed))
 }
 
 fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
@@ -93,7 +89,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     let lost = stats.readers.iter().find(|reader| reader.pid == readers[1].pid()).map(|reader| reader.lost);
     let all = FRAMES[1] + FRAMES[2];
     ensure!(lost.is_some_and(|lost| latest.frames + lost == all), "{lost:?} were lost, and {latest:?}");
-    Ok(format!("{kind}: {slots} slots did, {} in the end; {told}; {refusal}", stats.slots))
+    Ok(format!("{slots} slots did, {} in the end; {told}; {refusal}", stats.slots))
 }
 
 /// What somebody was told who could not do what it wanted.
