@@ -85,6 +85,10 @@ fn frame_in(slot: &exporter::Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
 }
 
+fn format(caps: &str) -> Format {
+    Format { caps: caps.into(), video: None }
+}
+
 fn byte(seed: u64, index: u64) -> u8 {
     (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left((index % 61) as u32) >> 7) as u8 ^ index as u8
 }
@@ -181,7 +185,6 @@ fn who_holds_everything_loses_the_newest_and_nobody_waits() {
 fn everything_between_the_frames_keeps_its_place() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let format = |caps: &str| Format { caps: caps.into(), video: None };
     let event = |kind, sticky, byte| Event { kind, sticky, payload: vec![byte; 3] };
     exporter.set_format(format("a"));
     exporter.send_event(event(1, true, 1)).unwrap();
@@ -234,6 +237,44 @@ fn a_newcomer_after_the_end_is_told_of_it() {
     exporter.end_of_stream();
     let mut reader = stream.reader(Policy::Latest);
     assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
+}
+
+#[test]
+fn a_newcomer_to_a_stream_that_goes_on_is_not_told_of_its_end() {
+    type Announce = fn(&Exporter);
+    let announcements: [(&str, Announce); 4] = [
+        ("its format", |exporter| exporter.set_format(format("a"))),
+        ("another format", |exporter| exporter.set_format(format("b"))),
+        ("a sticky event", |exporter| {
+            exporter.send_event(Event { kind: 1, sticky: true, payload: vec![1] }).unwrap()
+        }),
+        ("that it goes on", Exporter::go_on),
+    ];
+    for (what, announce) in announcements {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        exporter.set_format(format("a"));
+        stream.publish(&exporter, 1).unwrap();
+        exporter.end_of_stream();
+        // An event that newcomers do not get says nothing of what comes next.
+        exporter.send_event(Event { kind: 2, sticky: false, payload: vec![2] }).unwrap();
+        let mut early = stream.reader(Policy::Latest);
+        announce(&exporter);
+        let mut late = stream.reader(Policy::Latest);
+        stream.publish(&exporter, 2).unwrap();
+
+        let mut ends = [false; 2];
+        for (reader, ended) in [&mut early, &mut late].into_iter().zip(&mut ends) {
+            loop {
+                match stream.next(reader).unwrap() {
+                    Item::EndOfStream => *ended = true,
+                    Item::Frame(frame) => break assert_eq!(frame.descriptor().sequence, 2),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(ends, [true, false], "readers from before and after the exporter announced {what}");
+    }
 }
 
 #[test]
@@ -338,7 +379,7 @@ fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
     for (round, size) in (0..).zip([1000, 100_000, 1000, 5_000_000, 20]) {
-        exporter.set_format(Format { caps: format!("size {size}"), video: None });
+        exporter.set_format(format(&format!("size {size}")));
         let mut held = Vec::new();
         for seed in 1..=3 {
             stream.publish_sized(&exporter, seed, size).unwrap();
@@ -349,7 +390,7 @@ fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
         assert_eq!(held[0].descriptor().generation, round + 1);
         if round == 3 {
             // Held over the change: still there, and still right.
-            exporter.set_format(Format { caps: "held over".into(), video: None });
+            exporter.set_format(format("held over"));
             stream.publish_sized(&exporter, 9, 64).unwrap();
             drop(stream.next_frame(&mut reader));
             assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
@@ -385,7 +426,7 @@ fn what_is_kept_with_a_slot_stays_with_it_and_goes_before_its_memory() {
     }
     stream.publish(&exporter, 5).unwrap();
     let held = stream.next_frame(&mut reader);
-    exporter.set_format(Format { caps: "another".into(), video: None });
+    exporter.set_format(format("another"));
     stream.publish_sized(&exporter, 6, SIZE * 100).unwrap();
     drop(stream.next_frame(&mut reader));
     assert_eq!((keep(&held), dropped.load(Ordering::SeqCst)), (4, 0), "a frame of the old size is out");

@@ -168,9 +168,15 @@ impl Exporter {
         Ok(())
     }
 
-    /// Says that the stream has ended here. It goes on with the next frame, if one comes.
+    /// Says that the stream has ended here. Readers that join later are told so at once, until it goes on: with the next
+    /// format, sticky event or frame, if one comes.
     pub fn end_of_stream(&self) {
         self.locked(State::end_of_stream);
+    }
+
+    /// Says that a stream that had ended goes on, though nothing of what comes is there yet: readers that join wait for it.
+    pub fn go_on(&self) {
+        self.locked(State::go_on);
     }
 
     /// A free slot of at least `size` bytes, which the caller alone may write until it is published.

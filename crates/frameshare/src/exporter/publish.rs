@@ -179,7 +179,7 @@ impl State {
         };
         let sequence = self.next;
         self.next += 1;
-        self.goes_on();
+        self.go_on();
         // There are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.lose_the_rest();

@@ -149,6 +149,7 @@ impl State {
     }
 
     pub fn set_format(&mut self, format: Format) {
+        self.go_on();
         if self.format.as_ref() == Some(&format) {
             return;
         }
@@ -158,6 +159,9 @@ impl State {
     }
 
     pub fn send_event(&mut self, event: Event) {
+        if event.sticky {
+            self.go_on();
+        }
         let payload = Payload::Inline(event.payload);
         let message = ToReader::Event { before: self.next, kind: event.kind, payload };
         self.send_all(&message);
@@ -173,7 +177,7 @@ impl State {
     }
 
     /// A stream that had ended goes on.
-    pub fn goes_on(&mut self) {
+    pub fn go_on(&mut self) {
         self.ended = false;
     }
 

@@ -490,6 +490,10 @@ impl BaseSinkImpl for FrameshareSink {
         if let gst::EventView::FlushStop(_) = event.view() {
             self.forget_prepared();
             self.input().is_seam = true;
+            // After a seek back from the end.
+            if let Some(stream) = self.stream() {
+                stream.exporter.go_on();
+            }
         }
         self.forward(&event);
         self.parent_event(event)

@@ -69,6 +69,29 @@ fn a_reader_that_never_reads_does_not_keep_the_end_longer_than_drain_timeout() {
 }
 
 #[test]
+fn who_joins_after_a_seek_back_from_the_end_waits_for_what_comes() {
+    let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
+    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
+    sink.push(gst::Buffer::from_slice(noise(1, info.size())));
+    sink.harness.push_event(gst::event::Eos::new());
+    let joined = |sink: &Sink| {
+        let mut reader = sink.reader(Policy::Lossless, 4);
+        assert!(matches!(next(&mut reader), Item::Format(_)));
+        assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+        reader
+    };
+    assert!(matches!(next(&mut joined(&sink)), Item::EndOfStream));
+
+    sink.harness.push_event(gst::event::FlushStart::new());
+    sink.harness.push_event(gst::event::FlushStop::new(true));
+    let mut reader = joined(&sink);
+    sink.harness.push_event(gst::event::Segment::new(&gst::FormattedSegment::<gst::ClockTime>::new()));
+    sink.push(gst::Buffer::from_slice(noise(2, info.size())));
+    let item = next(&mut reader);
+    assert!(matches!(&item, Item::Frame(frame) if frame.descriptor().sequence == 2), "{item:?}");
+}
+
+#[test]
 fn nothing_goes_out_before_playing() {
     init();
     let folder = tempfile::tempdir().unwrap();
