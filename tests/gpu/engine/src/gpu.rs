@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -131,8 +131,25 @@ fn soil_each<T>(
     Ok(gpu.stream.synchronize()?)
 }
 
-/// Has a stream sleep before it goes on.
+/// What the streams of this process that stand still listen to.
+static STALLED: Mutex<Vec<mpsc::Sender<()>>> = Mutex::new(Vec::new());
+
+/// Has a stream stand still until it is told to go on, or for so long.
 pub fn stall(stream: &Stream, us: u64) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    STALLED.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+    Ok(stream.call(move || {
+        let _ = receiver.recv_timeout(Duration::from_micros(us));
+    })?)
+}
+
+/// Has all streams of this process that stand still go on.
+pub fn resume() {
+    STALLED.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// Has a stream sleep before it goes on.
+fn delay(stream: &Stream, us: u64) -> Result<()> {
     Ok(stream.call(move || std::thread::sleep(Duration::from_micros(us)))?)
 }
 
@@ -151,10 +168,10 @@ pub fn await_idle(gpu: &Gpu, patience: Duration) -> Result<()> {
 pub fn slow(stream: &Stream, how: Slow, random: &mut Random) -> Result<()> {
     match how {
         Slow::Never | Slow::Always(0) => Ok(()),
-        Slow::Always(us) => stall(stream, us),
+        Slow::Always(us) => delay(stream, us),
         Slow::Sometimes(most) => {
             if random.below(8) == 0 {
-                stall(stream, random.below(most.max(1)))?;
+                delay(stream, random.below(most.max(1)))?;
             }
             Ok(())
         }
@@ -246,12 +263,13 @@ pub unsafe fn download(frame: &Frame, to: *mut u8, stream: &Stream) -> Result<()
 /// reading is refused beforehand by real drivers, and other kinds of memory would let it through.)
 pub fn lose_context(gpu: &Gpu) -> Result<()> {
     let victim = vmm::Allocation::new(&gpu.context, 64 << 20).context("memory to take away")?;
-    stall(&gpu.stream, 200_000)?;
+    stall(&gpu.stream, 5_000_000)?;
     for _ in 0..64 {
         // SAFETY: see the head of the file.
         unsafe { gpu.stream.fill(victim.ptr(), 1, victim.size()) }?;
     }
     drop(victim);
+    resume();
     for _ in 0..200 {
         if gpu.stream.query().is_err_and(|error| error.is_sticky()) {
             return Ok(());

@@ -66,7 +66,7 @@ pub enum Command {
     HoldSlots {
         size: u64,
     },
-    /// Puts a sleep on the stream that frames are written on.
+    /// Has the stream that frames are written on stand still until [`Command::Resume`], or for so long.
     Stall {
         us: u64,
     },
@@ -116,12 +116,14 @@ pub enum Command {
     CheckHeld,
     /// Ends the reader; held frames stay.
     Disconnect,
-    /// Puts a sleep on the stream that frames are read on.
+    /// Has the stream that frames are read on stand still until [`Command::Resume`], or for so long.
     StallReading {
         us: u64,
     },
 
     // Of either.
+    /// Has the streams that stand still go on.
+    Resume,
     /// Makes the context fail, in the way that works here.
     LoseContext,
 }

@@ -94,6 +94,10 @@ impl Worker {
                 gpu::await_idle(&Gpu::open(0)?, Duration::from_millis(ms))?;
                 Ok(Reply::Done)
             }
+            Command::Resume => {
+                gpu::resume();
+                Ok(Reply::Done)
+            }
             Command::TakeEvents { count } => {
                 let gpu = Gpu::open(0)?;
                 for _ in 0..count {

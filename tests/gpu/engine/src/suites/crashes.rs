@@ -8,7 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::{Failed, Skip};
 
-use super::{Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, each_kind, to_the_end, whole};
+use super::{
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, each_kind, to_the_end, whole,
+};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
@@ -34,8 +36,6 @@ const fn crash(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite: SUITE, name, seconds: 150, needs: Needs::Nothing, conduct }
 }
 
-/// Longer than any case takes: whoever sleeps so long is killed before.
-const FOREVER_US: u64 = 600_000_000;
 /// fence-timeout, as configured by default.
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -443,8 +443,10 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
 /// until they are read. So many frames more need no slot that readers have not imported: `legacy` memory of the dead cannot
 /// be, and frames in such slots are lost.
 fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
-    exporter.tell(Command::Stall { us: 200_000 })?;
-    exporter.publish(Publish { frames, size: SIZE, drain: true, ..Publish::default() }).map(|_| ())
+    exporter.tell(Command::Stall { us: FOREVER_US })?;
+    exporter.publish(Publish { frames, size: SIZE, ..Publish::default() })?;
+    exporter.tell(Command::Resume)?;
+    exporter.tell(Command::Drain { ms: PATIENCE_MS })
 }
 
 /// Readers that are given written frames alone hear of it without anything being stuck or torn; the others are lost.

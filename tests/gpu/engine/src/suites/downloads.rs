@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 
-use super::{Case, SIZE, Stage, case, to_the_end, wait_until, whole};
+use super::{Case, FOREVER_US, PATIENCE_MS, SIZE, Stage, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -72,9 +72,10 @@ fn far_behind(seed: u64) -> Result<String> {
     readers[0].begin(&Command::Read(to_the_end()))?;
     let held = stage.exporter.number(Command::HoldSlots { size: SIZE })?;
     ensure!(held == 5, "{held} slots are held, besides the reader's and the two to spare");
-    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     stage.exporter.publish(publish(FRAMES))?;
     stage.exporter.tell(Command::EndOfStream)?;
+    stage.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");
     let lost = stage.exporter.stats()?.readers[0].lost;
@@ -101,9 +102,10 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
             Ok((!has_all).then(|| format!("frame {frames} is not downloaded")))
         })?;
     }
-    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     stage.exporter.publish(publish(4))?;
     let read = readers[0].was_read()?;
+    stage.exporter.tell(Command::Resume)?;
     ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
     Ok(String::new())
 }
@@ -115,13 +117,14 @@ fn nothing_passes(seed: u64) -> Result<String> {
     let readers = Peer::some(1)?;
     stage.join(&readers, |number| reader(&stage, number, Policy::Latest))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.tell(Command::Stall { us: 300_000 })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     // More than fits into an area.
     stage.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
     stage.exporter.tell(Command::Format { caps: "another".into() })?;
     stage.exporter.tell(Command::HostMemory { yes: true })?;
     stage.exporter.publish(publish(1))?;
     stage.exporter.tell(Command::EndOfStream)?;
+    stage.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
     ensure!(read.metadata == 8000, "{} bytes of metadata came", read.metadata);
@@ -141,8 +144,7 @@ fn nothing_passes_at_once(seed: u64) -> Result<String> {
     })?;
     for round in 1..=ROUNDS {
         readers[0].begin(&Command::Read(to_the_end()))?;
-        stage.exporter.tell(Command::Stall { us: 2_000 })?;
-        stage.exporter.publish(publish(1))?;
+        stage.exporter.publish(Publish { slow: Slow::Always(2_000), ..publish(1) })?;
         stage.exporter.tell(Command::EndOfStream)?;
         let read = readers[0].was_read()?;
         ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "round {round}: {read:?}");
@@ -156,12 +158,13 @@ fn joins(seed: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     readers[0].connect(reader(&stage, 0, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.tell(Command::Stall { us: 1_000_000 })?;
+    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     stage.exporter.publish(publish(1))?;
     readers[1].connect(reader(&stage, 1, Policy::Lossless))?;
     readers[1].begin(&Command::Read(to_the_end()))?;
     stage.exporter.publish(publish(2))?;
     stage.exporter.tell(Command::EndOfStream)?;
+    stage.exporter.tell(Command::Resume)?;
     for (reader, frames) in readers.iter().zip([3, 2]) {
         whole(&reader.was_read()?, frames)?;
     }
@@ -201,15 +204,15 @@ fn formats_change(seed: u64) -> Result<String> {
 
 /// The exporter's end waits for no work of its GPU, whatever was downloaded.
 fn stops(seed: u64) -> Result<String> {
-    const BUSY_MS: u64 = 3000;
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
     stage.join(&readers, |number| reader(&stage, number, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     stage.exporter.publish(Publish { drain: true, ..publish(3) })?;
-    stage.exporter.tell(Command::Stall { us: BUSY_MS * 1000 })?;
+    stage.exporter.tell(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
     let ms = stage.exporter.number(Command::Unbind).context("ending the stream")?;
-    ensure!(ms < BUSY_MS / 2, "the end took {ms} ms");
+    ensure!(ms < PATIENCE_MS, "the end took {ms} ms");
+    stage.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, FENCES, FOREVER_US, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
@@ -24,8 +24,6 @@ const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Ca
     Case { suite: SUITE, name, seconds: 450, needs: Needs::Nothing, conduct }
 }
 
-/// Longer than any case takes: whoever sleeps so long is killed before.
-const FOREVER_US: u64 = 600_000_000;
 /// Who is held up for less is not held up by a reader, for whom the exporter would wait two seconds at least.
 const HELD_UP_MS: f64 = 1900.0;
 

@@ -34,6 +34,8 @@ const SIZE: u64 = 512 << 10;
 /// Nothing that is waited for takes so long, on a busy machine either.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PATIENCE_MS: u64 = PATIENCE.as_millis() as u64;
+/// Longer than any case takes: whoever stands still so long is told to go on, or killed, before.
+const FOREVER_US: u64 = 600_000_000;
 
 /// Every case there is.
 pub static ALL: &[&[Case]] = &[

@@ -6,7 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 use frameshare_gpu_harness::Skip;
 
-use super::{Case, FENCES, KINDS, Needs, PATIENCE, SIZE, Stage, case, to_the_end, wait_until, whole};
+use super::{
+    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, case, to_the_end, wait_until, whole,
+};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -172,7 +174,8 @@ fn comes_again(seed: u64) -> Result<String> {
 /// A reader's context is at work for long when memory is retired: its thread goes on, and the memory stays until the work
 /// is done.
 fn retired_under_work(seed: u64) -> Result<String> {
-    const WORK: Duration = Duration::from_secs(3);
+    /// Longer than anybody waits who waits for a while only.
+    const WHILE: Duration = Duration::from_secs(3);
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
         let bind = Bind { memory: Some(kind), fence_timeout_ms: Some(20_000), ..Bind::default() };
         let stage = Stage::with(seed, bind)?;
@@ -184,17 +187,18 @@ fn retired_under_work(seed: u64) -> Result<String> {
         readers[0].was_read()?;
 
         let begin = Instant::now();
-        readers[0].tell(Command::StallReading { us: WORK.as_micros() as u64 })?;
+        readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         readers[0].begin(&Command::Read(Read { frames: Some(3), settle_ms: Some(0), ..read }))?;
         stage.exporter.tell(Command::Format { caps: "two".into() })?;
         stage.exporter.publish(Publish { frames: 3, size: 4 * SIZE, ..Publish::default() })?;
         let read = readers[0].was_read()?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
-        ensure!(took < Duration::from_secs(2), "{kind}: the reader stood still for {took:?}");
-        std::thread::sleep((WORK - Duration::from_secs(1)).saturating_sub(begin.elapsed()));
+        ensure!(took < PATIENCE / 2, "{kind}: the reader stood still for {took:?}");
+        std::thread::sleep(WHILE.saturating_sub(took));
         let stats = stage.exporter.stats()?;
         ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that a reader has open");
+        readers[0].tell(Command::Resume)?;
         stage.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
@@ -214,12 +218,13 @@ fn releases_do_not_wait(seed: u64) -> Result<String> {
         readers[0].was_read()?;
 
         stage.exporter.publish(publish)?;
-        readers[0].tell(Command::StallReading { us: 3_000_000 })?;
+        readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         let begin = Instant::now();
         let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{fence}: {:?}", read.end);
-        ensure!(took < Duration::from_secs(2), "{fence}: four frames were let go only after {took:?}");
+        ensure!(took < PATIENCE / 2, "{fence}: four frames were let go only after {took:?}");
+        readers[0].tell(Command::Resume)?;
     }
     Ok(String::new())
 }
