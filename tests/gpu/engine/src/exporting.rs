@@ -15,7 +15,7 @@ use frameshare::{Endpoint, Format, Interrupt};
 use frameshare_gpu_harness::random::Random;
 
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
+use crate::job::{Bind, Command, GIVEN_UP, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
 use crate::measure::Meter;
 use crate::worker::misplaced;
 
@@ -97,12 +97,12 @@ impl Exporting {
     pub fn bind(bind: &Bind) -> Result<Exporting> {
         let gpu = Gpu::open(bind.device)?;
         let default = exporter::Config::default();
-        let ms = |ms: Option<u64>, default| ms.map_or(default, Duration::from_millis);
+        let ms = |ms: Option<u64>| ms.map_or(GIVEN_UP, Duration::from_millis);
         let config = exporter::Config {
             max_slots: bind.max_slots.unwrap_or(default.max_slots),
             max_held_limit: bind.max_held_limit.unwrap_or(default.max_held_limit),
-            reader_timeout: ms(bind.reader_timeout_ms, default.reader_timeout),
-            fence_timeout: ms(bind.fence_timeout_ms, default.fence_timeout),
+            reader_timeout: ms(bind.reader_timeout_ms),
+            fence_timeout: ms(bind.fence_timeout_ms),
             max_retired_bytes: bind.max_retired_bytes.unwrap_or(default.max_retired_bytes),
             trusted_uids: bind.trusted_uids.clone(),
             memory: bind.memory,

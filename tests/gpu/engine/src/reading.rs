@@ -15,7 +15,7 @@ use frameshare_gpu_harness::random::Random;
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
+use crate::job::{Command, Connect, End, GIVEN_UP, Read, Reply, Use, WasRead, Where};
 use crate::measure::{Meter, percentiles, since};
 use crate::worker::{self, misplaced};
 
@@ -81,7 +81,7 @@ impl Reading {
                 .connection_timeout_ms
                 .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
             reconnect: connect.reconnect,
-            fence_timeout: connect.fence_timeout_ms.map_or(default.fence_timeout, Duration::from_millis),
+            fence_timeout: connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis),
             ..default
         };
         let begin = Instant::now();

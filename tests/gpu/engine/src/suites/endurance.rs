@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, FOREVER_US, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE_MS, SIZE, Stage, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
@@ -24,8 +24,8 @@ const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Ca
     Case { suite: SUITE, name, seconds: 450, needs: Needs::Nothing, conduct }
 }
 
-/// Who is held up for less is not held up by a reader, for whom the exporter would wait two seconds at least.
-const HELD_UP_MS: f64 = 1900.0;
+/// Who is held up for less is not held up by a reader, for whom the exporter would wait for a minute.
+const HELD_UP_MS: f64 = PATIENCE_MS as f64;
 
 /// Frames that are published around each death, and how far they are apart.
 const FRAMES: u64 = 40;
@@ -40,8 +40,7 @@ fn patient() -> Read {
 /// pending behind work that never ends; three others, with both kinds of fence, get every frame whole.
 fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     let kills = usize::try_from(frames() / 100)?.max(8);
-    let bind = Bind { memory: Some(kind), reader_timeout_ms: Some(60_000), ..Bind::default() };
-    let stage = Stage::with(seed, bind)?;
+    let stage = Stage::new(kind, seed)?;
     let survivors = Peer::some(3)?;
     stage.join(&survivors, |number| Connect {
         gpu_wait: Some(true),

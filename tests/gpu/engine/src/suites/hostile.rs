@@ -190,7 +190,7 @@ fn words(seed: u64) -> Result<String> {
 /// A reader that was given GPU memory and misuses what it shares with the exporter harms nobody but itself.
 fn readers(seed: u64) -> Result<String> {
     const FRAMES: u64 = 100;
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let stage = Stage::with_deadline(MemoryKind::Vmm, seed)?;
     let (intruder, witnesses) = (Peer::new()?, Peer::some(2)?);
     stage.join(&witnesses, |number| Connect {
         gpu_wait: Some(true),

@@ -99,6 +99,13 @@ impl Stage {
         Stage::with(seed, Bind { memory: Some(kind), ..Bind::default() })
     }
 
+    /// An exporter for which a reader counts as dead whose fences are pending for as long as the engine allows by default.
+    fn with_deadline(kind: MemoryKind, seed: u64) -> Result<Stage> {
+        let fence_timeout = frameshare::exporter::Config::default().fence_timeout;
+        let fence_timeout_ms = Some(fence_timeout.as_millis() as u64);
+        Stage::with(seed, Bind { memory: Some(kind), fence_timeout_ms, ..Bind::default() })
+    }
+
     fn with(seed: u64, bind: Bind) -> Result<Stage> {
         let stage = Stage { place: Place::new()?, exporter: Peer::new()?, seed };
         stage.exporter.bind(Bind { path: stage.place.path(), seed, ..bind })?;

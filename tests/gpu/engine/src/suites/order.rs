@@ -177,8 +177,7 @@ fn retired_under_work(seed: u64) -> Result<String> {
     /// Longer than anybody waits who waits for a while only.
     const WHILE: Duration = Duration::from_secs(3);
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
-        let bind = Bind { memory: Some(kind), fence_timeout_ms: Some(20_000), ..Bind::default() };
-        let stage = Stage::with(seed, bind)?;
+        let stage = Stage::new(kind, seed)?;
         let readers = Peer::some(1)?;
         stage.join(&readers, |number| stage.lossless(number, None))?;
         let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
