@@ -44,6 +44,8 @@ impl Reading {
             max_held: connect.max_held.unwrap_or(default.max_held),
             gpu: gpu.as_ref().map(|(context, _)| context.clone()),
             connection_timeout: Some(Duration::from_secs(20)),
+            // As with the sinks.
+            fence_timeout: Duration::from_secs(60),
             ..default
         };
         let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;

@@ -164,7 +164,7 @@ fn killed(_: u64) -> Result<String> {
         let begin = Instant::now();
         settle(&exporter, before + 20)?;
         ensure!(
-            begin.elapsed() < Duration::from_secs(3),
+            begin.elapsed() < Duration::from_secs(20),
             "kill {number}: {:?} for 20 frames",
             begin.elapsed()
         );
