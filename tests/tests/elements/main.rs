@@ -187,8 +187,9 @@ fn a_reader_that_joins_late_starts_with_the_newest_frame() {
     assert_eq!(late.summary()["lost"], 0);
 }
 
-/// A video sink drops what comes more than 5 ms late; the one around it counts what it shows and drops. Where times are
-/// wrong by more than the latency it shows five of a hundred, and on a machine that has other work a few less than all.
+/// A video sink drops what comes more than 5 ms late, but for one frame a second; the one around it counts what it shows.
+/// Of a hundred frames whose times are wrong by more than the latency it shows five. A machine that has too much other
+/// work shows fewer than all, too, but many more than that.
 #[test]
 fn a_synchronised_sink_shows_the_frames() {
     let stage = Stage::new();
@@ -201,9 +202,7 @@ fn a_synchronised_sink_shows_the_frames() {
     assert!(!outcome.stderr.contains("CRITICAL"), "{}", outcome.stderr);
     let last =
         outcome.lines.iter().rfind(|line| line.contains("rendered: ")).expect("the sink says what it did");
-    let count = |word: &str| {
-        let rest = last.split(word).nth(1).expect("the line names it");
-        rest.split(',').next().and_then(|number| number.trim().parse::<u32>().ok()).expect("a number")
-    };
-    assert!(count("rendered: ") >= 50 && count("dropped: ") <= 25, "{last}");
+    let count = last.split("rendered: ").nth(1).and_then(|rest| rest.split(',').next());
+    let shown: u32 = count.and_then(|count| count.trim().parse().ok()).expect("a number");
+    assert!(shown >= 30, "{last}");
 }
