@@ -187,22 +187,32 @@ fn a_reader_that_joins_late_starts_with_the_newest_frame() {
     assert_eq!(late.summary()["lost"], 0);
 }
 
-/// A video sink drops what comes more than 5 ms late, but for one frame a second; the one around it counts what it shows.
-/// Of a hundred frames whose times are wrong by more than the latency it shows five. A machine that has too much other
-/// work shows fewer than all, too, but many more than that.
+/// A video sink drops what comes more than 5 ms late; the one around it counts what it shows and drops. On a machine that
+/// is busy with something else frames may be late now and then; if their times are wrong, all are, each time.
 #[test]
 fn a_synchronised_sink_shows_the_frames() {
+    const ATTEMPTS: usize = 8;
     let stage = Stage::new();
     let film = NV12.replace("100/1", "30/1");
     let _exporter = stage.gst(&format!("videotestsrc is-live=true ! {film} ! framesharesink stream=s"));
     stage.peer("read --stream s --frames 1").finish_well();
     let pipeline = "framesharesrc stream=s latency=500000000 num-buffers=100 ! queue ! \
          fpsdisplaysink silent=false video-sink=fakevideosink text-overlay=false sync=true";
-    let outcome = stage.gst_verbose(pipeline).finish_well();
-    assert!(!outcome.stderr.contains("CRITICAL"), "{}", outcome.stderr);
-    let last =
-        outcome.lines.iter().rfind(|line| line.contains("rendered: ")).expect("the sink says what it did");
-    let count = last.split("rendered: ").nth(1).and_then(|rest| rest.split(',').next());
-    let shown: u32 = count.and_then(|count| count.trim().parse().ok()).expect("a number");
-    assert!(shown >= 30, "{last}");
+    let mut told = Vec::new();
+    let shows_them = |told: &mut Vec<String>| {
+        let outcome = stage.gst_verbose(pipeline).finish_well();
+        assert!(!outcome.stderr.contains("CRITICAL"), "{}", outcome.stderr);
+        let last = outcome
+            .lines
+            .iter()
+            .rfind(|line| line.contains("rendered: "))
+            .expect("the sink says what it did");
+        let count = |word: &str| {
+            let rest = last.split(word).nth(1).expect("the line names it");
+            rest.split(',').next().and_then(|number| number.trim().parse::<u32>().ok()).expect("a number")
+        };
+        told.push(last.clone());
+        count("rendered: ") >= 70 && count("dropped: ") <= 5
+    };
+    assert!((0..ATTEMPTS).any(|_| shows_them(&mut told)), "{told:#?}");
 }
