@@ -12,10 +12,10 @@ use frameshare::cuda::stream::Stream;
 use frameshare::exporter::{self, AcquireError, Exporter, Frame, Notice, Purpose, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
-use frameshare_gpu_harness::random::Random;
+use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Bind, Command, GIVEN_UP, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
+use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
 use crate::measure::Meter;
 use crate::worker::misplaced;
 

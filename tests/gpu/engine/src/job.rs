@@ -1,7 +1,6 @@
 //! What a case asks of its peers, and what they report.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use frameshare::{FenceKind, MemoryKind, Policy};
 use serde::{Deserialize, Serialize};
@@ -141,11 +140,7 @@ pub enum Reply {
     Stats(Stats),
 }
 
-/// How long peers wait for each other unless a case is about that: on a busy machine, too, nobody is given up who is only
-/// slow.
-pub const GIVEN_UP: Duration = Duration::from_secs(60);
-
-/// An exporter; what is `None` stays as the engine has it, but for times, which are [`GIVEN_UP`].
+/// An exporter; what is `None` stays as the engine has it, but for times, which are [`frameshare_gpu_harness::GIVEN_UP`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Bind {
     pub path: String,

@@ -11,11 +11,11 @@ use frameshare::cuda::context::Context;
 use frameshare::cuda::event::Event;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
-use frameshare_gpu_harness::random::Random;
+use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Command, Connect, End, GIVEN_UP, Read, Reply, Use, WasRead, Where};
+use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
 use crate::measure::{Meter, percentiles, since};
 use crate::worker::{self, misplaced};
 

@@ -13,6 +13,7 @@ use frameshare::cuda::{context::Context, device::Device, stream::Stream};
 use frameshare::memory::Address;
 use frameshare::reader::{Config, Frame, Item, Reader};
 use frameshare::{Endpoint, Interrupt, Policy};
+use frameshare_gpu_harness::GIVEN_UP;
 use gst_video::{VideoFormat, VideoInfo};
 
 use crate::job::{Connect, Read, WasRead};
@@ -44,8 +45,7 @@ impl Reading {
             max_held: connect.max_held.unwrap_or(default.max_held),
             gpu: gpu.as_ref().map(|(context, _)| context.clone()),
             connection_timeout: Some(Duration::from_secs(20)),
-            // As with the sinks.
-            fence_timeout: Duration::from_secs(60),
+            fence_timeout: GIVEN_UP,
             ..default
         };
         let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;

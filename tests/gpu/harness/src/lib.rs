@@ -6,6 +6,8 @@
 //!
 //! A program names its suites and what its peers do; see [`Program`].
 
+use std::time::Duration;
+
 pub mod isolate;
 pub mod kernel;
 mod link;
@@ -21,3 +23,7 @@ pub use link::Link;
 pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};
 pub use place::Place;
 pub use program::{Asked, Case, Needs, Program, Skip};
+
+/// How long exporters and readers wait for each other unless a case is about that: on a busy machine, too, nobody is given
+/// up who is only slow.
+pub const GIVEN_UP: Duration = Duration::from_secs(60);

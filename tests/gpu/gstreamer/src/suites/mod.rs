@@ -9,7 +9,7 @@ mod surfaces;
 use std::fmt::Display;
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare_gpu_harness::{Case, Needs, Place};
+use frameshare_gpu_harness::{Case, GIVEN_UP, Needs, Place};
 
 use crate::job::{Command, Connect, Read, WasRead};
 use crate::peer::Peer;
@@ -35,10 +35,13 @@ trait Told {
 }
 
 impl Told for Place {
-    /// A sink that gives nobody up within a minute, so that on a busy machine, too, nobody goes who is only slow.
+    /// A sink.
     fn sink(&self, properties: &str) -> String {
-        let patient = "reader-timeout=60000000000 fence-timeout=60000000000";
-        format!("framesharesink name=sink sync=false socket-path={} {patient} {properties}", self.path())
+        let (path, timeout) = (self.path(), GIVEN_UP.as_nanos());
+        format!(
+            "framesharesink name=sink sync=false socket-path={path} reader-timeout={timeout} \
+             fence-timeout={timeout} {properties}"
+        )
     }
 
     /// A source that loses nothing.
