@@ -114,7 +114,9 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     ))?;
     let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
     let (stamps, watch) = (Stamps::open(socket)?, Arc::new(Mutex::new(watch)));
-    let kernels = run.case.by_kernel.then(|| Mutex::new(Kernels::default()));
+    // cudaipcsrc gives a frame back with the last reference to it, whatever the GPU still does with it.
+    let keeps_frames = run.transport == Transport::Cudaipc;
+    let kernels = run.case.by_kernel.then(|| Mutex::new(Kernels::new(keeps_frames)));
     pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
         let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
         let stamp = number(buffer).and_then(|number| stamps.of(number));

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! It reads memory that a buffer maps, which is held until it has, and adds to a word of its own.
+//! It reads memory that a buffer maps, which nobody takes back until it has, and adds to a word of its own.
 #![allow(unsafe_code)]
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,10 +11,8 @@ use frameshare_gpu_harness::kernel::Kernel;
 use gst_cuda::memory::Memory;
 use std::{
     ffi::CStr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, mpsc},
+    thread,
 };
 
 /// Reads `count` words, and adds them up by XOR, so that no compiler finds that nobody wants them. Turing is the oldest
@@ -58,12 +56,11 @@ done:
 ";
 
 /// Reads frames of one context.
-#[derive(Default)]
 pub struct Kernels {
     /// Loaded with the first frame.
     loaded: Option<Read>,
-    /// Frames that are being read, and whether they have been.
-    reading: Vec<(gst::Buffer, Arc<AtomicBool>)>,
+    /// Takes frames that have been read, where they are to be kept until then.
+    done: Option<mpsc::Sender<gst::Buffer>>,
 }
 
 /// The kernel, in the context of the frames that it reads.
@@ -74,20 +71,30 @@ struct Read {
 }
 
 impl Kernels {
+    /// For frames whose release waits for the GPU by itself, or that are kept until they have been read.
+    pub fn new(keeps_frames: bool) -> Self {
+        let done = keeps_frames.then(|| {
+            let (done, frames) = mpsc::channel::<gst::Buffer>();
+            thread::spawn(move || frames.into_iter().for_each(drop));
+            done
+        });
+        Self { loaded: None, done }
+    }
+
     /// Has the whole frame read on the stream that its memory names, as elements of GStreamer do, and `then` called on a
     /// thread of the driver's, which may not call CUDA.
     pub fn read(&mut self, frame: &gst::Buffer, then: impl FnOnce() + Send + 'static) -> Result<()> {
-        // Not in the driver's thread: to give a frame back calls CUDA.
-        self.reading.retain(|(_, is_read)| !is_read.load(Ordering::Acquire));
         let loaded = match &mut self.loaded {
             Some(loaded) => loaded,
             none => none.insert(Read::load(frame)?),
         };
-        let is_read = Arc::new(AtomicBool::new(false));
-        self.reading.push((frame.clone(), is_read.clone()));
+        let kept = self.done.as_ref().map(|done| (done.clone(), frame.clone()));
         loaded.read(frame, move || {
             then();
-            is_read.store(true, Ordering::Release);
+            // Not here: to give a frame back calls CUDA.
+            if let Some((done, frame)) = kept {
+                let _ = done.send(frame);
+            }
         })
     }
 }
@@ -95,6 +102,7 @@ impl Kernels {
 impl Read {
     /// Loads it into the context of this frame.
     fn load(frame: &gst::BufferRef) -> Result<Self> {
+        gst_cuda::load()?;
         let memory = memory(frame)?;
         let owner = memory.context();
         // SAFETY: the handle of a context that its owner keeps.
@@ -105,7 +113,7 @@ impl Read {
         Ok(Self { kernel, sum: vmm::Allocation::new(&context, size_of::<u32>())?, context })
     }
 
-    /// The frame has to be held until `then` was called.
+    /// The frame's memory has to stay as it is until the stream has come so far.
     fn read(&self, frame: &gst::BufferRef, then: impl FnOnce() + Send + 'static) -> Result<()> {
         let memory = memory(frame)?;
         let mapped = memory.map().context("a frame that cannot be mapped")?;
@@ -115,7 +123,7 @@ impl Read {
         let stream = unsafe { Stream::handed_in(&self.context, raw, named) };
         let words = (mapped.size() / size_of::<u32>()) as u64;
         let parameters: [DevicePtr; 3] = [mapped.address(), words, self.sum.ptr()];
-        // SAFETY: the kernel takes these three; the memory stays where it is while the frame is held.
+        // SAFETY: the kernel takes these three; the caller sees to it that the memory stays as it is.
         unsafe { self.kernel.launch(&stream, 1024, 256, parameters) }.map_err(|why| anyhow!(why))?;
         Ok(stream.call(then)?)
     }

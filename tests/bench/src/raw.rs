@@ -17,14 +17,18 @@ pub fn write(file: &mut File, outcome: &Outcome) -> Result<()> {
     Ok(writeln!(file, "{}", serde_json::to_string(outcome)?)?)
 }
 
-/// Those of several files, one after the other. A situation that a run was cut off in is left out.
+/// Those of several files, one after the other, whose rounds are counted on. A situation that a run was cut off in is
+/// left out.
 pub fn read(paths: impl Iterator<Item = impl AsRef<Path>>) -> Result<Vec<Outcome>> {
     let mut all = Vec::new();
     for path in paths {
         let path = path.as_ref();
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let outcomes = text.lines().map(serde_json::from_str).collect::<serde_json::Result<Vec<Outcome>>>();
-        all.extend(without_the_cut(outcomes.with_context(|| format!("{}: no raw figures", path.display()))?));
+        let outcomes = outcomes.with_context(|| format!("{}: no raw figures", path.display()))?;
+        let before = all.iter().map(|outcome: &Outcome| outcome.round).max().unwrap_or_default();
+        let counted_on = |outcome: Outcome| Outcome { round: before + outcome.round, ..outcome };
+        all.extend(without_the_cut(outcomes).into_iter().map(counted_on));
     }
     Ok(all)
 }

@@ -5,7 +5,7 @@ use crate::{
     options::Options,
     run::{Figures, Outcome},
 };
-use std::{fmt::Write, fs, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, fs, time::Duration};
 
 /// One figure of a run.
 struct Measure {
@@ -227,23 +227,31 @@ fn losses(say: &mut impl FnMut(String), transports: &[Transport], cases: &[Case]
     }
 }
 
-/// Round by round; none where it got stuck.
-fn values(outcomes: &[Outcome], case: Case, transport: Transport, measure: &Measure) -> Vec<Option<f64>> {
-    let of = |transport| {
+/// Of each round; none where it got stuck.
+type Values = BTreeMap<usize, Option<f64>>;
+
+fn values(outcomes: &[Outcome], case: Case, transport: Transport, measure: &Measure) -> Values {
+    let of = |transport| -> Values {
         let runs =
             outcomes.iter().filter(move |outcome| outcome.case == case && outcome.transport == transport);
-        runs.map(|outcome| outcome.result.as_ref().ok().map(measure.of))
+        runs.map(|outcome| (outcome.round, outcome.result.as_ref().ok().map(measure.of))).collect()
     };
     if !measure.is_added {
-        return of(transport).collect();
+        return of(transport);
     }
-    of(transport).zip(of(Transport::Decoder)).map(|(whole, alone)| Some(whole? - alone?)).collect()
+    let alone = of(Transport::Decoder);
+    let added = |(round, whole): (usize, Option<f64>)| {
+        Some((round, whole.zip(*alone.get(&round)?).map(|(whole, alone)| whole - alone)))
+    };
+    of(transport).into_iter().filter_map(added).collect()
 }
 
-fn cell(values: &[Option<f64>]) -> String {
-    let figures: Vec<f64> = values.iter().copied().flatten().collect();
+fn cell(values: &Values) -> String {
+    let figures: Vec<f64> = values.values().copied().flatten().collect();
     let stuck = values.len() - figures.len();
     match (median(&figures), stuck) {
+        // Not measured.
+        (None, 0) => "–".into(),
         (None, _) => "stuck".into(),
         // Nobody read.
         (Some(median), _) if median.is_nan() => "–".into(),
@@ -252,12 +260,12 @@ fn cell(values: &[Option<f64>]) -> String {
     }
 }
 
-fn ratio(ours: &[Option<f64>], rival: &[Option<f64>]) -> String {
-    let pairs = ours.iter().zip(rival).filter_map(|(ours, rival)| Some((*ours)? / (*rival)?));
+fn ratio(ours: &Values, rival: &Values) -> String {
+    let pairs = ours.iter().filter_map(|(round, ours)| Some((*ours)? / (*rival.get(round)?)?));
     let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
     let Some(median) = median(&ratios) else { return "–".into() };
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
+    let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     format!("{median:.2} ({least:.2}–{most:.2})")
 }
 
@@ -302,13 +310,16 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
-        assert_eq!(cell(&[Some(1234.0), None]), "1,234 (stuck 1 of 2)");
-        assert_eq!(cell(&[None, None]), "stuck");
+        assert_eq!(cell(&Values::from([(1, Some(1234.0)), (2, None)])), "1,234 (stuck 1 of 2)");
+        assert_eq!(cell(&Values::from([(1, None), (2, None)])), "stuck");
+        assert_eq!(cell(&Values::new()), "–");
+        let ours = Values::from([(1, Some(2.0)), (2, Some(3.0)), (3, Some(8.0)), (4, Some(1.0))]);
         assert_eq!(
-            ratio(&[Some(2.0), Some(3.0), Some(8.0)], &[Some(1.0), None, Some(2.0)]),
+            ratio(&ours, &Values::from([(1, Some(1.0)), (2, None), (3, Some(2.0))])),
             "3.00 (2.00–4.00)"
         );
-        assert_eq!(ratio(&[Some(2.0)], &[None]), "–");
+        assert_eq!(ratio(&ours, &Values::from([(4, Some(-2.0))])), "-0.50 (-0.50–-0.50)");
+        assert_eq!(ratio(&ours, &Values::from([(1, None)])), "–");
     }
 
     #[test]
