@@ -99,9 +99,9 @@ impl<'a> Stage<'a> {
         Ok(process.frames().into_iter().enumerate().map(|(number, (_, sum))| (sum, number)).collect())
     }
 
-    /// Who has not failed after so long has started; the GPU's elements take some time to load.
+    /// Who has not failed after so long has started; the GPU's elements take seconds to load.
     fn start(&self) -> Duration {
-        Duration::from_secs(if self.transport.on_gpu { 6 } else { 2 })
+        if self.transport.on_gpu { PATIENCE } else { Duration::from_secs(2) }
     }
 
     fn source(&self, properties: &str, rest: &str) -> String {
