@@ -26,6 +26,8 @@ pub enum Transport {
     GpuPool,
     /// As `Gpu`, with readers that poll for frames and never sleep.
     GpuPolling,
+    /// As `Gpu`, with readers that are given frames that are written: no stream of theirs waits.
+    GpuWritten,
     /// Decoded frames through `cudaipcsink` and `cudaipcsrc io-mode=import`.
     Cudaipc,
     /// Decoded frames that go nowhere: what the decoder itself costs.
@@ -44,6 +46,7 @@ impl Transport {
             Self::Shm => "shm",
             Self::Gpu => "frameshare",
             Self::GpuPool => "frameshare, pool",
+            Self::GpuWritten => "frameshare, gpu-wait=false",
             Self::Cudaipc => "cudaipc",
             Self::Decoder => "decoder alone",
         }
@@ -51,7 +54,15 @@ impl Transport {
 
     /// Whether its frames come out of a decoder, in GPU memory.
     pub fn decodes(self) -> bool {
-        matches!(self, Self::Gpu | Self::GpuPool | Self::GpuPolling | Self::Cudaipc | Self::Decoder)
+        match self {
+            Self::Lossless | Self::Latest | Self::Polling | Self::Engine | Self::Unixfd | Self::Shm => false,
+            Self::Gpu
+            | Self::GpuPool
+            | Self::GpuPolling
+            | Self::GpuWritten
+            | Self::Cudaipc
+            | Self::Decoder => true,
+        }
     }
 
     /// For how long, in ns, its readers poll for a frame before they sleep: longer than any takes to come, or not at all.
@@ -89,11 +100,12 @@ impl FromStr for Transport {
             "gpu" => Self::Gpu,
             "gpu-pool" => Self::GpuPool,
             "gpu-polling" => Self::GpuPolling,
+            "gpu-written" => Self::GpuWritten,
             "cudaipc" => Self::Cudaipc,
             "decoder" => Self::Decoder,
             _ => bail!(
                 "there is no transport {name}: they are lossless, latest, polling, engine, unixfd, shm, gpu, \
-                 gpu-pool, gpu-polling, cudaipc, decoder"
+                 gpu-pool, gpu-polling, gpu-written, cudaipc, decoder"
             ),
         })
     }

@@ -35,7 +35,9 @@ impl Decoded {
         let film = run.film.as_ref().context("which film? --films says where they are")?;
         let socket = &run.socket;
         let sink = match run.transport {
-            Transport::Gpu | Transport::GpuPolling => format!("framesharesink socket-path={socket}"),
+            Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
+                format!("framesharesink socket-path={socket}")
+            }
             Transport::GpuPool => format!("framesharesink export=copy socket-path={socket}"),
             Transport::Cudaipc => format!("cudaipcsink address={socket}"),
             Transport::Decoder => "fakesink".into(),
@@ -106,6 +108,7 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let busy_poll = run.transport.busy_poll();
     let source = match run.transport {
         Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
+        Transport::GpuWritten => format!("framesharesrc socket-path={socket} policy=lossless gpu-wait=false"),
         _ => format!("framesharesrc socket-path={socket} policy=lossless busy-poll={busy_poll}"),
     };
     let pipeline = launch(&format!(
