@@ -1,12 +1,13 @@
 //! Fences: both kinds, both ways, under delays that a seed decides.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use frameshare_gpu_harness::random::Random;
 
 use super::{Case, Kind, Needs, PATIENCE_MS, case, require};
-use crate::command::{Command, Id};
+use crate::command::{Command, Id, Source};
 use crate::peer::{Peer, must_fail};
 use crate::words::Words;
 
@@ -31,6 +32,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "context-record", |_| context_record(false)),
     case(SUITE, "context-record-on-an-imported-event", |_| context_record(true)),
     case(SUITE, "calls-of-a-frame", calls_of_a_frame),
+    long("work-beside-waiting-streams", work_beside_waiting_streams),
 ];
 
 const fn long(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -381,4 +383,52 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         told += &format!("{name}: {writes} | {reads}; ");
     }
     Ok(told)
+}
+
+/// GPUs give processes their time in turn. What it costs one that works that streams of others wait, beside what it costs
+/// that these others are there: measured, since nothing is promised. None of them may be held up for good.
+fn work_beside_waiting_streams(_: u64) -> Result<String> {
+    const OTHERS: usize = 8;
+    const FRAMES: u32 = 100;
+    const SIZE: usize = 3 << 20;
+    let mut told = Vec::new();
+    for (name, fence) in [("event", Fence::Event), ("timeline", Fence::Timeline)] {
+        let (worker, signals) = (Peer::new()?, Peer::new()?);
+        let others = (0..OTHERS).map(|_| Peer::new()).collect::<Result<Vec<_>>>()?;
+        let memory = worker.allocate(Source::Vmm, SIZE)?;
+        let work = || -> Result<u128> {
+            let begin = Instant::now();
+            for _ in 0..FRAMES {
+                worker.fill(memory, 0, SIZE, 1, 0)?;
+                worker.finish(0)?;
+            }
+            Ok((begin.elapsed() / FRAMES).as_micros())
+        };
+        let mut waiting = Vec::new();
+        for other in &others {
+            let memory = other.allocate(Source::Vmm, SIZE)?;
+            other.fill(memory, 0, SIZE, 1, 0)?;
+            other.finish(0)?;
+            waiting.push((sides(&signals, other, fence)?, memory));
+        }
+        let idle = work()?;
+        signals.hold(0)?;
+        for ([ours, theirs], memory) in &waiting {
+            ours.signal(READY, 1)?;
+            theirs.wait(READY, 1)?;
+            theirs.peer.fill(*memory, 0, SIZE, 2, 0)?;
+        }
+        let beside = work()?;
+        for other in &others {
+            ensure!(!other.idle_within(0, 0)?, "{name}: a stream passed a pending fence");
+        }
+        signals.let_go()?;
+        for other in &others {
+            other.finish(0)?;
+        }
+        told.push(format!(
+            "{name}: {beside} µs a frame beside {OTHERS} whose streams wait, {idle} beside idle ones"
+        ));
+    }
+    Ok(told.join("; "))
 }
