@@ -54,20 +54,18 @@ impl Transport {
 
     /// Whether its frames come out of a decoder, in GPU memory.
     pub fn decodes(self) -> bool {
-        match self {
-            Self::Lossless | Self::Latest | Self::Polling | Self::Engine | Self::Unixfd | Self::Shm => false,
-            Self::Gpu
-            | Self::GpuPool
-            | Self::GpuPolling
-            | Self::GpuWritten
-            | Self::Cudaipc
-            | Self::Decoder => true,
-        }
+        use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, GpuWritten};
+        matches!(self, Gpu | GpuPool | GpuPolling | GpuWritten | Cudaipc | Decoder)
     }
 
     /// For how long, in ns, its readers poll for a frame before they sleep: longer than any takes to come, or not at all.
     pub fn busy_poll(self) -> u64 {
         if matches!(self, Self::Polling | Self::GpuPolling) { 1_000_000_000 } else { 0 }
+    }
+
+    /// What `framesharesrc` is told of `gpu-wait`.
+    pub fn gpu_wait(self) -> &'static str {
+        if self == Self::GpuWritten { "false" } else { "auto" }
     }
 
     /// Whether anybody reads them.

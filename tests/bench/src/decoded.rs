@@ -105,11 +105,12 @@ impl Sender for Decoded {
 /// Reads them, and sees each one as its source pushes it, or when a kernel has read it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
-    let busy_poll = run.transport.busy_poll();
+    let (busy_poll, gpu_wait) = (run.transport.busy_poll(), run.transport.gpu_wait());
     let source = match run.transport {
         Transport::Cudaipc => format!("cudaipcsrc address={socket} io-mode=import"),
-        Transport::GpuWritten => format!("framesharesrc socket-path={socket} policy=lossless gpu-wait=false"),
-        _ => format!("framesharesrc socket-path={socket} policy=lossless busy-poll={busy_poll}"),
+        _ => format!(
+            "framesharesrc socket-path={socket} policy=lossless busy-poll={busy_poll} gpu-wait={gpu_wait}"
+        ),
     };
     let pipeline = launch(&format!(
         "{source} name=source ! video/x-raw(memory:CUDAMemory) ! fakesink sync=false async=false \
