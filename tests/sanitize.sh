@@ -26,7 +26,7 @@ ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus
 # Freed memory is not kept for long: what the exporter has is compared with what it had.
 counted=detect_leaks=0:quarantine_size_mb=1
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test hostile -- --skip the_source
-# Nor has a process whose address space is limited room for the sanitizer's.
+# Left out as well: a process whose address space is limited has no room for the sanitizer's.
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test faults -- --skip the_elements_let_in \
   --skip a_forked_child_does_not_hide --skip a_killed_exporter_is_an_error --skip a_reader_that_runs_out_of_memory
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test lifecycle -- cycles:: of_one_process_do_not_mix \
