@@ -197,3 +197,11 @@ pub struct Run {
     /// The H.264 film of such frames, for transports that decode; played again and again.
     pub film: Option<PathBuf>,
 }
+
+impl Run {
+    /// Whether the exporter's own process reads the frames, for want of another: until a kernel has read one takes time
+    /// where nobody hands it on, too.
+    pub fn reads_itself(&self) -> bool {
+        self.case.by_kernel && !self.transport.has_readers()
+    }
+}

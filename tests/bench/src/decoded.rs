@@ -30,8 +30,8 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// Starts it.
-    pub fn start(run: &Run, pace: Pace) -> Result<Self> {
+    /// Starts it. `watch` sees frames that no other process reads.
+    pub fn start(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
         let film = run.film.as_ref().context("which film? --films says where they are")?;
         let socket = &run.socket;
         let sink = match run.transport {
@@ -68,15 +68,20 @@ impl Decoded {
             gst::PadProbeReturn::Ok
         });
         let stamps = Stamps::create(socket)?;
+        // The decoder takes a frame back with the last reference to it, whatever the GPU still does with it.
+        let sight = watch.map(|watch| Sight::new(watch, run.case.by_kernel, true));
         let pad = sink.static_pad("sink").context("a sink has a pad")?;
-        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            let number = info.buffer().and_then(|buffer| buffer.pts()).map(gst::ClockTime::mseconds);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
+            let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
+            let number = buffer.pts().map(gst::ClockTime::mseconds);
             let mut on_the_way = on_the_way.lock().expect("no probe panics");
             while let Some(stamp) = on_the_way.front().copied().filter(|stamp| Some(stamp.sequence) <= number)
             {
                 on_the_way.pop_front();
                 if Some(stamp.sequence) == number {
-                    stamps.note(Stamp { time: now(), ..stamp });
+                    let stamp = Stamp { time: now(), ..stamp };
+                    stamps.note(stamp);
+                    sight.iter().for_each(|sight| sight.see(pad, buffer, Some(stamp)));
                 }
             }
             gst::PadProbeReturn::Ok
@@ -117,27 +122,40 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
          enable-last-sample=false"
     ))?;
     let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
-    let (stamps, watch) = (Stamps::open(socket)?, Arc::new(Mutex::new(watch)));
+    let stamps = Stamps::open(socket)?;
     // cudaipcsrc gives a frame back with the last reference to it, whatever the GPU still does with it.
-    let keeps_frames = run.transport == Transport::Cudaipc;
-    let kernels = run.case.by_kernel.then(|| Mutex::new(Kernels::new(keeps_frames)));
+    let sight = Sight::new(watch, run.case.by_kernel, run.transport == Transport::Cudaipc);
     pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
-        let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
-        let stamp = number(buffer).and_then(|number| stamps.of(number));
-        let watch = watch.clone();
-        let see = move || watch.lock().expect("no probe panics").see(stamp);
-        let Some(kernels) = &kernels else {
-            see();
-            return gst::PadProbeReturn::Ok;
-        };
-        let reads = kernels.lock().expect("no probe panics").read(buffer, see);
-        if let (Err(error), Some(source)) = (reads, pad.parent_element()) {
-            gst::element_error!(source, gst::ResourceError::Read, ("{error:#}"));
+        if let Some(buffer) = info.buffer() {
+            sight.see(pad, buffer, number(buffer).and_then(|number| stamps.of(number)));
         }
         gst::PadProbeReturn::Ok
     });
     pipeline.set_state(gst::State::Playing)?;
     Ok(ManuallyDrop::new(pipeline))
+}
+
+/// How a watch sees frames: as they go by, or when a kernel has read them.
+struct Sight {
+    watch: Arc<Mutex<Watch>>,
+    kernels: Option<Mutex<Kernels>>,
+}
+
+impl Sight {
+    fn new(watch: Watch, by_kernel: bool, keeps_frames: bool) -> Self {
+        let kernels = by_kernel.then(|| Mutex::new(Kernels::new(keeps_frames)));
+        Self { watch: Arc::new(Mutex::new(watch)), kernels }
+    }
+
+    fn see(&self, pad: &gst::Pad, buffer: &gst::Buffer, stamp: Option<Stamp>) {
+        let watch = self.watch.clone();
+        let see = move || watch.lock().expect("no probe panics").see(stamp);
+        let Some(kernels) = &self.kernels else { return see() };
+        let reads = kernels.lock().expect("no probe panics").read(buffer, see);
+        if let (Err(error), Some(element)) = (reads, pad.parent_element()) {
+            gst::element_error!(element, gst::ResourceError::Read, ("{error:#}"));
+        }
+    }
 }
 
 fn number(buffer: &gst::BufferRef) -> Option<u64> {

@@ -4,6 +4,7 @@ use crate::{
     case::{Run, Transport},
     decoded::Decoded,
     pace::{Exported, Pace},
+    read::{Told, Watch},
     source::Source,
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -34,9 +35,10 @@ pub fn export(run: &Run) -> Result<()> {
         let _ = done.send(exported);
     };
     let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, tell);
+    let (watch, told) = run.reads_itself().then(|| Watch::new(run)).unzip();
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
-        decoding if decoding.decodes() => Box::new(Decoded::start(run, pace)?),
+        decoding if decoding.decodes() => Box::new(Decoded::start(run, pace, watch)?),
         _ => Box::new(Pipeline::start(run, pace)?),
     };
     while run.transport.has_readers() && !Path::new(&run.socket).exists() {
@@ -55,6 +57,12 @@ pub fn export(run: &Run) -> Result<()> {
     };
     exported.copied = sender.copied();
     crate::say(&exported)?;
+    for told in told.iter().flatten() {
+        if let Told::Received(received) = told {
+            crate::say(&received)?;
+            break;
+        }
+    }
     // The trickle goes on until every reader has seen the end.
     let _ = commands.next();
     sender.stop();

@@ -41,9 +41,7 @@ pub struct Received {
 
 /// Says "joined" with its first frame, and what it measured at the end; ends with its standard input.
 pub fn read(run: &Run) -> Result<()> {
-    let (tell, told) = mpsc::channel();
-    // What a decoder paces does not queue up either.
-    let watch = Watch::new(run.case.rate > 0 || run.transport.decodes(), tell);
+    let (watch, told) = Watch::new(run);
     let pipeline = match run.transport {
         Transport::Engine => {
             bare(run, watch)?;
@@ -121,8 +119,11 @@ fn bare(run: &Run, mut watch: Watch) -> Result<()> {
     Ok(())
 }
 
-enum Told {
+/// What a watch tells.
+pub enum Told {
+    /// It has seen a frame.
     Joined,
+    /// It has seen all that count.
     Received(Received),
 }
 
@@ -138,17 +139,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    fn new(keeps_latencies: bool, tell: mpsc::Sender<Told>) -> Self {
-        Self {
+    /// And where it tells what it saw.
+    pub fn new(run: &Run) -> (Self, mpsc::Receiver<Told>) {
+        let (tell, told) = mpsc::channel();
+        let watch = Self {
             tell,
-            keeps_latencies,
+            // What a decoder paces does not queue up either.
+            keeps_latencies: run.case.rate > 0 || run.transport.decodes(),
             // Grown now, not while it is measured.
             latencies: Vec::with_capacity(1 << 16),
             phase: None,
             began: 0,
             before: Usage::default(),
             received: Received::default(),
-        }
+        };
+        (watch, told)
     }
 
     /// One went by.

@@ -112,10 +112,12 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
         exporter.go();
         let time = run.warm + run.measure + PATIENCE;
         let exported = exporter.hear(time).map_err(|why| format!("the exporter gets no further: {why}"))?;
-        let received = readers.iter().enumerate().map(|(index, reader)| {
+        let all = run.reads_itself().then_some(&exporter).into_iter().chain(&readers).enumerate();
+        let received = all.map(|(index, reader)| {
             reader.hear(PATIENCE).map_err(|why| format!("reader {index} gets no further: {why}"))
         });
-        Ok(Figures { exported, received: received.collect::<std::result::Result<_, String>>()? })
+        let received = received.collect::<std::result::Result<_, String>>()?;
+        Ok(Figures { exported, received })
     })();
     // The exporter first: some readers take its end badly, and none is measured any more.
     exporter.end();
