@@ -35,6 +35,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// How soon somebody looks at the latest who waits.
+    pub const SLOWEST: Duration = Duration::from_millis(1);
     /// How soon somebody looks who is in no hurry.
     pub const UNHURRIED: Duration = Duration::from_millis(2);
 
@@ -64,7 +66,7 @@ impl Backoff {
     }
 
     fn interval(&self) -> Duration {
-        (self.began.elapsed() / self.part).clamp(FASTEST, Duration::from_millis(1))
+        (self.began.elapsed() / self.part).clamp(FASTEST, Self::SLOWEST)
     }
 
     /// There was progress: the next look comes soon.

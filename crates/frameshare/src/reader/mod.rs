@@ -34,7 +34,7 @@ use crate::{
     spin::{Backoff, Spin},
     sys::{Timeout, monotonic_ns},
 };
-use connection::Connection;
+use connection::{Connection, Look};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, Policy, message::Format};
 use std::{
@@ -177,8 +177,7 @@ impl Reader {
 
     /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
     ///
-    /// Does not reconnect: that takes time. Where frames are only delivered when they are written, and one is published
-    /// that is not ([`Reader::awaits_fence`]), the descriptor does not tell when it is: ask again within a millisecond.
+    /// Does not reconnect: that takes time. What a GPU does the descriptor does not tell: [`Reader::ask_again`] does.
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
         if std::mem::take(&mut self.reconnected) {
             return Ok(Some(Item::Reconnected));
@@ -221,7 +220,8 @@ impl Reader {
                 return Ok(None);
             }
         }
-        let backoff = Backoff::of_a_waiter();
+        // From when a frame is there whose fence is waited for, however long the frame took to come.
+        let mut fence: Option<Backoff> = None;
         loop {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
@@ -233,7 +233,10 @@ impl Reader {
                 return self.woken(began, item);
             }
             // Nobody rings when a GPU is done.
-            let look = if self.connection.awaits_fence() { backoff.next() } else { Timeout::Never };
+            let look = match self.connection.look() {
+                Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
+                Look::Late | Look::Not => Timeout::after(self.ask_again()),
+            };
             let slept = self.connection.sleep(interrupt, timeout.min(look));
             let item = slept.and_then(|()| self.connection.next());
             if !matches!(item, Ok(None)) {
@@ -270,9 +273,15 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the next frame is published and waits for its fence.
-    pub fn awaits_fence(&self) -> bool {
-        self.connection.awaits_fence()
+    /// How soon to ask [`Reader::try_next`] again after it found nothing, though [`Reader::wake_fd`] is not readable by
+    /// then: soon where the next frame is published and shall be delivered when it is written, later where one that was
+    /// delivered ahead of its fence may turn out to be late. `None` where the descriptor tells everything.
+    pub fn ask_again(&self) -> Option<Duration> {
+        match self.connection.look() {
+            Look::Not => None,
+            Look::Late => Some(self.config.fence_timeout / 8),
+            Look::Written => Some(Backoff::SLOWEST),
+        }
     }
 
     /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. It changes

@@ -7,6 +7,17 @@ use crate::{
 };
 use frameshare_protocol::FenceKind;
 
+/// What somebody who sleeps has to look at all the same, since nobody rings when a GPU is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reader) enum Look {
+    /// Nothing.
+    Not,
+    /// Whether frames that were delivered ahead of their fences are late.
+    Late,
+    /// Whether the next frame, which is published, is written.
+    Written,
+}
+
 impl Connection {
     /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
     /// is gone never will be.
@@ -20,9 +31,14 @@ impl Connection {
         }
         let is_pending = self.session.waits.is_pending(entry, sequence).map_err(failed)?;
         self.look_ahead(is_pending.then_some(sequence))?;
-        let may = !is_pending || (self.gpu_wait && self.over.is_none() && !self.session.waits.is_given_up());
-        if is_pending && may {
+        if !is_pending {
+            return Ok(true);
+        }
+        let may = self.gpu_wait && self.over.is_none() && !self.session.waits.is_given_up();
+        if may {
             self.session.waits.push(entry, sequence);
+        } else {
+            self.look = Look::Written;
         }
         Ok(may)
     }
@@ -34,16 +50,16 @@ impl Connection {
             return Ok(());
         }
         let unwritten = self.session.waits.oldest(next).map_err(failed)?;
-        self.awaits_fence = unwritten.is_some();
+        self.look = if unwritten.is_some() { Look::Late } else { Look::Not };
         if let Some((oldest, _)) = unwritten.filter(|(_, waited)| *waited > self.fence_timeout) {
             self.over.get_or_insert(Over::Stalled(oldest));
         }
         Ok(())
     }
 
-    /// Whether the next frame is published, and waits for its fence.
-    pub fn awaits_fence(&self) -> bool {
-        self.awaits_fence
+    /// What is to be looked at before anybody rings.
+    pub fn look(&self) -> Look {
+        self.look
     }
 
     /// Frees the streams that wait for frames that will not be written.

@@ -3,6 +3,7 @@
 mod ahead;
 mod messages;
 
+pub(super) use self::ahead::Look;
 use self::messages::Pending;
 use super::{
     Config, ConnectError, Item, ReadError, Stats,
@@ -66,8 +67,7 @@ pub(super) struct Connection {
     local: bool,
     gpu_wait: bool,
     fence_timeout: Duration,
-    /// Some frame's fence was pending when it was looked at last.
-    awaits_fence: bool,
+    look: Look,
     generations: BTreeMap<u32, Generation>,
     /// Ordered messages received so far.
     messages: u64,
@@ -165,7 +165,7 @@ impl Connection {
             local,
             gpu_wait,
             fence_timeout: config.fence_timeout,
-            awaits_fence: false,
+            look: Look::Not,
             session,
             peer,
             credit: welcome.credit,

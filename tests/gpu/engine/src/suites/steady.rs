@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, KINDS, Needs, Stage, frames, to_the_end, whole};
-use crate::job::{Connect, Publish, Read, Slow, Steady};
+use super::{Case, FENCES, KINDS, Needs, Stage, case, frames, to_the_end, whole};
+use crate::job::{Command, Connect, End, Publish, Read, Slow, Steady, Use};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-steady";
 
-pub const CASES: &[Case] =
-    &[Case { suite: SUITE, name: "calls-per-frame", seconds: 180, needs: Needs::Nothing, conduct: calls }];
+pub const CASES: &[Case] = &[
+    Case { suite: SUITE, name: "calls-per-frame", seconds: 180, needs: Needs::Nothing, conduct: calls },
+    case(SUITE, "sleep-beside-a-pending-fence", sleep_beside_a_pending_fence),
+];
 
 /// What may be called for a frame: all of it returns at once, and makes or frees nothing.
 const ALLOWED: [&str; 14] = [
@@ -62,11 +64,11 @@ fn one(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<(Steady, Steady)
     stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
     for reader in &readers {
         let read = Read { count_from, slow: Slow::Never, ..to_the_end() };
-        reader.begin(&crate::job::Command::Read(read))?;
+        reader.begin(&Command::Read(read))?;
     }
     let publish = Publish { frames, size: 256 << 10, count_from, ..Publish::default() };
     let published = stage.exporter.publish(publish)?;
-    stage.exporter.tell(crate::job::Command::EndOfStream)?;
+    stage.exporter.tell(Command::EndOfStream)?;
     let mut steady = Steady::default();
     for reader in &readers {
         let read = reader.was_read()?;
@@ -80,4 +82,32 @@ fn per_frame(steady: &Steady) -> String {
     let of: BTreeMap<_, _> = steady.calls.iter().filter(|(call, _)| !call.starts_with("cuCtxP")).collect();
     let each = of.iter().map(|(call, count)| format!("{call} {:.2}", **count as f64 / steady.frames as f64));
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// Who was given a frame ahead of its fence sleeps until the next one is published: the fence is no matter of the CPU's. A
+/// reader that is to be given frames when they are written looks for that instead.
+fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
+    let looks = |gpu_wait| -> Result<u64> {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let reader = Peer::new()?;
+        let connect = stage.lossless(0, Some(FenceKind::Event));
+        stage.join(std::slice::from_ref(&reader), |_| Connect {
+            gpu_wait: Some(gpu_wait),
+            ..connect.clone()
+        })?;
+        stage.exporter.tell(Command::Stall { us: 20_000_000 })?;
+        stage.exporter.publish(Publish { frames: 1, size: 256 << 10, ..Publish::default() })?;
+        let ahead = Read { what: Use::Touch, settle_ms: Some(0), patience_ms: 300, ..Read::default() };
+        if gpu_wait {
+            let one = reader.read(Read { frames: Some(1), ..ahead.clone() })?;
+            ensure!(one.end == End::Enough, "no frame was delivered ahead of its fence: {:?}", one.end);
+        }
+        let none = reader.read(ahead)?;
+        ensure!(none.end == End::Nothing, "{:?} with one frame, which nobody has written", none.end);
+        stage.exporter.tell(Command::Resume)?;
+        Ok(none.steady.calls.get("cuEventQuery").copied().unwrap_or(0))
+    };
+    let (asleep, awake) = (looks(true)?, looks(false)?);
+    ensure!(asleep < awake / 4, "{asleep} looks at a fence that a stream waits for, {awake} where none does");
+    Ok(format!("in 0.3 s {asleep} looks; where frames come when they are written {awake}"))
 }
