@@ -1,0 +1,133 @@
+// How long a GPU takes to give each of several processes its turn, to tell that from what frameshare takes.
+//
+//   nvcc -O2 turns.cu -lcuda -o turns
+//   turns PROCESSES PACE_US FRAMES
+//
+// At one moment each process is told to have a kernel read a 1080p frame of its own: nothing is handed on, and no stream
+// waits for another. From that moment until the kernel has read, of the slowest process. Prints JSON lines for
+// tests/gpu/table.
+#include <cuda.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#define CHECK(call)                                      \
+  do {                                                   \
+    CUresult result_ = (call);                           \
+    if (result_ != CUDA_SUCCESS) {                       \
+      fprintf(stderr, "turns: %s: %d\n", #call, result_); \
+      exit(1);                                           \
+    }                                                    \
+  } while (0)
+
+constexpr int MAX_PROCESSES = 32;
+constexpr size_t FRAME = 1920 * 1080 * 3 / 2;
+
+struct Shared {
+  std::atomic<unsigned> told;    // frames so far
+  std::atomic<unsigned> arrived; // 1 for each process that is ready, 1 for each that is done
+  std::atomic<double> told_at;
+  double p50[MAX_PROCESSES], p99[MAX_PROCESSES];
+};
+
+static double now_us()
+{
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+// The same work as that of the readers of `frameshare-bench --kernel`.
+__global__ void read_frame(const unsigned *frame, size_t count, unsigned *sum)
+{
+  unsigned part = 0;
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    part ^= frame[i];
+  atomicXor(sum, part);
+}
+
+static void CUDA_CB note(void *latency)
+{
+  *static_cast<double *>(latency) += now_us();
+}
+
+static void read_frames(Shared *shared, int process, unsigned frames)
+{
+  unsigned *frame, *sum;
+  cudaStream_t stream;
+  if (cudaMalloc(&frame, FRAME) || cudaMalloc(&sum, sizeof *sum) ||
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {
+    fprintf(stderr, "turns: no memory or no stream\n");
+    exit(1);
+  }
+  read_frame<<<1024, 256, 0, stream>>>(frame, FRAME / sizeof *frame, sum);
+  CHECK(cuStreamSynchronize(stream));
+  shared->arrived.fetch_add(1);
+
+  std::vector<double> latency(frames);
+  for (unsigned i = 0; i < frames; i++) {
+    unsigned told;
+    while ((told = shared->told.load()) <= i)
+      syscall(SYS_futex, &shared->told, FUTEX_WAIT, told, nullptr, nullptr, 0);
+    latency[i] = -shared->told_at.load();
+    read_frame<<<1024, 256, 0, stream>>>(frame, FRAME / sizeof *frame, sum);
+    CHECK(cuLaunchHostFunc(stream, note, &latency[i]));
+  }
+  CHECK(cuStreamSynchronize(stream));
+  std::sort(latency.begin(), latency.end());
+  shared->p50[process] = latency[frames / 2];
+  shared->p99[process] = latency[frames * 99 / 100];
+  shared->arrived.fetch_add(1);
+}
+
+int main(int argc, char **argv)
+{
+  int processes = argc == 4 ? atoi(argv[1]) : 0;
+  double pace = argc == 4 ? atof(argv[2]) : 0;
+  if (processes < 1 || processes > MAX_PROCESSES || pace <= 0) {
+    fprintf(stderr, "usage: turns PROCESSES PACE_US FRAMES   (1 to %d processes)\n", MAX_PROCESSES);
+    return 2;
+  }
+  unsigned frames = atoi(argv[3]);
+  void *page = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Shared *shared = static_cast<Shared *>(page);
+  for (int k = 0; k < processes; k++) {
+    if (!fork()) {
+      read_frames(shared, k, frames);
+      _exit(0);
+    }
+  }
+  auto all_arrived = [&](unsigned times) {
+    int status;
+    while (shared->arrived.load() < times * processes) {
+      if (waitpid(-1, &status, WNOHANG) > 0 && status != 0)
+        exit(1);
+      usleep(1000);
+    }
+  };
+  all_arrived(1);
+  usleep(50000);
+  double begin = now_us();
+  for (unsigned i = 0; i < frames; i++) {
+    shared->told_at.store(now_us());
+    shared->told.store(i + 1);
+    syscall(SYS_futex, &shared->told, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    for (double next = begin + (i + 1) * pace; now_us() < next;)
+      if (next - now_us() > 200)
+        usleep(100);
+  }
+  all_arrived(2);
+  printf("{\"suite\": \"turns\", \"case\": \"%d process(es), %.0f us a frame\", \"p50_us\": %.1f, \"p99_us\": %.1f}\n", processes,
+         pace, *std::max_element(shared->p50, shared->p50 + processes),
+         *std::max_element(shared->p99, shared->p99 + processes));
+}
