@@ -30,6 +30,31 @@ struct Lease {
     released: Option<Instant>,
 }
 
+/// Whether a reader's GPU ends its work on frames in the order of the frames, as far as anybody has seen.
+///
+/// To look at an event takes a call of the driver. Where frames come back in order, those behind a pending one need none.
+#[derive(Debug)]
+struct InOrder {
+    so_far: bool,
+    /// When frames behind a pending one were looked at last.
+    looked: Instant,
+}
+
+impl InOrder {
+    /// How often frames behind a pending one are looked at all the same: an app with several streams may give them back
+    /// in any order.
+    const DOUBT: Duration = Duration::from_millis(1);
+
+    /// Whether to look at frames behind a pending one this time.
+    fn is_doubted(&mut self) -> bool {
+        if self.so_far && self.looked.elapsed() < Self::DOUBT {
+            return false;
+        }
+        self.looked = Instant::now();
+        true
+    }
+}
+
 /// What a reader knows of a generation.
 #[derive(Debug, Default)]
 struct Known {
@@ -63,6 +88,7 @@ pub(super) struct Link {
     pub cannot_adopt: Option<&'static str>,
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
+    in_order: InOrder,
     /// Ordered messages sent so far, waiting ones included.
     messages: u64,
     backlog: VecDeque<(Vec<u8>, Option<Arc<OwnedFd>>)>,
@@ -110,6 +136,7 @@ impl Link {
             downloads,
             cannot_adopt,
             fence_choice,
+            in_order: InOrder { so_far: true, looked: Instant::now() },
             messages: 0,
             backlog: VecDeque::new(),
             known: BTreeMap::new(),
@@ -297,23 +324,31 @@ impl Link {
     /// Finds the leases that the reader has ended, and puts their areas into `ended`. True if some release fence is
     /// still pending, none of them for longer than `timeout`.
     pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
-        let mut pending = false;
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            let Some(lease) = entry else { continue };
-            let state = self.producer.state(index, lease.sequence).map_err(violation)?;
-            if state != ClaimState::Released {
-                continue;
+        let mut released = Vec::new();
+        for (index, lease) in self.entries.iter().enumerate() {
+            let Some(Lease { sequence, .. }) = *lease else { continue };
+            if self.producer.state(index, sequence).map_err(violation)? == ClaimState::Released {
+                released.push((sequence, index));
             }
-            if self.fence.poll_released(index, lease.sequence).map_err(fence_failed)? == FenceState::Ready {
+        }
+        released.sort_unstable();
+        let looks_behind = !self.has_events() || self.in_order.is_doubted();
+        let mut pending = false;
+        for (sequence, index) in released {
+            if pending && !looks_behind {
+                break;
+            }
+            let Some(lease) = &mut self.entries[index] else { continue };
+            if self.fence.poll_released(index, sequence).map_err(fence_failed)? == FenceState::Ready {
+                self.in_order.so_far &= !pending;
                 ended.push(lease.area);
-                *entry = None;
+                self.entries[index] = None;
                 continue;
             }
             pending = true;
             if lease.released.get_or_insert_with(Instant::now).elapsed() > timeout {
                 let text = format!(
-                    "its GPU work on frame {} did not end within fence-timeout ({timeout:?})",
-                    lease.sequence
+                    "its GPU work on frame {sequence} did not end within fence-timeout ({timeout:?})"
                 );
                 return Err(Ending::new(Reason::Failed, text));
             }

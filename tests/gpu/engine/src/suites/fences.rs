@@ -1,11 +1,11 @@
 //! Fences hold: no frame is torn, stale or lost, however slow a stream is; and the same look catches a fence that is left
 //! out.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, Needs, SIZE, Stage, caught, frames, to_the_end, whole};
-use crate::job::{Command, Connect, Publish, Read, Says, Slow, WasRead, Where};
+use super::{Case, Needs, PATIENCE, SIZE, Stage, caught, frames, to_the_end, whole};
+use crate::job::{Command, Connect, End, Publish, Read, Says, Slow, Use, WasRead, Where};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-fences";
@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     hold("both-at-once", both_at_once),
     hold("given-back-in-the-order-of-a-stream", given_back_in_order),
     hold("given-back-in-the-order-of-another-context", given_back_elsewhere),
+    hold("given-back-out-of-order", given_back_out_of_order),
     hold("reader-waits-for-written-frames", without_gpu_wait),
     hold("ready-fence-left-out", ready_left_out),
     hold("another-context-named", |seed| another_context(true, seed)),
@@ -99,6 +100,46 @@ fn given_back_elsewhere(seed: u64) -> Result<String> {
         }
         stage.exporter.tell(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 8).with_context(|| format!("{fence}"))?;
+    }
+    Ok(String::new())
+}
+
+/// Frames that are done with come back while work on an older one lasts, where the reader says which stream each was read
+/// on.
+fn given_back_out_of_order(seed: u64) -> Result<String> {
+    const LATER: u64 = 40;
+    const LASTS_US: u64 = 8_000_000;
+    for fence in super::FENCES {
+        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let reader = Peer::new()?;
+        stage.join(std::slice::from_ref(&reader), |number| stage.lossless(number, Some(fence)))?;
+        let own = Read { on: Where::OwnInOrder, settle_ms: Some(20_000), ..to_the_end() };
+        let other =
+            Read { on: Where::ElsewhereInOrder, what: Use::Touch, settle_ms: Some(0), ..to_the_end() };
+        let one = |read: &Read| -> Result<()> {
+            stage.exporter.publish(publish(1))?;
+            let read = reader.read(Read { frames: Some(1), ..read.clone() })?;
+            ensure!(read.end == End::Enough, "no frame: {:?}", read.end);
+            Ok(())
+        };
+        // What is made for the first frame waits for a GPU that works.
+        one(&other)?;
+        one(&own)?;
+        one(&Read { slow: Slow::Always(LASTS_US), ..other })?;
+        // Far more than the reader may hold.
+        reader.begin(&Command::Read(Read { frames: Some(LATER), ..own }))?;
+        stage.exporter.publish(publish(LATER))?;
+        let later = reader.was_read()?;
+        ensure!(
+            (later.frames, later.wrong, later.stuck) == (LATER, 0, 0),
+            "{fence}: {} of {LATER} frames, {} wrong, {} stuck",
+            later.frames,
+            later.wrong,
+            later.stuck
+        );
+        let stats = stage.exporter.stats()?;
+        ensure!(stats.free_slots < stats.slots, "{fence}: they came when the work on the first one was over");
+        stage.gets_all_slots_back(PATIENCE)?;
     }
     Ok(String::new())
 }
