@@ -112,9 +112,10 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
         exporter.go();
         let time = run.warm + run.measure + PATIENCE;
         let exported = exporter.hear(time).map_err(|why| format!("the exporter gets no further: {why}"))?;
-        let all = run.reads_itself().then_some(&exporter).into_iter().chain(&readers).enumerate();
-        let received = all.map(|(index, reader)| {
-            reader.hear(PATIENCE).map_err(|why| format!("reader {index} gets no further: {why}"))
+        let itself = run.reads_itself().then(|| ("what the exporter itself reads".to_owned(), &exporter));
+        let others = readers.iter().enumerate().map(|(index, reader)| (format!("reader {index}"), reader));
+        let received = itself.into_iter().chain(others).map(|(name, reader)| {
+            reader.hear(PATIENCE).map_err(|why| format!("{name} gets no further: {why}"))
         });
         let received = received.collect::<std::result::Result<_, String>>()?;
         Ok(Figures { exported, received })

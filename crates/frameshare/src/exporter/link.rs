@@ -15,7 +15,7 @@ use frameshare_protocol::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    io,
+    io, mem,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -42,7 +42,7 @@ struct InOrder {
 
 impl InOrder {
     /// How often frames behind a pending one are looked at all the same: an app with several streams may give them back
-    /// in any order.
+    /// in any order. Until that was seen once, what is done there counts as pending for so long.
     const DOUBT: Duration = Duration::from_millis(1);
 
     /// Whether to look at frames behind a pending one this time.
@@ -89,6 +89,8 @@ pub(super) struct Link {
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
+    /// Room for the sequence numbers and entries of what was released.
+    released: Vec<(u64, usize)>,
     /// Ordered messages sent so far, waiting ones included.
     messages: u64,
     backlog: VecDeque<(Vec<u8>, Option<Arc<OwnedFd>>)>,
@@ -126,6 +128,7 @@ impl Link {
         let Delivery { producer, next, wake, fence, fence_choice, downloads, cannot_adopt } = delivery;
         Self {
             entries: vec![None; info.credit as usize],
+            released: Vec::with_capacity(info.credit as usize),
             info,
             socket: Arc::new(socket),
             wake: Arc::new(wake),
@@ -321,10 +324,11 @@ impl Link {
         self.producer.reader_sleeps()
     }
 
-    /// Finds the leases that the reader has ended, and puts their areas into `ended`. True if some release fence is
-    /// still pending, none of them for longer than `timeout`.
+    /// Finds leases that the reader has ended, and puts their areas into `ended`. True if some release fence is still
+    /// pending; one that has been for longer than `timeout` is an error. Behind a pending event not every call looks.
     pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
-        let mut released = Vec::new();
+        let mut released = mem::take(&mut self.released);
+        released.clear();
         for (index, lease) in self.entries.iter().enumerate() {
             let Some(Lease { sequence, .. }) = *lease else { continue };
             if self.producer.state(index, sequence).map_err(violation)? == ClaimState::Released {
@@ -332,20 +336,36 @@ impl Link {
             }
         }
         released.sort_unstable();
+        let pending = self.poll_released(&released, ended, timeout);
+        self.released = released;
+        pending
+    }
+
+    /// Looks at the fences of frames that were released, oldest first.
+    fn poll_released(
+        &mut self,
+        released: &[(u64, usize)],
+        ended: &mut Vec<usize>,
+        timeout: Duration,
+    ) -> Result<bool, Ending> {
         let looks_behind = !self.has_events() || self.in_order.is_doubted();
-        let mut pending = false;
-        for (sequence, index) in released {
-            if pending && !looks_behind {
+        let mut oldest = None;
+        for &(sequence, index) in released {
+            if oldest.is_some() && !looks_behind {
                 break;
             }
             let Some(lease) = &mut self.entries[index] else { continue };
             if self.fence.poll_released(index, sequence).map_err(fence_failed)? == FenceState::Ready {
-                self.in_order.so_far &= !pending;
                 ended.push(lease.area);
                 self.entries[index] = None;
+                // It may have been done before this one, after it was looked at.
+                if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
+                    let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+                    self.in_order.so_far = state == FenceState::Ready;
+                }
                 continue;
             }
-            pending = true;
+            oldest.get_or_insert((sequence, index));
             if lease.released.get_or_insert_with(Instant::now).elapsed() > timeout {
                 let text = format!(
                     "its GPU work on frame {sequence} did not end within fence-timeout ({timeout:?})"
@@ -353,7 +373,7 @@ impl Link {
                 return Err(Ending::new(Reason::Failed, text));
             }
         }
-        Ok(pending)
+        Ok(oldest.is_some())
     }
 
     /// Whether a publication would have to wait.
@@ -402,7 +422,7 @@ impl Link {
         self.entries.iter().flatten().map(|lease| lease.area)
     }
 
-    /// Takes back what the reader has not taken, and what it has released.
+    /// Takes back what the reader has not taken, and some of what it has released.
     pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(Lease { sequence, area, .. }) = *entry else { continue };

@@ -144,6 +144,9 @@ const LISTEN: Duration = Duration::from_millis(1);
 /// A wait shorter than this was hardly worth sleeping for.
 const SHORT_WAIT: Duration = Duration::from_micros(100);
 
+/// How long a frame may have been late before somebody who sleeps finds out.
+const LATE_FOR: Duration = Duration::from_millis(250);
+
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
     pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
@@ -235,7 +238,10 @@ impl Reader {
             // Nobody rings when a GPU is done.
             let look = match self.connection.look() {
                 Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
-                Look::Late | Look::Not => Timeout::after(self.ask_again()),
+                Look::Late | Look::Not => {
+                    fence = None;
+                    Timeout::after(self.ask_again())
+                }
             };
             let slept = self.connection.sleep(interrupt, timeout.min(look));
             let item = slept.and_then(|()| self.connection.next());
@@ -279,7 +285,7 @@ impl Reader {
     pub fn ask_again(&self) -> Option<Duration> {
         match self.connection.look() {
             Look::Not => None,
-            Look::Late => Some(self.config.fence_timeout / 8),
+            Look::Late => Some((self.config.fence_timeout / 8).min(LATE_FOR)),
             Look::Written => Some(Backoff::SLOWEST),
         }
     }

@@ -276,6 +276,8 @@ pub struct Read {
     pub frames: Option<u64>,
     /// How long to wait for a frame before that ends it.
     pub patience_ms: u64,
+    /// Sleeps on the reader's descriptor, as an event loop does.
+    pub by_descriptor: bool,
     /// Sits on each frame for so long before its stream is to wait for it.
     pub sit_ms: u64,
     /// Leaves out the waiting for the ready fence.

@@ -12,6 +12,7 @@ use frameshare::cuda::event::Event;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
 use frameshare_gpu_harness::{GIVEN_UP, random::Random};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
@@ -142,7 +143,11 @@ impl Reading {
             }
             meter.before(tally.frames);
             let reader = self.reader.as_mut().context("the reader is gone")?;
-            let item = match reader.next(Some(patience), &interrupt) {
+            let next = match job.by_descriptor {
+                true => next_by_descriptor(reader, patience),
+                false => reader.next(Some(patience), &interrupt),
+            };
+            let item = match next {
                 Ok(Some(item)) => item,
                 Ok(None) => break End::Nothing,
                 Err(error) => {
@@ -314,6 +319,24 @@ impl Reading {
         }
         ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
         Ok(captures.first_wrong.take().into_iter().collect())
+    }
+}
+
+/// The next thing in order, by way of an event loop that has nothing else to do.
+fn next_by_descriptor(reader: &mut Reader, patience: Duration) -> Result<Option<Item>, ReadError> {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(item) = reader.try_next()? {
+            return Ok(Some(item));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let sleep = reader.ask_again().map_or(left, |soon| soon.min(left));
+        let sleep = Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
+        poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&sleep))
+            .map_err(|error| ReadError::Io(error.into()))?;
     }
 }
 
