@@ -7,31 +7,15 @@
 // number in shared memory; each reader wakes (futex, or spinning), has its stream wait on that event, copies a few
 // bytes and records an event back. Slots and events are imported once. No reader can be slow, die or come late:
 // whatever a real hand-off costs more than this, it costs for those. Prints JSON lines for tests/gpu/table.
-#include <cuda.h>
-#include <linux/futex.h>
+#include "bare.h"
+
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
-
-#define CHECK(call)                                      \
-  do {                                                   \
-    CUresult result_ = (call);                           \
-    if (result_ != CUDA_SUCCESS) {                       \
-      fprintf(stderr, "floor: %s: %d\n", #call, result_); \
-      exit(1);                                           \
-    }                                                    \
-  } while (0)
 
 constexpr int SLOTS = 8;
 constexpr int MAX_READERS = 32;
@@ -48,29 +32,12 @@ struct Shared {
   CUipcEventHandle released[MAX_READERS][SLOTS];
 };
 
-static double now_us()
-{
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
 static double cpu_us()
 {
   rusage r;
   getrusage(RUSAGE_SELF, &r);
   auto us = [](timeval t) { return t.tv_sec * 1e6 + t.tv_usec; };
   return us(r.ru_utime) + us(r.ru_stime);
-}
-
-static void sleep_on(std::atomic<unsigned> *word, unsigned value)
-{
-  syscall(SYS_futex, word, FUTEX_WAIT, value, nullptr, nullptr, 0);
-}
-
-static void wake(std::atomic<unsigned> *word)
-{
-  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 static CUstream open_device()

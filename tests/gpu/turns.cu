@@ -6,31 +6,15 @@
 // At one moment each process is told to have a kernel read a 1080p frame of its own: nothing is handed on, and no stream
 // waits for another. From that moment until the kernel has read, of the slowest process. Prints JSON lines for
 // tests/gpu/table.
-#include <cuda.h>
-#include <linux/futex.h>
+#include "bare.h"
+
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
-
-#define CHECK(call)                                      \
-  do {                                                   \
-    CUresult result_ = (call);                           \
-    if (result_ != CUDA_SUCCESS) {                       \
-      fprintf(stderr, "turns: %s: %d\n", #call, result_); \
-      exit(1);                                           \
-    }                                                    \
-  } while (0)
 
 constexpr int MAX_PROCESSES = 32;
 constexpr unsigned LATE = 64; // frames that a process may be late by
@@ -42,13 +26,6 @@ struct Shared {
   double told_at[LATE];
   double p50[MAX_PROCESSES], p99[MAX_PROCESSES];
 };
-
-static double now_us()
-{
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
 
 // The same work as that of the readers of `frameshare-bench --kernel`.
 __global__ void read_frame(const unsigned *frame, size_t count, unsigned *sum)
@@ -81,7 +58,7 @@ static void read_frames(Shared *shared, int process, unsigned frames)
   for (unsigned i = 0; i < frames; i++) {
     unsigned told;
     while ((told = shared->told.load()) <= i)
-      syscall(SYS_futex, &shared->told, FUTEX_WAIT, told, nullptr, nullptr, 0);
+      sleep_on(&shared->told, told);
     latency[i] = -shared->told_at[i % LATE];
     read_frame<<<1024, 256, 0, stream>>>(frame, FRAME / sizeof *frame, sum);
     CHECK(cuLaunchHostFunc(stream, note, &latency[i]));
@@ -125,7 +102,7 @@ int main(int argc, char **argv)
   for (unsigned i = 0; i < frames; i++) {
     shared->told_at[i % LATE] = now_us();
     shared->told.store(i + 1);
-    syscall(SYS_futex, &shared->told, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    wake(&shared->told);
     for (double next = begin + (i + 1) * pace; now_us() < next;)
       if (next - now_us() > 200)
         usleep(100);

@@ -16,7 +16,8 @@ frameshare-bench --report FILE...      the tables of what --raw kept of earlier 
   --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports gpu gpu-pool
                            gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false), 1920x1080 and 3840x2160,
                            1 4 8 readers, 0 and 60 frames/s
-  --kernel                 with --films: readers have a kernel read each frame, and latencies are until it has
+  --kernel                 with --films: readers have a kernel read each frame, and latencies are until it has; with
+                           decoder that is one of its own process
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
   --readers N,...          how many at once (1,3)
   --rates N,...            frames a second, 0 for as fast as it goes (0,60,1000)

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, caught, frames, to_the_end, whole};
+use super::{Case, FOREVER_US, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, caught, frames, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Says, Slow, Use, WasRead, Where};
 use crate::peer::Peer;
 
@@ -123,8 +123,7 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
         // What is made for the first frame waits for a GPU that works.
         one(&own)?;
         one(&other)?;
-        // For longer than this case may take.
-        reader.tell(Command::StallReading { us: 600_000_000 })?;
+        reader.tell(Command::StallReading { us: FOREVER_US })?;
         one(&own)?;
         // Far more than the reader may hold.
         stage.exporter.begin(&Command::Publish(publish(LATER)))?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, KINDS, Needs, Stage, case, frames, to_the_end, whole};
+use super::{Case, FENCES, FOREVER_US, KINDS, Needs, Stage, case, frames, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Slow, Steady, Use};
 use crate::peer::Peer;
 
@@ -90,12 +90,11 @@ fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
     let looks = |gpu_wait| -> Result<u64> {
         let stage = Stage::new(MemoryKind::Vmm, seed)?;
         let reader = Peer::new()?;
-        let connect = stage.lossless(0, Some(FenceKind::Event));
-        stage.join(std::slice::from_ref(&reader), |_| Connect {
+        stage.join(std::slice::from_ref(&reader), |number| Connect {
             gpu_wait: Some(gpu_wait),
-            ..connect.clone()
+            ..stage.lossless(number, Some(FenceKind::Event))
         })?;
-        stage.exporter.tell(Command::Stall { us: 20_000_000 })?;
+        stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
         stage.exporter.publish(Publish { frames: 1, size: 256 << 10, ..Publish::default() })?;
         let ahead = Read { what: Use::Touch, settle_ms: Some(0), patience_ms: 300, ..Read::default() };
         if gpu_wait {
