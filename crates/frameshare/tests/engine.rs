@@ -182,6 +182,27 @@ fn who_holds_everything_loses_the_newest_and_nobody_waits() {
 }
 
 #[test]
+fn what_came_back_in_time_makes_room_for_every_reader() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let reader =
+        |policy| stream.try_reader(reader::Config { policy, max_held: 1, ..Default::default() }).unwrap();
+    let mut readers = [reader(Policy::Latest), reader(Policy::Lossless), reader(Policy::Latest)];
+    let mut held = Vec::new();
+    for seed in 1..=100 {
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        fill(slot.as_ptr().unwrap().as_ptr(), SIZE, seed);
+        // The exporter has not looked since: the publication has to, at all three.
+        held.clear();
+        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        held.extend(readers.iter_mut().map(|reader| stream.next_frame(reader)));
+        for frame in &held {
+            assert_eq!((frame.descriptor().sequence, frame.lost_before()), (seed, 0));
+        }
+    }
+}
+
+#[test]
 fn everything_between_the_frames_keeps_its_place() {
     let stream = Stream::new();
     let exporter = stream.exporter();

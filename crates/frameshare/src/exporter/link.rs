@@ -46,11 +46,11 @@ impl InOrder {
     const DOUBT: Duration = Duration::from_millis(1);
 
     /// Whether to look at frames behind a pending one this time.
-    fn is_doubted(&mut self) -> bool {
-        if self.so_far && self.looked.elapsed() < Self::DOUBT {
+    fn is_doubted(&mut self, now: Instant) -> bool {
+        if self.so_far && now.duration_since(self.looked) < Self::DOUBT {
             return false;
         }
-        self.looked = Instant::now();
+        self.looked = now;
         true
     }
 }
@@ -335,45 +335,84 @@ impl Link {
                 released.push((sequence, index));
             }
         }
-        released.sort_unstable();
-        let pending = self.poll_released(&released, ended, timeout);
+        let pending = match &mut released[..] {
+            [] => Ok(false),
+            released if self.has_events() => {
+                released.sort_unstable();
+                self.end_in_order(released, ended, timeout)
+            }
+            released => self.end_each(released, ended, timeout),
+        };
         self.released = released;
         pending
     }
 
-    /// Looks at the fences of frames that were released, oldest first.
-    fn poll_released(
+    /// Ends the leases whose fences are ready, which takes no more than to read a word of each. True if some are not.
+    fn end_each(
         &mut self,
         released: &[(u64, usize)],
         ended: &mut Vec<usize>,
         timeout: Duration,
     ) -> Result<bool, Ending> {
-        let looks_behind = !self.has_events() || self.in_order.is_doubted();
+        let now = Instant::now();
+        let mut pending = false;
+        for &lease in released {
+            match self.end_if_ready(lease, now, timeout)? {
+                Some(area) => ended.push(area),
+                None => pending = true,
+            }
+        }
+        Ok(pending)
+    }
+
+    /// The same, from the oldest on, as far as it makes sense to ask.
+    fn end_in_order(
+        &mut self,
+        released: &[(u64, usize)],
+        ended: &mut Vec<usize>,
+        timeout: Duration,
+    ) -> Result<bool, Ending> {
+        let now = Instant::now();
+        let looks_behind = self.in_order.is_doubted(now);
         let mut oldest = None;
-        for &(sequence, index) in released {
+        for &lease in released {
             if oldest.is_some() && !looks_behind {
                 break;
             }
-            let Some(lease) = &mut self.entries[index] else { continue };
-            if self.fence.poll_released(index, sequence).map_err(fence_failed)? == FenceState::Ready {
-                ended.push(lease.area);
-                self.entries[index] = None;
-                // It may have been done before this one, after it was looked at.
-                if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
-                    let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
-                    self.in_order.so_far = state == FenceState::Ready;
-                }
+            let Some(area) = self.end_if_ready(lease, now, timeout)? else {
+                oldest.get_or_insert(lease);
                 continue;
-            }
-            oldest.get_or_insert((sequence, index));
-            if lease.released.get_or_insert_with(Instant::now).elapsed() > timeout {
-                let text = format!(
-                    "its GPU work on frame {sequence} did not end within fence-timeout ({timeout:?})"
-                );
-                return Err(Ending::new(Reason::Failed, text));
+            };
+            ended.push(area);
+            // It may have been done before this one, after it was looked at.
+            if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
+                let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+                self.in_order.so_far = state == FenceState::Ready;
             }
         }
         Ok(oldest.is_some())
+    }
+
+    /// Ends the lease of a frame that was released, and returns its area, unless the fence is still pending, which it may
+    /// be for `timeout`.
+    fn end_if_ready(
+        &mut self,
+        (sequence, index): (u64, usize),
+        now: Instant,
+        timeout: Duration,
+    ) -> Result<Option<usize>, Ending> {
+        let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+        let entry = &mut self.entries[index];
+        if state == FenceState::Ready {
+            return Ok(entry.take().map(|lease| lease.area));
+        }
+        let since = entry.as_mut().map_or(now, |lease| *lease.released.get_or_insert(now));
+        if now.duration_since(since) > timeout {
+            let text =
+                format!("its GPU work on frame {sequence} did not end within fence-timeout ({timeout:?})");
+            return Err(Ending::new(Reason::Failed, text));
+        }
+        Ok(None)
     }
 
     /// Whether a publication would have to wait.
@@ -445,8 +484,10 @@ impl Link {
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
     }
 
-    pub fn announce_wait(&self) {
+    /// Has the reader ring what is returned when it ends a lease next.
+    pub fn announce_wait(&self) -> Arc<Wake> {
         self.producer.announce_wait();
+        self.wake.clone()
     }
 
     pub fn end_wait(&self) {
@@ -454,8 +495,8 @@ impl Link {
     }
 
     /// For how long the exporter has waited for this reader.
-    pub fn blocked_for(&mut self) -> Duration {
-        self.blocked.get_or_insert_with(|| (Instant::now(), false)).0.elapsed()
+    pub fn blocked_for(&mut self, now: Instant) -> Duration {
+        now.duration_since(self.blocked.get_or_insert((now, false)).0)
     }
 
     pub fn stats(&self, next: u64) -> ReaderStats {

@@ -25,7 +25,7 @@ use frameshare_protocol::{
     message::{Format, Payload, ToReader},
     page::metadata_size,
 };
-use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc};
+use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 /// A publication that some reader still has a lease on.
 pub(super) struct Publication {
@@ -90,6 +90,8 @@ pub(super) struct State {
     pub watch: Watch,
     /// Some release fence has been looked at and was pending.
     pub fences_pending: bool,
+    /// When everything was reclaimed last that could be.
+    pub reclaimed: Instant,
     /// For readers that get host memory though the stream's is a GPU's.
     pub downloads: Option<Downloads>,
     /// What GPU work still uses.
@@ -139,6 +141,7 @@ impl State {
             watch_wanted: Watch::None,
             watch: Watch::None,
             fences_pending: false,
+            reclaimed: Instant::now(),
             downloads: None,
             holds: Holds::default(),
             sleepers: Vec::new(),
@@ -233,6 +236,7 @@ impl State {
             }
         }
         self.fences_pending = pending;
+        self.reclaimed = Instant::now();
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.holds.collect(&mut self.dropped);
@@ -294,11 +298,6 @@ impl State {
     /// Whether something outlives the stream: readers' imports, or what GPU work uses.
     pub fn has_more_to_do(&self) -> bool {
         !self.leaving.is_empty() || !self.holds.is_empty()
-    }
-
-    /// Whether it takes calls of the driver to look at the pending fences again: words are just read.
-    pub fn asks_driver(&self) -> bool {
-        self.fences_pending && self.links.iter().any(Link::has_events)
     }
 
     /// Whether a GPU is at work on what nobody would announce.

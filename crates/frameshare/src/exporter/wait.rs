@@ -16,7 +16,11 @@ use crate::{
 };
 use frameshare_protocol::message::Reason;
 use rustix::event::{PollFd, PollFlags};
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A lossless reader that holds the stream back for so long is named to the owner.
 const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
@@ -73,7 +77,10 @@ pub(super) fn wait_for_slot(
     }
     // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let look = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
+    let look = |state: &mut State| {
+        state.reclaim();
+        if state.closed { Some(None) } else { state.make_do(size).map(Some) }
+    };
     match wait_until(shared, interrupt, timeout, Woken::NotAlways, look)? {
         Some(Some(slot)) => Ok(slot),
         Some(None) => Err(AcquireError::Closed),
@@ -83,6 +90,7 @@ pub(super) fn wait_for_slot(
 
 pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
+        state.reclaim();
         let mut lossless = state.links.iter().filter(|link| link.is_lossless());
         let on_the_way = |link: &Link| link.downloads && state.is_downloading();
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
@@ -92,7 +100,10 @@ pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -
 }
 
 pub(super) fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<(), Interrupted> {
-    let is_there = |state: &mut State| (!state.links.is_empty()).then_some(());
+    let is_there = |state: &mut State| {
+        state.reclaim();
+        (!state.links.is_empty()).then_some(())
+    };
     wait_until(shared, interrupt, Timeout::Never, Woken::Always, is_there).map(|_| ())
 }
 
@@ -105,9 +116,9 @@ pub(super) enum Woken {
     NotAlways,
 }
 
-/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
-/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
-/// full for longer than they may be are cut off.
+/// Waits until `condition` gives something, which looks for leases that have ended itself. It is asked again whenever a
+/// lossless reader ends one or readers come or go, and from time to time where nobody wakes this thread. `None` when time
+/// is over. Lossless readers that are full for longer than they may be are cut off.
 pub(super) fn wait_until<T>(
     shared: &Shared,
     interrupt: &Interrupt,
@@ -141,7 +152,6 @@ fn wait_with<T>(
     let backoff = Backoff::of_a_waiter();
     loop {
         let mut state = shared.lock();
-        state.reclaim();
         if let Some(result) = condition(&mut state) {
             state.waits_no_more();
             shared.finish(state);
@@ -155,8 +165,8 @@ fn wait_with<T>(
             shared.finish(state);
             return Ok(None);
         }
-        // To ask a driver takes a call each time: that is left to the intervals below.
-        if !state.asks_driver() && spin.again() {
+        // A GPU that is at work is left to the intervals below.
+        if !state.fences_pending && spin.again() {
             shared.finish(state);
             continue;
         }
@@ -165,17 +175,19 @@ fn wait_with<T>(
             *bell = state.waiters.enter();
         }
         // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
-        // released has to be looked at, so its reader need not ring, unless looks have become rare.
+        // released has to be looked at, so its reader need not ring, unless looks have become rare. Where nobody is to
+        // ring, nothing has changed since the first look but what rings the bell.
         let lossless = || state.links.iter().filter(|link| link.is_lossless());
         // Asked once: who is not told to ring is looked at.
         let looks_are_rare = backoff.is_slow();
         let is_looked_at = |link: &Link| link.is_fenced() && !looks_are_rare;
-        lossless().filter(|link| !is_looked_at(link)).for_each(|link| link.announce_wait());
+        let told = |link: &Link| (link.info.id, link.announce_wait());
+        let told: Vec<_> = lossless().filter(|link| !is_looked_at(link)).map(told).collect();
         let looks = lossless().any(is_looked_at);
-        let wakes: Vec<_> = lossless().map(|link| (link.info.id, link.wake.clone())).collect();
         bell.iter().for_each(Interrupt::clear);
-        state.reclaim();
-        if let Some(result) = condition(&mut state) {
+        if !told.is_empty()
+            && let Some(result) = condition(&mut state)
+        {
             state.waits_no_more();
             shared.finish(state);
             return Ok(Some(result));
@@ -184,7 +196,7 @@ fn wait_with<T>(
         let looks = looks || woken == Woken::NotAlways || state.gpu_is_busy();
         let look = if looks { backoff.next() } else { Timeout::Never };
         shared.finish(state);
-        let heard = sleep(bell.as_ref(), interrupt, &wakes, timeout.min(deadline).min(look));
+        let heard = sleep(bell.as_ref(), interrupt, &told, timeout.min(deadline).min(look));
         let mut state = shared.lock();
         if heard.any {
             // What has been taken here may have been for them.
@@ -242,6 +254,7 @@ impl State {
     fn look_at_blockers(&mut self) -> Timeout {
         let limit = self.config.reader_timeout;
         let notice = BLOCKING_NOTICE.min(limit / 2);
+        let now = Instant::now();
         let mut next = Timeout::Never;
         let mut notices = Vec::new();
         self.each_link(|link| {
@@ -249,7 +262,7 @@ impl State {
                 link.blocked = None;
                 return Ok(());
             }
-            let blocked = link.blocked_for();
+            let blocked = link.blocked_for(now);
             if blocked >= limit {
                 let text = format!("it held the stream back for longer than reader-timeout ({limit:?})");
                 return Err(Ending::new(Reason::TooSlow, text));
