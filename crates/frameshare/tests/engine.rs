@@ -665,6 +665,44 @@ fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
 }
 
 #[test]
+fn a_reader_that_has_given_back_is_not_cut_off_beside_one_that_has_not() {
+    for _ in 0..20 {
+        let stream = Stream::new();
+        // Nobody is waited for at all.
+        let config = exporter::Config { reader_timeout: Duration::ZERO, ..Default::default() };
+        let exporter = stream.exporter_with(config);
+        let config = || reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+        let [mut slow, mut good] = [(); 2].map(|()| stream.try_reader(config()).unwrap());
+        stream.publish(&exporter, 1).unwrap();
+        let held = (stream.next_frame(&mut slow), stream.next_frame(&mut good));
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        // The exporter has not looked since.
+        drop(held.1);
+        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        assert_eq!(exporter.stats().readers.iter().map(|reader| reader.info.id).collect::<Vec<_>>(), [2]);
+    }
+}
+
+#[test]
+fn what_is_over_is_dropped_when_the_next_frame_had_to_wait() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let reader = |policy, max_held| {
+        stream.try_reader(reader::Config { policy, max_held, ..Default::default() }).unwrap()
+    };
+    let (mut full, mut other) = (reader(Policy::Lossless, 1), reader(Policy::Latest, 4));
+    let surface = Arc::new(());
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    for _ in 0..20 {
+        // As a decoder's surface is: nothing is acquired for it.
+        let keep: Option<Box<dyn std::any::Any + Send>> = Some(Box::new(surface.clone()));
+        exporter.publish(Frame { keep, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        assert_eq!(Arc::strong_count(&surface), 2, "all are back but the one that was just published");
+        drop((stream.next_frame(&mut full), stream.next_frame(&mut other)));
+    }
+}
+
+#[test]
 fn who_left_too_many_messages_unread_reads_why_it_was_cut_off() {
     let stream = Stream::new();
     let exporter = stream.exporter();
@@ -1027,6 +1065,36 @@ fn threads_that_wait_at_once_do_not_hold_each_other_up() {
 }
 
 /// A reader is told once and for all how its exporter went.
+#[test]
+fn no_release_is_missed_by_an_exporter_that_falls_asleep() {
+    const FRAMES: u64 = 4000;
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let busy_poll = Duration::from_millis(1);
+    let config = reader::Config { policy: Policy::Lossless, max_held: 1, busy_poll, ..Default::default() };
+    let mut reader = stream.try_reader(config).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for sequence in 1..=FRAMES {
+                let frame = stream.next_frame(&mut reader);
+                let begin = Instant::now();
+                // Before, after and while the exporter falls asleep, which it does after some 60 us.
+                while begin.elapsed() < Duration::from_nanos(50_000 + sequence * 37 % 20_000) {
+                    std::hint::spin_loop();
+                }
+                drop(frame);
+            }
+        });
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let begin = Instant::now();
+        for _ in 0..FRAMES {
+            exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+            // One that is missed costs a second, and many would be; all of this takes less than one.
+            assert!(begin.elapsed() < Duration::from_secs(20), "the exporter slept over a release");
+        }
+    });
+}
+
 #[test]
 fn the_end_stays_the_end() {
     let stream = Stream::new();

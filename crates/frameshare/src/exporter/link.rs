@@ -14,6 +14,7 @@ use frameshare_protocol::{
     page::ClaimState,
 };
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     io, mem,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -46,11 +47,11 @@ impl InOrder {
     const DOUBT: Duration = Duration::from_millis(1);
 
     /// Whether to look at frames behind a pending one this time.
-    fn is_doubted(&mut self, now: Instant) -> bool {
-        if self.so_far && now.duration_since(self.looked) < Self::DOUBT {
+    fn is_doubted(&mut self) -> bool {
+        if self.so_far && self.looked.elapsed() < Self::DOUBT {
             return false;
         }
-        self.looked = now;
+        self.looked = Instant::now();
         true
     }
 }
@@ -354,10 +355,10 @@ impl Link {
         ended: &mut Vec<usize>,
         timeout: Duration,
     ) -> Result<bool, Ending> {
-        let now = Instant::now();
+        let now: LazyCell<Instant> = LazyCell::new(Instant::now);
         let mut pending = false;
         for &lease in released {
-            match self.end_if_ready(lease, now, timeout)? {
+            match self.end_if_ready(lease, &now, timeout)? {
                 Some(area) => ended.push(area),
                 None => pending = true,
             }
@@ -372,19 +373,18 @@ impl Link {
         ended: &mut Vec<usize>,
         timeout: Duration,
     ) -> Result<bool, Ending> {
-        let now = Instant::now();
-        let looks_behind = self.in_order.is_doubted(now);
+        let now: LazyCell<Instant> = LazyCell::new(Instant::now);
         let mut oldest = None;
         for &lease in released {
-            if oldest.is_some() && !looks_behind {
-                break;
-            }
-            let Some(area) = self.end_if_ready(lease, now, timeout)? else {
+            let Some(area) = self.end_if_ready(lease, &now, timeout)? else {
+                if oldest.is_none() && !self.in_order.is_doubted() {
+                    return Ok(true);
+                }
                 oldest.get_or_insert(lease);
                 continue;
             };
             ended.push(area);
-            // It may have been done before this one, after it was looked at.
+            // The oldest may have been done before this one, after it was looked at.
             if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
                 let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
                 self.in_order.so_far = state == FenceState::Ready;
@@ -398,7 +398,7 @@ impl Link {
     fn end_if_ready(
         &mut self,
         (sequence, index): (u64, usize),
-        now: Instant,
+        now: &LazyCell<Instant>,
         timeout: Duration,
     ) -> Result<Option<usize>, Ending> {
         let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
@@ -406,7 +406,7 @@ impl Link {
         if state == FenceState::Ready {
             return Ok(entry.take().map(|lease| lease.area));
         }
-        let since = entry.as_mut().map_or(now, |lease| *lease.released.get_or_insert(now));
+        let since = entry.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
         if now.duration_since(since) > timeout {
             let text =
                 format!("its GPU work on frame {sequence} did not end within fence-timeout ({timeout:?})");

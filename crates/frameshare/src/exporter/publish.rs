@@ -8,12 +8,11 @@ use super::{
     shared::Shared,
     slot::Slot,
     state::{State, Watch},
-    wait::{Woken, wait_until},
+    wait::{Awaited, wait_until},
 };
 use crate::{
     Interrupt,
     fence::Written,
-    spin::Backoff,
     sys::{Timeout, load_bytes, monotonic_ns, store_bytes},
 };
 use frameshare_protocol::{
@@ -160,11 +159,9 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         return outcome;
     }
     shared.finish(state);
-    let look = |state: &mut State| {
-        state.look_for_room();
-        publish(state)
-    };
-    let outcome = wait_until(shared, interrupt, Timeout::Never, Woken::Always, look)?;
+    let outcome = wait_until(shared, interrupt, Timeout::Never, Awaited::Room, publish)?;
+    // It has looked no further than it had to.
+    shared.with(State::reclaim);
     outcome.unwrap_or(Err(PublishError::Closed))
 }
 
@@ -220,28 +217,6 @@ impl State {
     /// Whether every reader can lease one more frame, without a look at what has been released.
     fn has_room(&self) -> bool {
         self.downloads.is_none() && !self.links.iter().any(Link::is_full)
-    }
-
-    /// Looks at the readers that are full, as far as the first lossless one that stays so: a publication has to wait for
-    /// all of them. Now and then it looks at everything.
-    fn look_for_room(&mut self) {
-        // What is downloaded takes room, too.
-        if self.downloads.is_some() || self.reclaimed.elapsed() > Backoff::UNHURRIED {
-            self.reclaim();
-            return;
-        }
-        let timeout = self.config.fence_timeout;
-        let mut ended = Vec::new();
-        let (mut blocked, mut pending) = (false, false);
-        self.each_link(|link| {
-            if !blocked && link.is_full() {
-                pending |= link.collect_released(&mut ended, timeout)?;
-                blocked = link.is_lossless() && link.is_full();
-            }
-            Ok(())
-        });
-        self.fences_pending |= pending;
-        self.end_leases(ended);
     }
 
     /// Whether a publication now would take a frame from a lossless reader.

@@ -25,7 +25,7 @@ use frameshare_protocol::{
     message::{Format, Payload, ToReader},
     page::metadata_size,
 };
-use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc};
 
 /// A publication that some reader still has a lease on.
 pub(super) struct Publication {
@@ -88,10 +88,8 @@ pub(super) struct State {
     pub watch_wanted: Watch,
     /// What that thread does, or is about to.
     pub watch: Watch,
-    /// Some release fence has been looked at and was pending.
+    /// Some release fence was pending when it was looked at, since [`State::reclaim`] looked at all of them or then.
     pub fences_pending: bool,
-    /// When everything was reclaimed last that could be.
-    pub reclaimed: Instant,
     /// For readers that get host memory though the stream's is a GPU's.
     pub downloads: Option<Downloads>,
     /// What GPU work still uses.
@@ -141,7 +139,6 @@ impl State {
             watch_wanted: Watch::None,
             watch: Watch::None,
             fences_pending: false,
-            reclaimed: Instant::now(),
             downloads: None,
             holds: Holds::default(),
             sleepers: Vec::new(),
@@ -236,7 +233,6 @@ impl State {
             }
         }
         self.fences_pending = pending;
-        self.reclaimed = Instant::now();
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.holds.collect(&mut self.dropped);

@@ -77,11 +77,8 @@ pub(super) fn wait_for_slot(
     }
     // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
-    let look = |state: &mut State| {
-        state.reclaim();
-        if state.closed { Some(None) } else { state.make_do(size).map(Some) }
-    };
-    match wait_until(shared, interrupt, timeout, Woken::NotAlways, look)? {
+    let slot = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
+    match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {
         Some(Some(slot)) => Ok(slot),
         Some(None) => Err(AcquireError::Closed),
         None => Err(why),
@@ -90,44 +87,42 @@ pub(super) fn wait_for_slot(
 
 pub(super) fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
     let drained = |state: &mut State| {
-        state.reclaim();
         let mut lossless = state.links.iter().filter(|link| link.is_lossless());
         let on_the_way = |link: &Link| link.downloads && state.is_downloading();
         lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
     };
     let timeout = Timeout::after(Some(timeout));
-    wait_until(shared, interrupt, timeout, Woken::Always, drained).map(|drained| drained.is_some())
+    wait_until(shared, interrupt, timeout, Awaited::Readers, drained).map(|drained| drained.is_some())
 }
 
 pub(super) fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<(), Interrupted> {
-    let is_there = |state: &mut State| {
-        state.reclaim();
-        (!state.links.is_empty()).then_some(())
-    };
-    wait_until(shared, interrupt, Timeout::Never, Woken::Always, is_there).map(|_| ())
+    let is_there = |state: &mut State| (!state.links.is_empty()).then_some(());
+    wait_until(shared, interrupt, Timeout::Never, Awaited::Readers, is_there).map(|_| ())
 }
 
-/// Whether whoever ends a wait wakes the thread that waits.
+/// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Woken {
-    /// Lossless readers do, and those who come or go.
-    Always,
-    /// Other readers do not, nor does whoever holds a slot upstream.
-    NotAlways,
+pub(super) enum Awaited {
+    /// Room for one more frame at every lossless reader: it takes no more than a look at the first that has none.
+    Room,
+    /// A slot. Readers that lose frames give some back, too, and whoever holds some upstream: they wake nobody.
+    Slot,
+    /// Something else that readers do. Lossless ones wake the thread that waits, and those that come or go.
+    Readers,
 }
 
-/// Waits until `condition` gives something, which looks for leases that have ended itself. It is asked again whenever a
-/// lossless reader ends one or readers come or go, and from time to time where nobody wakes this thread. `None` when time
-/// is over. Lossless readers that are full for longer than they may be are cut off.
+/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
+/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
+/// full for longer than they may be are cut off.
 pub(super) fn wait_until<T>(
     shared: &Shared,
     interrupt: &Interrupt,
     timeout: Timeout,
-    woken: Woken,
+    awaited: Awaited,
     condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut bell = None;
-    let result = wait_with(&mut bell, shared, interrupt, timeout, woken, condition);
+    let result = wait_with(&mut bell, shared, interrupt, timeout, awaited, condition);
     if let Some(bell) = bell {
         shared.with(|state| {
             state.waiters.leave(bell);
@@ -145,13 +140,18 @@ fn wait_with<T>(
     shared: &Shared,
     interrupt: &Interrupt,
     timeout: Timeout,
-    woken: Woken,
+    awaited: Awaited,
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
     let backoff = Backoff::of_a_waiter();
     loop {
         let mut state = shared.lock();
+        if awaited == Awaited::Room {
+            state.look_for_room();
+        } else {
+            state.reclaim();
+        }
         if let Some(result) = condition(&mut state) {
             state.waits_no_more();
             shared.finish(state);
@@ -165,7 +165,7 @@ fn wait_with<T>(
             shared.finish(state);
             return Ok(None);
         }
-        // A GPU that is at work is left to the intervals below.
+        // Where a GPU is at work, that is left to the intervals below.
         if !state.fences_pending && spin.again() {
             shared.finish(state);
             continue;
@@ -174,9 +174,9 @@ fn wait_with<T>(
         if bell.is_none() {
             *bell = state.waiters.enter();
         }
-        // Announce, then look once more: a release in between wakes nobody. A GPU that works on a frame when it is
-        // released has to be looked at, so its reader need not ring, unless looks have become rare. Where nobody is to
-        // ring, nothing has changed since the first look but what rings the bell.
+        // Announce, then look once more, at everybody: a release in between wakes nobody. A GPU that works on a frame when
+        // it is released has to be looked at, so its reader need not ring, unless looks have become rare. Where nobody is
+        // to ring, nothing has changed since the first look but what rings the bell.
         let lossless = || state.links.iter().filter(|link| link.is_lossless());
         // Asked once: who is not told to ring is looked at.
         let looks_are_rare = backoff.is_slow();
@@ -185,15 +185,16 @@ fn wait_with<T>(
         let told: Vec<_> = lossless().filter(|link| !is_looked_at(link)).map(told).collect();
         let looks = lossless().any(is_looked_at);
         bell.iter().for_each(Interrupt::clear);
-        if !told.is_empty()
-            && let Some(result) = condition(&mut state)
-        {
-            state.waits_no_more();
-            shared.finish(state);
-            return Ok(Some(result));
+        if !told.is_empty() {
+            state.reclaim();
+            if let Some(result) = condition(&mut state) {
+                state.waits_no_more();
+                shared.finish(state);
+                return Ok(Some(result));
+            }
         }
         // Nobody rings when a GPU is done.
-        let looks = looks || woken == Woken::NotAlways || state.gpu_is_busy();
+        let looks = looks || awaited == Awaited::Slot || state.gpu_is_busy();
         let look = if looks { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let heard = sleep(bell.as_ref(), interrupt, &told, timeout.min(deadline).min(look));
@@ -249,16 +250,45 @@ impl State {
         self.links.iter_mut().for_each(|link| link.blocked = None);
     }
 
+    /// Looks at the readers that are full, as far as the first lossless one that stays so: those behind it are not waited
+    /// for yet.
+    fn look_for_room(&mut self) {
+        // What is downloaded takes room, too.
+        if self.downloads.is_some() {
+            self.reclaim();
+            return;
+        }
+        let timeout = self.config.fence_timeout;
+        let mut ended = Vec::new();
+        let (mut blocked, mut pending) = (false, false);
+        self.each_link(|link| {
+            if !blocked && link.is_full() {
+                pending |= link.collect_released(&mut ended, timeout)?;
+                blocked = link.is_lossless() && link.is_full();
+            }
+            Ok(())
+        });
+        self.fences_pending |= pending;
+        self.end_leases(ended);
+    }
+
     /// Cuts off lossless readers that have been full for too long, names those that are about to be, and says
     /// when to look again.
     fn look_at_blockers(&mut self) -> Timeout {
         let limit = self.config.reader_timeout;
         let notice = BLOCKING_NOTICE.min(limit / 2);
         let now = Instant::now();
+        let timeout = self.config.fence_timeout;
         let mut next = Timeout::Never;
         let mut notices = Vec::new();
+        let mut ended = Vec::new();
         self.each_link(|link| {
-            if !(link.is_lossless() && link.is_full()) {
+            let holds_back = |link: &Link| link.is_lossless() && link.is_full();
+            // It may have given back what nobody has looked at.
+            if holds_back(link) && link.blocked_for(now) >= notice {
+                link.collect_released(&mut ended, timeout)?;
+            }
+            if !holds_back(link) {
                 link.blocked = None;
                 return Ok(());
             }
@@ -278,6 +308,7 @@ impl State {
             Ok(())
         });
         self.notices.extend(notices);
+        self.end_leases(ended);
         next
     }
 }
