@@ -34,6 +34,7 @@ struct Lease {
 /// Whether a reader's GPU ends its work on frames in the order of the frames, as far as anybody has seen.
 ///
 /// To look at an event takes a call of the driver. Where frames come back in order, those behind a pending one need none.
+/// Words are just read, in whatever order.
 #[derive(Debug)]
 struct InOrder {
     so_far: bool,
@@ -46,13 +47,21 @@ impl InOrder {
     /// in any order. Until that was seen once, what is done there counts as pending for so long.
     const DOUBT: Duration = Duration::from_millis(1);
 
+    fn new(fence: FenceKind) -> Self {
+        Self { so_far: fence == FenceKind::Event, looked: Instant::now() }
+    }
+
     /// Whether to look at frames behind a pending one this time.
     fn is_doubted(&mut self) -> bool {
-        if self.so_far && self.looked.elapsed() < Self::DOUBT {
-            return false;
+        if !self.so_far {
+            return true;
         }
-        self.looked = Instant::now();
-        true
+        let now = Instant::now();
+        let doubted = now.duration_since(self.looked) >= Self::DOUBT;
+        if doubted {
+            self.looked = now;
+        }
+        doubted
     }
 }
 
@@ -136,11 +145,11 @@ impl Link {
             gone: peer.gone.map(Arc::new),
             producer,
             next,
+            in_order: InOrder::new(fence.kind()),
             fence,
             downloads,
             cannot_adopt,
             fence_choice,
-            in_order: InOrder { so_far: true, looked: Instant::now() },
             messages: 0,
             backlog: VecDeque::new(),
             known: BTreeMap::new(),
@@ -336,38 +345,16 @@ impl Link {
                 released.push((sequence, index));
             }
         }
-        let pending = match &mut released[..] {
-            [] => Ok(false),
-            released if self.has_events() => {
-                released.sort_unstable();
-                self.end_in_order(released, ended, timeout)
-            }
-            released => self.end_each(released, ended, timeout),
-        };
+        if self.in_order.so_far {
+            released.sort_unstable();
+        }
+        let pending = self.end_released(&released, ended, timeout);
         self.released = released;
         pending
     }
 
-    /// Ends the leases whose fences are ready, which takes no more than to read a word of each. True if some are not.
-    fn end_each(
-        &mut self,
-        released: &[(u64, usize)],
-        ended: &mut Vec<usize>,
-        timeout: Duration,
-    ) -> Result<bool, Ending> {
-        let now: LazyCell<Instant> = LazyCell::new(Instant::now);
-        let mut pending = false;
-        for &lease in released {
-            match self.end_if_ready(lease, &now, timeout)? {
-                Some(area) => ended.push(area),
-                None => pending = true,
-            }
-        }
-        Ok(pending)
-    }
-
-    /// The same, from the oldest on, as far as it makes sense to ask.
-    fn end_in_order(
+    /// Ends those leases whose fences are ready, as far as it makes sense to ask. True if some are not.
+    fn end_released(
         &mut self,
         released: &[(u64, usize)],
         ended: &mut Vec<usize>,

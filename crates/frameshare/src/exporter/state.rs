@@ -88,7 +88,7 @@ pub(super) struct State {
     pub watch_wanted: Watch,
     /// What that thread does, or is about to.
     pub watch: Watch,
-    /// Some release fence was pending when it was looked at, since [`State::reclaim`] looked at all of them or then.
+    /// Some release fence was pending at the last look at all of them, or at one since.
     pub fences_pending: bool,
     /// For readers that get host memory though the stream's is a GPU's.
     pub downloads: Option<Downloads>,
