@@ -278,7 +278,8 @@ impl State {
         self.links.push(link);
         self.links_changed = true;
         let newcomer = self.links.len() - 1;
-        for message in self.introduction() {
+        let memory = self.links[newcomer].memory_of_frames(self.announced);
+        for message in self.introduction(memory) {
             if let Err(ending) = self.links[newcomer].send(&message) {
                 return self.drop_link(newcomer, &ending);
             }
