@@ -318,6 +318,9 @@ fn work_in_another_context_is_waited_for_where_it_is_named() {
     // The control.
     let (count, wrong) = read_in_another_context(false);
     assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
+    // Naming a stream asks the driver for no list of GPUs: `Device::get` above is all that does.
+    let asked = cuda::calls::snapshot().count("cuDeviceGetCount");
+    assert!(asked <= 1, "the GPUs were listed {asked} times");
 }
 
 #[test]
