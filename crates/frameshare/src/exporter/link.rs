@@ -318,6 +318,8 @@ impl Link {
         }
         self.entries[entry] = Some(Lease { sequence, area, is_fenced, released: None });
         self.offered = Some(entry);
+        // It had room: whoever waits for it next counts from then.
+        self.blocked = None;
         Ok(())
     }
 

@@ -154,7 +154,6 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         // Readers are woken first. What they have released was not needed.
         state.wake_sleepers();
         state.reclaim();
-        state.waits_no_more();
         shared.finish(state);
         return outcome;
     }
