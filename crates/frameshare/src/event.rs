@@ -10,3 +10,9 @@ pub struct Event {
     /// Its content.
     pub payload: Vec<u8>,
 }
+
+impl Event {
+    /// The kind of the event that starts a stream. A joining reader gets the sticky event of this kind before the
+    /// format, and those of all other kinds after it.
+    pub const STREAM_START: u32 = 0;
+}

@@ -251,6 +251,21 @@ fn everything_between_the_frames_keeps_its_place() {
 }
 
 #[test]
+fn joining_reader_gets_stream_start_before_format() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let event = |kind| Event { kind, sticky: true, payload: vec![1] };
+    exporter.send_event(event(7)).unwrap();
+    exporter.set_format(format("a"));
+    exporter.send_event(event(Event::STREAM_START)).unwrap();
+    let mut reader = stream.reader(Policy::Latest);
+    let is = |item: Item, kind| matches!(item, Item::Event(event) if event.kind == kind);
+    assert!(is(stream.next(&mut reader).unwrap(), Event::STREAM_START));
+    assert!(matches!(stream.next(&mut reader), Ok(Item::Format(_))));
+    assert!(is(stream.next(&mut reader).unwrap(), 7));
+}
+
+#[test]
 fn a_newcomer_after_the_end_is_told_of_it() {
     let stream = Stream::new();
     let exporter = stream.exporter();

@@ -74,8 +74,6 @@ pub(super) struct State {
     /// The sequence number of the next publication.
     pub next: u64,
     pub format: Option<Format>,
-    /// The kind of memory that was announced with the format.
-    pub announced: MemoryKind,
     pub sticky: BTreeMap<u32, Vec<u8>>,
     pub ended: bool,
     pub closed: bool,
@@ -129,7 +127,6 @@ impl State {
             promised: 0,
             next: 1,
             format: None,
-            announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
             ended: false,
             closed: false,
@@ -153,18 +150,12 @@ impl State {
 
     pub fn set_format(&mut self, format: Format) {
         self.go_on();
-        if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
+        if self.format.as_ref() == Some(&format) {
             return;
         }
-        self.renew |= self.format.as_ref() != Some(&format);
+        self.renew = true;
+        self.send_all(&ToReader::Format { before: self.next, format: format.clone() });
         self.format = Some(format);
-        self.announced = self.kind();
-        let (before, announced) = (self.next, self.announced);
-        let Some(format) = self.format.clone() else { return };
-        self.each_link(|link| {
-            let memory = link.memory_of_frames(announced);
-            link.send(&ToReader::Format { before, memory, format: format.clone() })
-        });
     }
 
     pub fn send_event(&mut self, event: Event) {
@@ -190,16 +181,19 @@ impl State {
         self.ended = false;
     }
 
-    /// The messages for a joining reader, besides the slots. `memory` is the kind in which it gets frames.
-    pub fn introduction(&self, memory: MemoryKind) -> Vec<ToReader> {
+    /// The messages for a joining reader, besides those about slots: stream-start, format, sticky events, end.
+    pub fn introduction(&self) -> Vec<ToReader> {
         let before = self.next;
-        let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
-        let sticky = self.sticky.iter().map(|(kind, bytes)| {
+        let format = self.format.clone().map(|format| ToReader::Format { before, format });
+        let event = |(kind, bytes): (&u32, &Vec<u8>)| {
             let payload = Payload::Inline(bytes.clone());
             ToReader::Event { before, kind: *kind, payload }
-        });
+        };
+        // A stream-start behind the format would start another stream than the one that the format describes.
+        let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
+        let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
         let end = self.ended.then_some(ToReader::EndOfStream { before });
-        format.into_iter().chain(sticky).chain(end).collect()
+        start.into_iter().chain(format).chain(others).chain(end).collect()
     }
 
     pub fn send_all(&mut self, message: &ToReader) {

@@ -63,8 +63,6 @@ pub(super) struct Connection {
     areas: u32,
     metadata: Words,
     gpu: Option<Arc<Context>>,
-    /// The kind of memory that the exporter announced with the last format.
-    memory: MemoryKind,
     /// The exporter is in this very process.
     local: bool,
     gpu_wait: bool,
@@ -174,7 +172,6 @@ impl Connection {
             areas: welcome.areas,
             metadata,
             gpu,
-            memory: MemoryKind::Host,
             generations: BTreeMap::new(),
             messages: 0,
             pending: VecDeque::new(),
@@ -253,8 +250,7 @@ impl Connection {
             }
             // What was still to be imported when the exporter went cannot be.
             let is_out_of_reach = self.over.is_some() && !self.has_imported(&taken.descriptor);
-            let is_fenced = self.is_fenced(&taken.descriptor);
-            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
+            if is_out_of_reach || !self.may_be_delivered(taken.entry, sequence)? {
                 return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
@@ -270,12 +266,6 @@ impl Connection {
         generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot))
     }
 
-    /// Whether fences stand for a frame. Host frames have none: they are complete when they are published.
-    fn is_fenced(&self, descriptor: &Descriptor) -> bool {
-        let generation = self.generations.get(&descriptor.generation);
-        generation.is_none_or(|generation| generation.kind != MemoryKind::Host)
-    }
-
     /// Applies the message that waits first, if its place is at `sequence` or before: `None` if it is not,
     /// `Some(None)` if it yields nothing.
     fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
@@ -283,10 +273,7 @@ impl Connection {
         let (before, pending) = self.pending.pop_front()?;
         self.pending_bytes -= pending.bytes();
         Some(match pending {
-            Pending::Format(memory, format) => {
-                self.memory = memory;
-                Some(Item::Format(format))
-            }
+            Pending::Format(format) => Some(Item::Format(format)),
             Pending::Event(event) => Some(Item::Event(event)),
             Pending::EndOfStream => {
                 self.undelivered = before.saturating_sub(self.expected);
@@ -307,8 +294,7 @@ impl Connection {
     fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
         let Taken { entry, descriptor } = taken;
         let sequence = descriptor.sequence;
-        let is_fenced = self.is_fenced(&descriptor);
-        let lease = Lease::new(self.session.clone(), entry, sequence, is_fenced);
+        let lease = Lease::new(self.session.clone(), entry, sequence);
         let lost_before = sequence - self.expected;
         self.expected = sequence + 1;
         self.undelivered = 0;
@@ -398,7 +384,7 @@ impl Connection {
     }
 
     pub fn is_on_gpu(&self) -> bool {
-        self.gpu.is_some() && self.memory != MemoryKind::Host
+        self.gpu.is_some()
     }
 
     pub fn credit(&self) -> u32 {
