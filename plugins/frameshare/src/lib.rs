@@ -10,7 +10,6 @@ mod flags;
 mod gpu;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
-mod log;
 mod meta;
 mod plugin;
 mod pool;

@@ -36,7 +36,7 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     )
 });
 
-const STREAM_START: u32 = 1;
+const STREAM_START: u32 = frameshare::Event::STREAM_START;
 const STREAM_TAGS: u32 = 2;
 const GLOBAL_TAGS: u32 = 3;
 const GAP: u32 = 4;
@@ -71,6 +71,11 @@ pub(crate) struct StreamStart {
 }
 
 impl StreamStart {
+    /// The start of a stream whose exporter names none.
+    pub fn of_unnamed(id: String) -> Self {
+        Self { id, flags: 0, group: None }
+    }
+
     pub fn flags(&self) -> gst::StreamFlags {
         gst::StreamFlags::from_bits_truncate(self.flags)
     }

@@ -209,7 +209,7 @@ fn copy_picture(
     {
         let source = VideoFrameRef::from_buffer_ref_readable(&source, info)?;
         let mut copy = VideoFrameRef::from_buffer_ref_writable(copy.make_mut(), info)?;
-        crate::rows::copy_picture(&source, &mut copy)?;
+        source.copy(&mut copy)?;
     }
     Ok(copy)
 }

@@ -10,8 +10,8 @@ use super::{
     copies::Copies,
     cuda::{self, Cuda, Takes},
     errors,
-    events::Early,
     frames::{self, Context, Downstream, Shape, Way},
+    opening::{Opened, Opening},
     pause::Pause,
     settings::{self, Settings},
     stats::Figures,
@@ -20,7 +20,6 @@ use super::{
 use crate::{meta, time::PipelineClock};
 use frameshare::{
     Endpoint, Format, Interrupt,
-    memory::Address,
     reader::{self, Frame, Item, ReadError, Reader},
 };
 use gst::{glib, prelude::*, subclass::prelude::*};
@@ -51,6 +50,7 @@ pub struct FrameshareSrc {
     interrupt: Mutex<Option<Interrupt>>,
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
+    pub(super) opened: Opened,
     /// The CUDA context that the pipeline shares, once it is needed.
     cuda: ElementContext,
     pause: Pause,
@@ -76,7 +76,7 @@ struct Negotiated {
 
 /// What lives from `start` to `stop`, and belongs to the streaming thread.
 pub(super) struct Running {
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     settings: Settings,
     reader: Option<Reader>,
     shape: Option<Shape>,
@@ -86,7 +86,7 @@ pub(super) struct Running {
     /// The next buffer does not go on where the one before ended.
     is_seam: bool,
     has_ended: bool,
-    pub(super) early: Early,
+    pub(super) opening: Opening,
 }
 
 #[glib::object_subclass]
@@ -123,6 +123,7 @@ impl ObjectImpl for FrameshareSrc {
         element.set_live(true);
         element.set_format(gst::Format::Time);
         element.set_do_timestamp(false);
+        self.watch_own_events();
     }
 }
 
@@ -184,6 +185,7 @@ impl BaseSrcImpl for FrameshareSrc {
             gst::error_msg!(gst::ResourceError::Failed, ("No file descriptor left to wait with: {error}"))
         })?;
         self.figures.reset();
+        self.opened.reset();
         *lock(&self.negotiated) = Negotiated::default();
         *lock(&self.interrupt) = Some(interrupt);
         *lock(&self.running) = Some(Running {
@@ -195,7 +197,7 @@ impl BaseSrcImpl for FrameshareSrc {
             cuda: None,
             is_seam: false,
             has_ended: false,
-            early: Early::default(),
+            opening: Opening::default(),
         });
         self.hold_back_allocation_queries();
         Ok(())
@@ -302,6 +304,10 @@ impl PushSrcImpl for FrameshareSrc {
                 result => break result,
             }
         };
+        if result.is_err() {
+            // GstBaseSrc goes on to push the end of the stream, which a stream-start must precede.
+            self.push_stream_start(&mut running);
+        }
         *lock(&self.running) = Some(running);
         result.map(CreateSuccess::NewBuffer)
     }
@@ -327,7 +333,7 @@ impl FrameshareSrc {
             };
             match item {
                 Ok(Some(Item::Frame(frame))) => {
-                    self.push_early(running);
+                    self.open(running);
                     return self.take_frame(running, frame);
                 }
                 Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
@@ -341,7 +347,7 @@ impl FrameshareSrc {
                 }
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
-                    self.push_early(running);
+                    self.open(running);
                     self.note_losses(running);
                     // Nobody takes frames any more, so the exporter shall not wait for us.
                     running.reader = None;
@@ -420,6 +426,10 @@ impl FrameshareSrc {
         lock(&self.negotiated).caps.is_some()
     }
 
+    pub(super) fn current_caps(&self) -> Option<gst::Caps> {
+        lock(&self.negotiated).caps.clone()
+    }
+
     #[cfg(test)]
     pub(super) fn context(&self) -> Option<gst_cuda::Context> {
         self.cuda.get()
@@ -440,6 +450,7 @@ impl FrameshareSrc {
         self.figures.session.store(stats.session, Relaxed);
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);
+        self.figures.on_gpu.store(reader.is_on_gpu(), Relaxed);
     }
 
     /// Frames are lost before others, and with an exporter that dies.
@@ -464,23 +475,26 @@ impl FrameshareSrc {
             return Err(gst::FlowError::Error);
         };
         let on_gpu = running.reader.as_ref().is_some_and(Reader::is_on_gpu);
-        self.announce(running, &caps, on_gpu)
-    }
-
-    /// Announces the frames from here on downstream: `caps`, with the feature of the memory that they are in.
-    fn announce(&self, running: &mut Running, caps: &gst::Caps, on_gpu: bool) -> Result<(), gst::FlowError> {
-        let caps = cuda::caps_in(caps, on_gpu);
+        let caps = cuda::caps_in(&caps, on_gpu);
         gst::info!(CAT, imp = self, "Frames are {caps}");
-        self.figures.on_gpu.store(on_gpu, Relaxed);
         let shape = Shape::of(&caps);
         let frame_duration = shape.frame_duration();
         running.shape = Some(shape);
+        let is_new_stream = self.push_stream_start(running);
+        if is_new_stream && self.current_caps().as_ref() == Some(&caps) {
+            // GstBaseSrc pushes only caps that differ from those of the stream before.
+            self.push_now(gst::event::Caps::new(&caps));
+        }
         let before = {
             let mut negotiated = lock(&self.negotiated);
             negotiated.caps = Some(caps.clone());
             std::mem::replace(&mut negotiated.frame_duration, frame_duration)
         };
         if self.obj().negotiate() {
+            if is_new_stream {
+                self.push_segment();
+            }
+            self.push_held(running);
             if before != frame_duration {
                 self.post_latency();
             }
@@ -495,12 +509,6 @@ impl FrameshareSrc {
     }
 
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
-        // Whatever was announced: caps name the memory of the frame at hand.
-        let on_gpu = matches!(frame.address(), Address::Device(_));
-        if on_gpu != self.figures.on_gpu.load(Relaxed) {
-            let caps = lock(&self.negotiated).caps.clone();
-            caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
-        }
         let lost = frame.lost_before();
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]

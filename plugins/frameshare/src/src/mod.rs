@@ -10,6 +10,7 @@ pub(crate) mod hostile;
 mod imp;
 mod layout;
 mod lease;
+mod opening;
 mod pause;
 mod picture;
 mod settings;

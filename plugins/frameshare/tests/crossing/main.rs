@@ -3,13 +3,14 @@
 mod events;
 mod media;
 mod metas;
+mod order;
 mod seek;
 mod time;
 
 use gst::prelude::*;
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, Once, mpsc},
+    sync::{Arc, Mutex, Once, mpsc},
     time::{Duration, Instant},
 };
 
@@ -30,7 +31,7 @@ fn init() {
 struct Exporter {
     harness: gst_check::Harness,
     path: PathBuf,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Exporter {
@@ -40,9 +41,23 @@ impl Exporter {
 
     /// With more properties, as `gst-launch-1.0` takes them.
     fn with(caps: &str, properties: &str) -> Self {
-        init();
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s");
+        let mut exporter = Self::at(&folder.path().join("s"), properties);
+        exporter._folder = Some(folder);
+        exporter.harness.set_src_caps(caps.parse().unwrap());
+        exporter
+    }
+
+    fn without_caps(properties: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut exporter = Self::at(&folder.path().join("s"), properties);
+        exporter._folder = Some(folder);
+        exporter
+    }
+
+    /// In a folder of the caller's, without caps.
+    fn at(path: &Path, properties: &str) -> Self {
+        init();
         let sink = gst::parse::launch(&format!(
             "framesharesink socket-path={} sync=false wait-for-connection=true {properties}",
             path.display()
@@ -52,9 +67,8 @@ impl Exporter {
         harness.use_systemclock();
         // As a pipeline does when it starts to play.
         sink.set_base_time(gst::SystemClock::obtain().time());
-        harness.set_src_caps(caps.parse().unwrap());
         harness.play();
-        Self { harness, path, _folder: folder }
+        Self { harness, path: path.to_owned(), _folder: None }
     }
 
     fn push(&mut self, buffer: gst::Buffer) {
@@ -90,6 +104,7 @@ enum Arrival {
 struct Reader {
     pipeline: gst::Pipeline,
     arrivals: mpsc::Receiver<Arrival>,
+    order: Arc<Mutex<order::Order>>,
 }
 
 impl Reader {
@@ -117,6 +132,8 @@ impl Reader {
         let pad = pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
         let (sender, arrivals) = mpsc::channel();
         let sender = Mutex::new(sender);
+        let order = Arc::<Mutex<order::Order>>::default();
+        let watched = order.clone();
         let kinds = gst::PadProbeType::BUFFER
             | gst::PadProbeType::EVENT_DOWNSTREAM
             | gst::PadProbeType::EVENT_FLUSH
@@ -138,11 +155,12 @@ impl Reader {
                 }
                 _ => return gst::PadProbeReturn::Ok,
             };
+            watched.lock().unwrap().note(&arrival);
             let _ = sender.lock().unwrap().send(arrival);
             gst::PadProbeReturn::Ok
         });
         pipeline.set_state(gst::State::Playing).unwrap();
-        Self { pipeline, arrivals }
+        Self { pipeline, arrivals, order }
     }
 
     fn next(&self) -> Arrival {
@@ -183,6 +201,22 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.pipeline.set_state(gst::State::Null).unwrap();
+        if !std::thread::panicking() {
+            assert_eq!(self.order.lock().unwrap().violations, Vec::<String>::new());
+        }
+    }
+}
+
+fn launch(description: &str) -> gst::Pipeline {
+    init();
+    gst::parse::launch(description).unwrap().downcast().unwrap()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

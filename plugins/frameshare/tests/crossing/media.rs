@@ -57,7 +57,7 @@ fn both(upstream: &str, downstream: &str) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, u64) {
     (expected, got, stats.get("copies").unwrap())
 }
 
-fn has(elements: &[&str]) -> bool {
+pub(super) fn has(elements: &[&str]) -> bool {
     init();
     let missing = elements.iter().find(|name| gst::ElementFactory::find(name).is_none());
     if let Some(name) = missing {

@@ -76,8 +76,8 @@ fn who_joins_after_a_seek_back_from_the_end_waits_for_what_comes() {
     sink.harness.push_event(gst::event::Eos::new());
     let joined = |sink: &Sink| {
         let mut reader = sink.reader(Policy::Lossless, 4);
-        assert!(matches!(next(&mut reader), Item::Format(_)));
         assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+        assert!(matches!(next(&mut reader), Item::Format(_)));
         reader
     };
     assert!(matches!(next(&mut joined(&sink)), Item::EndOfStream));
@@ -104,8 +104,8 @@ fn nothing_goes_out_before_playing() {
     let (change, state, _) = pipeline.state(gst::ClockTime::from_seconds(10));
     assert_eq!((change.is_ok(), state), (true, gst::State::Paused));
     let mut reader = connect(&path, Policy::Lossless, 2);
-    assert!(matches!(next(&mut reader), Item::Format(_)));
     assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+    assert!(matches!(next(&mut reader), Item::Format(_)));
     let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
     assert!(matches!(quiet, Ok(None)), "{quiet:?}");
     pipeline.set_state(gst::State::Playing).unwrap();

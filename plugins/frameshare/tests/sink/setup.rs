@@ -202,6 +202,7 @@ fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
         Item::Format(format) => format,
         item => panic!("{item:?} instead of a format"),
     };
+    assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
     let video = format(next(&mut reader)).video.clone().unwrap();
     assert_eq!((video.format.as_str(), video.width, video.height), ("GRAY8", 8, 8));
     let frame = next_frame(&mut reader);

@@ -1,0 +1,198 @@
+//! Start of a stream downstream: stream-start, caps, segment, in this order and once each.
+//!
+//! `GstBaseSrc` pushes a stream-start of its own before the first call of `create`, and a segment before the first
+//! buffer. Two stream-starts are two streams: decodebin3 of GStreamer 1.22 fails on the second, that of 1.26 aborts.
+//! A probe on the source pad therefore stops the stream-start of `GstBaseSrc`, and its segment where the peer has an
+//! equal one. The element pushes its own: the stream-start names the exporter's stream.
+//!
+//! Events of the exporter that follow a stream-start are held until its caps, its first frame, a gap or the end of
+//! the stream: a stream-start whose caps are still those of the stream before would be misread downstream.
+
+use super::imp::{CAT, FrameshareSrc, Running};
+use crate::events::StreamStart;
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+/// Most events that wait for caps; an exporter of ours sends a handful.
+const MAX_HELD: usize = 64;
+/// Most groups of streams that are remembered.
+const MAX_GROUPS: usize = 64;
+
+/// The events of a stream that is not open downstream yet. Belongs to the streaming thread.
+#[derive(Default)]
+pub(super) struct Opening {
+    /// Received from the exporter and not pushed yet.
+    start: Option<StreamStart>,
+    /// Events that caps must precede, in their order.
+    held: VecDeque<gst::Event>,
+}
+
+impl Opening {
+    /// Keeps an event until the stream is open.
+    pub fn hold(&mut self, event: gst::Event) {
+        self.held.truncate(MAX_HELD - 1);
+        self.held.push_back(event);
+    }
+
+    /// Whether a stream-start waits for its caps.
+    pub fn is_pending(&self) -> bool {
+        self.start.is_some()
+    }
+}
+
+/// The sequence number of the stream-start and segment that this element pushed last; none before the first.
+/// A leaf among the locks: held for a copy.
+#[derive(Debug, Default)]
+pub(super) struct Opened(Mutex<Option<gst::Seqnum>>);
+
+impl Opened {
+    pub fn reset(&self) {
+        self.set(None);
+    }
+
+    fn set(&self, seqnum: Option<gst::Seqnum>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = seqnum;
+    }
+
+    fn get(&self) -> Option<gst::Seqnum> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an event on the source pad may go downstream.
+    pub fn admits(&self, pad: &gst::Pad, event: &gst::EventRef) -> bool {
+        if self.get() == Some(event.seqnum()) {
+            return true;
+        }
+        match event.view() {
+            gst::EventView::StreamStart(_) => false,
+            // A pad that was linked later has none, and gets it.
+            gst::EventView::Segment(segment) => !peer_has(pad, segment.segment()),
+            _ => true,
+        }
+    }
+}
+
+/// Whether the peer's segment is the same but for its position, which `GstBaseSrc` counts up.
+fn peer_has(pad: &gst::Pad, segment: &gst::Segment) -> bool {
+    let Some(known) = pad.peer().and_then(|peer| peer.sticky_event::<gst::event::Segment>(0)) else {
+        return false;
+    };
+    let (Some(known), Some(segment)) =
+        (known.segment().downcast_ref::<gst::ClockTime>(), segment.downcast_ref::<gst::ClockTime>())
+    else {
+        return false;
+    };
+    let mut segment = segment.clone();
+    segment.set_position(known.position());
+    segment == *known
+}
+
+impl FrameshareSrc {
+    /// Stops the events that `GstBaseSrc` pushes beside those of this element.
+    pub(super) fn watch_own_events(&self) {
+        let source = self.downgrade();
+        let probe = move |pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>| {
+            let (Some(source), Some(event)) = (source.upgrade(), info.event()) else {
+                return gst::PadProbeReturn::Ok;
+            };
+            if source.opened.admits(pad, event) {
+                gst::PadProbeReturn::Ok
+            } else {
+                gst::PadProbeReturn::Handled
+            }
+        };
+        self.obj().src_pad().add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, probe);
+    }
+
+    /// Takes the exporter's stream-start, which is pushed when the stream opens. One of the current stream is ignored.
+    pub(super) fn take_stream_start(&self, running: &mut Running, start: StreamStart) {
+        let current = self.obj().src_pad().sticky_event::<gst::event::StreamStart>(0);
+        let is_current = current.is_some_and(|current| current.stream_id() == self.stream_id(&start.id));
+        running.opening.start = (!is_current).then_some(start);
+    }
+
+    /// Pushes the stream-start if the stream is not open yet; true if it did.
+    ///
+    /// An exporter that is no GStreamer element sends none: its stream is named by its socket.
+    pub(super) fn push_stream_start(&self, running: &mut Running) -> bool {
+        let start = match running.opening.start.take() {
+            Some(start) => start,
+            None if self.opened.get().is_some() => return false,
+            None => StreamStart::of_unnamed(running.endpoint.to_string()),
+        };
+        let group = start.group.map_or_else(gst::GroupId::next, |group| self.group(group));
+        let seqnum = gst::Seqnum::next();
+        self.opened.set(Some(seqnum));
+        let event = gst::event::StreamStart::builder(&self.stream_id(&start.id))
+            .group_id(group)
+            .flags(start.flags())
+            .seqnum(seqnum)
+            .build();
+        self.push_now(event);
+        true
+    }
+
+    /// Pushes the segment, after caps.
+    pub(super) fn push_segment(&self) {
+        let segment = self.obj().segment();
+        let event = gst::event::Segment::builder(&segment).seqnum_if_some(self.opened.get()).build();
+        self.push_now(event);
+    }
+
+    /// Opens the stream for a frame or an event that belongs to it, with the caps that were there before.
+    pub(super) fn open(&self, running: &mut Running) {
+        if self.push_stream_start(running) {
+            if let Some(caps) = self.current_caps() {
+                self.push_now(gst::event::Caps::new(&caps));
+            }
+            self.push_segment();
+        }
+        self.push_held(running);
+    }
+
+    /// Pushes the events that waited for caps.
+    pub(super) fn push_held(&self, running: &mut Running) {
+        std::mem::take(&mut running.opening.held).into_iter().for_each(|event| self.push_now(event));
+    }
+
+    pub(super) fn push_now(&self, event: gst::Event) {
+        gst::debug!(CAT, imp = self, "Pushing {event:?}");
+        self.obj().src_pad().push_event(event);
+    }
+
+    /// The id of the exporter's stream as this element passes it on. Two elements of a pipeline may read one stream,
+    /// and streams of a pipeline must differ; the same element of the same pipeline gives the same id again.
+    fn stream_id(&self, of_exporter: &str) -> String {
+        let mut names = vec![];
+        let mut object = self.obj().clone().upcast::<gst::Object>();
+        // All but the pipeline's own name, which may be another with each start.
+        while let Some(parent) = object.parent() {
+            names.push(object.name());
+            object = parent;
+        }
+        if names.is_empty() {
+            names.push(object.name());
+        }
+        names.push(of_exporter.into());
+        names.reverse();
+        names.join("/")
+    }
+
+    /// This process's group for the exporter's: streams that one process exports from one pipeline stay together.
+    fn group(&self, group: u32) -> gst::GroupId {
+        static GROUPS: Mutex<VecDeque<((u32, u32), gst::GroupId)>> = Mutex::new(VecDeque::new());
+        let key = (self.exporter(), group);
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = groups.iter().find(|(of, _)| *of == key) {
+            return *known;
+        }
+        groups.truncate(MAX_GROUPS - 1);
+        let new = gst::GroupId::next();
+        groups.push_front((key, new));
+        new
+    }
+}
