@@ -7,6 +7,8 @@
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
+use once_cell::sync::OnceCell;
+
 use crate::abi::{CUdevice, CUuuid, attribute};
 use crate::driver::{self, Driver};
 use crate::{Error, Result};
@@ -90,19 +92,24 @@ pub struct Device {
 }
 
 impl Device {
-    /// All GPUs that this process sees, in the order of their ordinals.
+    /// All GPUs that this process sees, in the order of their ordinals. The driver is asked once: which GPUs a process sees
+    /// is settled by `cuInit`.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; otherwise what the driver says.
+    /// [`Error::NoDriver`]; otherwise what the driver says. A later call asks again then.
     ///
     /// # References
     /// CUDA driver API, cuDeviceGetCount.
-    pub fn all() -> Result<Vec<Device>> {
-        let driver = driver::get()?;
-        let mut count = 0;
-        // SAFETY: `count` takes one int.
-        unsafe { driver.cuDeviceGetCount(&mut count) }?;
-        (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal)).collect()
+    pub fn all() -> Result<&'static [Device]> {
+        static ALL: OnceCell<Vec<Device>> = OnceCell::new();
+        let all = ALL.get_or_try_init(|| {
+            let driver = driver::get()?;
+            let mut count = 0;
+            // SAFETY: `count` takes one int.
+            unsafe { driver.cuDeviceGetCount(&mut count) }?;
+            (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal)).collect()
+        });
+        all.map(Vec::as_slice)
     }
 
     /// The GPU with this ordinal, which is the number that `cuda-device-id` means. Ordinals differ between processes.
@@ -121,14 +128,15 @@ impl Device {
     /// # Errors
     /// As [`Device::all`].
     pub fn with_uuid(uuid: Uuid) -> Result<Option<Device>> {
-        Ok(Device::all()?.into_iter().find(|device| device.uuid == uuid))
+        Ok(Device::all()?.iter().find(|device| device.uuid == uuid).cloned())
     }
 
     /// The GPU that the driver calls `raw`.
     pub(crate) fn with_raw(raw: CUdevice) -> Result<Device> {
         Device::all()?
-            .into_iter()
+            .iter()
             .find(|device| device.raw == raw)
+            .cloned()
             .ok_or(Error::Refused("the context belongs to a device that this process does not see"))
     }
 

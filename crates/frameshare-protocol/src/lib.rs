@@ -22,4 +22,4 @@ pub use kind::{FenceKind, MemoryKind, Policy};
 pub use name::StreamName;
 
 /// The version of the protocol that this crate speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

@@ -162,6 +162,8 @@ pub enum ToReader {
     Format {
         /// The sequence number of the first frame after the message.
         before: u64,
+        /// The kind of memory in which this reader gets the frames.
+        memory: MemoryKind,
         /// The format.
         format: Format,
     },
@@ -382,7 +384,7 @@ mod tests {
             ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: 1 << 21 },
             ToReader::Slot { generation: 1, slot: 3, handle: vec![9; 64] },
             ToReader::Retire { before: 9, generation: 1 },
-            ToReader::Format { before: 9, format },
+            ToReader::Format { before: 9, memory: MemoryKind::Vmm, format },
             ToReader::Event { before: 9, kind: 2, payload: Payload::Sealed(100_000) },
             ToReader::Metadata { sequence: 9, payload: Payload::Inline(vec![1, 2, 3]) },
             ToReader::EndOfStream { before: 10 },

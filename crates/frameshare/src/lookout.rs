@@ -1,6 +1,8 @@
 //! Looking at things until they are done, on a thread for the whole process.
 
 use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -68,9 +70,25 @@ impl<T: Pending> Lookout<T> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            things.extract_if(.., |thing| !thing.is_pending()).for_each(Pending::done);
+            for index in (0..things.len()).rev() {
+                match is_pending(&mut things[index]) {
+                    Some(true) => {}
+                    Some(false) => drop(catch_unwind(AssertUnwindSafe(|| things.swap_remove(index).done()))),
+                    // Its state is unknown, and it may still be in use: it is neither polled nor dropped any more.
+                    None => mem::forget(things.swap_remove(index)),
+                }
+            }
         }
     }
+}
+
+/// Polls an item; `None` if that panicked, which must not end the thread for the others.
+fn is_pending(thing: &mut impl Pending) -> Option<bool> {
+    let polled = catch_unwind(AssertUnwindSafe(|| thing.is_pending()));
+    if polled.is_err() {
+        log::error!("polling for the end of GPU work panicked; what the work uses is never freed");
+    }
+    polled.ok()
 }
 
 /// Between two looks at what has been quiet for so long.
@@ -115,6 +133,49 @@ mod tests {
             assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
         }
         assert!(lates.try_recv().is_err(), "one was let go of that is still pending");
+    }
+
+    #[test]
+    fn panicking_item_leaves_poller_to_others() {
+        struct Panics(Sender<()>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        enum Item {
+            Panics { _dropped: Panics },
+            Counts(Countdown),
+        }
+        impl Pending for Item {
+            fn is_pending(&mut self) -> bool {
+                match self {
+                    Self::Panics { .. } => panic!("on purpose"),
+                    Self::Counts(countdown) => countdown.is_pending(),
+                }
+            }
+            fn quiet_since(&self) -> Instant {
+                Instant::now()
+            }
+            fn done(self) {
+                if let Self::Counts(countdown) = self {
+                    countdown.done();
+                }
+            }
+        }
+        static LOOKOUT: Lazy<Lookout<Item>> = Lazy::new(|| Lookout::new("lookout"));
+        let (dropped, drops) = channel();
+        let (told, done) = channel();
+        let counts = || Item::Counts(Countdown(3, told.clone(), Instant::now()));
+        LOOKOUT.look_at(counts());
+        LOOKOUT.look_at(Item::Panics { _dropped: Panics(dropped) });
+        LOOKOUT.look_at(counts());
+        for _ in 0..2 {
+            assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
+        }
+        LOOKOUT.look_at(counts());
+        assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0), "the thread has ended");
+        assert!(drops.try_recv().is_err(), "an item that may be in use was dropped");
     }
 
     #[test]

@@ -1,24 +1,98 @@
-//! Waiting for what nobody announces: spinning for a moment before sleeping, and looking again at growing intervals.
+//! Short waits: spinning before a sleep while it pays, and polling at growing intervals.
 
-use crate::sys::Timeout;
-use std::time::{Duration, Instant};
+use crate::sys::{Timeout, allowed_cores, involuntary_switches};
+use std::{
+    cell::Cell,
+    hint::spin_loop,
+    time::{Duration, Instant},
+};
 
-/// To sleep and be woken takes some tens of microseconds; to spin for less than that is cheaper for both sides.
+/// Longest spin. A sleep and its wake-up take some tens of microseconds on both sides, so a shorter spin is cheaper.
 const MOMENT: Duration = Duration::from_micros(60);
+/// Two polls of a spin are less than a microsecond apart; a gap this long means that another thread had the core.
+const GAP: Duration = Duration::from_micros(20);
+/// Shortest and longest time without spinning after a sign of contention.
+const SHORTEST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// A wait that spins for a moment before it sleeps.
+/// A spin before a sleep. Use it without holding a lock: the thread that is waited for may need that lock.
+///
+/// It gives up at once where it cannot pay: where the thread is allowed one core only, or where a recent spin of the
+/// thread shared its core with another thread. There every microsecond of spinning delays the thread that is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    until: Option<Instant>,
+    begun: Option<Begun>,
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: Instant,
+    last_poll: Instant,
+    switches: u64,
+}
+
+thread_local! {
+    static RECENT: Cell<Contention> = const { Cell::new(Contention::NONE) };
 }
 
 impl Spin {
-    /// Whether to look once more before sleeping.
+    /// Whether to poll once more before sleeping. Pauses for about a microsecond if so.
     pub fn again(&mut self) -> bool {
-        let now = Instant::now();
-        // Where more run than there are cores, whoever is waited for needs this one.
-        std::thread::yield_now();
-        now < *self.until.get_or_insert(now + MOMENT)
+        let goes_on = !self.over && self.goes_on(Instant::now());
+        self.over = !goes_on;
+        if goes_on {
+            (0..16).for_each(|_| spin_loop());
+        }
+        goes_on
+    }
+
+    /// Whether the spin has ended, so that [`Spin::again`] returns false.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn goes_on(&mut self, now: Instant) -> bool {
+        let Some(begun) = &mut self.begun else {
+            if !RECENT.get().allows_spin(now) || allowed_cores() < 2 {
+                return false;
+            }
+            self.begun = Some(Begun { at: now, last_poll: now, switches: involuntary_switches() });
+            return true;
+        };
+        let had_gap = now.duration_since(begun.last_poll) > GAP;
+        begun.last_poll = now;
+        if !had_gap && now.duration_since(begun.at) < MOMENT {
+            return true;
+        }
+        let was_alone = !had_gap && involuntary_switches() == begun.switches;
+        RECENT.set(RECENT.get().after_spin(now, was_alone));
+        false
+    }
+}
+
+/// The signs of contention that recent spins of a thread found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Contention {
+    /// No spin until then.
+    rest: Option<Instant>,
+    /// How long to rest after the next sign.
+    next: Duration,
+}
+
+impl Contention {
+    const NONE: Self = Self { rest: None, next: SHORTEST_REST };
+
+    fn allows_spin(self, now: Instant) -> bool {
+        self.rest.is_none_or(|rest| now >= rest)
+    }
+
+    /// The state after a spin that ended now, alone on its core or not.
+    fn after_spin(self, now: Instant, was_alone: bool) -> Self {
+        if was_alone {
+            return Self::NONE;
+        }
+        Self { rest: now.checked_add(self.next), next: (self.next * 2).min(LONGEST_REST) }
     }
 }
 
@@ -72,5 +146,61 @@ impl Backoff {
     /// There was progress: the next look comes soon.
     pub fn reset(&mut self) {
         self.began = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    #[test]
+    fn spin_on_a_single_core_ends_at_once() {
+        std::thread::spawn(|| {
+            let allowed = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            let mut spin = Spin::default();
+            assert!(!spin.again() && spin.is_over());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn spin_ends_and_stays_over() {
+        let mut spin = Spin::default();
+        while spin.again() {}
+        assert!(spin.is_over() && !spin.again());
+    }
+
+    #[test]
+    fn contention_rests_longer_each_time_until_a_clean_spin() {
+        let now = Instant::now();
+        let first = Contention::NONE.after_spin(now, false);
+        assert!(!first.allows_spin(now) && first.allows_spin(now + SHORTEST_REST));
+        let second = first.after_spin(now, false);
+        assert!(!second.allows_spin(now + SHORTEST_REST) && second.allows_spin(now + SHORTEST_REST * 2));
+        let many = (0..100).fold(second, |contention, _| contention.after_spin(now, false));
+        assert!(many.allows_spin(now + LONGEST_REST));
+        assert_eq!(many.after_spin(now, true), Contention::NONE);
+    }
+
+    #[test]
+    fn spin_with_a_gap_between_polls_forbids_the_next() {
+        std::thread::spawn(|| {
+            if allowed_cores() < 2 {
+                return; // there is no spin to interrupt
+            }
+            let now = Instant::now();
+            let mut spin = Spin::default();
+            assert!(spin.goes_on(now));
+            assert!(!spin.goes_on(now + GAP * 2));
+            assert!(!Spin::default().goes_on(now + GAP * 2));
+            assert!(Spin::default().goes_on(now + GAP * 2 + SHORTEST_REST));
+        })
+        .join()
+        .unwrap();
     }
 }

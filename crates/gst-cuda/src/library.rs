@@ -138,7 +138,23 @@ pub(crate) fn library() -> &'static Library {
     loaded().expect("an object of the library exists only once it was loaded")
 }
 
+/// GStreamer's plugin of CUDA elements, which links to the library.
+const PLUGIN: &str = "nvcodec";
+
+/// Loads the plugin of the GStreamer that runs, and with it the library that this one was built with: where two GStreamers
+/// are installed, the soname alone may name the other one's. A library that is loaded is found by its soname (dlopen(3)).
+fn load_plugin() {
+    // SAFETY: takes nothing, and may be called before GStreamer is initialised.
+    if unsafe { gst::ffi::gst_is_initialized() } == glib::ffi::GFALSE {
+        return;
+    }
+    if let Err(error) = gst::Plugin::load_by_name(PLUGIN) {
+        gst::debug!(gst::CAT_RUST, "{FILE} is taken from the system's folders: {PLUGIN}: {error}");
+    }
+}
+
 fn find() -> Result<Library, Unavailable> {
+    load_plugin();
     // SAFETY: the library's initialisers are made to be run by whoever loads it; nothing of ours depends on them.
     let file =
         unsafe { File::new(FILE) }.map_err(|error| Unavailable::Absent { reason: loader_says(&error) })?;

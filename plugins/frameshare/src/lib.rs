@@ -10,6 +10,7 @@ mod flags;
 mod gpu;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
+mod log;
 mod meta;
 mod plugin;
 mod pool;

@@ -3,9 +3,10 @@
 // The macro makes items without documentation, for GStreamer's eyes alone.
 #![allow(missing_docs)]
 
-use crate::{meta, sink, src};
+use crate::{log, meta, sink, src};
 
 fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    log::install();
     meta::register();
     sink::register(plugin)?;
     src::register(plugin)

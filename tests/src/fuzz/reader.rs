@@ -256,7 +256,14 @@ impl Shared {
             0 => (ToReader::Retire { before, generation: choices.byte() as u32 % 4 }, None),
             1 => {
                 let caps = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
-                (ToReader::Format { before, format: Format { caps, video: None } }, None)
+                (
+                    ToReader::Format {
+                        before,
+                        memory: MemoryKind::Host,
+                        format: Format { caps, video: None },
+                    },
+                    None,
+                )
             }
             2 | 3 => {
                 let (payload, fd) = payload(choices);

@@ -151,7 +151,7 @@ impl RawExporter {
     /// The system's.
     pub fn format(&mut self, caps: &str) -> io::Result<()> {
         let format = Format { caps: caps.into(), video: None };
-        self.say(&ToReader::Format { before: self.next, format }, None)
+        self.say(&ToReader::Format { before: self.next, memory: MemoryKind::Host, format }, None)
     }
 
     /// Hands one slot over, in a generation of its own, and returns its memory.

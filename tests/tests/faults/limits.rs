@@ -67,6 +67,17 @@ fn an_exporter_without_a_single_file_left_says_so() {
     stream.end();
 }
 
+/// The kernel would end the process by SIGXFSZ: with the first page that is shared, or with the first frame.
+#[test]
+fn file_size_limit_is_an_error_that_names_it() {
+    for limit in [1_000, 500_000] {
+        let stage = Stage::new();
+        let command = format!("prlimit --fsize={limit}:");
+        let error = stage.peer_by(&command, "export --stream s --size 1000000 --readers 0").finish_badly();
+        assert!(error.contains("ulimit -f") && error.contains(&limit.to_string()), "{limit}: {error}");
+    }
+}
+
 #[test]
 fn a_reader_that_runs_out_of_files_says_so_and_costs_nobody_anything() {
     let stream = Stream::start("--fps 500 --readers 1");

@@ -33,6 +33,15 @@ use std::{
 /// Files that are open while a reader is admitted, and some to spare: two pages, both ends of a wake socket, a timeline.
 const FILES_OF_A_READER: u64 = 8;
 
+/// What is left of this process's resources.
+#[derive(Clone, Copy)]
+struct Left {
+    /// Files that it may open; `None` where the system does not say.
+    files: Option<u64>,
+    /// Bytes of the GPU's memory; `None` without a GPU.
+    memory: Option<u64>,
+}
+
 /// What a reader was promised.
 struct Promise {
     credit: u32,
@@ -66,7 +75,9 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
     let gpu = shared.with(|state| state.config.gpu.clone());
     // A GPU that has failed is noticed elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
-    let promise = match shared.with(|state| state.promise(&peer, hello, memory_left)) {
+    // Counted here because it takes long with many open files: a publication must not wait for it.
+    let left = Left { files: files_left(), memory: memory_left };
+    let promise = match shared.with(|state| state.promise(&peer, hello, left)) {
         Ok(promise) => promise,
         Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
     };
@@ -145,7 +156,7 @@ impl State {
     }
 
     /// What a reader gets. Its credit is reserved from now on.
-    fn promise(&mut self, peer: &Peer, hello: &Hello, memory_left: Option<u64>) -> Result<Promise, Ending> {
+    fn promise(&mut self, peer: &Peer, hello: &Hello, left: Left) -> Result<Promise, Ending> {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
@@ -175,16 +186,16 @@ impl State {
             self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
         }
         self.reclaim();
-        let left = self.credit_left(peer.uid);
-        if left == 0 {
+        let credit_left = self.credit_left(peer.uid);
+        if credit_left == 0 {
             let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
             let text =
                 format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
             return Err(Ending::new(Reason::NoCreditLeft, text));
         }
-        let credit = hello.credit.min(self.config.max_held_limit).min(left);
-        self.check_files(credit)?;
-        self.check_memory(credit, memory_left)?;
+        let credit = hello.credit.min(self.config.max_held_limit).min(credit_left);
+        self.check_files(credit, left.files)?;
+        self.check_memory(credit, left.memory)?;
         self.promised = credit;
         let gpu = self.config.gpu.clone();
         let local = peer.is_this_process(&hello.nonce);
@@ -200,11 +211,11 @@ impl State {
     }
 
     /// Refuses a reader for whom frames could one day not be allocated any more.
-    fn check_files(&self, credit: u32) -> Result<(), Ending> {
+    fn check_files(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
         let slots =
             self.generations.iter().rfind(|one| one.is_own(self.memory.kind)).map_or(0, |one| one.len());
         let needed = FILES_OF_A_READER + u64::from((self.credit() + credit + 2).saturating_sub(slots));
-        match files_left() {
+        match left {
             Some(left) if left < needed => {
                 let text = format!(
                     "the exporter may open only {left} more files, and its frames and this reader could need {needed}: \
@@ -278,7 +289,8 @@ impl State {
         self.links.push(link);
         self.links_changed = true;
         let newcomer = self.links.len() - 1;
-        for message in self.introduction() {
+        let memory = self.links[newcomer].memory_of_frames(self.announced);
+        for message in self.introduction(memory) {
             if let Err(ending) = self.links[newcomer].send(&message) {
                 return self.drop_link(newcomer, &ending);
             }

@@ -27,6 +27,8 @@ use std::{
 struct Lease {
     sequence: u64,
     area: usize,
+    /// The frame is in GPU memory: its lease ends behind the reader's release fence.
+    is_fenced: bool,
     /// When it was first seen released with its fence pending.
     released: Option<Instant>,
 }
@@ -240,9 +242,14 @@ impl Link {
         self.process_is_gone |= process_is_gone || self.gone.is_none();
     }
 
-    /// Whether the reader's GPU may still be at work on a frame that it has released.
+    /// The kind of memory in which this reader gets frames of a stream that places them in memory of `kind`.
+    pub fn memory_of_frames(&self, kind: MemoryKind) -> MemoryKind {
+        if self.downloads { MemoryKind::Host } else { kind }
+    }
+
+    /// Whether the reader's GPU may still be at work on a frame that it has released, or will have.
     pub fn is_fenced(&self) -> bool {
-        self.fence.kind() != FenceKind::None
+        self.entries.iter().flatten().any(|lease| lease.is_fenced)
     }
 
     /// Whether the reader has opened events of ours.
@@ -294,17 +301,25 @@ impl Link {
         self.send_packet(packet, fd.map(Arc::new))
     }
 
-    /// Leases a frame to the reader in a vacant entry and signals its ready fence; [`Link::publish`] follows.
+    /// Leases a frame in memory of this kind to the reader in a vacant entry and signals the ready fence, if the frame
+    /// needs one; [`Link::publish`] follows.
     pub fn offer(
         &mut self,
         entry: usize,
         area: usize,
         sequence: u64,
+        kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
-        self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
-        self.entries[entry] = Some(Lease { sequence, area, released: None });
+        // Host frames are complete when they are published, and unused when they are released.
+        let is_fenced = kind != MemoryKind::Host;
+        if is_fenced {
+            self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
+        }
+        self.entries[entry] = Some(Lease { sequence, area, is_fenced, released: None });
         self.offered = Some(entry);
+        // It had room: whoever waits for it next counts from then.
+        self.blocked = None;
         Ok(())
     }
 
@@ -388,7 +403,10 @@ impl Link {
         now: &LazyCell<Instant>,
         timeout: Duration,
     ) -> Result<Option<usize>, Ending> {
-        let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+        let state = match self.entries[index] {
+            Some(Lease { is_fenced: false, .. }) => FenceState::Ready,
+            _ => self.fence.poll_released(index, sequence).map_err(fence_failed)?,
+        };
         let entry = &mut self.entries[index];
         if state == FenceState::Ready {
             return Ok(entry.take().map(|lease| lease.area));

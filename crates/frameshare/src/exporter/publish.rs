@@ -154,7 +154,6 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
         // Readers are woken first. What they have released was not needed.
         state.wake_sleepers();
         state.reclaim();
-        state.waits_no_more();
         shared.finish(state);
         return outcome;
     }
@@ -168,8 +167,8 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
 impl State {
     /// Gives a frame to every reader that has room or can make some.
     fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<u64, PublishError> {
-        // Made current once for all the calls of the frame.
-        let gpu = self.config.gpu.clone();
+        // Made current once for all the calls of the frame. A host frame needs none.
+        let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
         let _current = match current.and_then(|current| self.signals.begin(frame.written).map(|()| current)) {
             Ok(current) => current,
@@ -357,11 +356,12 @@ impl State {
         let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
         let link = &mut self.links[index];
         let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
-        link.introduce(slot, generation.kind, generation.pool())?;
+        let kind = generation.kind;
+        link.introduce(slot, kind, generation.pool())?;
         if let Some(message) = bulky {
             link.send(message)?;
         }
-        link.offer(entry, area, sequence, &mut self.signals)?;
+        link.offer(entry, area, sequence, kind, &mut self.signals)?;
         // The thread that sends what waits has to hear of it.
         self.links_changed |= link.has_backlog();
         self.add_lease(area);

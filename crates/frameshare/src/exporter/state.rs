@@ -74,6 +74,8 @@ pub(super) struct State {
     /// The sequence number of the next publication.
     pub next: u64,
     pub format: Option<Format>,
+    /// The kind of memory that was announced with the format.
+    pub announced: MemoryKind,
     pub sticky: BTreeMap<u32, Vec<u8>>,
     pub ended: bool,
     pub closed: bool,
@@ -127,6 +129,7 @@ impl State {
             promised: 0,
             next: 1,
             format: None,
+            announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
             ended: false,
             closed: false,
@@ -150,12 +153,18 @@ impl State {
 
     pub fn set_format(&mut self, format: Format) {
         self.go_on();
-        if self.format.as_ref() == Some(&format) {
+        if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
             return;
         }
-        self.renew = true;
-        self.send_all(&ToReader::Format { before: self.next, format: format.clone() });
+        self.renew |= self.format.as_ref() != Some(&format);
         self.format = Some(format);
+        self.announced = self.kind();
+        let (before, announced) = (self.next, self.announced);
+        let Some(format) = self.format.clone() else { return };
+        self.each_link(|link| {
+            let memory = link.memory_of_frames(announced);
+            link.send(&ToReader::Format { before, memory, format: format.clone() })
+        });
     }
 
     pub fn send_event(&mut self, event: Event) {
@@ -182,9 +191,10 @@ impl State {
     }
 
     /// The messages for a joining reader, besides those about slots: stream-start, format, sticky events, end.
-    pub fn introduction(&self) -> Vec<ToReader> {
+    /// `memory` is the kind in which it gets frames.
+    pub fn introduction(&self, memory: MemoryKind) -> Vec<ToReader> {
         let before = self.next;
-        let format = self.format.clone().map(|format| ToReader::Format { before, format });
+        let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
         let event = |(kind, bytes): (&u32, &Vec<u8>)| {
             let payload = Payload::Inline(bytes.clone());
             ToReader::Event { before, kind: *kind, payload }

@@ -30,6 +30,8 @@ const WITHOUT_A_BELL: Duration = Duration::from_millis(1);
 /// The threads that wait, each with a bell of its own: what one of them takes may be what another waits for.
 #[derive(Debug)]
 pub(super) struct Waiters {
+    /// Threads that wait, with a bell or without.
+    count: usize,
     bells: Vec<Interrupt>,
     /// Of whoever waits next; there is seldom more than one.
     spare: Option<Interrupt>,
@@ -37,7 +39,7 @@ pub(super) struct Waiters {
 
 impl Waiters {
     pub fn new() -> io::Result<Self> {
-        Ok(Self { bells: Vec::new(), spare: Some(Interrupt::new()?) })
+        Ok(Self { count: 0, bells: Vec::new(), spare: Some(Interrupt::new()?) })
     }
 
     /// The bells of all who wait.
@@ -45,16 +47,22 @@ impl Waiters {
         self.bells.clone()
     }
 
-    /// A bell for a thread that begins to wait, if there is a descriptor left for one.
-    fn enter(&mut self) -> Option<Interrupt> {
-        let bell = self.spare.take().or_else(|| Interrupt::new().ok())?;
-        self.bells.push(bell.clone());
-        Some(bell)
+    /// Registers a thread that begins to wait.
+    fn enter(&mut self) -> Waiter {
+        self.count += 1;
+        let bell = self.spare.take().or_else(|| Interrupt::new().ok());
+        self.bells.extend(bell.clone());
+        Waiter { bell }
     }
 
-    fn leave(&mut self, bell: Interrupt) {
-        self.bells.retain(|other| !other.is_the_same(&bell));
-        self.spare = Some(bell);
+    /// Removes a thread that no longer waits. True if it was the last one.
+    fn leave(&mut self, waiter: Waiter) -> bool {
+        self.count -= 1;
+        if let Some(bell) = waiter.bell {
+            self.bells.retain(|other| !other.is_the_same(&bell));
+            self.spare = Some(bell);
+        }
+        self.count == 0
     }
 
     /// Has all others look again.
@@ -62,6 +70,13 @@ impl Waiters {
         let is_own = |other: &Interrupt| bell.is_some_and(|bell| bell.is_the_same(other));
         self.bells.iter().filter(|other| !is_own(other)).for_each(Interrupt::set);
     }
+}
+
+/// A thread that waits.
+#[derive(Debug)]
+struct Waiter {
+    /// `None` if no descriptor was left for one: the thread polls.
+    bell: Option<Interrupt>,
 }
 
 /// Waits for a slot of those there are, since there can be no more, for this reason.
@@ -121,22 +136,21 @@ pub(super) fn wait_until<T>(
     awaited: Awaited,
     condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
-    let mut bell = None;
-    let result = wait_with(&mut bell, shared, interrupt, timeout, awaited, condition);
-    if let Some(bell) = bell {
+    let mut waiter = None;
+    let result = wait_with(&mut waiter, shared, interrupt, timeout, awaited, condition);
+    if let Some(waiter) = waiter {
         shared.with(|state| {
-            state.waiters.leave(bell);
-            if state.waiters.bells.is_empty() {
-                state.links.iter().for_each(Link::end_wait);
+            if state.waiters.leave(waiter) {
+                state.end_waits();
             }
         });
     }
     result
 }
 
-/// The same, with a bell from the first sleep on.
+/// The same. The thread is registered from the first sleep on.
 fn wait_with<T>(
-    bell: &mut Option<Interrupt>,
+    waiter: &mut Option<Waiter>,
     shared: &Shared,
     interrupt: &Interrupt,
     timeout: Timeout,
@@ -153,7 +167,6 @@ fn wait_with<T>(
             state.reclaim();
         }
         if let Some(result) = condition(&mut state) {
-            state.waits_no_more();
             shared.finish(state);
             return Ok(Some(result));
         }
@@ -165,15 +178,15 @@ fn wait_with<T>(
             shared.finish(state);
             return Ok(None);
         }
-        // Where a GPU is at work, that is left to the intervals below.
-        if !state.fences_pending && spin.again() {
+        // GPU work is polled at the intervals below instead. The state is unlocked first: readers are admitted, and
+        // their deaths noticed, by threads that need it.
+        if !state.fences_pending && !spin.is_over() {
             shared.finish(state);
+            spin.again();
             continue;
         }
         let deadline = state.look_at_blockers();
-        if bell.is_none() {
-            *bell = state.waiters.enter();
-        }
+        let bell = waiter.get_or_insert_with(|| state.waiters.enter()).bell.as_ref();
         // Announce, then look once more, at everybody: a release in between wakes nobody. A GPU that works on a frame when
         // it is released has to be looked at, so its reader need not ring, unless looks have become rare. Where nobody is
         // to ring, nothing has changed since the first look but what rings the bell.
@@ -184,11 +197,10 @@ fn wait_with<T>(
         let told = |link: &Link| (link.info.id, link.announce_wait());
         let told: Vec<_> = lossless().filter(|link| !is_looked_at(link)).map(told).collect();
         let looks = lossless().any(is_looked_at);
-        bell.iter().for_each(Interrupt::clear);
+        bell.into_iter().for_each(Interrupt::clear);
         if !told.is_empty() {
             state.reclaim();
             if let Some(result) = condition(&mut state) {
-                state.waits_no_more();
                 shared.finish(state);
                 return Ok(Some(result));
             }
@@ -197,11 +209,11 @@ fn wait_with<T>(
         let looks = looks || awaited == Awaited::Slot || state.gpu_is_busy();
         let look = if looks { backoff.next() } else { Timeout::Never };
         shared.finish(state);
-        let heard = sleep(bell.as_ref(), interrupt, &told, timeout.min(deadline).min(look));
+        let heard = sleep(bell, interrupt, &told, timeout.min(deadline).min(look));
         let mut state = shared.lock();
         if heard.any {
             // What has been taken here may have been for them.
-            state.waiters.ring_others(bell.as_ref());
+            state.waiters.ring_others(bell);
         }
         for reader in heard.hung_up {
             state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
@@ -245,9 +257,12 @@ fn sleep(
 }
 
 impl State {
-    /// Nobody waits for readers any more.
-    pub(super) fn waits_no_more(&mut self) {
-        self.links.iter_mut().for_each(|link| link.blocked = None);
+    /// Notes that the last thread that waited has stopped: no reader is waited for, and none needs to wake one.
+    fn end_waits(&mut self) {
+        for link in &mut self.links {
+            link.end_wait();
+            link.blocked = None;
+        }
     }
 
     /// Looks at the readers that are full, as far as the first lossless one that stays so: those behind it are not waited

@@ -25,6 +25,8 @@ pub(super) struct Lease {
     session: Arc<Session>,
     entry: usize,
     sequence: u64,
+    /// The frame is in GPU memory.
+    is_fenced: bool,
     /// Streams of other contexts that the app reads the frame on.
     used: Mutex<Vec<Stream>>,
     /// It has been ended already.
@@ -32,9 +34,9 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub fn new(session: Arc<Session>, entry: usize, sequence: u64) -> Self {
+    pub fn new(session: Arc<Session>, entry: usize, sequence: u64, is_fenced: bool) -> Self {
         session.held.fetch_add(1, Ordering::Relaxed);
-        Self { session, entry, sequence, used: Mutex::default(), ended: false }
+        Self { session, entry, sequence, is_fenced, used: Mutex::default(), ended: false }
     }
 }
 
@@ -42,7 +44,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.ended {
             let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
-            self.session.release(self.entry, self.sequence, used);
+            self.session.release(self.entry, self.sequence, self.is_fenced, used);
         }
     }
 }
@@ -105,11 +107,17 @@ impl Frame {
     ///
     /// With event fences a stream that waits when the exporter is killed never goes on.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
+        if !self.lease.is_fenced {
+            return Ok(());
+        }
         self.lease.session.waits.fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
     }
 
     /// Whether the frame is written.
     pub fn is_written(&self) -> Result<bool, FenceError> {
+        if !self.lease.is_fenced {
+            return Ok(true);
+        }
         self.lease.session.waits.is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
     }
 
@@ -117,6 +125,9 @@ impl Frame {
     /// on the frame. Does not block. Cheaper than to drop the frame, which waits for all streams of the reader's context.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
         let lease = &mut self.lease;
+        if !lease.is_fenced {
+            return Ok(());
+        }
         lease.session.release_on(lease.entry, lease.sequence, stream)?;
         lease.ended = true;
         Ok(())

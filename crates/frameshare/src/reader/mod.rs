@@ -296,7 +296,8 @@ impl Reader {
         self.connection.wake().as_fd()
     }
 
-    /// Whether frames come in GPU memory, in the context of the configuration. It may change with a reconnection.
+    /// Whether frames of the format that was delivered last come in GPU memory, in the context of the configuration. It
+    /// changes with formats and reconnections; a frame's own [`Frame::address`] is what counts.
     pub fn is_on_gpu(&self) -> bool {
         self.connection.is_on_gpu()
     }

@@ -118,10 +118,13 @@ impl Session {
         self.gpu.as_ref().map(|gpu| &gpu.context)
     }
 
-    /// Ends a lease once all GPU work of the context on the frame is done, and that of the streams that the app named.
-    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, used: Vec<Stream>) {
+    /// Ends a lease: on a fenced frame once all GPU work of the context on the frame is done, and that of the streams that
+    /// the app named.
+    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, is_fenced: bool, used: Vec<Stream>) {
         self.held.fetch_sub(1, Ordering::Relaxed);
-        let Some(gpu) = &self.gpu else { return self.end_lease(entry, sequence) };
+        let Some(gpu) = self.gpu.as_ref().filter(|_| is_fenced) else {
+            return self.end_lease(entry, sequence);
+        };
         // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
         let _current = gpu.context.push();
         let signalled = self.signal(&gpu.lane, entry, sequence, |lane| {

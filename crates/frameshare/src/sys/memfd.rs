@@ -6,6 +6,7 @@ use rustix::{
         memfd_create,
     },
     io::Errno,
+    process::{Resource, getrlimit},
 };
 use std::{
     io,
@@ -47,6 +48,13 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
     let memory = rustix::system::sysinfo();
     if size > memory.totalram.saturating_mul(memory.mem_unit.into()) {
         return Err(io::Error::new(io::ErrorKind::OutOfMemory, "that is more than the machine's memory"));
+    }
+    // Beyond this limit fallocate raises SIGXFSZ, which ends the process (setrlimit(2)).
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| size > *limit) {
+        let text = format!(
+            "{size} bytes are more than this process may allocate in one file, {limit} bytes: raise the limit (ulimit -f)"
+        );
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     loop {

@@ -9,6 +9,7 @@ mod lock;
 mod mapping;
 mod memfd;
 mod peer;
+mod scheduler;
 mod socket;
 mod wait;
 
@@ -18,5 +19,6 @@ pub use lock::{NameLock, NameTaken};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
 pub use memfd::{SealedAgainst, check_memfd, memfd};
 pub use peer::{Peer, files_left, is_own_or_root, process_name, process_nonce};
+pub use scheduler::{allowed_cores, involuntary_switches};
 pub use socket::{Listener, Received, Socket, connect};
 pub use wait::{Interrupt, Timeout, Wake, is_ready, wait};

@@ -106,7 +106,8 @@ pub(super) fn copy_picture(
         .map_err(|_| bad("does not hold a frame of its caps, which has"))?;
     let mut to = gst_video::VideoFrameRef::from_buffer_ref_writable(to, info)
         .map_err(|_| bad("cannot be copied to"))?;
-    from.copy(&mut to).map_err(|_| bad("has a video meta that does not go with its caps, of a frame of"))
+    crate::rows::copy_picture(&from, &mut to)
+        .map_err(|_| bad("has a video meta that does not go with its caps, of a frame of"))
 }
 
 /// Buffers without a size of their own that grow a little every time shall not ask for a new generation every time.

@@ -209,7 +209,7 @@ fn copy_picture(
     {
         let source = VideoFrameRef::from_buffer_ref_readable(&source, info)?;
         let mut copy = VideoFrameRef::from_buffer_ref_writable(copy.make_mut(), info)?;
-        source.copy(&mut copy)?;
+        crate::rows::copy_picture(&source, &mut copy)?;
     }
     Ok(copy)
 }

@@ -20,6 +20,7 @@ use super::{
 use crate::{meta, time::PipelineClock};
 use frameshare::{
     Endpoint, Format, Interrupt,
+    memory::Address,
     reader::{self, Frame, Item, ReadError, Reader},
 };
 use gst::{glib, prelude::*, subclass::prelude::*};
@@ -450,7 +451,6 @@ impl FrameshareSrc {
         self.figures.session.store(stats.session, Relaxed);
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);
-        self.figures.on_gpu.store(reader.is_on_gpu(), Relaxed);
     }
 
     /// Frames are lost before others, and with an exporter that dies.
@@ -475,8 +475,14 @@ impl FrameshareSrc {
             return Err(gst::FlowError::Error);
         };
         let on_gpu = running.reader.as_ref().is_some_and(Reader::is_on_gpu);
-        let caps = cuda::caps_in(&caps, on_gpu);
+        self.announce(running, &caps, on_gpu)
+    }
+
+    /// Announces the frames from here on downstream: `caps`, with the feature of the memory that they are in.
+    fn announce(&self, running: &mut Running, caps: &gst::Caps, on_gpu: bool) -> Result<(), gst::FlowError> {
+        let caps = cuda::caps_in(caps, on_gpu);
         gst::info!(CAT, imp = self, "Frames are {caps}");
+        self.figures.on_gpu.store(on_gpu, Relaxed);
         let shape = Shape::of(&caps);
         let frame_duration = shape.frame_duration();
         running.shape = Some(shape);
@@ -509,6 +515,12 @@ impl FrameshareSrc {
     }
 
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
+        // Whatever was announced: caps name the memory of the frame at hand.
+        let on_gpu = matches!(frame.address(), Address::Device(_));
+        if on_gpu != self.figures.on_gpu.load(Relaxed) {
+            let caps = lock(&self.negotiated).caps.clone();
+            caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
+        }
         let lost = frame.lost_before();
         let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
         #[cfg(test)]

@@ -39,6 +39,9 @@ pub fn receive(job: &Receive) -> Result<Received> {
                 received.seams.push(Seam { index: received.frames.len(), at: now(), discont });
             }
             let on_gpu = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
+            let caps = sample.caps().context("no caps")?;
+            let named = caps.features(0).is_some_and(|features| features.contains(gst_cuda::CAPS_FEATURE));
+            ensure!(named == on_gpu, "frame {sequence} has caps {caps}, and is in CUDA memory: {on_gpu}");
             received.on_gpu += u64::from(on_gpu);
             received.frames.push((sequence, checksum_of(&sample)?));
             if held.len() < job.hold {

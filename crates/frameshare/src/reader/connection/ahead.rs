@@ -23,6 +23,7 @@ impl Connection {
     /// is gone never will be.
     pub(super) fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
         match self.session.waits.fence.kind() {
+            // A violation, which whoever makes the frame finds.
             FenceKind::None => return Ok(true),
             // An entry is used again only when its last frame has been written and read; its event speaks of this one
             // now. A word speaks of them all.

@@ -10,7 +10,10 @@ use crate::{
     },
     sys::{Mapping, Received, SealedAgainst, Timeout, Words, check_memfd, is_ready, load_bytes, wait},
 };
-use frameshare_protocol::message::{Format, Payload, ToReader};
+use frameshare_protocol::{
+    MemoryKind,
+    message::{Format, Payload, ToReader},
+};
 use rustix::event::{PollFd, PollFlags};
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -26,7 +29,7 @@ const MAX_IMPORTS: usize = 8192;
 /// A message that waits for its place among the frames.
 #[derive(Debug)]
 pub(super) enum Pending {
-    Format(Arc<Format>),
+    Format(MemoryKind, Arc<Format>),
     Event(Event),
     EndOfStream,
     Retire(u32),
@@ -37,7 +40,7 @@ impl Pending {
     /// How many bytes wait in it, besides itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Format(format) => format.caps.len(),
+            Self::Format(_, format) => format.caps.len(),
             Self::Event(event) => event.payload.len(),
             Self::Metadata(bytes) => bytes.len(),
             Self::EndOfStream | Self::Retire(_) => 0,
@@ -132,7 +135,9 @@ impl Connection {
             ToReader::Retire { before, generation } => {
                 self.push(before, Pending::Retire(generation));
             }
-            ToReader::Format { before, format } => self.push(before, Pending::Format(Arc::new(format))),
+            ToReader::Format { before, memory, format } => {
+                self.push(before, Pending::Format(memory, Arc::new(format)));
+            }
             ToReader::Event { before, kind, payload } => {
                 let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
                 self.push(before, Pending::Event(Event { kind, sticky: false, payload }));

@@ -63,6 +63,8 @@ pub(super) struct Connection {
     areas: u32,
     metadata: Words,
     gpu: Option<Arc<Context>>,
+    /// The kind of memory that the exporter announced with the last format.
+    memory: MemoryKind,
     /// The exporter is in this very process.
     local: bool,
     gpu_wait: bool,
@@ -172,6 +174,7 @@ impl Connection {
             areas: welcome.areas,
             metadata,
             gpu,
+            memory: MemoryKind::Host,
             generations: BTreeMap::new(),
             messages: 0,
             pending: VecDeque::new(),
@@ -250,7 +253,8 @@ impl Connection {
             }
             // What was still to be imported when the exporter went cannot be.
             let is_out_of_reach = self.over.is_some() && !self.has_imported(&taken.descriptor);
-            if is_out_of_reach || !self.may_be_delivered(taken.entry, sequence)? {
+            let is_fenced = self.is_fenced(&taken.descriptor);
+            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
                 return self.over();
             }
             if !self.session.consumer.claim(taken.entry, sequence) {
@@ -266,6 +270,12 @@ impl Connection {
         generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot))
     }
 
+    /// Whether fences stand for a frame. Host frames have none: they are complete when they are published.
+    fn is_fenced(&self, descriptor: &Descriptor) -> bool {
+        let generation = self.generations.get(&descriptor.generation);
+        generation.is_none_or(|generation| generation.kind != MemoryKind::Host)
+    }
+
     /// Applies the message that waits first, if its place is at `sequence` or before: `None` if it is not,
     /// `Some(None)` if it yields nothing.
     fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
@@ -273,7 +283,10 @@ impl Connection {
         let (before, pending) = self.pending.pop_front()?;
         self.pending_bytes -= pending.bytes();
         Some(match pending {
-            Pending::Format(format) => Some(Item::Format(format)),
+            Pending::Format(memory, format) => {
+                self.memory = memory;
+                Some(Item::Format(format))
+            }
             Pending::Event(event) => Some(Item::Event(event)),
             Pending::EndOfStream => {
                 self.undelivered = before.saturating_sub(self.expected);
@@ -294,7 +307,8 @@ impl Connection {
     fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
         let Taken { entry, descriptor } = taken;
         let sequence = descriptor.sequence;
-        let lease = Lease::new(self.session.clone(), entry, sequence);
+        let is_fenced = self.is_fenced(&descriptor);
+        let lease = Lease::new(self.session.clone(), entry, sequence, is_fenced);
         let lost_before = sequence - self.expected;
         self.expected = sequence + 1;
         self.undelivered = 0;
@@ -384,7 +398,7 @@ impl Connection {
     }
 
     pub fn is_on_gpu(&self) -> bool {
-        self.gpu.is_some()
+        self.gpu.is_some() && self.memory != MemoryKind::Host
     }
 
     pub fn credit(&self) -> u32 {

@@ -7,7 +7,7 @@
 //!
 //! # Safety
 //!
-//! Addresses are handed to a stream that gets there later. Sources are held until it has
+//! Addresses are handed to a stream that gets there later. Sources and slots are held until it has
 //! ([`Exporter::drop_after`](frameshare::exporter::Exporter::drop_after)), slots are written on this stream alone.
 #![allow(unsafe_code)]
 
@@ -120,8 +120,8 @@ impl Gpu {
         self.writes.wait(&other.arrived)
     }
 
-    /// Copies a picture into a slot, where it is to lie as `to` says. `source` is held until that is done. The planes of
-    /// both must have been looked at: they lie inside, and are `rows` long.
+    /// Copies a picture into a slot, where it is to lie as `to` says. `source` and the slot are held until that is done,
+    /// also if the frame is never published: upstream may write the slot on other streams. The planes of both must have been looked at: they lie inside, and are `rows` long.
     pub(super) fn copy(
         &self,
         exporter: &Exporter,
@@ -155,7 +155,7 @@ impl Gpu {
             // slot's do since the layout is that of its size; it is written on this stream alone.
             unsafe { self.writes.copy_2d(to, from, bytes, rows)? };
         }
-        exporter.drop_after(&self.writes, Box::new(source))
+        exporter.drop_after(&self.writes, Box::new((source, slot.clone())))
     }
 
     /// Copies `size` bytes of host memory, as `fill` writes them, into a slot: through memory that the GPU reads without
@@ -180,7 +180,58 @@ impl Gpu {
         // SAFETY: the block has `size` bytes or more, and goes back to be written again when the copy is done; the slot
         // has room for them, and is written on this stream alone.
         unsafe { self.writes.upload(start, from, size)? };
-        exporter.drop_after(&self.writes, Box::new(source))?;
+        exporter.drop_after(&self.writes, Box::new((source, slot.clone())))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameshare::{
+        Endpoint,
+        exporter::{Config, Purpose},
+    };
+    use std::{io::Write as _, sync::mpsc, time::Duration};
+
+    #[test]
+    fn slot_of_dropped_copy_is_held_until_the_copy_is_done() {
+        gst::init().unwrap();
+        if let Err(missing) = gst_cuda::load() {
+            let line = format!("SKIP framesharesink/slot-of-dropped-copy: {missing}\n");
+            std::io::stdout().write_all(line.as_bytes()).unwrap();
+            return;
+        }
+        let gpu = Gpu::new(gst_cuda::Context::new(0).unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let config = Config { gpu: Some(gpu.engine.clone()), ..Config::default() };
+        let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
+        const SIZE: u64 = 320 * 240;
+        let fill = |_: &mut gst::BufferRef| Ok::<_, cuda::Error>(());
+        let info = VideoInfo::builder(gst_video::VideoFormat::Gray8, 320, 240).build().unwrap();
+        let source = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let Address::Device(address) = source.address() else { panic!("it is a slot of the GPU") };
+        for copies in [false, true] {
+            let (done, stuck) = mpsc::channel::<()>();
+            gpu.writes.call(move || _ = stuck.recv_timeout(Duration::from_secs(60))).unwrap();
+            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            let written = slot.address();
+            if copies {
+                let (offsets, strides) = (info.offset(), info.stride());
+                let from = Picture { address, size: SIZE as usize, offsets, strides };
+                gpu.copy(&exporter, &slot, &info, &from, &gpu.context, gst::Buffer::new()).unwrap();
+            } else {
+                gpu.upload(&exporter, &slot, SIZE as usize, fill).unwrap();
+            }
+            drop(slot);
+            let others: Vec<_> = (0..3).map(|_| exporter.acquire(SIZE, Purpose::Copy).unwrap()).collect();
+            assert!(others.iter().all(|other| other.address() != written), "copies: {copies}");
+            drop((others, done));
+            gpu.writes.synchronize().unwrap();
+            exporter.reclaim();
+            let free = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            assert_eq!(free.address(), written, "copies: {copies}");
+        }
     }
 }

@@ -318,6 +318,9 @@ fn work_in_another_context_is_waited_for_where_it_is_named() {
     // The control.
     let (count, wrong) = read_in_another_context(false);
     assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
+    // Naming a stream asks the driver for no list of GPUs: `Device::get` above is all that does.
+    let asked = cuda::calls::snapshot().count("cuDeviceGetCount");
+    assert!(asked <= 1, "the GPUs were listed {asked} times");
 }
 
 #[test]
@@ -597,4 +600,95 @@ fn frames_that_downstream_cannot_take_are_an_error_that_says_what_to_do() {
     let error = reader.error();
     assert!(error.matches(gst::CoreError::Negotiation), "{error}");
     assert!(error.message().contains("cudaupload"), "{error}");
+}
+
+/// Reads in either kind of memory; notes of each frame whether its caps and its memory are CUDA's.
+fn read_either(exporter: &Exporter) -> (Reader, Arc<Mutex<Vec<(bool, bool)>>>) {
+    let reader = Reader::new(exporter, "video/x-raw(memory:CUDAMemory); video/x-raw");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (note, sink) = (seen.clone(), reader.sink.clone());
+    let reader = reader.each(move |buffer| {
+        let caps = sink.static_pad("sink").unwrap().current_caps().unwrap();
+        let named = caps.features(0).unwrap().contains("memory:CUDAMemory");
+        let is_cuda = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
+        note.lock().unwrap().push((named, is_cuda));
+    });
+    (reader, seen)
+}
+
+#[test]
+fn caps_follow_memory_when_it_changes_mid_stream() {
+    if !is_there("caps-follow") {
+        return;
+    }
+    for (fence, first) in [("timeline", false), ("timeline", true), ("event", false)] {
+        let mut exporter = Exporter::start("vmm", fence);
+        if first {
+            exporter.tell("host yes");
+        }
+        let (reader, seen) = read_either(&exporter);
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        for host in ["yes", "no", "yes", "no"] {
+            if !first || host == "no" {
+                exporter.tell(&format!("host {host}"));
+            }
+            exporter.tell("publish 5 0");
+        }
+        exporter.tell("eos");
+        reader.finish();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 20, "{fence}");
+        assert!(seen.iter().all(|(named, is_cuda)| named == is_cuda), "{fence}: {seen:?}");
+        assert_eq!(seen.iter().filter(|(_, is_cuda)| *is_cuda).count(), if first { 15 } else { 10 });
+    }
+}
+
+#[test]
+fn cuda_reader_of_host_frames_is_told_to_upload() {
+    if !is_there("told-to-upload") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    exporter.tell("host yes");
+    let reader = Reader::cuda(&exporter).play();
+    exporter.tell("readers 1");
+    exporter.begin("publish 1 0");
+    let error = reader.error();
+    assert!(error.matches(gst::CoreError::Negotiation), "{error}");
+    assert!(error.message().contains("cudaupload"), "{error}");
+}
+
+/// A host frame has no fence: it returns although the GPU of its reader is busy.
+#[test]
+fn host_frame_returns_while_reader_gpu_is_busy() {
+    if !is_there("host-frame-returns") {
+        return;
+    }
+    for fence in ["timeline", "event"] {
+        let mut exporter = Exporter::start("vmm", fence);
+        let (reader, seen) = read_either(&exporter);
+        let reader = reader.play();
+        exporter.tell("readers 1");
+        exporter.tell("publish 1 0");
+        exporter.tell("host yes");
+        let until = Instant::now() + PATIENCE;
+        while seen.lock().unwrap().is_empty() {
+            assert!(Instant::now() < until, "no frame comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        reader.wait_until_held(0);
+        let context = reader.source.imp().context().unwrap();
+        let engine = crate::gpu::engine_context(&context).unwrap();
+        let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+        let (done, busy) = std::sync::mpsc::channel::<()>();
+        stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
+        // Far more frames than the reader may hold.
+        exporter.tell("publish 40 0");
+        drop(done);
+        exporter.tell("eos");
+        reader.finish();
+        assert_eq!(reader.stat("lost"), 0);
+        assert_eq!(seen.lock().unwrap().len(), 41);
+    }
 }

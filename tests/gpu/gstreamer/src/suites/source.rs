@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "read-on-another-stream", another_stream),
     case(SUITE, "read-in-another-context", another_context),
     case(SUITE, "read-where-nobody-knows-is-caught", hidden),
+    case(SUITE, "host-frames-of-a-gpu-exporter", host_frames),
     case(SUITE, "converted-downstream", converted),
     case(SUITE, "two-streams-in-one-pipeline", two_streams),
     case(SUITE, "in-the-exporters-own-pipeline", same_process),
@@ -84,6 +85,36 @@ fn kinds(_: u64) -> Result<String> {
         }
     }
     Ok(seen.join(", "))
+}
+
+/// A sink with a GPU that gets system memory: readers with one get host frames under caps that say so.
+fn host_frames(_: u64) -> Result<String> {
+    let pictures = pictures("format=NV12,width=322,height=241");
+    let sums = expected(&pictures)?;
+    let place = Place::new()?;
+    let exporter = Peer::new()?;
+    exporter.play(&format!("{pictures} ! cudaupload ! {}", place.sink("")))?;
+    let readers = Peer::some(3)?;
+    let source = place.source("");
+    let rests = [
+        format!("cudaupload ! {CUDA}"),
+        format!("capsfilter caps=\"{CUDA};video/x-raw\""),
+        format!("policy=latest ! {CUDA}"),
+    ];
+    for (reader, rest) in readers.iter().zip(&rests) {
+        let rest = if rest.starts_with("policy") { rest.clone() } else { format!("! {rest}") };
+        begin(reader, format!("{source} {rest} ! appsink name=out"))?;
+    }
+    await_readers(&exporter, readers.len())?;
+    exporter.tell(Command::Go)?;
+    for (number, on_gpu) in [(0, FRAMES), (1, 0)] {
+        let received = readers[number].received()?;
+        whole(&received, &sums).with_context(|| format!("reader {number}"))?;
+        ensure!(received.on_gpu == on_gpu, "reader {number}: {} in CUDA memory", received.on_gpu);
+    }
+    let refused = readers[2].received()?;
+    ensure!(refused.frames.is_empty() && refused.error.contains("cudaupload"), "{refused:?}");
+    Ok(refused.error)
 }
 
 /// A decoder changes its size twenty times, its surfaces shared in place, while frames of old sizes are held.

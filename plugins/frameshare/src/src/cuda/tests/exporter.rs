@@ -122,7 +122,7 @@ fn process() {
     };
     let exporter = exporter::Exporter::bind(&Endpoint::at(path).unwrap(), config, |_| {}).unwrap();
     let writer = context.map(|context| Stream::new(&context).unwrap());
-    let mut serving = Serving { exporter, writer, shape: None, next: 1 };
+    let mut serving = Serving { exporter, writer, shape: None, next: 1, format: String::new() };
     serving.work("format NV12 320 240");
     println!("{ANSWER}ready");
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -138,11 +138,16 @@ struct Serving {
     writer: Option<Stream>,
     shape: Option<(u64, Vec<Plane>)>,
     next: u64,
+    /// The last command that set the format.
+    format: String,
 }
 
 impl Serving {
     fn work(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
+        if words[0].starts_with("format") {
+            self.format = line.to_owned();
+        }
         match words[..] {
             // All planes with one pitch, one behind the other, as GStreamer has them in CUDA memory.
             ["format", format, width, height] => {
@@ -163,6 +168,12 @@ impl Serving {
                 for _ in 0..count.parse::<u64>().unwrap() {
                     self.publish(late_us.parse().unwrap());
                 }
+            }
+            // Frames to come are in host memory, or in the GPU's again.
+            ["host", yes] => {
+                self.exporter.use_host_memory(yes == "yes");
+                let format = self.format.clone();
+                self.work(&format);
             }
             ["eos"] => self.exporter.end_of_stream(),
             _ => panic!("{line:?}"),
