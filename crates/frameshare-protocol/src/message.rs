@@ -38,8 +38,12 @@ pub struct Hello {
     pub memory: Vec<MemoryKind>,
     /// The kinds of fence that it can take part in.
     pub fences: Vec<FenceKind>,
-    /// The GPUs that it sees.
+    /// The GPUs whose memory its context can read.
     pub gpus: Vec<GpuUuid>,
+    /// Its CUDA context, by a number that tells it from others of the process; 0 without one.
+    pub context: u64,
+    /// It wants frames in host memory where it cannot read the GPU's.
+    pub host_fallback: bool,
 }
 
 /// The exporter's answer to a [`Hello`], with four descriptors: queue page, claims page, metadata areas, wake socket;
@@ -141,6 +145,8 @@ pub enum ToReader {
         memory: MemoryKind,
         /// Bytes of each slot.
         slot_size: u64,
+        /// The slots are memory of a third party, such as a decoder, which the exporter shares in place.
+        adopted: bool,
     },
     /// A slot of a generation, to be imported; with a descriptor where the kind of memory has one.
     Slot {
@@ -206,6 +212,14 @@ pub enum ToExporter {
     Retired {
         /// The generation.
         generation: u32,
+    },
+    /// The reader cannot import a slot of this generation. It takes no frame of the generation and gets frames elsewhere from
+    /// now on, if it may.
+    CannotImport {
+        /// The generation.
+        generation: u32,
+        /// Why, for a person to read.
+        text: String,
     },
     /// The reader ends its connection.
     Goodbye {
@@ -298,7 +312,7 @@ impl ToExporter {
     /// The message in a packet from a reader.
     pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
         let mut message: Self = decode(packet)?;
-        if let Self::Goodbye { text, .. } = &mut message {
+        if let Self::Goodbye { text, .. } | Self::CannotImport { text, .. } = &mut message {
             make_printable(text, MAX_TEXT);
         }
         if let Self::Hello(hello) = &mut message {
@@ -371,6 +385,8 @@ mod tests {
             memory: vec![MemoryKind::Host],
             fences: vec![FenceKind::None],
             gpus: vec![[1; 16]],
+            context: 1,
+            host_fallback: true,
         }
     }
 
@@ -381,7 +397,12 @@ mod tests {
             video: Some(Video { format: "NV12".into(), width: 1920, height: 1080 }),
         };
         for message in [
-            ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: 1 << 21 },
+            ToReader::Generation {
+                generation: 1,
+                memory: MemoryKind::Vmm,
+                slot_size: 1 << 21,
+                adopted: true,
+            },
             ToReader::Slot { generation: 1, slot: 3, handle: vec![9; 64] },
             ToReader::Retire { before: 9, generation: 1 },
             ToReader::Format { before: 9, memory: MemoryKind::Vmm, format },
@@ -392,8 +413,10 @@ mod tests {
         ] {
             assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
         }
-        let message = ToExporter::Hello(hello());
-        assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
+        let refusal = ToExporter::CannotImport { generation: 7, text: "invalid handle".into() };
+        for message in [ToExporter::Hello(hello()), refusal] {
+            assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
+        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Shared {
         let generation = choices.byte() as u32 % 3;
         let slot_size = if choices.byte() < 200 { SLOT } else { choices.number() % MAX_SLOT_SIZE };
         let memory = if choices.byte() < 240 { MemoryKind::Host } else { MemoryKind::Vmm };
-        self.send(&ToReader::Generation { generation, memory, slot_size }, None);
+        self.send(&ToReader::Generation { generation, memory, slot_size, adopted: false }, None);
         for slot in 0..choices.byte() as u32 % 4 {
             let fd = if choices.byte() < 200 {
                 let fd = memfd(SLOT).expect("memory");

@@ -163,7 +163,7 @@ impl RawExporter {
         let fd = memfd(size)?;
         Seals::SizeAndWrites.put_on(&fd)?;
         let memory = MemoryKind::Host;
-        self.say(&ToReader::Generation { generation, memory, slot_size: size }, None)?;
+        self.say(&ToReader::Generation { generation, memory, slot_size: size, adopted: false }, None)?;
         self.say(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
         Ok(fd)
     }

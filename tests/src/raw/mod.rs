@@ -28,6 +28,8 @@ pub fn hello(policy: Policy, credit: u32) -> Hello {
         memory: vec![MemoryKind::Host],
         fences: vec![FenceKind::None],
         gpus: Vec::new(),
+        context: 0,
+        host_fallback: false,
     }
 }
 

@@ -6,14 +6,17 @@
 use super::{
     departure::Ending,
     download::Downloads,
-    link::{Delivery, Link},
+    link::{Capabilities, Delivery, Link},
     notice::{Notice, ReaderInfo},
     shared::{SetupError, Shared},
     state::State,
 };
 use crate::{
     fence::{ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
-    memory::choice::{self, Choice},
+    memory::{
+        choice::{self, Choice},
+        context_number,
+    },
     queue::Producer,
     sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd, process_nonce},
 };
@@ -50,7 +53,7 @@ struct Promise {
     /// Its frames are downloaded to host memory.
     downloads: bool,
     /// Why it cannot read adopted memory, if it cannot.
-    cannot_adopt: Option<&'static str>,
+    cannot_adopt: Option<String>,
     /// It is in this very process.
     local: bool,
 }
@@ -96,7 +99,9 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
             let (wake, fence) = (shares.wake, shares.fence);
             let Promise { fence: fence_choice, downloads, cannot_adopt, .. } = promise;
             let next = state.next;
-            Ok(Delivery { producer, next, wake, fence, fence_choice, downloads, cannot_adopt })
+            let (nonce, context, host_fallback) = (hello.nonce, hello.context, hello.host_fallback);
+            let reader = Capabilities { nonce, context, host_fallback, downloads, cannot_adopt };
+            Ok(Delivery { producer, next, wake, fence, fence_choice, reader })
         });
         match admitted {
             Ok(delivery) => {
@@ -163,7 +168,9 @@ impl State {
         }
         let kind = self.memory.kind;
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
-        let direct = trusted && hello.memory.contains(&kind);
+        let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
+        let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
+        let direct = trusted && hello.memory.contains(&kind) && (reaches || !hello.host_fallback);
         if !direct && !hello.memory.contains(&MemoryKind::Host) {
             let (reason, why) = if trusted {
                 (Reason::NothingInCommon, "which this reader cannot read".into())
@@ -178,12 +185,15 @@ impl State {
             choice::fence(self.config.fence, kind, &ours, &hello.fences)
                 .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
         } else {
-            let why = if trusted { "it cannot read GPU memory" } else { "it is not trusted with GPU memory" };
+            let why = match (trusted, reaches) {
+                (false, _) => "it is not trusted with GPU memory",
+                (true, false) => "it cannot read the exporter's GPU",
+                (true, true) => "it cannot read GPU memory",
+            };
             Choice { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
         };
-        if let (false, None, Some(gpu)) = (direct, &self.downloads, &self.config.gpu) {
-            let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
-            self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
+        if !direct {
+            self.begin_downloads()?;
         }
         self.reclaim();
         let credit_left = self.credit_left(peer.uid);
@@ -199,15 +209,37 @@ impl State {
         self.promised = credit;
         let gpu = self.config.gpu.clone();
         let local = peer.is_this_process(&hello.nonce);
-        let cannot_adopt = if !direct || local {
-            None
+        let cannot_adopt = if direct { self.why_not_adopted(peer, hello, local) } else { None };
+        Ok(Promise { credit, fence, gpu, downloads: !direct, cannot_adopt, local })
+    }
+
+    /// Makes what frames are downloaded with, where there is a GPU.
+    pub fn begin_downloads(&mut self) -> Result<(), Ending> {
+        if let (None, Some(gpu)) = (&self.downloads, &self.config.gpu) {
+            let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
+            self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// Why a reader cannot read adopted memory, if it cannot. CUDA lets one context of a process open legacy handles of an
+    /// exporter (CUDA driver API, cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
+    fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
+        let lent =
+            |link: &&Link| link.nonce == hello.nonce && link.is_direct() && link.context != hello.context;
+        let why = if local {
+            let ours = self.config.gpu.as_ref().map(context_number);
+            (ours != Some(hello.context))
+                .then_some("it is in the exporter's process, in another CUDA context")
         } else if !peer.is_own() {
             Some("it is not of the exporter's user")
+        } else if !hello.memory.contains(&MemoryKind::Legacy) {
+            Some("it cannot open legacy handles")
         } else {
-            let lacks = !hello.memory.contains(&MemoryKind::Legacy);
-            lacks.then_some("it cannot open legacy handles")
+            let other = self.links.iter().chain(&self.leaving).find(lent);
+            other.map(|_| "another CUDA context of its process reads this stream")
         };
-        Ok(Promise { credit, fence, gpu, downloads: !direct, cannot_adopt, local })
+        why.map(Into::into)
     }
 
     /// Refuses a reader for whom frames could one day not be allocated any more.

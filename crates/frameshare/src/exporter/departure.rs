@@ -2,7 +2,10 @@
 
 use super::{link::Link, notice::Notice, state::State};
 use crate::memory::frees_imports_first;
-use frameshare_protocol::message::Reason;
+use frameshare_protocol::{
+    MemoryKind,
+    message::{Reason, ToReader},
+};
 use std::mem;
 
 /// Why a link ends.
@@ -131,6 +134,50 @@ impl State {
             return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
         }
         self.links_changed = true;
+    }
+
+    /// A reader cannot import a generation: adopted memory is copied for all from now on, and of the exporter's own memory the
+    /// reader gets downloads, if it wants host memory instead.
+    pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
+        let known = self.links[index].knows().any(|known| known == generation);
+        let kind =
+            self.generations.iter().find(|one| one.id == generation).map(|one| (one.kind, one.is_foreign()));
+        let ending = match (known, kind) {
+            // It is retired by now.
+            (true, None) => return,
+            (true, Some((_, true))) => {
+                self.links[index].cannot_adopt = Some(text);
+                return;
+            }
+            (true, Some((MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, false)))
+                if self.links[index].host_fallback =>
+            {
+                match self.download_for(index) {
+                    Ok(()) => return,
+                    Err(ending) => ending,
+                }
+            }
+            _ => {
+                let text =
+                    format!("it refuses generation {generation}, which it must import or was never sent");
+                Ending::new(Reason::Violation, text)
+            }
+        };
+        self.end_link_of(id, &ending, false);
+    }
+
+    /// Has a reader get its frames downloaded from now on.
+    fn download_for(&mut self, index: usize) -> Result<(), Ending> {
+        self.begin_downloads()?;
+        let link = &mut self.links[index];
+        if std::mem::replace(&mut link.downloads, true) {
+            return Ok(());
+        }
+        let (before, format) = (self.next, self.format.clone());
+        format.map_or(Ok(()), |format| {
+            link.send(&ToReader::Format { before, memory: MemoryKind::Host, format })
+        })
     }
 
     /// Ends the stream. What was published can still be taken and read: its slots are not used again, and what readers

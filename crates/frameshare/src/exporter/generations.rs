@@ -250,6 +250,7 @@ impl State {
         self.links.iter().find_map(|link| {
             let info = &link.info;
             link.cannot_adopt
+                .as_ref()
                 .map(|why| format!("reader {} ({}, process {}): {why}", info.id, info.name, info.pid))
         })
     }

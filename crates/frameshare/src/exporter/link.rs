@@ -10,7 +10,7 @@ use crate::{
 use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Policy,
     limits::{MAX_BACKLOG, MAX_MESSAGE},
-    message::{Payload, Reason, ToReader},
+    message::{Nonce, Payload, Reason, ToReader},
     page::ClaimState,
 };
 use std::{
@@ -94,10 +94,15 @@ pub(super) struct Link {
     /// The first frame of which it is not decided yet whether the reader gets it.
     next: u64,
     fence: Box<dyn ExporterFence>,
+    /// The process that it is in, and the CUDA context there: see [`Hello`](frameshare_protocol::message::Hello).
+    pub nonce: Nonce,
+    pub context: u64,
+    /// It wants frames in host memory where it cannot read the GPU's.
+    pub host_fallback: bool,
     /// It gets frames in host memory, though the stream's are on a GPU.
     pub downloads: bool,
     /// Why it cannot read adopted memory, if it cannot.
-    pub cannot_adopt: Option<&'static str>,
+    pub cannot_adopt: Option<String>,
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
@@ -131,13 +136,23 @@ pub(super) struct Delivery {
     pub wake: Wake,
     pub fence: Box<dyn ExporterFence>,
     pub fence_choice: Choice<FenceKind>,
+    pub reader: Capabilities,
+}
+
+/// What a reader can read.
+#[derive(Debug)]
+pub(super) struct Capabilities {
+    pub nonce: Nonce,
+    pub context: u64,
+    pub host_fallback: bool,
     pub downloads: bool,
-    pub cannot_adopt: Option<&'static str>,
+    pub cannot_adopt: Option<String>,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, fence, fence_choice, downloads, cannot_adopt } = delivery;
+        let Delivery { producer, next, wake, fence, fence_choice, reader } = delivery;
+        let Capabilities { nonce, context, host_fallback, downloads, cannot_adopt } = reader;
         Self {
             entries: vec![None; info.credit as usize],
             released: Vec::with_capacity(info.credit as usize),
@@ -149,6 +164,9 @@ impl Link {
             next,
             in_order: InOrder::new(fence.kind()),
             fence,
+            nonce,
+            context,
+            host_fallback,
             downloads,
             cannot_adopt,
             fence_choice,
@@ -242,6 +260,11 @@ impl Link {
         self.process_is_gone |= process_is_gone || self.gone.is_none();
     }
 
+    /// Whether it imports the GPU memory of the stream.
+    pub fn is_direct(&self) -> bool {
+        self.fence.kind() != FenceKind::None && !self.downloads
+    }
+
     /// The kind of memory in which this reader gets frames of a stream that places them in memory of `kind`.
     pub fn memory_of_frames(&self, kind: MemoryKind) -> MemoryKind {
         if self.downloads { MemoryKind::Host } else { kind }
@@ -275,6 +298,7 @@ impl Link {
         &mut self,
         slot: &Slot,
         kind: MemoryKind,
+        adopted: bool,
         pool: Option<BorrowedFd<'_>>,
     ) -> Result<(), Ending> {
         let (generation, index) = (slot.0.generation, slot.0.index);
@@ -283,7 +307,7 @@ impl Link {
         }
         if !self.known.contains_key(&generation) {
             let slot_size = slot.size();
-            self.send_with(&ToReader::Generation { generation, memory: kind, slot_size }, pool)?;
+            self.send_with(&ToReader::Generation { generation, memory: kind, slot_size, adopted }, pool)?;
         }
         let handle = slot.0.memory.handle();
         let message = ToReader::Slot { generation, slot: index, handle: handle.bytes.to_vec() };

@@ -357,7 +357,7 @@ impl State {
         let link = &mut self.links[index];
         let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
         let kind = generation.kind;
-        link.introduce(slot, kind, generation.pool())?;
+        link.introduce(slot, kind, generation.is_foreign(), generation.pool())?;
         if let Some(message) = bulky {
             link.send(message)?;
         }

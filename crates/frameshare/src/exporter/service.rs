@@ -283,6 +283,9 @@ fn listen_to(shared: &Shared, link: &Watched) {
             Ok(ToExporter::Retired { generation }) => {
                 return shared.with(|state| state.acknowledge(link.id, generation));
             }
+            Ok(ToExporter::CannotImport { generation, text }) => {
+                return shared.with(|state| state.cannot_import(link.id, generation, text));
+            }
             Ok(ToExporter::Goodbye { reason, text }) => {
                 return shared.with(|state| state.let_go(link.id, &Ending { reason, text }));
             }

@@ -14,8 +14,10 @@ pub mod vmm;
 use crate::idle;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
+use once_cell::sync::Lazy;
 use std::{
     fmt::Debug,
+    hash::{BuildHasher as _, RandomState},
     os::fd::{BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::Arc,
@@ -142,6 +144,13 @@ impl MemoryError {
 
 fn bytes_of(size: Option<u64>) -> String {
     size.map(|size| format!("{size} bytes of ")).unwrap_or_default()
+}
+
+/// A number that tells a CUDA context from others of this process, and says nothing of where it lies.
+pub(crate) fn context_number(context: &Arc<Context>) -> u64 {
+    static KEYS: Lazy<RandomState> = Lazy::new(RandomState::new);
+    // 0 stands for none.
+    KEYS.hash_one(context.as_raw() as usize).max(1)
 }
 
 /// A size as this machine counts.

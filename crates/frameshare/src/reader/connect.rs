@@ -4,17 +4,19 @@ use super::{Config, ConnectError, connection::Connection};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
-    memory::choice,
+    memory::{choice, context_number},
     sys::{self, Peer, Received, Socket, Timeout, process_nonce, wait},
 };
+use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind,
-    limits::{MAX_CREDIT, MAX_PEER_NAME},
-    message::{Hello, ToExporter, ToReader},
+    limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME},
+    message::{GpuUuid, Hello, ToExporter, ToReader},
 };
 use rustix::event::{PollFd, PollFlags};
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -88,6 +90,13 @@ impl<E: Into<ConnectError>> From<E> for Failure {
     }
 }
 
+/// The GPUs whose memory a context can read: its own, and those of others that this process sees and that it reaches.
+fn reachable(gpu: Option<&Arc<Context>>) -> Result<Vec<GpuUuid>, ConnectError> {
+    let Some(gpu) = gpu else { return Ok(Vec::new()) };
+    let reaches = |other: &&Device| gpu.device().can_access(other).unwrap_or(false);
+    Ok(Device::all()?.iter().filter(reaches).take(MAX_GPUS).map(|device| device.uuid().0).collect())
+}
+
 /// Says hello and hears the answer; `None` if the exporter hung up over it, as one does that is just stopping.
 fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Option<Connection>, Failure> {
     let allowed =
@@ -101,7 +110,9 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
         credit: config.max_held,
         memory: choice::memory_kinds(config.gpu.as_ref()),
         fences: choice::fence_kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
-        gpus: config.gpu.iter().map(|gpu| gpu.device().uuid().0).collect(),
+        gpus: reachable(config.gpu.as_ref())?,
+        context: config.gpu.as_ref().map_or(0, context_number),
+        host_fallback: config.host_fallback,
     });
     let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
     match socket.send(&packet, &[]) {

@@ -60,6 +60,9 @@ pub struct Config {
     pub reconnect: bool,
     /// The CUDA context that frames are read in; `None` for host memory alone.
     pub gpu: Option<Arc<Context>>,
+    /// Whether frames that cannot be read in the GPU's memory, since the context does not reach it or the driver refuses an
+    /// import, are to come in host memory instead. Without it that is an error.
+    pub host_fallback: bool,
     /// The one kind of fence to take part in; `None` is whichever suits.
     pub fence: Option<FenceKind>,
     /// Whether frames are delivered ahead of their fences, for streams to wait on ([`Frame::wait_on`]). `None` is yes
@@ -79,6 +82,7 @@ impl Default for Config {
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
             gpu: None,
+            host_fallback: false,
             fence: None,
             gpu_wait: None,
             fence_timeout: Duration::from_secs(2),

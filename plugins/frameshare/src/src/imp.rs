@@ -383,8 +383,9 @@ impl FrameshareSrc {
 
     fn connect(&self, running: &mut Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
         let caps = self.obj().src_pad().peer_query_caps(None);
-        running.cuda = cuda::open(&self.obj(), &self.cuda, Takes::of(&caps), running.settings.device())
-            .map_err(|error| {
+        let takes = Takes::of(&caps);
+        running.cuda =
+            cuda::open(&self.obj(), &self.cuda, takes, running.settings.device()).map_err(|error| {
                 self.post_error_message(errors::of_cuda(&error, &running.endpoint));
                 gst::FlowError::Error
             })?;
@@ -404,6 +405,7 @@ impl FrameshareSrc {
             connection_timeout: settings.connection_timeout(),
             reconnect: settings.reconnect,
             gpu: cuda.as_ref().map(|cuda| cuda.engine().clone()),
+            host_fallback: takes == Takes::Both,
             fence: settings.fence.kind(),
             gpu_wait: settings.gpu_wait.wanted(),
             ..Default::default()

@@ -53,6 +53,8 @@ impl Rogue {
             memory: vec![MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy],
             fences: connect.fence.map_or(vec![FenceKind::Timeline, FenceKind::Event], |fence| vec![fence]),
             gpus: vec![gpu.context.device().uuid().0],
+            context: 1,
+            host_fallback: false,
         });
         send(&socket, &hello)?;
         let (ToReader::Welcome(welcome), pages) = receive(&socket, Duration::from_secs(5))? else {

@@ -3,7 +3,7 @@
 use super::{Connection, Generation, Over};
 use crate::{
     event::Event,
-    memory::{frees_imports_first, importer, local},
+    memory::{MemoryError, frees_imports_first, importer, local},
     reader::{
         ReadError,
         imports::{Imported, Imports},
@@ -12,7 +12,8 @@ use crate::{
 };
 use frameshare_protocol::{
     MemoryKind,
-    message::{Format, Payload, ToReader},
+    limits::MAX_TEXT,
+    message::{Format, Payload, ToExporter, ToReader},
 };
 use rustix::event::{PollFd, PollFlags};
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
@@ -117,18 +118,28 @@ impl Connection {
         self.messages += u64::from(message.is_ordered());
         let fd = fds.into_iter().next();
         match message {
-            ToReader::Generation { generation, memory, slot_size } => {
+            ToReader::Generation { generation, memory, slot_size, adopted } => {
                 if self.generations.len() >= MAX_GENERATIONS {
                     return Err(violation(format!("it has more than {MAX_GENERATIONS} generations")));
                 }
                 let session = self.session.clone();
                 let gpu = self.gpu.as_ref();
                 let own = self.local && frees_imports_first(memory);
-                let importer = (!own).then(|| importer(memory, gpu, fd)).transpose()?;
+                let replaceable = memory != MemoryKind::Host && (adopted || self.host_fallback);
+                let (importer, failed) = match (!own).then(|| importer(memory, gpu, fd)).transpose() {
+                    Ok(importer) => (importer, None),
+                    Err(error) if replaceable && gpu.is_some() => (None, Some(error)),
+                    Err(error) => return Err(error.into()),
+                };
                 let imports = Arc::new(Imports { generation, slot_size, session });
-                let new = Generation { kind: memory, importer, slots: BTreeMap::new(), imports };
+                let slots = BTreeMap::new();
+                let new =
+                    Generation { kind: memory, importer, slots, imports, replaceable, is_unreadable: false };
                 if self.generations.insert(generation, new).is_some() {
                     return Err(violation(format!("generation {generation} came twice")));
+                }
+                if let Some(error) = failed {
+                    self.give_up_generation(generation, &error);
                 }
             }
             ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
@@ -162,6 +173,19 @@ impl Connection {
         self.pending.insert(place, (before, pending));
     }
 
+    /// Tells the exporter that a generation cannot be imported. Its frames that are published already are lost.
+    fn give_up_generation(&mut self, generation: u32, error: &MemoryError) {
+        log::warn!("frames are read elsewhere from now on: {error}");
+        let Some(found) = self.generations.get_mut(&generation) else { return };
+        found.is_unreadable = true;
+        let mut text = error.to_string();
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        if let Ok(packet) = (ToExporter::CannotImport { generation, text }).encode() {
+            // An exporter that is gone does not need to know.
+            let _ = self.session.socket.send(&packet, &[]);
+        }
+    }
+
     pub(super) fn import(
         &mut self,
         generation: u32,
@@ -176,9 +200,20 @@ impl Connection {
         let found = self.generations.get_mut(&generation);
         let found =
             found.ok_or_else(|| ReadError::Violation(format!("slot {slot} is of an unknown generation")))?;
+        if found.is_unreadable {
+            return Ok(());
+        }
         let import = match &found.importer {
-            Some(importer) => importer.import(found.imports.slot_size, handle, fd)?,
-            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref())?,
+            Some(importer) => importer.import(found.imports.slot_size, handle, fd),
+            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref()),
+        };
+        let import = match import {
+            Ok(import) => import,
+            Err(error) if found.replaceable && self.gpu.is_some() => {
+                self.give_up_generation(generation, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
         };
         match found.slots.insert(slot, Arc::new(Imported::new(import, found.imports.clone()))) {
             Some(_) => Err(ReadError::Violation(format!("slot {slot} came twice"))),

@@ -52,6 +52,10 @@ struct Generation {
     importer: Option<Arc<dyn Importer>>,
     slots: BTreeMap<u32, Arc<Imported>>,
     imports: Arc<Imports>,
+    /// The exporter has other memory for what cannot be imported.
+    replaceable: bool,
+    /// An import failed: no frame in it is taken.
+    is_unreadable: bool,
 }
 
 /// One session with an exporter.
@@ -68,6 +72,7 @@ pub(super) struct Connection {
     /// The exporter is in this very process.
     local: bool,
     gpu_wait: bool,
+    host_fallback: bool,
     fence_timeout: Duration,
     look: Look,
     generations: BTreeMap<u32, Generation>,
@@ -166,6 +171,7 @@ impl Connection {
         Ok(Self {
             local,
             gpu_wait,
+            host_fallback: config.host_fallback,
             fence_timeout: config.fence_timeout,
             look: Look::Not,
             session,
@@ -250,6 +256,16 @@ impl Connection {
                 // The exporter had no room for them, and sends them now that there is some.
                 self.look_ahead(None)?;
                 return self.over();
+            }
+            let generation = self.generations.get(&taken.descriptor.generation);
+            if generation.is_some_and(|generation| generation.is_unreadable) {
+                // Released at once, and lost: what follows is elsewhere.
+                if self.session.consumer.claim(taken.entry, sequence) {
+                    drop(Lease::new(self.session.clone(), taken.entry, sequence, true));
+                } else {
+                    revoked += 1;
+                }
+                continue;
             }
             // What was still to be imported when the exporter went cannot be.
             let is_out_of_reach = self.over.is_some() && !self.has_imported(&taken.descriptor);

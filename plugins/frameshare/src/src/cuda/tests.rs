@@ -692,3 +692,161 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         assert_eq!(seen.lock().unwrap().len(), 41);
     }
 }
+
+/// Two pipelines of one process, each with a context of its own, read surfaces: CUDA opens them in one context alone.
+#[test]
+fn second_context_of_a_process_has_surfaces_copied() {
+    if !is_there("second-context") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    exporter.tell("surfaces 6");
+    let first = Reader::cuda(&exporter).buffers().play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 3 0");
+    let held = first.next();
+    check_on_cpu(&held);
+    let second = Reader::cuda(&exporter).buffers().play();
+    exporter.tell("readers 2");
+    for _ in 0..2 {
+        drop(first.next());
+    }
+    for count in [3, 3] {
+        exporter.tell(&format!("publish {count} 0"));
+        for reader in [&first, &second] {
+            (0..count).for_each(|_| check_on_cpu(&reader.next()));
+        }
+    }
+    assert_ne!(first.source.imp().context(), second.source.imp().context());
+    exporter.tell("eos");
+    [&first, &second].map(Reader::finish);
+    assert_eq!([first.stat("lost"), second.stat("lost")], [0, 0]);
+    check_on_cpu(&held);
+}
+
+/// A context that the exporter cannot know of has opened the same process's memory: the reader says what it cannot import.
+#[test]
+fn surfaces_that_cannot_be_opened_are_copied_from_then_on() {
+    if !inner("surfaces_that_cannot_be_opened_are_copied_from_then_on", "cuIpcOpenMemHandle:1+:400") {
+        return;
+    }
+    let mut exporter = Exporter::start("vmm", "auto");
+    exporter.tell("surfaces 6");
+    let reader = Reader::cuda(&exporter).buffers().play();
+    exporter.tell("readers 1");
+    // Until the exporter has heard of it frames are lost, and counted.
+    let mut lost = 0;
+    let buffer = loop {
+        exporter.tell("publish 1 0");
+        if let Some(buffer) = reader.next_within(Duration::from_millis(200)) {
+            break buffer;
+        }
+        lost += 1;
+        assert!(lost < 50, "no frame comes");
+    };
+    check_on_cpu(&buffer);
+    exporter.tell("publish 10 0");
+    (0..10).for_each(|_| check_on_cpu(&reader.next()));
+    exporter.tell("eos");
+    reader.finish();
+    assert_eq!(reader.stat("lost"), lost);
+    assert!(lost > 0, "nothing was shared in place");
+}
+
+/// Runs a test again in a process of its own, which sees the first GPU alone and in which driver calls fail; true there.
+fn inner(test: &str, fail: &str) -> bool {
+    const INNER: &str = "FRAMESHARE_TEST_INNER";
+    if std::env::var_os(INNER).is_some() {
+        gst::init().unwrap();
+        gst_cuda::load().unwrap();
+        return true;
+    }
+    if !is_there(test) {
+        return false;
+    }
+    if cuda::device::Device::all().unwrap().len() < 2 || std::env::var_os("SIMCUDA_DEVICES").is_none() {
+        skip(test, "it needs the simulated driver with two devices");
+        return false;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("src::cuda::tests::{test}"), "--nocapture"]);
+    command.env(INNER, "1").env("CUDA_VISIBLE_DEVICES", "0").env("SIMCUDA_FAIL", fail);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    false
+}
+
+#[test]
+fn reader_of_both_on_another_gpu_gets_host_frames() {
+    if !inner("reader_of_both_on_another_gpu_gets_host_frames", "") {
+        return;
+    }
+    let mut exporter = Exporter::seeing("1", "vmm", "auto");
+    let (reader, seen) = read_either(&exporter);
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 20 0");
+    exporter.tell("eos");
+    reader.finish();
+    assert_eq!((seen.lock().unwrap().as_slice(), reader.stat("lost")), (&[(false, false); 20][..], 0));
+    // Where downstream takes nothing else, that stays an error.
+    let error = Reader::cuda(&exporter).play().error();
+    assert!(error.message().contains("cannot see") && error.message().contains("cuda-device-id"), "{error}");
+}
+
+#[test]
+fn reader_of_both_whose_imports_fail_gets_host_frames() {
+    if !inner("reader_of_both_whose_imports_fail_gets_host_frames", "cuMemImportFromShareableHandle:1+:999") {
+        return;
+    }
+    let mut exporter = Exporter::seeing("0", "vmm", "auto");
+    let (reader, seen) = read_either(&exporter);
+    let reader = reader.play();
+    exporter.tell("readers 1");
+    exporter.tell("publish 1 0");
+    let until = Instant::now() + PATIENCE;
+    while seen.lock().unwrap().is_empty() {
+        assert!(Instant::now() < until, "no frame comes");
+        exporter.tell("publish 1 0");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    exporter.tell("publish 10 0");
+    exporter.tell("eos");
+    reader.finish();
+    assert!(
+        seen.lock().unwrap().len() > 10 && seen.lock().unwrap().iter().all(|seen| *seen == (false, false))
+    );
+    assert!(reader.stat("lost") > 0);
+    // Where downstream takes nothing else, that stays an error.
+    let error = {
+        let mut exporter = Exporter::seeing("0", "vmm", "auto");
+        let reader = Reader::cuda(&exporter).play();
+        exporter.tell("readers 1");
+        exporter.begin("publish 1 0");
+        reader.error()
+    };
+    assert!(error.message().contains("cannot import"), "{error}");
+}
+
+/// A reader in the exporter's process, in another context.
+#[test]
+fn local_reader_in_another_context_has_surfaces_copied() {
+    if !is_there("local-reader") {
+        return;
+    }
+    let context = Context::create(&Device::get(0).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let endpoint = frameshare::Endpoint::at(&path).unwrap();
+    let config = frameshare::exporter::Config { gpu: Some(context.clone()), ..Default::default() };
+    let exporter = frameshare::exporter::Exporter::bind(&endpoint, config, drop).unwrap();
+    assert_eq!(exporter.can_adopt(), Ok(()));
+    let caps = "video/x-raw(memory:CUDAMemory),format=(string)GRAY8,width=(int)512,height=(int)16";
+    exporter.set_format(frameshare::Format { caps: caps.into(), video: None });
+    let reader = Reader::at(&path, "video/x-raw(memory:CUDAMemory)").play();
+    exporter.wait_for_reader(&frameshare::Interrupt::new().unwrap()).unwrap();
+    let why = exporter.can_adopt().unwrap_err();
+    assert!(why.contains("another CUDA context"), "{why}");
+    drop(reader);
+}

@@ -159,7 +159,9 @@ impl Harmer {
     }
 
     fn generation(&mut self, memory: MemoryKind, slot_size: u64) -> Result<()> {
-        Ok(self.exporter()?.say(&ToReader::Generation { generation: 1, memory, slot_size }, None)?)
+        Ok(self
+            .exporter()?
+            .say(&ToReader::Generation { generation: 1, memory, slot_size, adopted: false }, None)?)
     }
 
     fn slot(&mut self, slot: u32, handle: Vec<u8>, fd: Option<BorrowedFd<'_>>) -> Result<()> {
@@ -405,7 +407,8 @@ fn bogus_pool(harmer: &mut Harmer) -> Result<()> {
     let offer = harmer.offer()?;
     harmer.send(offer)?;
     let fd = memfd(SLOT)?;
-    let generation = ToReader::Generation { generation: 1, memory: MemoryKind::Pool, slot_size: SLOT };
+    let generation =
+        ToReader::Generation { generation: 1, memory: MemoryKind::Pool, slot_size: SLOT, adopted: false };
     harmer.exporter()?.say(&generation, Some(fd.as_fd()))?;
     harmer.slot(0, vec![0xa5; 64], None)?;
     harmer.publish_unwritten()

@@ -83,6 +83,8 @@ impl Intruder {
             memory: vec![MemoryKind::Vmm],
             fences: vec![FenceKind::Timeline],
             gpus: vec![self.gpu.context.device().uuid().0],
+            context: 1,
+            host_fallback: false,
         }
     }
 

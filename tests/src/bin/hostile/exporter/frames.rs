@@ -54,7 +54,7 @@ pub fn written(door: &Door) -> Result<RawExporter> {
     let frame = Page::writable(&file, SLOT as usize)?;
     Seals::SizeAndWrites.put_on(&file)?;
     let memory = MemoryKind::Host;
-    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT }, None)?;
+    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false }, None)?;
     exporter.say(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(file.as_fd()))?;
     let end = Instant::now() + AFTERWARDS;
     let mut value = 1_u64;

@@ -20,7 +20,7 @@ fn meet(door: &Door) -> Result<RawExporter> {
 }
 
 fn generation(number: u32) -> ToReader {
-    ToReader::Generation { generation: number, memory: MemoryKind::Host, slot_size: SLOT }
+    ToReader::Generation { generation: number, memory: MemoryKind::Host, slot_size: SLOT, adopted: false }
 }
 
 fn slot(generation: u32, slot: u32) -> ToReader {
@@ -30,7 +30,10 @@ fn slot(generation: u32, slot: u32) -> ToReader {
 /// Hands a file over as a slot, and publishes a frame in it.
 fn hand_over(door: &Door, size: u64, fd: Option<BorrowedFd<'_>>) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
-    exporter.say(&ToReader::Generation { generation: 1, memory: MemoryKind::Host, slot_size: size }, None)?;
+    exporter.say(
+        &ToReader::Generation { generation: 1, memory: MemoryKind::Host, slot_size: size, adopted: false },
+        None,
+    )?;
     exporter.say(&slot(1, 0), fd)?;
     exporter.publish(1, size.min(1 << 20));
     Ok(exporter)
@@ -113,7 +116,8 @@ pub fn generation_twice(door: &Door) -> Result<RawExporter> {
 
 pub fn of_a_gpu(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
-    let message = ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: SLOT };
+    let message =
+        ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: SLOT, adopted: false };
     exporter.say(&message, None)?;
     exporter.ring();
     Ok(exporter)

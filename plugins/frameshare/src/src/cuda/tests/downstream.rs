@@ -21,6 +21,7 @@ use gst::prelude::*;
 use gst_cuda::memory::Memory;
 use gst_video::{VideoInfo, prelude::*};
 use std::{
+    path::Path,
     sync::{Arc, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
@@ -36,7 +37,11 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(exporter: &Exporter, caps: &str) -> Self {
-        let path = exporter.path();
+        Self::at(&exporter.path(), caps)
+    }
+
+    /// A reader of the stream at a path.
+    pub fn at(path: &Path, caps: &str) -> Self {
         let source = glib::Object::builder::<FrameshareSrc>()
             .property("socket-path", path.to_str().unwrap())
             .property("policy", crate::src::FrameshareSrcPolicy::Lossless)
@@ -86,6 +91,11 @@ impl Reader {
     pub fn next(&self) -> gst::Buffer {
         let buffer = self.buffers.as_ref().unwrap().recv_timeout(PATIENCE);
         buffer.unwrap_or_else(|_| panic!("no buffer came: {}", self.error()))
+    }
+
+    /// The next buffer, if one comes within a while.
+    pub fn next_within(&self, time: Duration) -> Option<gst::Buffer> {
+        self.buffers.as_ref().unwrap().recv_timeout(time).ok()
     }
 
     pub fn play(self) -> Self {

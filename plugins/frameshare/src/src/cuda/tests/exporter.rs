@@ -7,8 +7,8 @@
 use super::{PATIENCE, size_of_plane};
 use frameshare::{
     Endpoint, FenceKind, Format, Interrupt, MemoryKind, Plane,
-    cuda::{context::Context, device::Device, stream::Stream},
-    exporter::{self, Frame, Purpose},
+    cuda::{context::Context, device::Device, memory::legacy, stream::Stream},
+    exporter::{self, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::Address,
 };
@@ -46,10 +46,20 @@ pub struct Exporter {
 impl Exporter {
     /// Starts one. Lines of NV12 follow; see [`serve`] for what it can be told.
     pub fn start(memory: &str, fence: &str) -> Self {
+        Self::seeing("", memory, fence)
+    }
+
+    /// The same, for which certain GPUs are visible; all of them where none is named. No driver call fails there.
+    pub fn seeing(devices: &str, memory: &str, fence: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let task = format!("{} {memory} {fence}", folder.path().join("s").display());
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if !devices.is_empty() {
+            command.env("CUDA_VISIBLE_DEVICES", devices);
+        }
+        let mut child = command
             .args(["--exact", "src::cuda::tests::exporter::process", "--nocapture"])
+            .env_remove("SIMCUDA_FAIL")
             .env(TASK, task)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -122,7 +132,8 @@ fn process() {
     };
     let exporter = exporter::Exporter::bind(&Endpoint::at(path).unwrap(), config, |_| {}).unwrap();
     let writer = context.map(|context| Stream::new(&context).unwrap());
-    let mut serving = Serving { exporter, writer, shape: None, next: 1, format: String::new() };
+    let mut serving =
+        Serving { exporter, writer, shape: None, next: 1, format: String::new(), surfaces: Vec::new() };
     serving.work("format NV12 320 240");
     println!("{ANSWER}ready");
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -140,6 +151,7 @@ struct Serving {
     next: u64,
     /// The last command that set the format.
     format: String,
+    surfaces: Vec<legacy::Allocation>,
 }
 
 impl Serving {
@@ -168,6 +180,12 @@ impl Serving {
                 for _ in 0..count.parse::<u64>().unwrap() {
                     self.publish(late_us.parse().unwrap());
                 }
+            }
+            // Frames to come are in memory like a decoder's, which is shared in place where every reader can open it.
+            ["surfaces", count] => {
+                let context = self.writer.as_ref().unwrap().context();
+                let surface = |_| legacy::Allocation::new(context, 1 << 21).unwrap();
+                self.surfaces = (0..count.parse::<usize>().unwrap()).map(surface).collect();
             }
             // Frames to come are in host memory, or in the GPU's again.
             ["host", yes] => {
@@ -199,8 +217,23 @@ impl Serving {
 
     /// Publishes a frame; the GPU gets to it so many µs late, and writes one half after the other.
     fn publish(&mut self, late_us: u64) {
+        if !self.surfaces.is_empty() && self.exporter.can_adopt().is_ok() {
+            let surface = &self.surfaces[self.next as usize % self.surfaces.len()];
+            let (slot, _) = self.exporter.adopt(surface.ptr(), Box::new(())).unwrap();
+            match self.publish_in(&slot, late_us) {
+                Ok(_) => return self.next += 1,
+                Err(PublishError::NotForAll(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let size = self.shape.as_ref().unwrap().0;
+        let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();
+        self.publish_in(&slot, late_us).unwrap();
+        self.next += 1;
+    }
+
+    fn publish_in(&self, slot: &Slot, late_us: u64) -> Result<u64, PublishError> {
         let (size, planes) = self.shape.as_ref().unwrap();
-        let slot = self.exporter.acquire(*size, Purpose::Copy).unwrap();
         let byte = byte_of(self.next);
         let written = match (slot.address(), &self.writer) {
             (Address::Device(start), Some(writer)) => {
@@ -216,12 +249,11 @@ impl Serving {
                 Written::On(writer)
             }
             _ => {
-                crate::src::lease::paint(&slot, byte);
+                crate::src::lease::paint(slot, byte);
                 Written::Cpu
             }
         };
-        let frame = Frame { planes, ..Frame::new(&slot, *size, written) };
-        self.exporter.publish(frame, &Interrupt::new().unwrap()).unwrap();
-        self.next += 1;
+        let frame = Frame { planes, ..Frame::new(slot, *size, written) };
+        self.exporter.publish(frame, &Interrupt::new().unwrap())
     }
 }
