@@ -17,6 +17,7 @@ missing() { # GROUP...
         need cmd cc build-essential "compiles and links"
         need cmd pkg-config pkg-config "finds GStreamer for the build"
         need lib "gstreamer-1.0 >= 1.22" libgstreamer1.0-dev "the plugin is built against it"
+        need lib "gstreamer-audio-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "the plugin is built against it"
         need lib "gstreamer-video-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "the plugin is built against it"
         ;;
       play)

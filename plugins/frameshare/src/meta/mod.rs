@@ -3,6 +3,7 @@
 //! [`FrameshareMeta`] says which frame of which stream a buffer holds. [`wire`] carries the metas of GStreamer
 //! from the exporter's buffers to its readers'.
 
+mod audio;
 mod frame;
 mod newer;
 mod raw;

@@ -10,7 +10,8 @@
 //! 1. `GstVideoMeta`, where it says more than the caps: format, size, flags and alignment; where the planes lie is the
 //!    descriptor's.
 //! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
-//!    `GstReferenceTimestampMeta`, closed captions, active format descriptions and bars.
+//!    `GstReferenceTimestampMeta`, closed captions, active format descriptions, bars, `GstAudioMeta` and
+//!    `GstAudioClippingMeta` in samples.
 //! 3. Custom metas, as their structure's text; the reader registers a name that it does not know, unless it is one
 //!    of GStreamer's or GLib's own or too many have been registered.
 //! 4. Every other meta that GStreamer can write down itself, which it does from 1.24 on: in its own words, for readers
@@ -19,7 +20,7 @@
 //! Not sent are metas that speak of a buffer's memory or parent, and [`FrameshareMeta`](super::FrameshareMeta),
 //! which belongs to one stream.
 
-use super::{is_harmless, newer, parse_caps, parse_structure, raw::FromRaw};
+use super::{audio::Audio, is_harmless, newer, parse_caps, parse_structure, raw::FromRaw};
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -65,6 +66,7 @@ enum Item {
     ActiveFormat { field: u8, spec: i32, value: i32 },
     Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
     Other { version: newer::Version, data: Vec<u8> },
+    Audio(Audio),
 }
 
 /// A frame's `GstVideoMeta`, but for where its planes lie.
@@ -228,6 +230,9 @@ fn item(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Item> {
         let (first, second) = (bar.bar_data1(), bar.bar_data2());
         return Some(Item::Bar { field: bar.field(), is_letterbox: bar.is_letterbox(), first, second });
     }
+    if let Some(audio) = Audio::of(meta) {
+        return Some(Item::Audio(audio));
+    }
     newer::write(meta).map(|data| Item::Other { version: newer::version(), data })
 }
 
@@ -337,6 +342,7 @@ fn check(item: &Item) -> Result<(), MetaError> {
         Item::ActiveFormat { field, spec, value } => *field <= MAX_FIELD && is_active_format(*spec, *value),
         Item::Bar { field, .. } => *field <= MAX_FIELD,
         Item::Crop(_) => true,
+        Item::Audio(audio) => audio.is_sound(),
     };
     if fine { Ok(()) } else { Err(MetaError::Impossible(item.what())) }
 }
@@ -354,6 +360,7 @@ impl Item {
             Self::ActiveFormat { .. } => "active format description",
             Self::Bar { .. } => "bar meta",
             Self::Other { .. } => "meta of GStreamer's own form",
+            Self::Audio(_) => "audio meta",
         }
     }
 }
@@ -428,6 +435,7 @@ fn add(item: &Item, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
         Item::ActiveFormat { field, spec, value } => {
             gst_video::VideoAFDMeta::add(buffer, *field, FromRaw::from_raw(*spec), FromRaw::from_raw(*value));
         }
+        Item::Audio(audio) => return if audio.add(buffer) { Ok(()) } else { Err(impossible()) },
         Item::Bar { field, is_letterbox, first, second } => {
             gst_video::VideoBarMeta::add(buffer, *field, *is_letterbox, *first, *second);
         }
