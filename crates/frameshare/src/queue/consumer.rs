@@ -81,6 +81,14 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         }
     }
 
+    /// Whether a publication before `before` waits to be taken, of those that the exporter made before this call.
+    pub fn has_published(&self, before: u64) -> bool {
+        (0..self.entries).any(|entry| {
+            let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
+            claim.state == ClaimState::Published && claim.sequence < before
+        })
+    }
+
     /// Claims a publication; false if the exporter revoked it, even if it has used the entry again since.
     pub fn claim(&self, entry: usize, sequence: u64) -> bool {
         let published = Claim { sequence, state: ClaimState::Published };

@@ -1,29 +1,39 @@
-//! Finding the exporter, and the handshake with it.
+//! Connection setup: the search for the exporter, and the handshake with it.
+//!
+//! No step blocks: [`Search::advance`] does what can be done now, [`Search::wait`] sleeps until there is more to do.
 
-use super::{Config, ConnectError, connection::Connection};
+use super::{Config, ConnectError, connection::Connection, trust::Trust};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
     memory::{choice, context_number},
-    sys::{self, Peer, Received, Socket, Timeout, process_nonce, wait},
+    sys::{self, Alarm, Peer, Received, Socket, Timeout, process_nonce, wait},
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind,
     limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME},
-    message::{GpuUuid, Hello, ToExporter, ToReader},
+    message::{GpuUuid, Hello, Reason, ToExporter, ToReader},
 };
-use rustix::event::{PollFd, PollFlags};
+use rustix::{
+    event::{PollFd, PollFlags},
+    fs::stat,
+    time::{ClockId, clock_gettime},
+};
 use std::{
     io,
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-/// How long to wait before looking for the exporter again.
+/// Pause before the socket is tried again, and between two checks of its file during a handshake.
 const RETRY: Duration = Duration::from_millis(20);
-/// An exporter that took the connection answers within this time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same after a refusal, which costs the exporter more than a missing socket.
+const RETRY_REFUSED: Duration = Duration::from_millis(100);
+/// Age in seconds up to which a socket that denies permission may still get its final mode.
+const YOUNG: u64 = 1;
 
 /// Connects, waiting for the exporter as long as the configuration says.
 pub(super) fn connect(
@@ -31,62 +41,296 @@ pub(super) fn connect(
     config: &Config,
     interrupt: &Interrupt,
 ) -> Result<Connection, ConnectError> {
-    if !(1..=MAX_CREDIT).contains(&config.max_held) {
-        return Err(ConnectError::Config(format!(
-            "max-held is {}, but must be 1 to {MAX_CREDIT}",
-            config.max_held
-        )));
-    }
-    let failed = |source| ConnectError::Io { endpoint: endpoint.clone(), source };
-    let start = Instant::now();
-    let deadline = Timeout::after(config.connection_timeout);
+    check(config)?;
+    let mut search = Search::new(endpoint, config, Instant::now())?;
     loop {
-        let socket = match sys::connect(endpoint.path()) {
-            Ok(socket) => Some(socket),
-            Err(error) => match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    return Err(ConnectError::PermissionDenied { endpoint: endpoint.clone() });
-                }
-                // No socket, a stale one, or one with more newcomers than it can queue: it may get better.
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
-                    None
-                }
-                _ => return Err(failed(error)),
-            },
-        };
-        if let Some(socket) = socket
-            && let Some(connection) = greet(socket, config, interrupt).map_err(|error| match error {
-                Failure::Io(source) => failed(source),
-                Failure::Final(error) => error,
-            })?
-        {
+        if let Some(connection) = search.advance(endpoint, config)? {
             return Ok(connection);
         }
-        if deadline.is_over() {
-            return Err(ConnectError::NotThere { endpoint: endpoint.clone(), waited: start.elapsed() });
-        }
-        let mut fds = [PollFd::new(interrupt, PollFlags::IN)];
-        wait(&mut fds, Timeout::after(Some(RETRY)).min(deadline)).map_err(failed)?;
+        search.wait(interrupt, Timeout::Never).map_err(|source| failed(endpoint, source))?;
         if interrupt.is_set() {
             return Err(ConnectError::Interrupted);
         }
     }
 }
 
-enum Failure {
-    Io(io::Error),
-    Final(ConnectError),
+/// Refuses values outside of what [`Config`] documents.
+fn check(config: &Config) -> Result<(), ConnectError> {
+    if !(1..=MAX_CREDIT).contains(&config.max_held) {
+        return Err(ConnectError::Config(format!(
+            "max-held is {}, but must be 1 to {MAX_CREDIT}",
+            config.max_held
+        )));
+    }
+    if config.fence_timeout.is_zero() {
+        let text = "fence-timeout is 0, but GPU work takes time: set it to some milliseconds at least";
+        return Err(ConnectError::Config(text.into()));
+    }
+    Ok(())
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+/// The search for an exporter.
+#[derive(Debug)]
+pub(super) struct Search {
+    start: Instant,
+    deadline: Timeout,
+    step: Step,
+    /// What the last attempt met with, where it was not a missing exporter.
+    obstacle: Option<Obstacle>,
+    /// Readable when the next attempt is due.
+    alarm: Alarm,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The socket is tried at this time.
+    Pause(Instant),
+    /// The exporter has yet to answer. Boxed: a search spends most of its time in pauses.
+    Handshake(Box<Handshake>),
+}
+
+/// A connection whose Hello is sent.
+#[derive(Debug)]
+struct Handshake {
+    socket: Socket,
+    peer: Peer,
+    /// The socket's file when the connection was made.
+    file: SocketFile,
+    /// When to check whether the path still leads to that file.
+    recheck: Instant,
+}
+
+#[derive(Debug)]
+enum Obstacle {
+    /// The listener's backlog is full.
+    Backlog,
+    /// An error that may pass.
+    Error(ConnectError),
+}
+
+/// Identity of a socket's file. A successor's differs: on file systems that reuse inode numbers by its time of change.
+#[derive(Debug, PartialEq, Eq)]
+struct SocketFile {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> rustix::io::Result<Self> {
+        let found = stat(path)?;
+        #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+        Ok(Self {
+            device: found.st_dev as u64,
+            inode: found.st_ino as u64,
+            changed: (found.st_ctime as i64, found.st_ctime_nsec as i64),
+        })
+    }
+
+    /// Whether the socket at `path` was made or changed within the last second.
+    fn is_young(path: &Path) -> bool {
+        let now = clock_gettime(ClockId::Realtime).tv_sec;
+        // A clock that was set back leaves times in the future: those far ahead say nothing.
+        Self::at(path).is_ok_and(|file| file.changed.0.abs_diff(now) <= YOUNG)
     }
 }
 
-impl<E: Into<ConnectError>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Final(error.into())
+fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
+    ConnectError::Io { endpoint: endpoint.clone(), source }
+}
+
+impl Search {
+    /// A search that makes its first attempt at `begin`. Its deadline counts from now.
+    pub fn new(endpoint: &Endpoint, config: &Config, begin: Instant) -> Result<Self, ConnectError> {
+        let alarm = Alarm::new().map_err(|source| failed(endpoint, source))?;
+        let deadline = Timeout::after(config.connection_timeout);
+        let mut search =
+            Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, alarm };
+        search.pause_until(begin);
+        Ok(search)
+    }
+
+    /// Does what can be done without waiting. An error where the search is over: then a further call makes one more
+    /// attempt.
+    pub fn advance(
+        &mut self,
+        endpoint: &Endpoint,
+        config: &Config,
+    ) -> Result<Option<Connection>, ConnectError> {
+        let begun = match &self.step {
+            Step::Pause(until) if *until <= Instant::now() => self.begin_handshake(endpoint, config),
+            Step::Pause(_) | Step::Handshake(_) => Ok(()),
+        };
+        match begun.and_then(|()| self.finish_handshake(endpoint, config)) {
+            Ok(Some(connection)) => return Ok(Some(connection)),
+            Ok(None) => {}
+            Err(error) => {
+                let passes = may_pass(&error, config.reconnect);
+                self.pause(RETRY_REFUSED);
+                if !passes {
+                    return Err(error);
+                }
+                self.obstacle = Some(Obstacle::Error(error));
+            }
+        }
+        if self.deadline.is_over() { Err(self.give_up(endpoint)) } else { Ok(None) }
+    }
+
+    /// Sleeps until the exporter answers, the next step is due, or the timeout is over.
+    pub fn wait(&self, interrupt: &Interrupt, timeout: Timeout) -> io::Result<()> {
+        let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
+        if let Step::Handshake(handshake) = &self.step {
+            fds.push(PollFd::new(&handshake.socket, PollFlags::IN));
+        }
+        wait(&mut fds, Timeout::At(self.due()).min(timeout))
+    }
+
+    /// Readable when the exporter has answered; between two attempts, when the next is due.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.step {
+            Step::Pause(_) => self.alarm.as_fd(),
+            Step::Handshake(handshake) => handshake.socket.as_fd(),
+        }
+    }
+
+    /// When to call [`Search::advance`] again at the latest.
+    pub fn due(&self) -> Instant {
+        let next = match &self.step {
+            Step::Pause(until) => *until,
+            Step::Handshake(handshake) => handshake.recheck,
+        };
+        match self.deadline {
+            Timeout::At(deadline) => deadline.min(next),
+            Timeout::Never => next,
+        }
+    }
+
+    fn pause(&mut self, duration: Duration) {
+        self.pause_until(Instant::now() + duration);
+    }
+
+    fn pause_until(&mut self, until: Instant) {
+        self.alarm.clear();
+        let due = match self.deadline {
+            Timeout::At(deadline) => deadline.min(until),
+            Timeout::Never => until,
+        };
+        // A timer of zero would be disarmed.
+        self.alarm.set(due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        self.step = Step::Pause(until);
+    }
+
+    /// Connects and sends Hello, if an exporter listens.
+    fn begin_handshake(&mut self, endpoint: &Endpoint, config: &Config) -> Result<(), ConnectError> {
+        self.obstacle = None;
+        self.pause(RETRY);
+        let path = endpoint.path();
+        // Before connecting: if the file is replaced in between, the check notices a difference.
+        let Ok(file) = SocketFile::at(path) else {
+            // Its folder may not be searchable: connecting tells.
+            return self.note_failure(endpoint, sys::connect(path).err());
+        };
+        let socket = match sys::connect(path) {
+            Ok(socket) => socket,
+            Err(error) => return self.note_failure(endpoint, Some(error)),
+        };
+        let peer = Peer::of(&socket).map_err(|source| failed(endpoint, source))?;
+        let trust = match Trust::of(config.exporter_uid, path) {
+            Ok(trust) => trust,
+            // The file may be gone again.
+            Err(error) => return self.note_failure(endpoint, Some(error)),
+        };
+        if !trust.includes(peer.uid) {
+            let (found, expected) = (peer.uid, trust.to_string());
+            return Err(ConnectError::WrongUser { endpoint: endpoint.clone(), found, expected });
+        }
+        match socket.send(&hello(config)?, &[]) {
+            Ok(()) => {}
+            // A listener that closes resets what is in its queue. A refusal without a Hello was sent before that.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+            Err(source) => return Err(failed(endpoint, source)),
+        }
+        let recheck = Instant::now() + RETRY;
+        self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, recheck }));
+        Ok(())
+    }
+
+    /// Tells failures to connect that may pass from those that do not.
+    fn note_failure(&mut self, endpoint: &Endpoint, error: Option<io::Error>) -> Result<(), ConnectError> {
+        let Some(error) = error else { return Ok(()) };
+        match error.kind() {
+            // No socket, or a stale one.
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
+            // The listener's backlog is full: connect(2) of a Unix socket that does not block fails with EAGAIN.
+            io::ErrorKind::WouldBlock => self.obstacle = Some(Obstacle::Backlog),
+            io::ErrorKind::PermissionDenied => {
+                let denied = ConnectError::PermissionDenied { endpoint: endpoint.clone() };
+                if !SocketFile::is_young(endpoint.path()) {
+                    return Err(denied);
+                }
+                self.obstacle = Some(Obstacle::Error(denied));
+            }
+            _ => return Err(failed(endpoint, error)),
+        }
+        Ok(())
+    }
+
+    /// Receives the answer, if it has come. Without one the connection is kept as long as the path leads to the same
+    /// socket: a stopped exporter's backlog does not fill with abandoned connections.
+    fn finish_handshake(
+        &mut self,
+        endpoint: &Endpoint,
+        config: &Config,
+    ) -> Result<Option<Connection>, ConnectError> {
+        let Step::Handshake(handshake) = &mut self.step else { return Ok(None) };
+        match handshake.socket.receive() {
+            Ok(Received::Packet(packet, fds)) => {
+                let step = std::mem::replace(&mut self.step, Step::Pause(Instant::now()));
+                let Step::Handshake(handshake) = step else { return Ok(None) };
+                let Handshake { socket, peer, .. } = *handshake;
+                match ToReader::decode(&packet)? {
+                    ToReader::Welcome(welcome) => {
+                        Connection::new(socket, peer, welcome, fds, config).map(Some)
+                    }
+                    ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }),
+                    _ => {
+                        Err(ConnectError::Violation("it answered with something else than a welcome".into()))
+                    }
+                }
+            }
+            // As an exporter does that is just stopping.
+            Ok(Received::HungUp) => {
+                self.pause(RETRY);
+                Ok(None)
+            }
+            Ok(Received::Nothing) => {
+                let now = Instant::now();
+                if handshake.recheck <= now {
+                    handshake.recheck = now + RETRY;
+                    if SocketFile::at(endpoint.path()).as_ref() != Ok(&handshake.file) {
+                        self.pause_until(now);
+                    }
+                }
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(ConnectError::Violation(error.to_string()))
+            }
+            Err(source) => Err(failed(endpoint, source)),
+        }
+    }
+
+    /// The error of a search that found no exporter in time.
+    fn give_up(&mut self, endpoint: &Endpoint) -> ConnectError {
+        let (endpoint, waited) = (endpoint.clone(), self.start.elapsed());
+        match (&self.step, self.obstacle.take()) {
+            (Step::Handshake(_), _) | (_, Some(Obstacle::Backlog)) => {
+                ConnectError::NotAnswering { endpoint, waited }
+            }
+            (_, Some(Obstacle::Error(error))) => error,
+            (_, None) => ConnectError::NotThere { endpoint, waited },
+        }
     }
 }
 
@@ -97,8 +341,26 @@ fn reachable(gpu: Option<&Arc<Context>>) -> Result<Vec<GpuUuid>, ConnectError> {
     Ok(Device::all()?.iter().filter(reaches).take(MAX_GPUS).map(|device| device.uuid().0).collect())
 }
 
-/// Says hello and hears the answer; `None` if the exporter hung up over it, as one does that is just stopping.
-fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Option<Connection>, Failure> {
+/// Whether a later attempt may succeed: see the table at [`Config::reconnect`].
+fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
+    match error {
+        ConnectError::Refused { reason, .. } => match reason {
+            // The exporter could not wait for the Hello in a crowd of silent connections, or is just stopping.
+            Reason::Violation | Reason::Stopped => true,
+            Reason::NoCreditLeft | Reason::Failed => reconnect,
+            Reason::PermissionDenied
+            | Reason::LosslessNotGranted
+            | Reason::NothingInCommon
+            | Reason::TooSlow
+            | Reason::LimitExceeded => false,
+        },
+        ConnectError::WrongUser { .. } => reconnect,
+        _ => false,
+    }
+}
+
+/// The first message, as a packet.
+fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
     let allowed =
         |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);
     let mut name = config.name.clone();
@@ -114,36 +376,5 @@ fn greet(socket: Socket, config: &Config, interrupt: &Interrupt) -> Result<Optio
         context: config.gpu.as_ref().map_or(0, context_number),
         host_fallback: config.host_fallback,
     });
-    let packet = hello.encode().map_err(|error| ConnectError::Config(error.to_string()))?;
-    match socket.send(&packet, &[]) {
-        // A listener that closes with a newcomer still in its queue resets it; both say that it hung up. Who refused us
-        // unheard has said so before.
-        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
-        sent => sent?,
-    }
-    let deadline = Timeout::after(Some(ANSWER_TIMEOUT));
-    let (packet, fds) = loop {
-        match socket.receive()? {
-            Received::Packet(packet, fds) => break (packet, fds),
-            Received::HungUp => return Ok(None),
-            Received::Nothing if deadline.is_over() => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the exporter does not answer").into());
-            }
-            Received::Nothing => {
-                let mut fds = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
-                wait(&mut fds, deadline)?;
-                if interrupt.is_set() {
-                    return Err(ConnectError::Interrupted.into());
-                }
-            }
-        }
-    };
-    match ToReader::decode(&packet)? {
-        ToReader::Welcome(welcome) => {
-            let peer = Peer::of(&socket)?;
-            Ok(Some(Connection::new(socket, peer, welcome, fds, config)?))
-        }
-        ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }.into()),
-        _ => Err(ConnectError::Violation("it answered with something else than a welcome".into()).into()),
-    }
+    hello.encode().map_err(|error| ConnectError::Config(error.to_string()))
 }

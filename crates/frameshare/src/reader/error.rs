@@ -15,6 +15,27 @@ pub enum ConnectError {
         /// For how long.
         waited: Duration,
     },
+    /// An exporter's socket is there, but nothing answers: the process is stopped or hangs, or a forked child of an exporter
+    /// that is gone keeps the socket open.
+    #[error(
+        "the exporter at {endpoint} has not answered within {waited:?}: its process is stopped, or hangs"
+    )]
+    NotAnswering {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// Time since the search began.
+        waited: Duration,
+    },
+    /// The exporter runs as a user that this reader takes no frames from.
+    #[error("the exporter at {endpoint} runs as user {found}, but frames are taken from {expected} alone")]
+    WrongUser {
+        /// The stream's place.
+        endpoint: Endpoint,
+        /// The exporter's user, as of `SO_PEERCRED`: the one that called listen(2).
+        found: u32,
+        /// The users that would do, and why: see [`Config::exporter_uid`](super::Config::exporter_uid).
+        expected: String,
+    },
     /// The socket's file mode keeps this user out.
     #[error(
         "permission denied at {endpoint}: its exporter runs as another user, and neither its folder nor its socket lets this one in"
@@ -66,7 +87,7 @@ pub enum ReadError {
     #[error("interrupted")]
     Interrupted,
     /// The exporter has stopped in good order, without an end of stream.
-    #[error("the exporter has stopped: {0}")]
+    #[error("{}", stopped(.0))]
     Stopped(String),
     /// The exporter has gone without a word.
     #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_unwritten(*.torn, *.lost))]
@@ -115,12 +136,13 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether the exporter is gone, so that another may come.
+    /// Whether the exporter is gone or has failed, so that another may come: with
+    /// [`Config::reconnect`](super::Config::reconnect) the reader looks for it.
     pub fn is_exporter_gone(&self) -> bool {
         match self {
             Self::Stopped(_) | Self::Gone { .. } | Self::Stalled { .. } => true,
+            Self::CutOff { reason, .. } => *reason == Reason::Failed,
             Self::Interrupted
-            | Self::CutOff { .. }
             | Self::Fence(_)
             | Self::NotBack(_)
             | Self::Violation(_)
@@ -128,6 +150,11 @@ impl ReadError {
             | Self::Io(_) => false,
         }
     }
+}
+
+fn stopped(text: &str) -> String {
+    const STOPPED: &str = "the exporter has stopped";
+    if text.is_empty() || text == STOPPED { STOPPED.into() } else { format!("{STOPPED}: {text}") }
 }
 
 fn and_unwritten(torn: u64, lost: u64) -> String {

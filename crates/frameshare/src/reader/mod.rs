@@ -22,6 +22,7 @@ mod frame;
 mod imports;
 mod rescue;
 mod session;
+mod trust;
 mod waits;
 
 pub use error::{ConnectError, ReadError};
@@ -34,6 +35,7 @@ use crate::{
     spin::{Backoff, Spin},
     sys::{Timeout, monotonic_ns},
 };
+use connect::Search;
 use connection::{Connection, Look};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, Policy, message::Format};
@@ -54,10 +56,37 @@ pub struct Config {
     pub max_held: u32,
     /// How long to spin for the next frame before sleeping.
     pub busy_poll: Duration,
-    /// How long to wait for an exporter; `None` is for ever.
+    /// How long to search for an exporter that admits this reader; `None` is for ever. It counts anew from each loss of a
+    /// connection. An exporter that accepts the connection and does not answer, because it is stopped say, is waited for
+    /// just as long.
     pub connection_timeout: Option<Duration>,
-    /// Whether to wait for the next exporter of the same name when this one is gone.
+    /// Whether to search for the next exporter of the same name when this one is gone.
+    ///
+    /// What ends the reader, and what it survives:
+    ///
+    /// | what happens | without `reconnect` | with it |
+    /// | --- | --- | --- |
+    /// | no socket, a stale one, a full backlog, no answer | waits | waits |
+    /// | permission denied by a socket that was made or changed within the last second | waits | waits |
+    /// | permission denied by an older socket, or by a folder | error | error |
+    /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
+    /// | the connection is lost, or closed with [`Reason::Stopped`], or a frame's fence is late | error | searches |
+    /// | the connection is closed with [`Reason::Failed`]: the exporter's GPU, say | error | searches |
+    /// | closed with any other reason: the reader was evicted | error | error |
+    /// | refused with [`Reason::Stopped`], or with [`Reason::Violation`] (too many silent connections) | waits | waits |
+    /// | refused with [`Reason::NoCreditLeft`] or [`Reason::Failed`] (out of files or memory) | error | waits |
+    /// | refused with any other reason | error | error |
+    /// | another version of the protocol, or a breach of it; a GPU that cannot be used | error | error |
+    ///
+    /// "Waits" is until [`connection_timeout`](Self::connection_timeout) is over; then the last obstacle is the error.
     pub reconnect: bool,
+    /// The user that the exporter must run as. `None` is any user where only root, this process's user and users that
+    /// either of them put in charge can write to the folders on the way to the socket; in a folder that others can write
+    /// to, as /tmp, it is this process's user or root.
+    ///
+    /// The kernel tells the user of the process that listens (`SO_PEERCRED`, unix(7)), as seen in this user namespace: one
+    /// without a mapping is 65534.
+    pub exporter_uid: Option<u32>,
     /// The CUDA context that frames are read in; `None` for host memory alone.
     pub gpu: Option<Arc<Context>>,
     /// Whether frames that cannot be read in the GPU's memory, since the context does not reach it or the driver refuses an
@@ -68,7 +97,8 @@ pub struct Config {
     /// Whether frames are delivered ahead of their fences, for streams to wait on ([`Frame::wait_on`]). `None` is yes
     /// with timeline fences and no with event fences, whose waits a crash of the exporter leaves stuck for ever.
     pub gpu_wait: Option<bool>,
-    /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone.
+    /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone. Zero is refused,
+    /// since no work would be done in time.
     pub fence_timeout: Duration,
 }
 
@@ -81,6 +111,7 @@ impl Default for Config {
             busy_poll: Duration::ZERO,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
+            exporter_uid: None,
             gpu: None,
             host_fallback: false,
             fence: None,
@@ -133,13 +164,20 @@ pub struct Stats {
 pub struct Reader {
     endpoint: Endpoint,
     config: Config,
-    connection: Connection,
-    /// `Reconnected` has still to be delivered.
-    reconnected: bool,
+    state: State,
     /// Of earlier sessions.
     past: Stats,
+    /// When the last connection was made.
+    connected: Instant,
     /// For how long there was nothing to take, the last time that it had to sleep.
     last_wait: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Connected(Box<Connection>),
+    /// The exporter is gone, and the next one is searched for.
+    Searching(Box<Search>),
 }
 
 /// How often a reader that spins listens for messages.
@@ -151,6 +189,9 @@ const SHORT_WAIT: Duration = Duration::from_micros(100);
 /// How long a frame may have been late before somebody who sleeps finds out.
 const LATE_FOR: Duration = Duration::from_millis(250);
 
+/// Shortest time between two connections: an exporter that ends each at once is not asked all the time.
+const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
+
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
     pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
@@ -158,14 +199,19 @@ impl Reader {
         Ok(Self {
             endpoint: endpoint.clone(),
             config,
-            connection,
-            reconnected: false,
+            state: State::Connected(Box::new(connection)),
             past: Stats::default(),
+            connected: Instant::now(),
             last_wait: Duration::MAX,
         })
     }
 
-    /// The next thing in order; `None` if none came within the timeout (`None` is for ever).
+    /// The next thing in order; `None` if none came within the timeout (`None` is for ever). A timeout of zero delivers
+    /// what has arrived: frames, events, the end, the loss of the exporter.
+    ///
+    /// With [`Config::reconnect`] it searches for the next exporter when this one is gone, within the same timeout: a call
+    /// that returns `None` meanwhile leaves the search to the next call. [`Item::Reconnected`] ends it, or
+    /// [`ReadError::NotBack`]; a call after that error makes one more attempt.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
@@ -173,10 +219,14 @@ impl Reader {
     ) -> Result<Option<Item>, ReadError> {
         let timeout = Timeout::after(timeout);
         loop {
-            match self.wait_next(timeout, interrupt) {
-                Err(error) if self.config.reconnect && error.is_exporter_gone() => {
-                    self.reconnect(interrupt)?
+            let result = match &mut self.state {
+                State::Connected(connection) => {
+                    wait_next(connection, &self.config, &mut self.last_wait, timeout, interrupt)
                 }
+                State::Searching(_) => self.wait_for_exporter(timeout, interrupt),
+            };
+            match result {
+                Err(error) if self.config.reconnect && error.is_exporter_gone() => self.search()?,
                 result => return result,
             }
         }
@@ -184,141 +234,111 @@ impl Reader {
 
     /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
     ///
-    /// Does not reconnect: that takes time. What a GPU does the descriptor does not tell: [`Reader::ask_again`] does.
+    /// Never sleeps. With [`Config::reconnect`] each call advances the search for the next exporter. What a GPU does the
+    /// descriptor does not tell: [`Reader::ask_again`] does.
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
-        if std::mem::take(&mut self.reconnected) {
-            return Ok(Some(Item::Reconnected));
+        loop {
+            let result = match &mut self.state {
+                State::Connected(connection) => try_next(connection),
+                State::Searching(_) => self.advance_search(),
+            };
+            match result {
+                Err(error) if self.config.reconnect && error.is_exporter_gone() => self.search()?,
+                result => return result,
+            }
         }
-        if let Some(item) = self.connection.next()? {
-            return Ok(Some(item));
-        }
-        // An application that slept on the descriptor does not say whether it rang.
-        self.connection.drain_wake();
-        self.connection.announce_sleep();
-        // Announce, then look once more: what was published in between wakes nobody.
-        self.connection.receive()?;
-        self.connection.next()
     }
 
-    fn wait_next(&mut self, timeout: Timeout, interrupt: &Interrupt) -> Result<Option<Item>, ReadError> {
-        if std::mem::take(&mut self.reconnected) {
-            return Ok(Some(Item::Reconnected));
-        }
-        if let Some(item) = self.connection.next()? {
-            return Ok(Some(item));
-        }
-        let (start, began) = (Instant::now(), monotonic_ns());
-        // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
-        let mut spin = Spin::default();
-        let mut heard = start;
-        while start.elapsed() < self.config.busy_poll || (self.last_wait < SHORT_WAIT && spin.again()) {
-            if interrupt.is_set() {
-                return Err(ReadError::Interrupted);
-            }
-            // What is not among the frames, the end say, shows in no word that is looked at here.
-            if heard.elapsed() > LISTEN {
-                self.connection.receive()?;
-                heard = Instant::now();
-            }
-            if let Some(item) = self.connection.next()? {
-                return Ok(Some(item));
-            }
-            if timeout.is_over() {
-                return Ok(None);
-            }
-        }
-        // From when a frame is there whose fence is waited for, however long the frame took to come.
-        let mut fence: Option<Backoff> = None;
+    /// Gives the lost connection up and begins the search for the next exporter.
+    fn search(&mut self) -> Result<(), ReadError> {
+        let begin = (self.connected + BETWEEN_CONNECTIONS).max(Instant::now());
+        let search = Search::new(&self.endpoint, &self.config, begin).map_err(ReadError::NotBack)?;
+        self.past = Stats { credit: 0, held: 0, ..self.stats() };
+        // The connection goes now: the search may take long, and the next exporter need the memory.
+        self.state = State::Searching(Box::new(search));
+        Ok(())
+    }
+
+    /// Does what can be done of the search without waiting; [`Item::Reconnected`] if that ends it.
+    fn advance_search(&mut self) -> Result<Option<Item>, ReadError> {
+        let State::Searching(search) = &mut self.state else { return Ok(None) };
+        let found = search.advance(&self.endpoint, &self.config).map_err(ReadError::NotBack)?;
+        Ok(found.map(|connection| {
+            self.past.reconnects += 1;
+            self.connected = Instant::now();
+            self.state = State::Connected(Box::new(connection));
+            Item::Reconnected
+        }))
+    }
+
+    fn wait_for_exporter(
+        &mut self,
+        timeout: Timeout,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Item>, ReadError> {
         loop {
             if interrupt.is_set() {
                 return Err(ReadError::Interrupted);
             }
-            // Announce, then look once more: what was published in between wakes nobody.
-            self.connection.announce_sleep();
-            let item = self.connection.next();
-            if !matches!(item, Ok(None)) || timeout.is_over() {
-                return self.woken(began, item);
+            let found = self.advance_search()?;
+            if found.is_some() || timeout.is_over() {
+                return Ok(found);
             }
-            // Nobody rings when a GPU is done.
-            let look = match self.connection.look() {
-                Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
-                Look::Late | Look::Not => {
-                    fence = None;
-                    Timeout::after(self.ask_again())
-                }
-            };
-            let slept = self.connection.sleep(interrupt, timeout.min(look));
-            let item = slept.and_then(|()| self.connection.next());
-            if !matches!(item, Ok(None)) {
-                return self.woken(began, item);
+            if let State::Searching(search) = &self.state {
+                search.wait(interrupt, timeout).map_err(ReadError::Io)?;
             }
         }
-    }
-
-    /// Takes the announcement of sleep back, and notes how long there was nothing to take. That is not how long the wait
-    /// took: to wake takes long itself.
-    fn woken(
-        &mut self,
-        began: u64,
-        item: Result<Option<Item>, ReadError>,
-    ) -> Result<Option<Item>, ReadError> {
-        self.connection.end_sleep();
-        if let Ok(Some(Item::Frame(frame))) = &item {
-            self.last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
-        }
-        item
-    }
-
-    fn reconnect(&mut self, interrupt: &Interrupt) -> Result<(), ReadError> {
-        // It may take long, and the next exporter need the memory.
-        self.connection.give_up_imports();
-        let connection =
-            connect::connect(&self.endpoint, &self.config, interrupt).map_err(|error| match error {
-                ConnectError::Interrupted => ReadError::Interrupted,
-                error => ReadError::NotBack(error),
-            })?;
-        self.past = Stats { reconnects: self.past.reconnects + 1, ..self.stats() };
-        self.connection = connection;
-        self.reconnected = true;
-        Ok(())
     }
 
     /// How soon to ask [`Reader::try_next`] again after it found nothing, though [`Reader::wake_fd`] is not readable by
-    /// then: soon where the next frame is published and shall be delivered when it is written, later where one that was
-    /// delivered ahead of its fence may turn out to be late. `None` where the descriptor tells everything.
+    /// then: soon where the next frame is published and shall be delivered when it is written, or the next exporter is
+    /// searched for; later where a frame that was delivered ahead of its fence may turn out to be late. `None` where the
+    /// descriptor tells everything.
     pub fn ask_again(&self) -> Option<Duration> {
-        match self.connection.look() {
-            Look::Not => None,
-            Look::Late => Some((self.config.fence_timeout / 8).min(LATE_FOR)),
-            Look::Written => Some(Backoff::SLOWEST),
+        match &self.state {
+            State::Connected(connection) => ask_again(connection, &self.config),
+            State::Searching(search) => Some(search.due().saturating_duration_since(Instant::now())),
         }
     }
 
-    /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. It changes
-    /// with a reconnection.
+    /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. During the search for
+    /// the next exporter it turns readable when that has answered, or when the next attempt is due.
+    ///
+    /// Each loss of a connection, each attempt and each reconnection bring another descriptor and close the last one: an
+    /// event loop asks for it after each call of [`Reader::try_next`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.connection.wake().as_fd()
+        match &self.state {
+            State::Connected(connection) => connection.wake().as_fd(),
+            State::Searching(search) => search.fd(),
+        }
+    }
+
+    fn connection(&self) -> Option<&Connection> {
+        match &self.state {
+            State::Connected(connection) => Some(connection),
+            State::Searching(_) => None,
+        }
     }
 
     /// Whether frames of the format that was delivered last come in GPU memory, in the context of the configuration. It
     /// changes with formats and reconnections; a frame's own [`Frame::address`] is what counts.
     pub fn is_on_gpu(&self) -> bool {
-        self.connection.is_on_gpu()
+        self.connection().is_some_and(Connection::is_on_gpu)
     }
 
-    /// How many frames it may hold at once.
+    /// How many frames it may hold at once; 0 while it searches for the next exporter.
     pub fn credit(&self) -> u32 {
-        self.connection.credit()
+        self.connection().map_or(0, Connection::credit)
     }
 
     /// How many frames of this session it holds.
     pub fn held(&self) -> u32 {
-        self.connection.held()
+        self.connection().map_or(0, Connection::held)
     }
 
-    /// What has happened so far.
+    /// What has happened so far. While it searches for the next exporter, session and process are the last ones.
     pub fn stats(&self) -> Stats {
-        let now = self.connection.stats();
+        let Some(now) = self.connection().map(Connection::stats) else { return self.past.clone() };
         Stats {
             received: self.past.received + now.received,
             // What an exporter says was lost may be any number.
@@ -326,5 +346,90 @@ impl Reader {
             reconnects: self.past.reconnects,
             ..now
         }
+    }
+}
+
+fn try_next(connection: &mut Connection) -> Result<Option<Item>, ReadError> {
+    if let Some(item) = connection.next()? {
+        return Ok(Some(item));
+    }
+    // An application that slept on the descriptor does not say whether it rang.
+    connection.drain_wake();
+    connection.announce_sleep();
+    // Announce, then look once more: what was published in between wakes nobody.
+    connection.receive()?;
+    connection.next()
+}
+
+fn wait_next(
+    connection: &mut Connection,
+    config: &Config,
+    last_wait: &mut Duration,
+    timeout: Timeout,
+    interrupt: &Interrupt,
+) -> Result<Option<Item>, ReadError> {
+    if let Some(item) = connection.next()? {
+        return Ok(Some(item));
+    }
+    let (start, began) = (Instant::now(), monotonic_ns());
+    // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
+    let mut spin = Spin::default();
+    let mut heard = start;
+    while !timeout.is_over()
+        && (start.elapsed() < config.busy_poll || (*last_wait < SHORT_WAIT && spin.again()))
+    {
+        if interrupt.is_set() {
+            return Err(ReadError::Interrupted);
+        }
+        // What is not among the frames, the end say, shows in no word that is looked at here.
+        if heard.elapsed() > LISTEN {
+            connection.receive()?;
+            heard = Instant::now();
+        }
+        if let Some(item) = connection.next()? {
+            return Ok(Some(item));
+        }
+    }
+    // From when a frame is there whose fence is waited for, however long the frame took to come.
+    let mut fence: Option<Backoff> = None;
+    let item = loop {
+        if interrupt.is_set() {
+            return Err(ReadError::Interrupted);
+        }
+        // Announce, then look once more: what was published in between wakes nobody.
+        connection.announce_sleep();
+        let item = connection.next();
+        if !matches!(item, Ok(None)) {
+            break item;
+        }
+        // Nobody rings when a GPU is done.
+        let look = match connection.look() {
+            Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
+            Look::Late | Look::Not => {
+                fence = None;
+                Timeout::after(ask_again(connection, config))
+            }
+        };
+        // Also where no time is left: messages and the exporter's death show in no word, only here.
+        let slept = connection.sleep(interrupt, timeout.min(look));
+        let item = slept.and_then(|()| connection.next());
+        if !matches!(item, Ok(None)) || timeout.is_over() {
+            break item;
+        }
+    };
+    connection.end_sleep();
+    // For how long there was nothing to take, not for how long it slept: to wake takes long itself.
+    if let Ok(Some(Item::Frame(frame))) = &item {
+        *last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
+    }
+    item
+}
+
+/// See [`Reader::ask_again`].
+fn ask_again(connection: &Connection, config: &Config) -> Option<Duration> {
+    match connection.look() {
+        Look::Not => None,
+        Look::Late => Some((config.fence_timeout / 8).clamp(Backoff::SLOWEST, LATE_FOR)),
+        Look::Written => Some(Backoff::SLOWEST),
     }
 }

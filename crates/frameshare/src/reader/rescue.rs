@@ -173,7 +173,8 @@ fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, 
     loop {
         let mut fds = vec![PollFd::new(over, PollFlags::IN)];
         fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
-        if wait(&mut fds, Timeout::after(Some(fence_timeout / 2))).is_err() || is_ready(&fds[0]) {
+        if wait(&mut fds, Timeout::after(Some((fence_timeout / 2).max(PAUSE)))).is_err() || is_ready(&fds[0])
+        {
             break;
         }
         if fds.get(1).is_some_and(is_ready) || unwritten().is_some_and(is_late) {
@@ -195,4 +196,64 @@ fn wait_for_end(gone: Option<&OwnedFd>, until: Instant) -> bool {
     let Some(gone) = gone else { return false };
     let mut fds = [PollFd::new(gone, PollFlags::IN)];
     wait(&mut fds, Timeout::At(until)).is_ok() && is_ready(&fds[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::{FenceError, FenceState, ReaderFence, Rescue, none::NoFence};
+    use frameshare_cuda::stream::Stream;
+    use frameshare_protocol::FenceKind;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts how often it is checked.
+    #[derive(Debug)]
+    struct Counted(Arc<AtomicU32>);
+
+    impl ReaderFence for Counted {
+        fn kind(&self) -> FenceKind {
+            FenceKind::Timeline
+        }
+
+        fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+            NoFence.poll_ready(entry, sequence)
+        }
+
+        fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn check(&self) -> Result<(), FenceError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn rescue(&self) -> Rescue {
+            NoFence.rescue()
+        }
+    }
+
+    #[test]
+    fn watch_sleeps_between_checks_whatever_the_timeout() {
+        for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(10)] {
+            let checks = Arc::new(AtomicU32::new(0));
+            let waits = Waits::new(Box::new(Counted(checks.clone())), None);
+            let over = Interrupt::new().unwrap();
+            let begin = Instant::now();
+            thread::scope(|scope| {
+                let watch = scope.spawn(|| needs_rescue(&waits, None, timeout, &over));
+                thread::sleep(Duration::from_millis(100));
+                over.set();
+                assert!(!watch.join().unwrap());
+            });
+            // One check a pause at most, and one at the end.
+            let most = begin.elapsed().as_millis() + 2;
+            let checks = u128::from(checks.load(Ordering::Relaxed));
+            assert!(checks <= most, "{timeout:?}: {checks} checks in {most} ms");
+        }
+    }
 }

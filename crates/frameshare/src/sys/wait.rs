@@ -161,7 +161,7 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
             Timeout::Never => None,
             Timeout::At(at) => Some(at.saturating_duration_since(Instant::now())),
         };
-        let _fine = left.filter(|left| *left < SHORT).and_then(|_| FineTimer::new());
+        let _fine = left.filter(|left| !left.is_zero() && *left < SHORT).and_then(|_| FineTimer::new());
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
             tv_nsec: left.subsec_nanos().into(),

@@ -24,7 +24,7 @@ const MAX_PENDING: usize = 4096;
 const MAX_PENDING_BYTES: usize = 128 << 20;
 /// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
 /// mappings for everything that it does.
-const MAX_GENERATIONS: usize = 64;
+const MAX_GENERATIONS: usize = 256;
 const MAX_IMPORTS: usize = 8192;
 
 /// A message that waits for its place among the frames.
@@ -143,8 +143,14 @@ impl Connection {
                 }
             }
             ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
+            // Many generations are retired while a reader is paused: a retirement waits only for frames that are still to be
+            // taken. Frames that are held keep their imports.
             ToReader::Retire { before, generation } => {
-                self.push(before, Pending::Retire(generation));
+                if self.session.consumer.has_published(before) {
+                    self.push(before, Pending::Retire(generation));
+                } else {
+                    self.generations.remove(&generation);
+                }
             }
             ToReader::Format { before, memory, format } => {
                 self.push(before, Pending::Format(memory, Arc::new(format)));

@@ -436,11 +436,6 @@ impl Connection {
             reconnects: 0,
         }
     }
-
-    /// Keeps no memory of the exporter's but that of frames which are out: no more come.
-    pub fn give_up_imports(&mut self) {
-        self.generations.clear();
-    }
 }
 
 impl Drop for Connection {
