@@ -142,7 +142,7 @@ impl Stage {
         }
         self.answers.send((packet, offer)).expect("the thread is there");
         let config = reader::Config {
-            connection_timeout: Some(Duration::ZERO),
+            connection_timeout: Some(Duration::from_secs(1)),
             max_held: MAX_CREDIT as u32,
             ..Default::default()
         };

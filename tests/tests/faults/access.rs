@@ -2,9 +2,14 @@
 
 use crate::{
     is_root,
-    stage::{Process, Stage},
+    stage::{PATIENCE, Process, Stage},
 };
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    thread,
+    time::{Duration, Instant},
+};
 
 const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 /// The same user, in a group of its own choice besides.
@@ -121,6 +126,124 @@ fn others_leave_room_for_the_exporters_own_user() {
     let credit = own.wait_for("connected")["credit"].as_u64();
     // Of the four that are kept the exporter may have one in hand.
     assert!(credit >= Some(3), "{credit:?}");
+}
+
+/// Between bind and chmod a socket denies what it allows a moment later.
+#[test]
+fn young_socket_that_denies_permission_is_tried_again() {
+    if !is_root("young_socket_that_denies_permission_is_tried_again") {
+        return;
+    }
+    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534");
+    let set_mode = |mode| {
+        fs::set_permissions(stage.path("s.sock"), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(0o600);
+    let reader = stage.peer_by(NOBODY, READ);
+    // However long the reader takes to start.
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(100));
+        set_mode(0o600);
+    }
+    set_mode(0o666);
+    assert_eq!(reader.finish_well().summary()["bad"], 0);
+    set_mode(0o600);
+    thread::sleep(Duration::from_millis(2500));
+    let begin = Instant::now();
+    let error = stage.peer_by(NOBODY, READ).finish_badly();
+    assert!(error.contains("permission denied"), "{error}");
+    assert!(begin.elapsed() < PATIENCE / 2, "it is final");
+}
+
+/// A folder in the stage, with this owner and mode.
+fn folder(stage: &Stage, name: &str, owner: u32, mode: u32) {
+    let path = stage.path(name);
+    fs::create_dir(&path).unwrap();
+    std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn exporter_of_another_user_is_refused_where_others_can_write() {
+    if !is_root("exporter_of_another_user_is_refused_where_others_can_write") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    folder(&stage, "open", 0, 0o1777);
+    folder(&stage, "closed", 65534, 0o755);
+    let export = |user: &str, path: &str| {
+        let options = "--socket-mode 666 --allowed-uids 65533,65534 --frames 100000000 --fps 500 --readers 0";
+        let mut exporter = stage.peer_by(user, &format!("export --socket {path} --size 20000 {options}"));
+        exporter.wait_for("open");
+        exporter
+    };
+    let read = |user: &str, path: &str, options: &str| {
+        let arguments = format!("read --socket {path} --verify yes --frames 20 --timeout-ms 60000 {options}");
+        stage.peer_by(user, &arguments)
+    };
+    const ROOT: &str = "setpriv --reuid 0";
+    const OTHER: &str = "setpriv --reuid 65533 --regid 65533 --clear-groups";
+
+    let exporter = export(NOBODY, "open/s.sock");
+    let error = read(ROOT, "open/s.sock", "").finish_badly();
+    assert!(error.contains("65534") && error.contains("user 0") && error.contains("/open"), "{error}");
+    let error = read(OTHER, "open/s.sock", "").finish_badly();
+    assert!(error.contains("65534") && error.contains("65533"), "{error}");
+    let error = read(NOBODY, "open/s.sock", "--exporter-uid 0").finish_badly();
+    assert!(error.contains("65534") && error.contains("user 0"), "{error}");
+    read(ROOT, "open/s.sock", "--exporter-uid 65534").finish_well();
+    read(NOBODY, "open/s.sock", "").finish_well();
+    let source = |properties: &str| {
+        let path = stage.path("open/s.sock").display().to_string();
+        stage.gst(&format!("framesharesrc socket-path={path} num-buffers=20 {properties} ! fakesink"))
+    };
+    let error = source("").finish_badly();
+    assert!(error.contains("65534") && error.contains("exporter-uid"), "{error}");
+    source("exporter-uid=65534").finish_well();
+    drop(exporter);
+
+    // Root is trusted everywhere, and the users that root put in charge of a folder are there.
+    let exporter = export(ROOT, "open/root.sock");
+    read(NOBODY, "open/root.sock", "").finish_well();
+    drop(exporter);
+    let _exporter = export(NOBODY, "closed/s.sock");
+    read(ROOT, "closed/s.sock", "").finish_well();
+    read(OTHER, "closed/s.sock", "").finish_well();
+}
+
+/// With `reconnect`, another user's exporter in the meantime is waited out.
+#[test]
+fn reconnecting_reader_waits_for_the_right_user() {
+    if !is_root("reconnecting_reader_waits_for_the_right_user") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    folder(&stage, "open", 0, 0o777);
+    let export = |user: &str| {
+        let options = "--socket-mode 666 --allowed-uids 65534 --frames 100000000 --fps 500 --readers 0";
+        let mut exporter = stage.peer_by(user, &format!("export --socket open/s.sock {options}"));
+        exporter.wait_for("open");
+        exporter
+    };
+    let clear = || {
+        for name in ["s.sock", "s.sock.lock"] {
+            let _ = fs::remove_file(stage.path("open").join(name));
+        }
+    };
+    let first = export("setpriv --reuid 0");
+    let mut reader = stage
+        .peer("read --socket open/s.sock --quiet yes --reconnect yes --timeout-ms 60000 --exporter-uid 0");
+    reader.wait_for("first");
+    drop(first);
+    clear();
+    let other = export(NOBODY);
+    thread::sleep(Duration::from_millis(500));
+    drop(other);
+    clear();
+    let own = export("setpriv --reuid 0");
+    assert_eq!(reader.wait_for("reconnected")["exporter"], own.pid());
 }
 
 /// The same by the elements, as README has it.

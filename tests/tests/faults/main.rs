@@ -14,6 +14,7 @@ mod limits;
 #[allow(dead_code, reason = "the tests of lifecycles use the rest of it")]
 #[path = "../lifecycle/pipelines.rs"]
 mod pipelines;
+mod reconnecting;
 mod restarts;
 mod slow;
 #[allow(dead_code, reason = "the tests of the elements use the rest of it")]

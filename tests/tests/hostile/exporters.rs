@@ -26,7 +26,7 @@ fn against_all(reader: impl Fn(&Stage, &str) -> Process, check: impl Fn(&str, bo
 #[test]
 fn a_reader_survives_exporters_that_mean_harm() {
     let reader = |stage: &Stage, path: &str| {
-        stage.peer(&format!("read --socket {path} --sum yes --timeout-ms 300 --hold 1"))
+        stage.peer(&format!("read --socket {path} --sum yes --timeout-ms 2000 --hold 1"))
     };
     against_all(reader, |name, _, outcome| {
         assert!(!outcome.ok, "{name}: it took the stream for a good one");
@@ -40,7 +40,7 @@ fn a_reader_survives_exporters_that_mean_harm() {
 fn the_source_survives_exporters_that_mean_harm() {
     let source = |stage: &Stage, path: &str| {
         stage.gst(&format!(
-            "framesharesrc socket-path={path} connection-timeout=300000000 ! fakesink dump=true sync=false"
+            "framesharesrc socket-path={path} connection-timeout=2000000000 ! fakesink dump=true sync=false"
         ))
     };
     against_all(source, |name, _, outcome| {

@@ -33,6 +33,13 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
             ResourceError::NotFound,
             "start framesharesink with this stream or socket-path, or raise connection-timeout",
         ),
+        ConnectError::NotAnswering { .. } => {
+            (ResourceError::NotFound, "resume or restart that process, or raise connection-timeout")
+        }
+        ConnectError::WrongUser { .. } => (
+            ResourceError::NotAuthorized,
+            "if that is the user to read from, set exporter-uid to it; else see which process took the socket's place",
+        ),
         ConnectError::PermissionDenied { .. } => (ResourceError::NotAuthorized, LET_IN),
         ConnectError::Refused { reason, .. } => of_reason(*reason),
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
@@ -45,10 +52,20 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         ),
         ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
+        ConnectError::Io { source, .. } if is_out_of_files(source) => {
+            (ResourceError::OpenRead, "raise the limit of open files (ulimit -n) of this process")
+        }
         ConnectError::Io { .. } | ConnectError::Interrupted => {
             (ResourceError::OpenRead, "check stream or socket-path")
         }
     }
+}
+
+/// Whether this process or the system can open no more files: EMFILE and ENFILE of open(2).
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 /// The message for a connection that ended.
@@ -64,6 +81,10 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
                 )
             );
         }
+        ReadError::CutOff { reason: Reason::Failed, .. } => (
+            ResourceError::Read,
+            "see what framesharesink reported, and set reconnect=true to wait for its successor",
+        ),
         ReadError::CutOff { reason, .. } => of_reason(*reason),
         ReadError::NotBack(error) => of_cause(error),
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
@@ -161,6 +182,20 @@ mod tests {
         let message = text(&of_read(&ReadError::Gone { torn: 0, lost: 0 }, &endpoint));
         assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
+        let stopped = text(&of_read(&ReadError::Stopped("the exporter has stopped".into()), &endpoint));
+        assert_eq!(stopped.matches("has stopped").count(), 1, "{stopped}");
+        let expected = "user 1000".into();
+        let other = ConnectError::WrongUser { endpoint: endpoint.clone(), found: 65534, expected };
+        let message = text(&of_connect(&other, &endpoint).unwrap());
+        for part in ["65534", "1000", "exporter-uid", "/tmp/cam0.sock"] {
+            assert!(message.contains(part), "{message}");
+        }
+        for (error, advice) in [(24, "ulimit -n"), (2, "socket-path")] {
+            let source = std::io::Error::from_raw_os_error(error);
+            let failed = ConnectError::Io { endpoint: endpoint.clone(), source };
+            let message = text(&of_connect(&failed, &endpoint).unwrap());
+            assert!(message.contains(advice), "{message}");
+        }
         // Who wants the next exporter, and is not let in there, is told how to be.
         let message = text(&of_read(&ReadError::NotBack(refused), &endpoint));
         assert!(message.contains("did not come back") && message.contains("policy=latest"), "{message}");

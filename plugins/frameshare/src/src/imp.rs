@@ -404,11 +404,12 @@ impl FrameshareSrc {
             busy_poll: settings.busy_poll(),
             connection_timeout: settings.connection_timeout(),
             reconnect: settings.reconnect,
+            exporter_uid: settings.exporter_uid(),
             gpu: cuda.as_ref().map(|cuda| cuda.engine().clone()),
             host_fallback: takes == Takes::Both,
             fence: settings.fence.kind(),
             gpu_wait: settings.gpu_wait.wanted(),
-            ..Default::default()
+            fence_timeout: settings.fence_timeout(),
         };
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         let reader =

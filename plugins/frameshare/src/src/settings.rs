@@ -64,7 +64,9 @@ pub(super) const LATENCY: &str = "latency";
 pub(super) const BUSY_POLL: &str = "busy-poll";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
 pub(super) const RECONNECT: &str = "reconnect";
+pub(super) const EXPORTER_UID: &str = "exporter-uid";
 pub(super) const FENCE: &str = "fence";
+pub(super) const FENCE_TIMEOUT: &str = "fence-timeout";
 pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const STATS: &str = "stats";
@@ -82,7 +84,11 @@ pub(super) struct Settings {
     /// In ns; negative: for ever.
     connection_timeout: i64,
     pub reconnect: bool,
+    /// Negative: by the folders on the way to the socket.
+    exporter_uid: i64,
     pub fence: FrameshareFence,
+    /// In ns.
+    fence_timeout: u64,
     pub gpu_wait: FrameshareSrcGpuWait,
     /// Negative: any.
     cuda_device_id: i32,
@@ -99,7 +105,9 @@ impl Default for Settings {
             busy_poll: 0,
             connection_timeout: 5_000_000_000,
             reconnect: false,
+            exporter_uid: -1,
             fence: FrameshareFence::default(),
+            fence_timeout: 2_000_000_000,
             gpu_wait: FrameshareSrcGpuWait::default(),
             cuda_device_id: -1,
         }
@@ -129,6 +137,16 @@ impl Settings {
         u64::try_from(self.connection_timeout).ok().map(Duration::from_nanos)
     }
 
+    /// The user that the exporter must run as; nothing: by the folders on the way to the socket.
+    pub fn exporter_uid(&self) -> Option<u32> {
+        u32::try_from(self.exporter_uid).ok()
+    }
+
+    /// How long the exporter's GPU may work on a published frame.
+    pub fn fence_timeout(&self) -> Duration {
+        Duration::from_nanos(self.fence_timeout)
+    }
+
     /// The GPU to read on, by CUDA's number for it in this process; nothing: whichever the pipeline uses.
     pub fn device(&self) -> Option<u32> {
         u32::try_from(self.cuda_device_id).ok()
@@ -147,6 +165,8 @@ impl Settings {
             BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
             RECONNECT => self.reconnect = value.get().unwrap_or_default(),
+            EXPORTER_UID => self.exporter_uid = value.get().unwrap_or(self.exporter_uid),
+            FENCE_TIMEOUT => self.fence_timeout = value.get().unwrap_or(self.fence_timeout),
             FENCE => self.fence = value.get().unwrap_or_default(),
             GPU_WAIT => self.gpu_wait = value.get().unwrap_or_default(),
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
@@ -165,6 +185,8 @@ impl Settings {
             BUSY_POLL => self.busy_poll.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
             RECONNECT => self.reconnect.to_value(),
+            EXPORTER_UID => self.exporter_uid.to_value(),
+            FENCE_TIMEOUT => self.fence_timeout.to_value(),
             FENCE => self.fence.to_value(),
             GPU_WAIT => self.gpu_wait.to_value(),
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
@@ -221,7 +243,7 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .build(),
             glib::ParamSpecInt64::builder(CONNECTION_TIMEOUT)
                 .nick("Connection timeout")
-                .blurb("How long to wait for the exporter (in ns, -1 = for ever)")
+                .blurb("How long to search for an exporter that admits this reader (in ns, -1 = for ever)")
                 .minimum(-1)
                 .default_value(default.connection_timeout)
                 .mutable_ready()
@@ -232,9 +254,30 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .default_value(default.reconnect)
                 .mutable_ready()
                 .build(),
+            glib::ParamSpecInt64::builder(EXPORTER_UID)
+                .nick("Exporter UID")
+                .blurb(
+                    "The user that the exporter must run as (-1 = this user or root where others can write to a folder on \
+                     the way to the socket, any user elsewhere)",
+                )
+                .minimum(-1)
+                // The highest number stands for none: chown(2).
+                .maximum(i64::from(u32::MAX) - 1)
+                .default_value(default.exporter_uid)
+                .mutable_ready()
+                .build(),
             glib::ParamSpecEnum::builder_with_default(FENCE, default.fence)
                 .nick("Fence")
                 .blurb("How the two sides tell each other that GPU work on a frame is done")
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecUInt64::builder(FENCE_TIMEOUT)
+                .nick("Fence timeout")
+                .blurb(
+                    "How long the exporter's GPU may work on a published frame before the exporter counts as gone (in ns)",
+                )
+                .minimum(1)
+                .default_value(default.fence_timeout)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecEnum::builder_with_default(GPU_WAIT, default.gpu_wait)
@@ -274,6 +317,21 @@ mod tests {
         assert!(settings.endpoint().unwrap_err().contains("not a name"));
         settings.set(SOCKET_PATH, &"/tmp/x.sock".to_value());
         assert_eq!(settings.endpoint().unwrap().path(), "/tmp/x.sock");
+    }
+
+    #[test]
+    fn exporter_uid_and_fence_timeout_reach_the_engine() {
+        let mut settings = Settings::default();
+        let default = frameshare::reader::Config::default();
+        assert_eq!(settings.exporter_uid(), default.exporter_uid);
+        assert_eq!(settings.fence_timeout(), default.fence_timeout);
+        settings.set(EXPORTER_UID, &65534_i64.to_value());
+        settings.set(FENCE_TIMEOUT, &7_000_000_u64.to_value());
+        assert_eq!(settings.exporter_uid(), Some(65534));
+        assert_eq!(settings.fence_timeout(), Duration::from_millis(7));
+        for name in [EXPORTER_UID, FENCE_TIMEOUT] {
+            assert!(properties().iter().any(|property| property.name() == name), "{name}");
+        }
     }
 
     #[test]

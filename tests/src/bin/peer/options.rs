@@ -14,6 +14,7 @@ peer read   --stream NAME | --socket PATH   what to read
             --hoard N                       hold N frames, then sleep for ever
             --timeout-ms N                  for the connection (5000)
             --reconnect yes                 go on with a new exporter
+            --exporter-uid N                take frames from this user alone
             --sum yes                       a checksum of each frame's bytes
             --verify yes                    compare with what `peer export` writes
             --latency yes                   how long frames take, in the summary

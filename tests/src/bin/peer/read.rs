@@ -34,6 +34,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         max_held: options.or("max-held", 4)?,
         connection_timeout: Some(timeout),
         reconnect: options.is_set("reconnect"),
+        exporter_uid: options.get("exporter-uid")?,
         ..Default::default()
     };
     let mut reader = Reader::connect(&options.endpoint()?, config, &interrupt)?;

@@ -1,0 +1,141 @@
+//! Searching for an exporter: stopped ones, ones that fail, children that keep a dead one's socket open.
+
+use crate::{
+    HELD_UP_MS, Stream, pipelines,
+    stage::{PATIENCE, Stage},
+};
+use frameshare::{
+    Endpoint, Interrupt, Reason,
+    reader::{Config, Item, ReadError, Reader},
+};
+use frameshare_protocol::message::ToReader;
+use frameshare_tests::raw::{Door, Offer};
+use gst::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longer than the 5 s after which readers once gave an exporter up that does not answer.
+const LONG: Duration = Duration::from_secs(6);
+const HELD_UP: Duration = Duration::from_millis(HELD_UP_MS);
+
+fn connect(stage: &Stage, path: &str, reconnect: bool) -> (Reader, Interrupt) {
+    let interrupt = Interrupt::new().unwrap();
+    let endpoint = Endpoint::at(stage.path(path)).unwrap();
+    let config = Config { reconnect, connection_timeout: Some(PATIENCE), ..Default::default() };
+    (Reader::connect(&endpoint, config, &interrupt).unwrap(), interrupt)
+}
+
+#[test]
+fn polling_reader_notices_killed_exporter() {
+    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1");
+    let (mut reader, interrupt) = connect(&stage, "frameshare/s.sock", false);
+    while !matches!(reader.next(Some(PATIENCE), &interrupt), Ok(Some(Item::Frame(_)))) {}
+    exporter.kill();
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        assert!(Instant::now() < deadline, "polling shows no end");
+        match reader.next(Some(Duration::ZERO), &interrupt) {
+            Ok(_) => thread::sleep(Duration::from_millis(1)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ReadError::Gone { .. }), "{error}");
+}
+
+#[test]
+fn stopped_exporter_is_waited_for() {
+    let Stream { exporter, stage } = Stream::start("--fps 500 --readers 0");
+    exporter.suspend();
+    let patient = ["connected", "connected"]
+        .map(|_| stage.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000"));
+    let pipeline = stage.gst("framesharesrc stream=s connection-timeout=-1 num-buffers=20 ! fakesink");
+    let begin = Instant::now();
+    let error = stage.peer("read --stream s --timeout-ms 500").finish_badly();
+    assert!(error.contains("has not answered"), "{error}");
+    let error = stage.gst("framesharesrc stream=s connection-timeout=500000000 ! fakesink").finish_badly();
+    assert!(error.contains("has not answered") && error.contains("connection-timeout"), "{error}");
+    thread::sleep(LONG.saturating_sub(begin.elapsed()));
+    exporter.resume();
+    for reader in patient {
+        assert_eq!(reader.finish_well().summary()["bad"], 0);
+    }
+    pipeline.finish_well();
+}
+
+/// A stopped exporter comes to its senses after its readers have given its connection up and search again.
+#[test]
+fn reconnecting_pipeline_waits_for_stopped_exporter_and_reaches_null() {
+    let Stream { exporter, stage } = Stream::start("--fps 500 --readers 0");
+    pipelines::init();
+    let description = format!(
+        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 ! fakesink",
+        stage.path("frameshare/s.sock").display()
+    );
+    exporter.suspend();
+    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    pipeline.set_state(gst::State::Null).unwrap();
+    assert!(begin.elapsed() < HELD_UP, "NULL took {:?}", begin.elapsed());
+    exporter.resume();
+}
+
+/// The child has the listener as well as the lock on the name: no exporter can follow before it ends.
+#[test]
+fn forked_child_with_the_listener_is_waited_out() {
+    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1 --fork yes");
+    let (mut steady, interrupt) = connect(&stage, "frameshare/s.sock", true);
+    let child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    while !matches!(steady.next(Some(PATIENCE), &interrupt), Ok(Some(Item::Frame(_)))) {}
+    exporter.kill();
+    let joining = stage.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000");
+    let lost = Instant::now();
+    while lost.elapsed() < LONG {
+        let item = steady.next(Some(Duration::from_millis(100)), &interrupt).unwrap();
+        assert!(!matches!(item, Some(Item::Reconnected)));
+    }
+    kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
+    let _exporter = stage.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    assert_eq!(joining.finish_well().summary()["bad"], 0);
+    while !matches!(steady.next(Some(PATIENCE), &interrupt).unwrap(), Some(Item::Reconnected)) {}
+}
+
+/// Meets a reader twice: ends its connection with `reason`, then waits for it to come again.
+fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
+    let stage = Stage::new();
+    let door = Door::open(&stage.path("s.sock")).unwrap();
+    thread::scope(|scope| {
+        let exporter = scope.spawn(|| {
+            let mut first = Offer::new(4, 1, 1).unwrap().send(&door, PATIENCE).unwrap();
+            first.say(&ToReader::Goodbye { reason, text: "a test".into() }, None).unwrap();
+            drop(first);
+            Offer::new(4, 1, 1).unwrap().send(&door, Duration::from_secs(2)).ok()
+        });
+        let (mut reader, interrupt) = connect(&stage, "s.sock", reconnect);
+        let end = reader.next(Some(Duration::from_secs(2)), &interrupt);
+        let second = exporter.join().unwrap();
+        match end {
+            Ok(Some(Item::Reconnected)) => (second.is_some(), None),
+            Ok(item) => panic!("{item:?}"),
+            Err(error) => (second.is_some(), Some(error)),
+        }
+    })
+}
+
+#[test]
+fn failed_exporter_is_not_final_and_eviction_is() {
+    for reason in [Reason::Failed, Reason::Stopped] {
+        assert!(matches!(comes_back(reason, true), (true, None)), "{reason:?}");
+        assert!(matches!(comes_back(reason, false), (false, Some(_))), "{reason:?}");
+    }
+    for reason in [Reason::TooSlow, Reason::LimitExceeded, Reason::Violation, Reason::PermissionDenied] {
+        let end = comes_back(reason, true);
+        let is_cut_off =
+            matches!(&end, (false, Some(ReadError::CutOff { reason: found, .. })) if *found == reason);
+        assert!(is_cut_off, "{reason:?}: {end:?}");
+    }
+}
