@@ -6,7 +6,10 @@ use frameshare::{
     fence::{ExporterFence, FenceState, ReaderFence, Signals, none::NoFence},
     memory::{Address, Allocator, Importer, host::Host},
 };
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 /// A kind of memory, with a way to look into it.
 struct Memory {
@@ -58,7 +61,7 @@ fn an_import_shows_what_the_allocation_holds(memory: &Memory) {
             vec![0; size as usize],
             "fresh memory is zero"
         );
-        let import = memory.importer.import(size, &handle, fd).unwrap();
+        let import = memory.importer.import(size, &handle, fd.as_ref().map(AsFd::as_fd)).unwrap();
         for seed in [1, 2] {
             let expected = content(seed, size as usize);
             (memory.write)(allocation.address(), &expected);
@@ -73,7 +76,7 @@ fn an_import_outlives_the_allocation_where_the_kind_promises_it(memory: &Memory)
     }
     let (allocation, handle, fd) = exported(memory, 4096);
     (memory.write)(allocation.address(), &content(7, 4096));
-    let import = memory.importer.import(4096, &handle, fd).unwrap();
+    let import = memory.importer.import(4096, &handle, fd.as_ref().map(AsFd::as_fd)).unwrap();
     drop(allocation);
     assert_eq!((memory.read)(import.address(), 4096), content(7, 4096));
 }
@@ -81,14 +84,14 @@ fn an_import_outlives_the_allocation_where_the_kind_promises_it(memory: &Memory)
 fn handles_that_cannot_be_right_are_errors(memory: &Memory) {
     let (_allocation, handle, fd) = exported(memory, 4096);
     let has_fd = fd.is_some();
-    let error = memory.importer.import(1 << 39, &handle, fd).unwrap_err();
+    let error = memory.importer.import(1 << 39, &handle, fd.as_ref().map(AsFd::as_fd)).unwrap_err();
     assert_eq!(error.kind, memory.kind, "more than there is");
     if has_fd {
         assert!(memory.importer.import(4096, &handle, None).is_err(), "no descriptor");
         let pipe = rustix::pipe::pipe().unwrap();
-        assert!(memory.importer.import(4096, &handle, Some(pipe.0)).is_err(), "a pipe");
+        assert!(memory.importer.import(4096, &handle, Some(pipe.0.as_fd())).is_err(), "a pipe");
         let file: OwnedFd = tempfile::tempfile().unwrap().into();
-        assert!(memory.importer.import(4096, &handle, Some(file)).is_err(), "a file");
+        assert!(memory.importer.import(4096, &handle, Some(file.as_fd())).is_err(), "a file");
     }
 }
 

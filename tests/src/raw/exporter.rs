@@ -85,7 +85,8 @@ impl Offer {
         let map = |at: usize| Page::writable(&fds[at], sizes[at]);
         let (queue, claims, metadata) = (map(0)?, map(1)?, map(2)?);
         let producer = Producer::new(map(0)?, map(1)?, credit, next);
-        let (wake, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let (wake, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         fds.push(theirs);
         let welcome = Welcome {
             nonce: [0xa5; 16],

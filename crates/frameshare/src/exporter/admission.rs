@@ -18,7 +18,7 @@ use crate::{
         context_number,
     },
     queue::Producer,
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd, process_nonce},
+    sys::{Foreign, Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd, process_nonce},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -69,7 +69,7 @@ struct Shares {
     /// What is sent: queue, claims, wake socket, timeline page if there is one.
     queue_fd: OwnedFd,
     claims_fd: OwnedFd,
-    wake_fd: OwnedFd,
+    wake_fd: Foreign,
     timeline_fd: Option<OwnedFd>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
         Ok(promise) => promise,
         Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
     };
-    let shares = Shares::new(&promise);
+    let shares = Shares::new(&promise, peer.uid);
     let credit = promise.credit;
     shared.with(|state| {
         state.promised = 0;
@@ -117,12 +117,12 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
 }
 
 impl Shares {
-    fn new(promise: &Promise) -> Result<Self, SetupError> {
+    fn new(promise: &Promise, uid: u32) -> Result<Self, SetupError> {
         let entries = promise.credit as usize;
         let (queue, queue_fd) =
             page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
         let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
-        let (wake, wake_fd) = Wake::pair()?;
+        let (wake, wake_fd) = Wake::pair(uid)?;
         let (mut events, mut timeline_fd) = (Vec::new(), None);
         let fence: Box<dyn ExporterFence> = match (promise.fence.kind, &promise.gpu) {
             (FenceKind::Timeline, Some(gpu)) => {
@@ -299,8 +299,9 @@ impl State {
             areas: self.config.max_slots,
             next: self.next,
         });
-        let fds = [&shares.queue_fd, &shares.claims_fd, &self.metadata_fd, &shares.wake_fd];
-        let fds: Vec<_> = fds.into_iter().chain(&shares.timeline_fd).map(|fd| fd.as_fd()).collect();
+        let pages = [&shares.queue_fd, &shares.claims_fd, &self.metadata_fd].map(|fd| fd.as_fd());
+        let timeline = shares.timeline_fd.as_ref().map(|fd| fd.as_fd());
+        let fds: Vec<_> = pages.into_iter().chain([shares.wake_fd.as_fd()]).chain(timeline).collect();
         Ok(socket.send(&welcome.encode()?, &fds)?)
     }
 

@@ -4,7 +4,10 @@ use super::{admission::admit, departure::Ending, link::Link, shared::Shared, sta
 use crate::{
     idle::InHand,
     spin::Backoff,
-    sys::{Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, wait},
+    sys::{
+        Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
+        too_many_parked, wait,
+    },
 };
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
 use rustix::event::{PollFd, PollFlags};
@@ -26,8 +29,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_STRANGERS: usize = 32;
 /// Most connections that are taken at once: those who are connected are looked after in between.
 const MAX_ACCEPTED: usize = 64;
-
-const SENT_FDS: &str = "it sent file descriptors, which only exporters do";
 
 /// The thread.
 #[derive(Debug)]
@@ -200,8 +201,17 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
 /// Takes the connections that wait.
 fn accept(shared: &Shared, listener: &mut Listener, strangers: &mut Vec<Stranger>) {
     for _ in 0..MAX_ACCEPTED {
+        if !may_accept() {
+            // They wait until some of what is parked could be closed.
+            thread::sleep(Duration::from_millis(10));
+            break;
+        }
         match listener.accept() {
             Ok(Some(socket)) => match Peer::of(&socket) {
+                Ok(peer) if !may_connect(peer.uid) => {
+                    let refusal = Ending::new(Reason::LimitExceeded, too_many_parked(peer.uid));
+                    shared.with(|state| state.refuse(&socket, &peer, &refusal));
+                }
                 Ok(peer) => meet(shared, socket, peer, strangers),
                 Err(error) => drop(socket.send(&no_room(&error), &[])),
             },
@@ -255,7 +265,6 @@ fn turn_away(shared: &Shared, stranger: &Stranger, why: String) {
 fn hear(shared: &Shared, stranger: Stranger) {
     let Stranger { socket, peer, .. } = stranger;
     let refusal = match socket.receive() {
-        Ok(Received::Packet(_, fds)) if !fds.is_empty() => Ending::new(Reason::Violation, SENT_FDS),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Hello(hello)) => {
                 return admit(shared, socket, peer, &hello);
@@ -278,7 +287,6 @@ fn listen_to(shared: &Shared, link: &Watched) {
     let ending = match link.socket.receive() {
         Ok(Received::Nothing) => None,
         Ok(Received::HungUp) => Some(Ending::new(Reason::Stopped, "it hung up")),
-        Ok(Received::Packet(_, fds)) if !fds.is_empty() => Some(Ending::new(Reason::Violation, SENT_FDS)),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Retired { generation }) => {
                 return shared.with(|state| state.acknowledge(link.id, generation));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Interrupt,
     spin::{Backoff, Spin},
-    sys::{Timeout, Wake, is_ready, wait},
+    sys::{Drained, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait},
 };
 use frameshare_protocol::message::Reason;
 use rustix::event::{PollFd, PollFlags};
@@ -215,8 +215,8 @@ fn wait_with<T>(
             // What has been taken here may have been for them.
             state.waiters.ring_others(bell);
         }
-        for reader in heard.hung_up {
-            state.end_link_of(reader, &Ending::new(Reason::Stopped, "it hung up"), false);
+        for (reader, ending) in heard.ended {
+            state.end_link_of(reader, &ending, false);
         }
         shared.finish(state);
     }
@@ -226,8 +226,8 @@ fn wait_with<T>(
 struct Heard {
     /// Some reader rang.
     any: bool,
-    /// Those that hung up.
-    hung_up: Vec<u64>,
+    /// Those whose wake socket ended, and why.
+    ended: Vec<(u64, Ending)>,
 }
 
 /// Sleeps until a reader rings, or something else happens.
@@ -245,13 +245,17 @@ fn sleep(
         // The kernel lacks memory for the wait: pass a moment by other means rather than spin.
         std::thread::sleep(Duration::from_millis(1));
     }
-    let mut heard = Heard { any: false, hung_up: Vec::new() };
+    let mut heard = Heard { any: false, ended: Vec::new() };
     for (fd, (reader, wake)) in fds[1..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd)) {
         heard.any = true;
         // Who closes half of it alone would have this wait return at once for ever.
-        if !wake.drain() || fd.revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            heard.hung_up.push(*reader);
-        }
+        let is_over = fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let ending = match wake.drain() {
+            Drained::Open if !is_over => continue,
+            Drained::Open | Drained::Closed => Ending::new(Reason::Stopped, "it hung up"),
+            Drained::Descriptor => Ending::new(Reason::Violation, SENT_OVER_WAKE),
+        };
+        heard.ended.push((*reader, ending));
     }
     heard
 }

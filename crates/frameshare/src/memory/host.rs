@@ -4,7 +4,7 @@ use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryErro
 use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
 use frameshare_protocol::MemoryKind;
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -36,11 +36,16 @@ impl Allocator for Host {
 }
 
 impl Importer for Host {
-    fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+    fn import(
+        &self,
+        size: u64,
+        _handle: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let fd = fd.ok_or("no descriptor came with it")?;
-            check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
-            Ok(Mapping::read_only(&fd, length(size)?)?)
+            check_memfd(fd, size, SealedAgainst::ResizingAndWriting)?;
+            Ok(Mapping::read_only(fd, length(size)?)?)
         };
         let mapping = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Host))?;
         Ok(Arc::new(HostImport(mapping)))

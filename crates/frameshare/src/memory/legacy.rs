@@ -12,7 +12,7 @@ use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
 use std::{
     collections::BTreeMap,
-    os::fd::OwnedFd,
+    os::fd::BorrowedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -97,7 +97,12 @@ impl Allocator for Legacy {
 }
 
 impl Importer for Legacy {
-    fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+    fn import(
+        &self,
+        size: u64,
+        handle: &[u8],
+        _fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let handle = handle.try_into().map_err(|_| "its handle has not 64 bytes")?;
             let import = || legacy::Import::new(&self.0, handle);

@@ -18,7 +18,7 @@ use once_cell::sync::Lazy;
 use std::{
     fmt::Debug,
     hash::{BuildHasher as _, RandomState},
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::BorrowedFd,
     ptr::NonNull,
     sync::Arc,
     time::Duration,
@@ -72,7 +72,12 @@ pub trait Allocator: Debug + Send + Sync {
 /// Imports the slots of one generation.
 pub trait Importer: Debug + Send + Sync {
     /// Imports `size` bytes by the handle that the allocation gave. Trusts nothing that it is handed.
-    fn import(&self, size: u64, handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError>;
+    fn import(
+        &self,
+        size: u64,
+        handle: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<dyn Import>, MemoryError>;
 }
 
 /// An allocator of a kind, for the slots of one generation. All kinds but `host` need the context that frames are
@@ -95,7 +100,7 @@ pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn
 pub fn importer(
     kind: MemoryKind,
     gpu: Option<&Arc<Context>>,
-    fd: Option<OwnedFd>,
+    fd: Option<BorrowedFd<'_>>,
 ) -> Result<Arc<dyn Importer>, MemoryError> {
     let failed = MemoryError::while_doing("import", None, kind);
     Ok(match (kind, gpu) {

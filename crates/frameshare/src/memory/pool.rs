@@ -11,7 +11,7 @@ use crate::idle::WhenIdle;
 use frameshare_cuda::{Error, context::Context, memory::pool, stream::Stream};
 use frameshare_protocol::MemoryKind;
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
 
@@ -46,8 +46,8 @@ impl PoolAllocator {
 }
 
 impl PoolImporter {
-    pub(super) fn new(gpu: &Arc<Context>, fd: OwnedFd) -> frameshare_cuda::Result<Self> {
-        Ok(Self(pool::ImportedPool::new(gpu, fd.as_fd())?))
+    pub(super) fn new(gpu: &Arc<Context>, fd: BorrowedFd<'_>) -> frameshare_cuda::Result<Self> {
+        Ok(Self(pool::ImportedPool::new(gpu, fd)?))
     }
 }
 
@@ -71,7 +71,12 @@ impl Allocator for PoolAllocator {
 }
 
 impl Importer for PoolImporter {
-    fn import(&self, size: u64, handle: &[u8], _fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+    fn import(
+        &self,
+        size: u64,
+        handle: &[u8],
+        _fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let token = handle.try_into().map_err(|_| "its token has not 64 bytes")?;
             let is_imported = |error: &Error| matches!(error, Error::Refused(_));

@@ -5,7 +5,7 @@ use crate::idle::WhenIdle;
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -37,10 +37,15 @@ impl Allocator for Vmm {
 }
 
 impl Importer for Vmm {
-    fn import(&self, size: u64, _handle: &[u8], fd: Option<OwnedFd>) -> Result<Arc<dyn Import>, MemoryError> {
+    fn import(
+        &self,
+        size: u64,
+        _handle: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
             let fd = fd.ok_or("no descriptor came with it")?;
-            Ok(vmm::Import::new(&self.0, fd.as_fd(), length(size)?, Access::Read)?)
+            Ok(vmm::Import::new(&self.0, fd, length(size)?, Access::Read)?)
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;
         Ok(Arc::new(VmmImport(import)))

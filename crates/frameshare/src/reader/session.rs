@@ -283,11 +283,11 @@ mod tests {
     use crate::{
         fence::{FenceState, ReaderFence, Rescue, none::NoFence},
         queue::Producer,
-        sys::{Listener, Mapping, Received, Timeout, connect, is_ready, memfd, wait},
+        sys::{Foreign, Listener, Mapping, Received, Timeout, connect, is_ready, memfd, wait},
     };
     use frameshare_protocol::page::{claims_size, queue_size};
     use rustix::event::{PollFd, PollFlags};
-    use std::{os::fd::OwnedFd, sync::atomic::AtomicBool};
+    use std::sync::atomic::AtomicBool;
 
     /// Takes a while to go.
     #[derive(Debug)]
@@ -327,13 +327,13 @@ mod tests {
     }
 
     /// A session with this fence, and the exporter's ends of what connects the two.
-    fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, OwnedFd) {
+    fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, Foreign) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = Listener::bind(&path, 0o600).unwrap();
         let socket = connect(&path).unwrap();
         let theirs = listener.accept().unwrap().unwrap();
-        let (wake, their_wake) = Wake::pair().unwrap();
+        let (wake, their_wake) = Wake::pair(0).unwrap();
         let page =
             |size: usize| Words::from(Mapping::writable(memfd("test", size as u64).unwrap(), size).unwrap());
         let (queue, claims) = (page(queue_size(1)), page(claims_size(1)));

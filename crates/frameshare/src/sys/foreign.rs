@@ -1,88 +1,351 @@
-//! Descriptors that a peer sent, whether or not anybody asked for them.
+//! Descriptors whose close can block for as long as a peer likes, and the threads that close them.
 //!
-//! To close a descriptor can take as long as its sender likes: a file of a file system that the sender itself runs
-//! (FUSE) is flushed first, a socket that lingers waits for its peer. No thread of ours may wait for that.
+//! close(2) of a TCP socket with SO_LINGER and unsent data waits for its peer, of a FUSE file for the file system's
+//! server, and of a Unix socket for all descriptors that lie unread in its queue. Before Linux 6.8 the close of any Unix
+//! socket may also collect in-flight descriptors of other processes in the calling thread. Such descriptors are
+//! [`Foreign`] by type, so that no code path, error paths and panics included, closes one in a thread that serves
+//! anyone.
+//!
+//! # Safety
+//!
+//! A [`Foreign`] owns its descriptor until it is dropped, which takes the descriptor out once.
+#![allow(unsafe_code)]
 
 use rustix::{
-    fs::{FileType, fcntl_get_seals, fstat},
-    net::sockopt::set_socket_linger,
+    fs::fcntl_get_seals,
+    net::{Shutdown, shutdown},
 };
 use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::{LazyLock, mpsc},
+    collections::{BTreeMap, VecDeque},
+    mem::ManuallyDrop,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
-/// Passes descriptors on that can be closed at once: memory files, sockets, pipes, devices.
-///
-/// # Errors
-///
-/// If there is another one among them; then all of them are closed, by a thread that has nothing else to do.
-pub(super) fn only_harmless(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
-    if fds.iter().all(is_harmless) {
-        return Ok(fds);
-    }
-    close_elsewhere(fds);
-    Err(io::Error::new(io::ErrorKind::InvalidData, "a message came with a file or a folder"))
+/// Maximum number of descriptors that wait for their close or are being closed: in this process, and of one user.
+/// Beyond either, no further connection is taken; what is open already is still parked.
+const MAX_PARKED: usize = 1024;
+const MAX_PARKED_OF_USER: usize = 256;
+/// How long a closer thread waits for another descriptor before it ends.
+const IDLE: Duration = Duration::from_millis(200);
+/// Stack size of a closer thread in bytes: all it does is close(2).
+const STACK: usize = 64 * 1024;
+
+/// What a dropped [`Foreign`] is, and so what may be done to it in the dropping thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Received from a peer: only fcntl(F_GET_SEALS), which no file system implements itself, is known not to block.
+    Received,
+    /// A Unix socket that this process alone reads. It is shut down, so that the peer sees the end at once.
+    Socket,
+    /// A Unix socket that a peer has, too, and goes on using.
+    Lent,
 }
 
-fn is_harmless(fd: &OwnedFd) -> bool {
-    let Ok(found) = fstat(fd) else { return false };
-    match FileType::from_raw_mode(found.st_mode) {
-        FileType::Socket => set_socket_linger(fd, None).is_ok(),
-        FileType::RegularFile => fcntl_get_seals(fd).is_ok(),
-        FileType::Directory | FileType::BlockDevice | FileType::Symlink => false,
-        _ => true,
+/// A descriptor that is never closed by the thread that drops it, unless it is known to be a memory file.
+#[derive(Debug)]
+pub struct Foreign {
+    fd: ManuallyDrop<OwnedFd>,
+    uid: u32,
+    kind: Kind,
+}
+
+impl Foreign {
+    fn new(fd: OwnedFd, uid: u32, kind: Kind) -> Self {
+        Self { fd: ManuallyDrop::new(fd), uid, kind }
+    }
+
+    /// A descriptor of any kind that a process of user `uid` sent.
+    pub fn received(fd: OwnedFd, uid: u32) -> Self {
+        Self::new(fd, uid, Kind::Received)
+    }
+
+    /// A Unix socket in whose queue a process of user `uid` can leave descriptors.
+    pub fn socket(fd: OwnedFd, uid: u32) -> Self {
+        Self::new(fd, uid, Kind::Socket)
+    }
+
+    /// The end of a socket pair that is handed over to a process of user `uid`.
+    pub fn lent(fd: OwnedFd, uid: u32) -> Self {
+        Self::new(fd, uid, Kind::Lent)
+    }
+
+    /// The same descriptor as a socket that is shut down when it is dropped. The caller has seen that it is a Unix
+    /// socket: shutdown(2) of others may block.
+    pub(super) fn into_socket(mut self) -> Self {
+        self.kind = Kind::Socket;
+        self
+    }
+
+    /// The same descriptor, counted for another user.
+    pub(super) fn of_user(mut self, uid: u32) -> Self {
+        self.uid = uid;
+        self
+    }
+
+    /// The user whose process can make its close block.
+    pub fn uid(&self) -> u32 {
+        self.uid
     }
 }
 
-fn close_elsewhere(fds: Vec<OwnedFd>) {
-    static CLOSER: LazyLock<mpsc::Sender<Vec<OwnedFd>>> = LazyLock::new(|| {
-        let (sender, unwanted) = mpsc::channel();
-        // Without the thread the receiver is gone, and they are closed here.
-        let _ = thread::Builder::new()
-            .name("frameshare-close".into())
-            .spawn(move || unwanted.into_iter().for_each(drop::<Vec<OwnedFd>>));
-        sender
-    });
-    let _ = CLOSER.send(fds);
+impl AsFd for Foreign {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: `self.fd` is not used after this.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        match self.kind {
+            // Memory files alone have seals (fcntl(2)): nobody else takes part in their close.
+            Kind::Received if fcntl_get_seals(&fd).is_ok() => return drop(fd),
+            // The peer may be gone already.
+            Kind::Socket => drop(shutdown(&fd, Shutdown::Both)),
+            Kind::Received | Kind::Lent => {}
+        }
+        CLOSERS.park(fd, self.uid);
+    }
+}
+
+/// Whether this process may take any further connection: one that is refused may have to be parked, too.
+pub fn may_accept() -> bool {
+    CLOSERS.lock().total < MAX_PARKED
+}
+
+/// Whether this process may serve another connection of a user.
+pub fn may_connect(uid: u32) -> bool {
+    let state = CLOSERS.lock();
+    state.total < MAX_PARKED && state.of_user.get(&uid).is_none_or(|count| *count < MAX_PARKED_OF_USER)
+}
+
+/// What a connection is refused with when [`may_connect`] is false.
+pub fn too_many_parked(uid: u32) -> String {
+    format!(
+        "too many descriptors that user {uid} sent cannot be closed; end the processes that keep them open"
+    )
+}
+
+static CLOSERS: Closers = Closers { state: Mutex::new(State::new()), parked: Condvar::new() };
+
+/// The threads that close. There are as many as closes that block, and one more.
+struct Closers {
+    state: Mutex<State>,
+    /// Signaled when a descriptor was parked.
+    parked: Condvar,
+}
+
+struct State {
+    /// Descriptors that no thread has taken yet, and the users that they count for.
+    queue: VecDeque<(OwnedFd, u32)>,
+    /// Descriptors in the queue and those that are being closed, of each user and of all.
+    of_user: BTreeMap<u32, usize>,
+    total: usize,
+    threads: usize,
+    /// Threads that wait for a descriptor.
+    idle: usize,
+    /// A thread was started that has not run yet.
+    starting: bool,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            of_user: BTreeMap::new(),
+            total: 0,
+            threads: 0,
+            idle: 0,
+            starting: false,
+        }
+    }
+
+    /// Whether a further thread must be started now. True claims its place.
+    fn needs_thread(&mut self) -> bool {
+        let needed = self.queue.len() > self.idle && !self.starting && self.threads < MAX_PARKED;
+        if needed {
+            self.starting = true;
+            self.threads += 1;
+        }
+        needed
+    }
+
+    fn forget(&mut self, uid: u32) {
+        self.total -= 1;
+        if let Some(count) = self.of_user.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_user.remove(&uid);
+            }
+        }
+    }
+}
+
+impl Closers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn park(&'static self, fd: OwnedFd, uid: u32) {
+        let mut state = self.lock();
+        state.queue.push_back((fd, uid));
+        *state.of_user.entry(uid).or_default() += 1;
+        state.total += 1;
+        let needs_thread = state.needs_thread();
+        drop(state);
+        self.parked.notify_one();
+        if needs_thread {
+            self.start();
+        }
+    }
+
+    fn start(&'static self) {
+        let builder = thread::Builder::new().name("frameshare-close".into()).stack_size(STACK);
+        if builder.spawn(|| self.run()).is_err() {
+            // The descriptor stays open and queued: the next that is parked, or closed, asks for a thread again.
+            let mut state = self.lock();
+            state.starting = false;
+            state.threads -= 1;
+        }
+    }
+
+    fn run(&'static self) {
+        let mut state = self.lock();
+        state.starting = false;
+        loop {
+            let Some((fd, uid)) = state.queue.pop_front() else {
+                state.idle += 1;
+                let waited = self.parked.wait_timeout(state, IDLE);
+                let timeout;
+                (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                if timeout.timed_out() && state.queue.is_empty() {
+                    state.threads -= 1;
+                    return;
+                }
+                continue;
+            };
+            // This close may never return: another thread takes the next one.
+            let needs_thread = state.needs_thread();
+            drop(state);
+            if needs_thread {
+                self.start();
+            }
+            drop(fd);
+            state = self.lock();
+            state.forget(uid);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::{Wake, memfd};
+    use rustix::{
+        event::{PollFd, PollFlags, Timespec, poll},
+        net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger},
+    };
     use std::{
-        fs::File,
-        io::Write,
+        io::{IoSlice, Write},
+        mem::MaybeUninit,
         net::{TcpListener, TcpStream},
-        os::fd::AsFd,
-        time::{Duration, Instant},
+        sync::mpsc::channel,
+        time::Instant,
     };
 
-    #[test]
-    fn files_and_folders_are_refused_and_what_peers_need_is_not() {
-        let file = |path: &str| File::open(path).map(OwnedFd::from).unwrap();
-        for path in ["/", "/proc/self/exe"] {
-            assert!(only_harmless(vec![file(path)]).is_err(), "{path}");
+    /// A socket whose close takes an hour, and what keeps it so.
+    fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let unread = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 65536]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+        set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
+        (stream.into(), (listener, unread))
+    }
+
+    /// Whether `f` returns although it drops what blocks.
+    fn returns(f: impl FnOnce() + Send + 'static) -> bool {
+        let (done, is_done) = channel();
+        thread::spawn(move || {
+            f();
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(30)).is_ok()
+    }
+
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !condition() {
+            assert!(Instant::now() < end, "{what}");
+            thread::sleep(Duration::from_millis(1));
         }
-        let memory = crate::sys::memfd("test", 4096).unwrap();
-        let (ours, theirs) = crate::sys::Wake::pair().unwrap();
-        let ours = ours.as_fd().try_clone_to_owned().unwrap();
-        assert_eq!(only_harmless(vec![memory, ours, theirs, file("/dev/null")]).unwrap().len(), 4);
+    }
+
+    fn parked_of(uid: u32) -> usize {
+        CLOSERS.lock().of_user.get(&uid).copied().unwrap_or(0)
     }
 
     #[test]
-    fn a_socket_that_lingers_does_not_hold_up_who_closes_it() {
-        // Nobody reads the other end, so what was written stays, and closing waits for it.
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let _unread = listener.accept().unwrap();
-        stream.set_nonblocking(true).unwrap();
-        while stream.write(&[0; 65536]).is_ok() {}
-        set_socket_linger(&stream, Some(Duration::from_secs(60))).unwrap();
-        let begin = Instant::now();
-        drop(only_harmless(vec![stream.into()]).unwrap());
-        assert!(begin.elapsed() < Duration::from_secs(30));
+    fn blocked_closes_stop_no_others_until_user_limit() {
+        const UID: u32 = 4_000_001;
+        let (socket, keep) = lingering();
+        // Each is the last descriptor of its socket.
+        let mut kept = vec![keep];
+        assert!(returns(move || drop(Foreign::received(socket, UID))));
+        for _ in 1..20 {
+            let (socket, keep) = lingering();
+            kept.push(keep);
+            drop(Foreign::received(socket, UID));
+        }
+        wait_until("the others are closed", || {
+            let (ours, theirs) = rustix::pipe::pipe().unwrap();
+            drop(Foreign::received(theirs, UID + 1));
+            wait_until("it is closed", || parked_of(UID + 1) == 0);
+            rustix::io::read(&ours, &mut [0_u8; 1]) == Ok(0) && parked_of(UID) == 20
+        });
+        assert!(may_connect(UID));
+        while parked_of(UID) < MAX_PARKED_OF_USER {
+            let (socket, keep) = lingering();
+            kept.push(keep);
+            drop(Foreign::received(socket, UID));
+        }
+        assert!(!may_connect(UID) && may_connect(UID + 1));
+        // A peer that is gone ends the wait.
+        drop(kept);
+        wait_until("all are closed", || parked_of(UID) == 0);
+        assert!(may_connect(UID));
+    }
+
+    #[test]
+    fn memory_file_is_closed_by_dropping_thread() {
+        const UID: u32 = 4_000_003;
+        drop(Foreign::received(memfd("test", 4096).unwrap(), UID));
+        assert_eq!(parked_of(UID), 0);
+    }
+
+    #[test]
+    fn dropped_socket_with_blocking_queue_hangs_up_at_once() {
+        const UID: u32 = 4_000_004;
+        let (ours, theirs) = Wake::pair(UID).unwrap();
+        // As on a kernel without SO_PASSRIGHTS.
+        crate::sys::peer::take_descriptors(&theirs);
+        let (socket, _keep) = lingering();
+        let fds = [socket.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        sendmsg(&ours, &[IoSlice::new(&[1])], &mut control, SendFlags::DONTWAIT).unwrap();
+        drop(socket);
+        assert!(returns(move || drop(theirs.into_socket())));
+        let mut fds = [PollFd::new(&ours, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).unwrap();
+        assert!(fds[0].revents().contains(PollFlags::HUP));
     }
 }

@@ -15,10 +15,11 @@ mod wait;
 
 pub use alarm::Alarm;
 pub use clock::monotonic_ns;
+pub use foreign::{Foreign, may_accept, may_connect, too_many_parked};
 pub use lock::{NameLock, NameTaken};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
 pub use memfd::{SealedAgainst, check_memfd, memfd};
 pub use peer::{Peer, files_left, is_own_or_root, process_name, process_nonce};
 pub use scheduler::{allowed_cores, involuntary_switches};
 pub use socket::{Listener, Received, Socket, connect};
-pub use wait::{Interrupt, Timeout, Wake, is_ready, wait};
+pub use wait::{Drained, Interrupt, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait};

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Three socket options are asked for that rustix does not know or cannot express (a process of another PID namespace has
-//! the number 0 here), each with an out-parameter that is as long as it says.
+//! Four socket options are asked for or set that rustix does not know or cannot express (a process of another PID namespace
+//! has the number 0 here), each with a parameter that is as long as it says.
 #![allow(unsafe_code)]
 
 use frameshare_protocol::message::Nonce;
@@ -21,6 +21,9 @@ const SO_PEERPIDFD: libc::c_int = 77;
 const SO_PEERGROUPS: libc::c_int = 59;
 /// Most groups that a process can be in (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65536;
+
+/// Linux 6.16; the same number on every architecture with a GPU.
+const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// The process at the other end, as the kernel saw it when the connection was made.
 #[derive(Debug)]
@@ -68,6 +71,23 @@ impl Peer {
     pub fn is_own(&self) -> bool {
         is_own(self.uid)
     }
+}
+
+/// The user of the process at the other end; one that no process can have (chown(2)) where the kernel does not say.
+pub(super) fn peer_uid(socket: impl AsFd) -> u32 {
+    option::<libc::ucred>(&socket, libc::SO_PEERCRED).map_or(u32::MAX, |credentials| credentials.uid)
+}
+
+/// Has the kernel refuse descriptors that are sent to this Unix socket, with EPERM at the sender (SO_PASSRIGHTS, Linux
+/// 6.16). Connections that a listener takes inherit it. False where the kernel cannot.
+pub(super) fn refuse_descriptors(socket: impl AsFd) -> bool {
+    set_option(socket, SO_PASSRIGHTS, 0).is_ok()
+}
+
+/// The opposite.
+#[cfg(test)]
+pub(super) fn take_descriptors(socket: impl AsFd) {
+    let _ = set_option(socket, SO_PASSRIGHTS, 1);
 }
 
 fn is_own(uid: u32) -> bool {
@@ -127,6 +147,14 @@ fn groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
         }
         groups.resize(found, 0);
     }
+}
+
+fn set_option(socket: impl AsFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `value` has `length` bytes, and is read during the call.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const value).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A socket's option.

@@ -1,12 +1,16 @@
 //! The control socket: whole packets, with file descriptors beside them.
 
-use super::foreign;
+use super::{
+    foreign::{Foreign, may_connect, too_many_parked},
+    peer::{peer_uid, refuse_descriptors},
+};
 use frameshare_protocol::limits::{MAX_FDS, MAX_MESSAGE};
 use rustix::{
+    event::{EventfdFlags, eventfd},
     fs::{FileType, Mode, chmod, lstat, unlink},
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags,
         SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
         accept_with, bind, listen, recvmsg, sendmsg, socket_with,
     },
@@ -19,19 +23,25 @@ use std::{
 };
 
 /// Most descriptors that one packet can carry, as the kernel has it.
-const SCM_MAX_FD: usize = 253;
+pub(super) const SCM_MAX_FD: usize = 253;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// One connection. Never blocks.
 #[derive(Debug)]
-pub struct Socket(OwnedFd);
+pub struct Socket {
+    /// No other process reads from it.
+    fd: Foreign,
+    /// Whether the peer may send descriptors. Those of others are never received: they stay in the queue, which is
+    /// closed elsewhere.
+    takes_descriptors: bool,
+}
 
 /// The outcome of [`Socket::receive`].
 #[derive(Debug)]
 pub enum Received {
     /// A packet, and the descriptors that came with it.
-    Packet(Vec<u8>, Vec<OwnedFd>),
+    Packet(Vec<u8>, Vec<Foreign>),
     /// Nothing has come.
     Nothing,
     /// The other side hung up.
@@ -42,14 +52,25 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
 }
 
-/// Connects to the socket at `path`; fails at once where nobody listens.
+/// Connects to the socket at `path`; fails at once where nobody listens. The exporter may send descriptors.
 pub fn connect(path: &Path) -> io::Result<Socket> {
-    let socket = socket()?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(Socket(socket))
+    let fd = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    let uid = peer_uid(&fd);
+    let fd = fd.of_user(uid);
+    if !may_connect(uid) {
+        return Err(io::Error::other(too_many_parked(uid)));
+    }
+    Ok(Socket { fd, takes_descriptors: true })
 }
 
 impl Socket {
+    /// A connection that a listener took. The reader may send no descriptors.
+    pub(super) fn accepted(fd: OwnedFd) -> Self {
+        let uid = peer_uid(&fd);
+        Self { fd: Foreign::socket(fd, uid), takes_descriptors: false }
+    }
+
     /// Sends one packet. `WouldBlock` if the peer does not take its packets fast enough.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -59,7 +80,7 @@ impl Socket {
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
-            match sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, flags) {
+            match sendmsg(&self.fd, &[IoSlice::new(packet)], &mut control, flags) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -67,55 +88,90 @@ impl Socket {
         }
     }
 
-    /// Receives one packet, if one has come. Descriptors that nobody asked for are closed by who drops them.
+    /// Receives one packet, if one has come. One thread at a time.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the packet breaks the protocol; it then stays in the queue, with its descriptors.
     pub fn receive(&self) -> io::Result<Received> {
-        let mut packet = vec![0; MAX_MESSAGE];
-        // Room for more than the protocol knows: the kernel closes what finds none, here, and for as long as that takes.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let message = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut packet)], &mut control, flags) {
-                Ok(message) => break message,
-                // A peer that closed with messages unread: told once, ahead of what it had sent before.
-                Err(Errno::INTR | Errno::CONNRESET) => continue,
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(error) => return Err(error.into()),
-            }
+        let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text);
+        // With MSG_TRUNC the kernel returns the packet's own length. MSG_CTRUNC tells of descriptors: none is received.
+        let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
+        let (length, descriptors) = match self.take(&mut [], &mut RecvAncillaryBuffer::default(), peek) {
+            Ok(message) => (message.bytes, message.flags.contains(ReturnFlags::CTRUNC)),
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
+            Err(error) => return Err(error.into()),
         };
-        let fds: Vec<OwnedFd> = control
-            .drain()
-            .filter_map(|part| if let RecvAncillaryMessage::ScmRights(fds) = part { Some(fds) } else { None })
-            .flatten()
-            .collect();
-        let fds = foreign::only_harmless(fds)?;
-        if message.flags.contains(ReturnFlags::TRUNC) || fds.len() > MAX_FDS {
-            let text = "a message longer than the protocol allows";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        if message.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(io::Error::other(
-                "file descriptors that came could not be taken: raise this process's limit of open files (ulimit -n)",
-            ));
-        }
-        if message.bytes == 0 {
+        if length == 0 && !descriptors {
             return Ok(Received::HungUp);
         }
-        packet.truncate(message.bytes);
+        if descriptors && !self.takes_descriptors {
+            return Err(invalid("it sent file descriptors, which only exporters do"));
+        }
+        if length > MAX_MESSAGE {
+            return Err(invalid("a message longer than the protocol allows"));
+        }
+        let mut packet = vec![0; length];
+        let fds = if descriptors { self.descriptors()? } else { Vec::new() };
+        self.take(&mut packet, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())?;
         Ok(Received::Packet(packet, fds))
+    }
+
+    /// The descriptors of the next packet, which stays in the queue. The kernel closes descriptors that do not fit when a
+    /// packet is taken, in the calling thread: these are duplicates, so that none is closed then.
+    fn descriptors(&self) -> io::Result<Vec<Foreign>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let message = self.take(&mut [], &mut control, RecvFlags::PEEK)?;
+        let mut fds = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = part {
+                fds.extend(some.map(|fd| Foreign::received(fd, self.fd.uid())));
+            }
+        }
+        if !message.flags.contains(ReturnFlags::CTRUNC) {
+            return Ok(fds);
+        }
+        Err(if fds.len() >= MAX_FDS {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a message with more descriptors than the protocol allows",
+            )
+        } else {
+            io::Error::other(
+                "file descriptors that came could not be taken: raise this process's limit of open files (ulimit -n)",
+            )
+        })
+    }
+
+    fn take(
+        &self,
+        packet: &mut [u8],
+        control: &mut RecvAncillaryBuffer<'_>,
+        flags: RecvFlags,
+    ) -> Result<RecvMsg, Errno> {
+        let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        loop {
+            match recvmsg(&self.fd, &mut [IoSliceMut::new(packet)], control, flags) {
+                // A peer that closed with messages unread: told once, ahead of what it had sent before.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
+                done => return done,
+            }
+        }
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 /// The socket that readers connect to. The file goes when it is dropped: its owner holds the name's lock.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    /// Connections wait in its queue, with what was sent over them.
+    socket: Foreign,
     path: PathBuf,
     /// Given up for a moment to tell newcomers that there are no descriptors left for them.
     spare: Option<OwnedFd>,
@@ -135,7 +191,10 @@ impl Listener {
             }
             Err(_) => {}
         }
-        let listener = Self { socket: socket()?, path: path.to_owned(), spare: Some(socket()?) };
+        let socket = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+        let listener = Self { socket, path: path.to_owned(), spare: spare() };
+        // Before Linux 6.16 descriptors are found when they are received.
+        refuse_descriptors(&listener.socket);
         bind(&listener.socket, &SocketAddrUnix::new(path)?)?;
         // Nobody can connect before `listen`, so the mode is right from the first connection on.
         chmod(path, Mode::from_raw_mode(mode))?;
@@ -147,7 +206,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         loop {
             match accept_with(&self.socket, FLAGS) {
-                Ok(socket) => return Ok(Some(Socket(socket))),
+                Ok(socket) => return Ok(Some(Socket::accepted(socket))),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => return Err(error.into()),
@@ -163,7 +222,8 @@ impl Listener {
         if let Ok(Some(newcomer)) = self.accept() {
             let _ = newcomer.send(packet, &[]);
         }
-        self.spare = self.socket.try_clone().ok();
+        // What was just refused may keep its place for a while.
+        self.spare = spare();
     }
 }
 
@@ -176,5 +236,14 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = unlink(&self.path);
+        // Connections that were not taken hang up now, whatever lies in those before them.
+        while let Ok(Some(connection)) = self.accept() {
+            drop(connection);
+        }
     }
+}
+
+/// A descriptor that can be given up at any time.
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
 }

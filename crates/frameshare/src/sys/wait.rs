@@ -1,13 +1,18 @@
 //! Sleeping until something happens, and waking who sleeps.
 
+use super::{foreign::Foreign, peer::refuse_descriptors, socket::SCM_MAX_FD};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{Errno, read, write},
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt},
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+        SocketFlags, SocketType, recvmsg, send, socketpair, sockopt,
+    },
     thread::{current_timer_slack, set_current_timer_slack},
 };
 use std::{
-    io,
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
     num::NonZeroU64,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -73,53 +78,103 @@ impl AsFd for Interrupt {
 /// One end of a socket pair over which two processes wake each other.
 ///
 /// Each side owns an end of its own: of an eventfd, which both would own, a peer could clear O_NONBLOCK or fill
-/// the counter and so make the other side block.
+/// the counter and so make the other side block. SEQPACKET, since a byte of a stream socket can be sent out of band, and
+/// is then dropped by the kernel in the reading thread, with the descriptors that came with it.
 #[derive(Debug)]
-pub struct Wake(OwnedFd);
+pub struct Wake {
+    socket: Foreign,
+    /// Whether the kernel refuses descriptors at their sender.
+    refuses_descriptors: bool,
+    /// Whether this process made the pair: then no other process can read from this end.
+    is_own: bool,
+}
+
+/// The outcome of [`Wake::drain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// More wake-ups can come.
+    Open,
+    /// The peer has closed its end, or half of it.
+    Closed,
+    /// The peer sent a descriptor.
+    Descriptor,
+}
+
+/// What a peer is evicted with that sent a descriptor over its wake socket.
+pub const SENT_OVER_WAKE: &str = "it sent file descriptors over its wake socket";
 
 impl Wake {
-    /// Both ends.
-    pub fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?;
-        Ok((Self(ours), theirs))
+    /// Both ends; the second is for a process of user `uid`.
+    pub fn pair(uid: u32) -> io::Result<(Self, Foreign)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (socket, theirs) = (Foreign::socket(ours, uid), Foreign::lent(theirs, uid));
+        // Neither end has to be read by who got it from us.
+        refuse_descriptors(&theirs);
+        let refuses_descriptors = refuse_descriptors(&socket);
+        Ok((Self { socket, refuses_descriptors, is_own: true }, theirs))
     }
 
     /// The end that a peer sent; an error if it is not one of a pair of local sockets.
-    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
+    pub fn from_peer(fd: Foreign) -> io::Result<Self> {
         let is_local = sockopt::socket_domain(&fd).is_ok_and(|domain| domain == AddressFamily::UNIX);
         // An unconnected or listening socket has no peer.
         if is_local
-            && sockopt::socket_type(&fd)? == SocketType::STREAM
+            && sockopt::socket_type(&fd)? == SocketType::SEQPACKET
             && rustix::net::getpeername(&fd).is_ok()
         {
-            return Ok(Self(fd));
+            let refuses_descriptors = refuse_descriptors(&fd);
+            return Ok(Self { socket: fd.into_socket(), refuses_descriptors, is_own: false });
         }
         Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor to be woken by is no local socket"))
     }
 
-    /// Wakes the other side. Never blocks: a full socket wakes as well as a fuller one would.
+    /// Wakes the other side. Never blocks. EAGAIN is ignored: a pending packet already wakes the peer.
     pub fn ring(&self) {
-        let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes the wake-ups that have come. False if no more can come: the other side has closed its end, or half of it.
-    pub fn drain(&self) -> bool {
-        // One read takes all that an honest peer sent; what a flooding one sent more is taken the next time.
-        match recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT) {
-            Ok((_, bytes)) => bytes > 0,
-            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+    /// Takes a wake-up. One system call where the kernel has SO_PASSRIGHTS (Linux 6.16), else two.
+    pub fn drain(&self) -> Drained {
+        // Descriptors are looked for before the packet is taken: what this process has no room for, the kernel would
+        // close in this thread. A peek leaves them where they are, and MSG_CTRUNC tells of them.
+        if !self.refuses_descriptors {
+            let peeked = self.receive(&mut [], RecvFlags::PEEK);
+            if peeked.is_ok_and(|(_, descriptors)| descriptors) {
+                return Drained::Descriptor;
+            }
         }
+        // Of a pair that the peer made it may have kept this end, too, and have taken what was peeked at.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
+        let room = if self.is_own { &mut [][..] } else { &mut space };
+        match self.receive(room, RecvFlags::empty()) {
+            Ok((_, true)) => Drained::Descriptor,
+            Ok((0, false)) => Drained::Closed,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Drained::Open,
+            Err(_) => Drained::Closed,
+        }
+    }
+
+    /// The length of a packet, and whether descriptors came with it. Those that were received are parked.
+    fn receive(&self, room: &mut [MaybeUninit<u8>], flags: RecvFlags) -> Result<(usize, bool), Errno> {
+        let mut control = RecvAncillaryBuffer::new(room);
+        let mut packet = [0; 8];
+        let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let message = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut packet)], &mut control, flags)?;
+        let mut descriptors = message.flags.contains(ReturnFlags::CTRUNC);
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = part {
+                descriptors = true;
+                fds.for_each(|fd| drop(Foreign::received(fd, self.socket.uid())));
+            }
+        }
+        Ok((message.bytes, descriptors))
     }
 }
 
 impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -234,33 +289,68 @@ mod tests {
         assert_eq!(is_ready(&fds[0]), interrupt.is_set());
     }
 
+    const UID: u32 = 4_000_000;
+
+    /// One end for each side, as an exporter and its reader have them.
+    fn pair() -> (Wake, Wake) {
+        let (ours, theirs) = Wake::pair(UID).unwrap();
+        (ours, Wake::from_peer(theirs).unwrap())
+    }
+
     #[test]
     fn a_flood_of_wake_ups_blocks_nobody() {
-        let (ours, theirs) = Wake::pair().unwrap();
-        let theirs = Wake::from_peer(theirs).unwrap();
-        for _ in 0..1_000_000 {
+        let (ours, theirs) = pair();
+        for _ in 0..100_000 {
             theirs.ring();
         }
-        assert!(ours.drain());
+        assert_eq!(ours.drain(), Drained::Open);
     }
 
     #[test]
     fn an_end_that_was_closed_or_half_closed_is_told_from_a_quiet_one() {
-        let (ours, theirs) = Wake::pair().unwrap();
-        assert!(ours.drain());
+        let (ours, theirs) = pair();
+        assert_eq!(ours.drain(), Drained::Open);
         rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write).unwrap();
-        assert!(!ours.drain());
-        let (ours, theirs) = Wake::pair().unwrap();
+        assert_eq!(ours.drain(), Drained::Closed);
+        let (ours, theirs) = pair();
         drop(theirs);
-        assert!(!ours.drain());
+        assert_eq!(ours.drain(), Drained::Closed);
+    }
+
+    /// Sends a descriptor from one end to the other.
+    fn send_descriptor(from: &Wake) -> rustix::io::Result<usize> {
+        let fds = [from.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
+        rustix::net::sendmsg(from, &[io::IoSlice::new(&[1])], &mut control, SendFlags::DONTWAIT)
+    }
+
+    #[test]
+    fn descriptor_over_wake_socket_is_refused_or_reported() {
+        let (mut ours, mut theirs) = pair();
+        for end in [&mut ours, &mut theirs] {
+            // As on a kernel without the option.
+            super::super::peer::take_descriptors(&end.socket);
+            end.refuses_descriptors = false;
+        }
+        for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+            from.ring();
+            assert_eq!(send_descriptor(from), Ok(1));
+            assert_eq!((to.drain(), to.drain()), (Drained::Open, Drained::Descriptor));
+        }
+        let (ours, theirs) = pair();
+        assert_eq!(ours.refuses_descriptors, send_descriptor(&theirs) == Err(Errno::PERM));
+        assert_eq!(theirs.refuses_descriptors, send_descriptor(&ours) == Err(Errno::PERM));
     }
 
     #[test]
     fn only_one_end_of_a_pair_of_sockets_can_be_woken_by() {
+        let from_peer = |fd| Wake::from_peer(Foreign::received(fd, UID));
         let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();
-        assert!(Wake::from_peer(rustix::pipe::pipe().unwrap().0).is_err());
-        assert!(Wake::from_peer(socket(AddressFamily::UNIX, SocketType::STREAM)).is_err());
-        assert!(Wake::from_peer(socket(AddressFamily::UNIX, SocketType::DGRAM)).is_err());
-        assert!(Wake::from_peer(socket(AddressFamily::INET, SocketType::STREAM)).is_err());
+        assert!(from_peer(rustix::pipe::pipe().unwrap().0).is_err());
+        assert!(from_peer(socket(AddressFamily::UNIX, SocketType::SEQPACKET)).is_err());
+        assert!(from_peer(socket(AddressFamily::UNIX, SocketType::DGRAM)).is_err());
+        assert!(from_peer(socket(AddressFamily::INET, SocketType::STREAM)).is_err());
     }
 }

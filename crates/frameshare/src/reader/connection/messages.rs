@@ -8,7 +8,10 @@ use crate::{
         ReadError,
         imports::{Imported, Imports},
     },
-    sys::{Mapping, Received, SealedAgainst, Timeout, Words, check_memfd, is_ready, load_bytes, wait},
+    sys::{
+        Drained, Foreign, Mapping, Received, SENT_OVER_WAKE, SealedAgainst, Timeout, Words, check_memfd,
+        is_ready, load_bytes, wait,
+    },
 };
 use frameshare_protocol::{
     MemoryKind,
@@ -16,7 +19,7 @@ use frameshare_protocol::{
     message::{Format, Payload, ToExporter, ToReader},
 };
 use rustix::event::{PollFd, PollFlags};
-use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, os::fd::AsFd, sync::Arc, time::Duration};
 
 /// Most messages that wait for the frame that they precede, and most bytes of payload in them. An exporter that keeps
 /// the rules sends none far ahead of its frames.
@@ -56,8 +59,11 @@ impl Connection {
         if self.is_overrun() {
             return Err(ReadError::Violation("its messages are for frames that do not come".into()));
         }
+        if self.wake_state == Drained::Descriptor {
+            return Err(ReadError::Violation(SENT_OVER_WAKE.into()));
+        }
         // Asked before what it said last is taken.
-        let is_gone = self.rings_no_more || self.exporter_is_gone();
+        let is_gone = self.wake_state == Drained::Closed || self.exporter_is_gone();
         // An exporter that never stops talking is heard in turns.
         for _ in 0..MAX_PENDING {
             if self.over.is_some() || self.is_overrun() {
@@ -109,7 +115,7 @@ impl Connection {
         wait(&mut fds, Timeout::after(Some(GRACE))).is_ok() && is_ready(&fds[0])
     }
 
-    pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Result<(), ReadError> {
+    pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<Foreign>) -> Result<(), ReadError> {
         let violation = |text: String| ReadError::Violation(text);
         let message = ToReader::decode(packet).map_err(|error| violation(error.to_string()))?;
         if !message.fds().contains(&fds.len()) {
@@ -126,6 +132,7 @@ impl Connection {
                 let gpu = self.gpu.as_ref();
                 let own = self.local && frees_imports_first(memory);
                 let replaceable = memory != MemoryKind::Host && (adopted || self.host_fallback);
+                let fd = fd.as_ref().map(AsFd::as_fd);
                 let (importer, failed) = match (!own).then(|| importer(memory, gpu, fd)).transpose() {
                     Ok(importer) => (importer, None),
                     Err(error) if replaceable && gpu.is_some() => (None, Some(error)),
@@ -197,7 +204,7 @@ impl Connection {
         generation: u32,
         slot: u32,
         handle: &[u8],
-        fd: Option<OwnedFd>,
+        fd: Option<Foreign>,
     ) -> Result<(), ReadError> {
         let imports: usize = self.generations.values().map(|one| one.slots.len()).sum();
         if imports >= MAX_IMPORTS {
@@ -210,7 +217,9 @@ impl Connection {
             return Ok(());
         }
         let import = match &found.importer {
-            Some(importer) => importer.import(found.imports.slot_size, handle, fd),
+            Some(importer) => {
+                importer.import(found.imports.slot_size, handle, fd.as_ref().map(AsFd::as_fd))
+            }
             None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref()),
         };
         let import = match import {
@@ -229,7 +238,7 @@ impl Connection {
 }
 
 /// The bytes of a payload, wherever they travelled.
-fn open(payload: Payload, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
+fn open(payload: Payload, fd: Option<Foreign>) -> io::Result<Vec<u8>> {
     match (payload, fd) {
         (Payload::Inline(bytes), _) => Ok(bytes),
         (Payload::Sealed(size), Some(fd)) => {

@@ -19,7 +19,8 @@ use crate::{
     memory::Importer,
     queue::{Consumer, Taken},
     sys::{
-        Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready, load_bytes, wait,
+        Drained, Foreign, Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready,
+        load_bytes, wait,
     },
 };
 use frameshare_cuda::{
@@ -36,7 +37,7 @@ use rustix::event::{PollFd, PollFlags};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -92,8 +93,8 @@ pub(super) struct Connection {
     undelivered: u64,
     /// The exporter has rung, and the wake-up still has to be taken.
     rang: bool,
-    /// The exporter has closed its end of the wake socket.
-    rings_no_more: bool,
+    /// How the wake socket was found when it was drained last.
+    wake_state: Drained,
     /// How the exporter went, once it has.
     over: Option<Over>,
     /// The end has been told.
@@ -116,7 +117,7 @@ impl Connection {
         socket: Socket,
         peer: Peer,
         welcome: Welcome,
-        fds: Vec<OwnedFd>,
+        fds: Vec<Foreign>,
         config: &Config,
     ) -> Result<Self, ConnectError> {
         let invalid = |text: &str| ConnectError::Violation(text.into());
@@ -129,7 +130,7 @@ impl Connection {
             return Err(invalid("its welcome came without the descriptors that belong to it"));
         };
         let entries = welcome.credit as usize;
-        let map = |fd: OwnedFd, size: usize, writable: bool| {
+        let map = |fd: Foreign, size: usize, writable: bool| {
             let against = if writable { SealedAgainst::Resizing } else { SealedAgainst::ResizingAndWriting };
             check_memfd(&fd, size as u64, against)?;
             let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
@@ -191,7 +192,7 @@ impl Connection {
             lost: 0,
             undelivered: 0,
             rang: false,
-            rings_no_more: false,
+            wake_state: Drained::Open,
             over: None,
             end_is_told: false,
             rescued: false,
@@ -394,7 +395,9 @@ impl Connection {
 
     pub fn drain_wake(&mut self) {
         self.rang = false;
-        self.rings_no_more |= !self.session.wake.drain();
+        if self.wake_state == Drained::Open {
+            self.wake_state = self.session.wake.drain();
+        }
     }
 
     pub fn wake(&self) -> &Wake {
@@ -403,6 +406,10 @@ impl Connection {
 
     /// Sleeps until the exporter rings or says something, and hears what it said.
     pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
+        // Such a socket may not wake anyone again.
+        if self.wake_state == Drained::Descriptor {
+            return self.receive();
+        }
         let poll = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let (wake, socket) = (self.session.wake.as_fd(), self.session.socket.as_fd());
         let gone = self.peer.gone.as_ref().map_or(socket, |gone| gone.as_fd());
@@ -410,7 +417,7 @@ impl Connection {
         wait(&mut fds, timeout).map_err(ReadError::Io)?;
         let spoke = is_ready(&fds[2]) || is_ready(&fds[3]);
         self.rang |= is_ready(&fds[1]);
-        if spoke || self.rings_no_more { self.receive() } else { Ok(()) }
+        if spoke || self.wake_state == Drained::Closed { self.receive() } else { Ok(()) }
     }
 
     pub fn is_on_gpu(&self) -> bool {
@@ -447,7 +454,7 @@ impl Drop for Connection {
 
 /// Maps the page with the timeline's words, and seals it for both sides: a GPU holds on to the pages that it was given,
 /// so with a hole punched into the file it would wait for other words than anybody can store.
-fn map_timeline(page: &OwnedFd, size: usize) -> io::Result<Words> {
+fn map_timeline(page: &Foreign, size: usize) -> io::Result<Words> {
     check_memfd(page, size as u64, SealedAgainst::Resizing)?;
     let mapping = Mapping::writable(page, size)?;
     SealedAgainst::ResizingAndWriting.seal(page)?;
