@@ -69,16 +69,6 @@ impl Endpoint {
         self.own_folder
     }
 
-    /// The path of the lock that owns the name.
-    pub(crate) fn lock_path(&self) -> PathBuf {
-        if self.own_folder {
-            return self.path.with_extension("lock");
-        }
-        let mut path = self.path.clone().into_os_string();
-        path.push(".lock");
-        path.into()
-    }
-
     /// Makes frameshare's own folder if it is missing, for its owner alone, and checks that it is.
     pub(crate) fn prepare_folder(&self) -> io::Result<()> {
         let Some(folder) = self.path.parent().filter(|_| self.own_folder) else { return Ok(()) };

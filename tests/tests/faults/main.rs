@@ -11,6 +11,7 @@ mod census;
 mod exporters;
 mod killed;
 mod limits;
+mod names;
 #[allow(dead_code, reason = "the tests of lifecycles use the rest of it")]
 #[path = "../lifecycle/pipelines.rs"]
 mod pipelines;

@@ -27,6 +27,8 @@ mod generations;
 mod holds;
 mod link;
 mod notice;
+mod observer;
+mod pending;
 mod publish;
 mod refusals;
 
@@ -48,7 +50,7 @@ use crate::{
     endpoint::Endpoint,
     event::Event,
     memory::choice::Lacking,
-    sys::{Listener, NameLock, NameTaken},
+    sys::{BindFailure, Listener},
 };
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::message::{Format, Reason};
@@ -62,6 +64,9 @@ use std::{
     sync::{Arc, MutexGuard},
     time::Duration,
 };
+
+/// How long the end of an exporter waits for its observer.
+const FLUSH: Duration = Duration::from_millis(200);
 
 /// The exporter of one stream. Clones are one and the same; the last one to go ends the stream in good order.
 #[derive(Clone, Debug)]
@@ -85,9 +90,7 @@ pub enum BindError {
         holder: String,
     },
     /// The socket could not be made.
-    #[error(
-        "cannot open {endpoint}: {source} (check that the folder exists and is writable, and XDG_RUNTIME_DIR is set)"
-    )]
+    #[error("cannot open {endpoint}: {source}{}", hint(.source))]
     Io {
         /// The stream's place.
         endpoint: Endpoint,
@@ -117,6 +120,22 @@ pub enum BindError {
     Config(String),
 }
 
+/// What to do about an error of the system, where it tells.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (create the folder, or set XDG_RUNTIME_DIR to one that exists)",
+        io::ErrorKind::ReadOnlyFilesystem => " (choose a folder that can be written)",
+        // Where the text is not the kernel's own it says what to do.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            " (choose a folder that this user can write, or set XDG_RUNTIME_DIR to one)"
+        }
+        _ if matches!(error.raw_os_error(), Some(libc::EMFILE)) => {
+            " (raise the limit of open files: ulimit -n)"
+        }
+        _ => "",
+    }
+}
+
 /// A wait that an [`Interrupt`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
@@ -128,8 +147,9 @@ pub struct Interrupted;
 pub struct EventTooLong(pub usize);
 
 impl Exporter {
-    /// Opens the stream: from now on readers can connect. The observer is told what happens to readers, from
-    /// any thread, and should not block.
+    /// Opens the stream: from now on readers can connect. The observer gets notices in their order, one at a time, in a
+    /// thread of its own. One that blocks misses later notices, and holds up nothing else. It is called until the exporter
+    /// has gone, and may be a moment longer for what happened before.
     pub fn bind(
         endpoint: &Endpoint,
         config: Config,
@@ -138,18 +158,17 @@ impl Exporter {
         config.check(endpoint).map_err(BindError::Config)?;
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
         endpoint.prepare_folder().map_err(failed)?;
-        let lock = NameLock::take(&endpoint.lock_path()).map_err(|error| match error {
-            NameTaken::Io(source) => failed(source),
-            NameTaken::By(holder) => BindError::InUse { endpoint: endpoint.clone(), holder },
+        let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(|error| match error {
+            BindFailure::Io(source) => failed(source),
+            BindFailure::InUse(holder) => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
-        let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(failed)?;
         let shared =
             Shared::new(config, Box::new(observer)).map_err(|error| match error.downcast::<Lacking>() {
                 Ok(lacking) => BindError::Config(lacking.to_string()),
                 Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
             })?;
         let shared = Arc::new(shared);
-        let service = Service::start(shared.clone(), lock, listener)
+        let service = Service::start(shared.clone(), endpoint.clone(), listener)
             .map_err(|source| BindError::NoThread { endpoint: endpoint.clone(), source })?;
         Ok(Self(Arc::new(Running { shared, service })))
     }
@@ -292,6 +311,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.shared.with(|state| state.close(Reason::Stopped, "the exporter has stopped"));
         self.service.stop(&self.shared);
+        self.shared.observer.flush(FLUSH);
     }
 }
 

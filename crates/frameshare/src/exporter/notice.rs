@@ -20,7 +20,7 @@ pub struct ReaderInfo {
     pub credit: u32,
 }
 
-/// Something that happened to a reader.
+/// Something that happened to a reader, or to the stream's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It was admitted.
@@ -50,4 +50,12 @@ pub enum Notice {
         /// For how long.
         blocked_for: Duration,
     },
+    /// Readers can no longer connect: the socket, its lock file or its folder was removed or replaced, and no new one could
+    /// be bound. The exporter tries again every few seconds.
+    SocketLost {
+        /// Why.
+        why: String,
+    },
+    /// The socket was removed, and a new one is bound in its place. Readers can connect.
+    SocketBound,
 }

@@ -1,11 +1,20 @@
 //! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
 
-use super::{admission::admit, departure::Ending, link::Link, shared::Shared, state::Watch};
+use super::{
+    admission::admit,
+    departure::Ending,
+    link::Link,
+    notice::Notice,
+    pending::{Connection, HELLO_TIMEOUT, Pending},
+    shared::Shared,
+    state::Watch,
+};
 use crate::{
+    endpoint::Endpoint,
     idle::InHand,
     spin::Backoff,
     sys::{
-        Listener, NameLock, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
+        FileState, Listener, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
         too_many_parked, wait,
     },
 };
@@ -23,10 +32,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whoever has connected says hello within this time.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most connections that have not said hello yet. Beyond it whoever has opened the most of them loses one.
-const MAX_STRANGERS: usize = 32;
+/// How often the socket's file is checked.
+const CHECK: Duration = Duration::from_secs(2);
 /// Most connections that are taken at once: those who are connected are looked after in between.
 const MAX_ACCEPTED: usize = 64;
 
@@ -39,18 +46,34 @@ pub(super) struct Service {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What makes the stream reachable. Dropped in this order: the next owner of the name finds no file of ours.
+/// What makes the stream reachable. Dropped in this order: `stop` returns when the name is free.
 struct Open {
     listener: Listener,
-    _lock: NameLock,
+    endpoint: Endpoint,
+    check: Instant,
+    is_lost: bool,
     _closed: Sender<()>,
 }
 
-/// Somebody who has connected and not said hello yet.
-struct Stranger {
-    socket: Socket,
-    peer: Peer,
-    until: Instant,
+impl Open {
+    /// Checks now and then that readers find the socket, and returns what the owner has to know.
+    fn check(&mut self) -> Option<Notice> {
+        let now = Instant::now();
+        if now < self.check {
+            return None;
+        }
+        self.check = now + CHECK;
+        let mut state = self.listener.check();
+        if matches!(state, FileState::Lost(_)) && self.endpoint.prepare_folder().is_ok() {
+            state = self.listener.check();
+        }
+        let was_lost = std::mem::replace(&mut self.is_lost, matches!(state, FileState::Lost(_)));
+        match state {
+            FileState::Lost(why) => (!was_lost).then_some(Notice::SocketLost { why }),
+            FileState::Rebound => Some(Notice::SocketBound),
+            FileState::Bound => None,
+        }
+    }
 }
 
 /// What the thread looks after of one link.
@@ -63,11 +86,12 @@ struct Watched {
 }
 
 impl Service {
-    pub fn start(shared: Arc<Shared>, lock: NameLock, listener: Listener) -> io::Result<Self> {
+    pub fn start(shared: Arc<Shared>, endpoint: Endpoint, listener: Listener) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, closed) = channel();
         let stopped = stop.clone();
-        let open = Open { listener, _lock: lock, _closed: sender };
+        let check = Instant::now() + CHECK;
+        let open = Open { listener, endpoint, check, is_lost: false, _closed: sender };
         let run = move || {
             let in_hand = serve(&shared, open, &stopped);
             drop(shared);
@@ -99,7 +123,7 @@ impl Service {
 fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     let mut open = Some(open);
     let mut in_hand = None;
-    let mut strangers = Vec::new();
+    let mut pending = Pending::new();
     let mut backoff = Backoff::of_a_watch();
     let mut before = Watch::None;
     loop {
@@ -111,7 +135,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             // Before whoever stops this thread hears of it, by what `open` holds.
             in_hand.get_or_insert_with(InHand::new);
             open = None;
-            strangers.clear();
+            pending.take();
         }
         let (progress, watch, left, trash) = shared.with(|state| {
             let progress = state.reclaim();
@@ -131,12 +155,16 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             Watch::Unhurried => Backoff::next_unhurried(),
             Watch::Close => backoff.next(),
         };
-        turn(shared, open.as_mut(), &mut strangers, look);
+        let look = open.as_ref().map_or(look, |open| look.min(Timeout::At(open.check)));
+        turn(shared, open.as_mut(), &mut pending, look);
+        if let Some(notice) = open.as_mut().and_then(Open::check) {
+            shared.observer.notify(vec![notice]);
+        }
     }
 }
 
 /// Sleeps until there is something to do, and does it.
-fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>, look: Timeout) {
+fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: Timeout) {
     let links: Vec<Watched> = {
         let state = shared.lock();
         let watched = |link: &Link| Watched {
@@ -151,7 +179,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
 
     let mut fds =
         vec![PollFd::new(&shared.service, PollFlags::IN), PollFd::new(&shared.later, PollFlags::IN)];
-    fds.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.socket, PollFlags::IN)));
+    fds.extend(pending.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
     for link in &links {
         let out = if link.has_backlog { PollFlags::OUT } else { PollFlags::empty() };
         // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a missing other.
@@ -164,14 +192,14 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
     if let Some(open) = &open {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
-    let deadline = strangers.iter().map(|stranger| Timeout::At(stranger.until));
+    let deadline = pending.iter().map(|connection| Timeout::At(connection.until));
     if wait(&mut fds, deadline.fold(look, Timeout::min)).is_err() {
         thread::sleep(Duration::from_millis(10));
     }
     let ready: Vec<bool> = fds.iter().map(is_ready).collect();
     drop(fds);
 
-    let (strangers_ready, rest) = ready[2..].split_at(strangers.len());
+    let (pending_ready, rest) = ready[2..].split_at(pending.len());
     let (links_ready, listener_ready) = rest.split_at(2 * links.len());
     for (link, ready) in links.iter().zip(links_ready.chunks(2)) {
         if ready[0] && !link.hung_up {
@@ -182,24 +210,21 @@ fn turn(shared: &Shared, open: Option<&mut Open>, strangers: &mut Vec<Stranger>,
             shared.with(|state| state.end_link_of(link.id, &ending, true));
         }
     }
-    let mut spoke = strangers_ready.iter();
-    let waiting = std::mem::take(strangers);
-    for stranger in waiting {
-        if spoke.next() == Some(&true) {
-            hear(shared, stranger);
-        } else if stranger.until > Instant::now() {
-            strangers.push(stranger);
+    let now = Instant::now();
+    for (connection, ready) in pending.take().into_iter().zip(pending_ready) {
+        if *ready || connection.until <= now {
+            receive_hello(shared, connection, &format!("it sent no Hello within {HELLO_TIMEOUT:?}"));
         } else {
-            turn_away(shared, &stranger, format!("it did not say hello within {HELLO_TIMEOUT:?}"));
+            pending.add(connection);
         }
     }
     if let (Some(open), [true]) = (open, listener_ready) {
-        accept(shared, &mut open.listener, strangers);
+        accept(shared, &mut open.listener, pending);
     }
 }
 
 /// Takes the connections that wait.
-fn accept(shared: &Shared, listener: &mut Listener, strangers: &mut Vec<Stranger>) {
+fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
     for _ in 0..MAX_ACCEPTED {
         if !may_accept() {
             // They wait until some of what is parked could be closed.
@@ -212,7 +237,7 @@ fn accept(shared: &Shared, listener: &mut Listener, strangers: &mut Vec<Stranger
                     let refusal = Ending::new(Reason::LimitExceeded, too_many_parked(peer.uid));
                     shared.with(|state| state.refuse(&socket, &peer, &refusal));
                 }
-                Ok(peer) => meet(shared, socket, peer, strangers),
+                Ok(peer) => await_hello(shared, Connection::new(socket, peer), pending),
                 Err(error) => drop(socket.send(&no_room(&error), &[])),
             },
             Ok(None) => break,
@@ -232,39 +257,24 @@ fn no_room(error: &io::Error) -> Vec<u8> {
     (ToReader::Refused { reason: Reason::Failed, text }).encode().unwrap_or_default()
 }
 
-/// Waits for what somebody has to say who may read; others are told at once that they may not.
-fn meet(shared: &Shared, socket: Socket, peer: Peer, strangers: &mut Vec<Stranger>) {
-    if shared.with(|state| state.config.may_read(&peer)) {
-        strangers.push(Stranger { socket, peer, until: Instant::now() + HELLO_TIMEOUT });
-        if strangers.len() > MAX_STRANGERS {
-            let crowd = strangers.remove(longest_of_most(strangers));
-            turn_away(shared, &crowd, "it has too many connections that say nothing".into());
-        }
-    } else {
+/// Waits for the Hello of a peer that may read; another one is refused at once.
+fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
+    let Connection { socket, peer, .. } = &connection;
+    if !shared.with(|state| state.config.may_read(peer)) {
         let text = format!("permission denied: user {} may not read this stream", peer.uid);
         let refusal = Ending::new(Reason::PermissionDenied, text);
-        shared.with(|state| state.refuse(&socket, &peer, &refusal));
+        return shared.with(|state| state.refuse(socket, peer, &refusal));
+    }
+    if let Some(oldest) = pending.add(connection) {
+        receive_hello(shared, oldest, "there are too many connections that send no Hello");
     }
 }
 
-/// Among the strangers of the process that has the most of them, the one who has waited longest: somebody who is about
-/// to speak is not crowded out by many who never do.
-fn longest_of_most(strangers: &[Stranger]) -> usize {
-    let of = |pid: u32| strangers.iter().filter(|stranger| stranger.peer.pid == pid).count();
-    // Of equals the last is taken, so they are looked at from the youngest on.
-    let oldest_last = strangers.iter().enumerate().rev();
-    oldest_last.max_by_key(|(_, stranger)| of(stranger.peer.pid)).map_or(0, |(index, _)| index)
-}
-
-/// Hangs up on somebody who has not spoken.
-fn turn_away(shared: &Shared, stranger: &Stranger, why: String) {
-    shared.with(|state| state.refuse(&stranger.socket, &stranger.peer, &Ending::new(Reason::Violation, why)));
-}
-
-/// Hears what a stranger says, and admits it or not.
-fn hear(shared: &Shared, stranger: Stranger) {
-    let Stranger { socket, peer, .. } = stranger;
+/// Admits a reader by its Hello, or refuses it: for `silent` if nothing has arrived.
+fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
+    let Connection { socket, peer, .. } = connection;
     let refusal = match socket.receive() {
+        Ok(Received::Nothing) => Ending::new(Reason::Violation, silent),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Hello(hello)) => {
                 return admit(shared, socket, peer, &hello);
@@ -276,7 +286,7 @@ fn hear(shared: &Shared, stranger: Stranger) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Ending::new(Reason::Violation, error.to_string())
         }
-        // It hung up, and nobody is left to be told.
+        // It hung up: there is no one to be told.
         _ => return,
     };
     shared.with(|state| state.refuse(&socket, &peer, &refusal));

@@ -4,13 +4,14 @@ use super::{
     Guard,
     config::Config,
     notice::Notice,
+    observer::Observer,
     state::{State, Watch},
 };
 use crate::{Interrupt, spin::Backoff, sys::Alarm};
 use std::{
     mem,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -20,7 +21,7 @@ pub(super) struct Shared {
     /// Tells the slots of one exporter from another's.
     pub id: u64,
     state: Mutex<State>,
-    observer: Box<dyn Fn(Notice) + Send + Sync>,
+    pub observer: Arc<Observer>,
     /// Wakes the service thread: there is something new to look after.
     pub service: Interrupt,
     /// Wakes it in a while.
@@ -42,7 +43,7 @@ impl Shared {
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State::new(config)?),
-            observer,
+            observer: Observer::new(observer),
             service: Interrupt::new()?,
             later: Alarm::new()?,
         })
@@ -61,7 +62,7 @@ impl Shared {
         result
     }
 
-    /// Unlocks the state, then tells the observer and drops what ended publications kept alive.
+    /// Unlocks the state, then queues notices for the observer and drops what ended publications kept alive.
     pub fn finish(&self, mut state: Guard<'_>) {
         let notices = mem::take(&mut state.notices);
         let dropped = mem::take(&mut state.dropped);
@@ -85,6 +86,6 @@ impl Shared {
             bells.iter().for_each(Interrupt::set);
         }
         drop(dropped);
-        notices.into_iter().for_each(&self.observer);
+        self.observer.notify(notices);
     }
 }

@@ -1,67 +1,175 @@
 //! The lock that owns a stream's name.
 
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, ftruncate, open},
+    fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, ftruncate, openat, statat},
     io::{Errno, pread, pwrite},
+    process::geteuid,
 };
-use std::{io, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::OsStr,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 /// Ownership of a stream's name, held until it is dropped or the process is gone.
 ///
 /// The lock file stays: were it unlinked, two processes could each hold a lock on a file of that name.
 #[derive(Debug)]
 pub struct NameLock {
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 /// Why a name could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum NameTaken {
-    /// Somebody else holds it.
+    /// Another process holds it.
     #[error("held by {0}")]
     By(String),
-    /// The lock file could not be opened or locked; says which file, too.
+    /// The lock file could not be opened or locked.
     #[error(transparent)]
     Io(io::Error),
 }
 
 impl NameLock {
-    /// Takes the lock, or says who holds it. Does not wait.
-    pub fn take(path: &Path) -> Result<Self, NameTaken> {
-        let failed = |error: Errno| {
-            let cause = io::Error::from(error);
-            NameTaken::Io(io::Error::new(cause.kind(), format!("cannot lock {}: {cause}", path.display())))
+    /// Locks the file `name` of a folder, which is created if it is missing. Does not wait.
+    ///
+    /// The file is opened and checked as one that another user may have put there: what is no plain file of this user
+    /// with a single name is an error. It is written only once the lock is held.
+    pub fn take(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Self, NameTaken> {
+        let failed = |cause: io::Error| {
+            let text = format!("cannot lock {}: {cause}", name.display());
+            NameTaken::Io(io::Error::new(cause.kind(), text))
         };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut text = [0; 128];
-                let len = pread(&file, &mut text, 0).unwrap_or(0);
-                let holder = String::from_utf8_lossy(&text[..len]).trim().to_owned();
-                return Err(NameTaken::By(if holder.is_empty() { "another process".into() } else { holder }));
+        let invalid =
+            |text: String| failed(io::Error::new(io::ErrorKind::AlreadyExists, format!("{text}; remove it")));
+        // NONBLOCK: to open a FIFO would wait for its other end.
+        let flags = OFlags::RDWR
+            | OFlags::CREATE
+            | OFlags::CLOEXEC
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY;
+        loop {
+            let file = match openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => file,
+                Err(Errno::LOOP) => return Err(invalid("it is a symbolic link".into())),
+                Err(error) => return Err(failed(error.into())),
+            };
+            let found = fstat(&file).map_err(|error| failed(error.into()))?;
+            if let Some(text) = problem(&found) {
+                return Err(invalid(text));
             }
-            Err(error) => return Err(failed(error)),
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let mut text = [0; 128];
+                    let len = pread(&file, &mut text, 0).unwrap_or(0);
+                    let holder = String::from_utf8_lossy(&text[..len]).trim().to_owned();
+                    return Err(NameTaken::By(if holder.is_empty() {
+                        "another process".into()
+                    } else {
+                        holder
+                    }));
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+            let lock = Self { file };
+            // A file that was removed before it was locked does not stand for the name.
+            if lock.is_at(folder, name) {
+                let holder = format!("{} (pid {})\n", super::process_name(), std::process::id());
+                ftruncate(&lock.file, 0)
+                    .and_then(|()| pwrite(&lock.file, holder.as_bytes(), 0))
+                    .map_err(|error| failed(error.into()))?;
+                return Ok(lock);
+            }
         }
-        let holder = format!("{} (pid {})\n", super::process_name(), std::process::id());
-        ftruncate(&file, 0).and_then(|()| pwrite(&file, holder.as_bytes(), 0)).map_err(failed)?;
-        Ok(Self { _file: file })
+    }
+
+    /// Whether the locked file is still the one of that name. If not, another process can lock the name, too.
+    pub fn is_at(&self, folder: BorrowedFd<'_>, name: &OsStr) -> bool {
+        let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        match (fstat(&self.file), there) {
+            (Ok(ours), Ok(there)) => (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino),
+            _ => false,
+        }
+    }
+}
+
+/// Why a file cannot be locked, if so.
+fn problem(file: &Stat) -> Option<String> {
+    let own = geteuid().as_raw();
+    if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
+        Some("it is not a plain file".into())
+    } else if file.st_uid != own {
+        Some(format!("it belongs to user {}, and this process runs as user {own}", file.st_uid))
+    } else if file.st_nlink > 1 {
+        Some("it has another name as well (hard link)".into())
+    } else {
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, mkfifoat};
+    use std::{
+        fs::{self, File},
+        os::{fd::AsFd, unix::fs::symlink},
+    };
+
+    fn folder() -> (tempfile::TempDir, File) {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = File::open(folder.path()).unwrap();
+        (folder, opened)
+    }
 
     #[test]
     fn a_name_has_one_holder_and_says_who_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cam0.lock");
-        let held = NameLock::take(&path).unwrap();
-        let error = NameLock::take(&path).unwrap_err().to_string();
+        let (_folder, opened) = folder();
+        let take = || NameLock::take(opened.as_fd(), "cam0.sock.lock".as_ref());
+        let held = take().unwrap();
+        let error = take().unwrap_err().to_string();
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
         drop(held);
-        assert!(NameLock::take(&path).is_ok());
+        assert!(take().is_ok());
+    }
+
+    #[test]
+    fn file_that_others_may_have_placed_is_refused_and_kept() {
+        let (folder, opened) = folder();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("victim"), "precious").unwrap();
+        symlink(path("victim"), path("symlink")).unwrap();
+        symlink(path("missing"), path("dangling")).unwrap();
+        fs::hard_link(path("victim"), path("hardlink")).unwrap();
+        mkfifoat(CWD, path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        fs::write(path("foreign"), "precious").unwrap();
+        let mut cases = vec!["symlink", "dangling", "hardlink", "fifo", "folder"];
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(path("foreign"), Some(65534), None).unwrap();
+            cases.push("foreign");
+        }
+        for case in cases {
+            let error = NameLock::take(opened.as_fd(), case.as_ref()).unwrap_err().to_string();
+            assert!(error.contains(case), "{case}: {error}");
+        }
+        assert!(!path("missing").exists());
+        for kept in ["victim", "foreign"] {
+            assert_eq!(fs::read_to_string(path(kept)).unwrap(), "precious");
+        }
+    }
+
+    #[test]
+    fn removed_lock_file_is_noticed() {
+        let (folder, opened) = folder();
+        let take = || NameLock::take(opened.as_fd(), "lock".as_ref());
+        let held = take().unwrap();
+        assert!(held.is_at(opened.as_fd(), "lock".as_ref()));
+        fs::remove_file(folder.path().join("lock")).unwrap();
+        assert!(!held.is_at(opened.as_fd(), "lock".as_ref()));
+        let other = take().unwrap();
+        assert!(other.is_at(opened.as_fd(), "lock".as_ref()) && !held.is_at(opened.as_fd(), "lock".as_ref()));
     }
 }

@@ -78,6 +78,12 @@ pub(super) fn peer_uid(socket: impl AsFd) -> u32 {
     option::<libc::ucred>(&socket, libc::SO_PEERCRED).map_or(u32::MAX, |credentials| credentials.uid)
 }
 
+/// The process at the other end, or the one that listens there; nothing if this PID namespace has no number for it.
+pub(super) fn peer_pid(socket: impl AsFd) -> Option<u32> {
+    let credentials = option::<libc::ucred>(&socket, libc::SO_PEERCRED).ok()?;
+    u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0)
+}
+
 /// Has the kernel refuse descriptors that are sent to this Unix socket, with EPERM at the sender (SO_PASSRIGHTS, Linux
 /// 6.16). Connections that a listener takes inherit it. False where the kernel cannot.
 pub(super) fn refuse_descriptors(socket: impl AsFd) -> bool {
@@ -117,9 +123,14 @@ fn unless_files_ran_out<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// How many files this process may have open (RLIMIT_NOFILE, soft); nothing where there is no limit.
+pub fn file_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// How many more files this process may open; nothing where the system does not say.
 pub fn files_left() -> Option<u64> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    let limit = file_limit()?;
     match std::fs::read_dir("/proc/self/fd") {
         Ok(open) => Some(limit.saturating_sub(open.count() as u64)),
         Err(error) => matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)).then_some(0),

@@ -2,30 +2,28 @@
 
 use super::{
     foreign::{Foreign, may_connect, too_many_parked},
-    peer::{peer_uid, refuse_descriptors},
+    peer::peer_uid,
 };
 use frameshare_protocol::limits::{MAX_FDS, MAX_MESSAGE};
 use rustix::{
-    event::{EventfdFlags, eventfd},
-    fs::{FileType, Mode, chmod, lstat, unlink},
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags,
         SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-        accept_with, bind, listen, recvmsg, sendmsg, socket_with,
+        recvmsg, sendmsg, socket_with,
     },
 };
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 /// Most descriptors that one packet can carry, as the kernel has it.
 pub(super) const SCM_MAX_FD: usize = 253;
 
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// One connection. Never blocks.
 #[derive(Debug)]
@@ -48,7 +46,7 @@ pub enum Received {
     HungUp,
 }
 
-fn socket() -> io::Result<OwnedFd> {
+pub(super) fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
 }
 
@@ -165,85 +163,4 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// The socket that readers connect to. The file goes when it is dropped: its owner holds the name's lock.
-#[derive(Debug)]
-pub struct Listener {
-    /// Connections wait in its queue, with what was sent over them.
-    socket: Foreign,
-    path: PathBuf,
-    /// Given up for a moment to tell newcomers that there are no descriptors left for them.
-    spare: Option<OwnedFd>,
-}
-
-impl Listener {
-    /// Binds `path`, in place of a socket that a dead exporter left there; its file gets this mode. The caller holds the
-    /// name's lock.
-    pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
-        match lstat(path) {
-            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => unlink(path)?,
-            Ok(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::AlreadyExists,
-                    "there is a file that is no socket",
-                ));
-            }
-            Err(_) => {}
-        }
-        let socket = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
-        let listener = Self { socket, path: path.to_owned(), spare: spare() };
-        // Before Linux 6.16 descriptors are found when they are received.
-        refuse_descriptors(&listener.socket);
-        bind(&listener.socket, &SocketAddrUnix::new(path)?)?;
-        // Nobody can connect before `listen`, so the mode is right from the first connection on.
-        chmod(path, Mode::from_raw_mode(mode))?;
-        listen(&listener.socket, 64)?;
-        Ok(listener)
-    }
-
-    /// The next connection that waits, if one does.
-    pub fn accept(&self) -> io::Result<Option<Socket>> {
-        loop {
-            match accept_with(&self.socket, FLAGS) {
-                Ok(socket) => return Ok(Some(Socket::accepted(socket))),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-impl Listener {
-    /// When this process can open no more files: tells the next newcomer something, and hangs up.
-    pub fn turn_away(&mut self, packet: &[u8]) {
-        self.spare = None;
-        if let Ok(Some(newcomer)) = self.accept() {
-            let _ = newcomer.send(packet, &[]);
-        }
-        // What was just refused may keep its place for a while.
-        self.spare = spare();
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = unlink(&self.path);
-        // Connections that were not taken hang up now, whatever lies in those before them.
-        while let Ok(Some(connection)) = self.accept() {
-            drop(connection);
-        }
-    }
-}
-
-/// A descriptor that can be given up at any time.
-fn spare() -> Option<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC).ok()
 }

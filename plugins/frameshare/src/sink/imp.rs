@@ -148,6 +148,19 @@ impl FrameshareSink {
                 gst::warning!(CAT, imp = self, "waiting for {blocked_for:?} for reader {reader:?}");
                 self.post(messages::blocking(&reader, blocked_for));
             }
+            Notice::SocketLost { why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Close,
+                    (
+                        "Readers can no longer connect: the socket was removed or replaced ({}); restart this element, or remove what took its place",
+                        why
+                    )
+                );
+            }
+            Notice::SocketBound => {
+                gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
+            }
         }
     }
 

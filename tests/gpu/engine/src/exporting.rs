@@ -320,5 +320,7 @@ fn in_words(notice: &Notice) -> String {
         Notice::ReaderRemoved { reader, why, .. } => format!("removed {}: {why}", reader.pid),
         Notice::ReaderRefused { pid, why, .. } => format!("refused {pid}: {why}"),
         Notice::ReaderBlocking { reader, blocked_for } => format!("blocking {}: {blocked_for:?}", reader.pid),
+        Notice::SocketLost { why } => format!("socket lost: {why}"),
+        Notice::SocketBound => "socket bound".into(),
     }
 }

@@ -1,7 +1,8 @@
 //! A peer that means harm: it speaks the protocol wrongly, and misuses everything that is shared with it.
 //!
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits there for a reader;
-//! `hostile reader` and `hostile exporter` alone list the attacks. The last line says in JSON what must become of the
+//! `hostile reader` and `hostile exporter` alone list the attacks. `hostile silent PATH` keeps one connection at PATH that says
+//! nothing, until it is killed. The last line says in JSON what must become of the
 //! attacker, which is for the test to check (tests/hostile). The exit status is 0 if the attack took place, whatever came of it, and
 //! 1 if it could not, or if the other side let through what it must not.
 
@@ -20,6 +21,7 @@ fn run() -> Result<()> {
     match arguments[..] {
         ["reader"] => reader::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
         ["exporter"] => exporter::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
+        ["silent", path] => reader::stay_silent(Path::new(path))?,
         ["scribble", bytes, ms] => scribble::scribble(bytes.parse()?, ms.parse()?)?,
         ["reader", path, name] => {
             let attack = reader::ATTACKS.iter().find(|(known, _)| *known == name);

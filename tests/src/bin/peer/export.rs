@@ -58,6 +58,8 @@ fn line(notice: &Notice) -> Value {
         Notice::ReaderBlocking { reader, blocked_for } => {
             json!({ "event": "blocking", "pid": reader.pid, "for_ms": blocked_for.as_millis() as u64 })
         }
+        Notice::SocketLost { why } => json!({ "event": "socket-lost", "why": why }),
+        Notice::SocketBound => json!({ "event": "socket-bound" }),
     }
 }
 

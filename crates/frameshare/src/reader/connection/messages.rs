@@ -217,9 +217,7 @@ impl Connection {
             return Ok(());
         }
         let import = match &found.importer {
-            Some(importer) => {
-                importer.import(found.imports.slot_size, handle, fd.as_ref().map(AsFd::as_fd))
-            }
+            Some(importer) => importer.import(found.imports.slot_size, handle, fd.as_ref().map(AsFd::as_fd)),
             None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref()),
         };
         let import = match import {

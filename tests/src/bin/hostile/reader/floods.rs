@@ -25,6 +25,20 @@ pub fn silent(path: &Path) -> Result<Fate> {
     Ok(Fate::Refused)
 }
 
+/// One connection that never says anything, and the next one as soon as it is refused. Does not return.
+pub fn stay_silent(path: &Path) -> Result<()> {
+    let mut connected = false;
+    loop {
+        if let Ok(channel) = Channel::connect(path) {
+            if !std::mem::replace(&mut connected, true) {
+                println!("{}", serde_json::json!({ "event": "connected" }));
+            }
+            // A refusal, or the end.
+            let _ = channel.receive(Duration::MAX);
+        }
+    }
+}
+
 /// Hello, and gone, hundreds of times.
 pub fn hellos(path: &Path) -> Result<Fate> {
     let hello = encoded(ToExporter::Hello(hello(Policy::Latest, 1)).encode());

@@ -7,6 +7,8 @@ mod messages;
 mod pages;
 mod wakes;
 
+pub use floods::stay_silent;
+
 use crate::Result;
 use frameshare::{Policy, queue::Consumer};
 use frameshare_tests::raw::{PATIENCE, RawReader, hello};

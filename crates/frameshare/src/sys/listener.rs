@@ -1,0 +1,368 @@
+//! The listening socket of a stream, and its name in the file system.
+//!
+//! A stream is reached at the path of its socket. The [`Listener`] owns that path: by a lock file beside the socket, which
+//! at most one process can lock, and by the socket's file. Both are found through the folder's descriptor, so that a path
+//! that changes its meaning later leads nowhere else.
+
+use super::{
+    foreign::Foreign,
+    lock::{NameLock, NameTaken},
+    peer::{peer_pid, refuse_descriptors},
+    socket::{FLAGS, Socket, socket},
+};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, open, statat, unlinkat},
+    io::Errno,
+    net::{SocketAddrUnix, accept_with, bind, connect, listen},
+};
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// Connections that the kernel keeps until they are accepted; it takes less where net.core.somaxconn is less.
+const BACKLOG: i32 = 1024;
+
+/// The socket that readers connect to. Dropping it removes its file, then releases the name.
+#[derive(Debug)]
+pub struct Listener {
+    /// Connections wait in its queue, with what was sent over them.
+    socket: Foreign,
+    path: PathBuf,
+    mode: u32,
+    place: Place,
+    /// Device and inode of the socket's file.
+    file: (u64, u64),
+    /// Given up for a moment to tell a connection that no descriptors are left.
+    spare: Option<OwnedFd>,
+    // Last: the next owner of the name finds no file of ours.
+    lock: NameLock,
+}
+
+/// A socket's place: a name in a folder.
+#[derive(Debug)]
+struct Place {
+    folder: OwnedFd,
+    socket: OsString,
+    lock: OsString,
+}
+
+/// Why a socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindFailure {
+    /// The name is in use by the process that is described.
+    #[error("in use by {0}")]
+    InUse(String),
+    /// Something else.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What became of the socket's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileState {
+    /// It is there.
+    Bound,
+    /// It was removed. There is a new one now, and the name is owned by this process.
+    Rebound,
+    /// Readers cannot connect any more, for this reason.
+    Lost(String),
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let mut lock = name.to_owned();
+        lock.push(".lock");
+        Ok(Self { folder, socket: name.to_owned(), lock })
+    }
+
+    fn lock(&self) -> Result<NameLock, BindFailure> {
+        NameLock::take(self.folder.as_fd(), &self.lock).map_err(|error| match error {
+            NameTaken::By(holder) => BindFailure::InUse(holder),
+            NameTaken::Io(error) => error.into(),
+        })
+    }
+
+    /// Device and inode of the socket's file. An error if a file of that name is no socket.
+    fn file(&self) -> io::Result<Option<(u64, u64)>> {
+        match statat(&self.folder, &self.socket, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
+                Ok(Some((found.st_dev, found.st_ino)))
+            }
+            Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket")),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the socket's file if it is this one.
+    fn unlink(&self, file: (u64, u64)) {
+        if self.file().is_ok_and(|found| found == Some(file)) {
+            let _ = unlinkat(&self.folder, &self.socket, AtFlags::empty());
+        }
+    }
+}
+
+impl Listener {
+    /// Takes the name and listens at `path`, whose file gets this mode. The socket of an exporter that is gone is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`BindFailure::InUse`] if another process has the name, or listens at the path.
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, BindFailure> {
+        let place = Place::of(path)?;
+        let lock = place.lock()?;
+        let (socket, file) = listen_at(path, mode, &place)?;
+        Ok(Self { socket, path: path.to_owned(), mode, place, file, spare: spare(), lock })
+    }
+
+    /// The next connection that waits, if one does.
+    pub fn accept(&self) -> io::Result<Option<Socket>> {
+        loop {
+            match accept_with(&self.socket, FLAGS) {
+                Ok(socket) => return Ok(Some(Socket::accepted(socket))),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends a packet to the next connection and closes it, though this process can open no more files.
+    pub fn turn_away(&mut self, packet: &[u8]) {
+        self.spare = None;
+        if let Ok(Some(newcomer)) = self.accept() {
+            let _ = newcomer.send(packet, &[]);
+        }
+        // What was just refused may keep its place for a while.
+        self.spare = spare();
+    }
+
+    /// Checks that readers still find the socket. If its file was removed, with or without its folder and lock file, a new
+    /// one is bound; if another process has taken the name meanwhile, that is left alone.
+    pub fn check(&mut self) -> FileState {
+        let is_locked = self.lock.is_at(self.place.folder.as_fd(), &self.place.lock);
+        if is_locked && self.place.file().is_ok_and(|found| found == Some(self.file)) {
+            return FileState::Bound;
+        }
+        match self.bind_again(is_locked) {
+            Ok(()) => FileState::Rebound,
+            Err(error) => FileState::Lost(error.to_string()),
+        }
+    }
+
+    fn bind_again(&mut self, is_locked: bool) -> Result<(), BindFailure> {
+        // The folder may be another one now.
+        let place = Place::of(&self.path)?;
+        let is_locked = is_locked && self.lock.is_at(place.folder.as_fd(), &place.lock);
+        let lock = if is_locked { None } else { Some(place.lock()?) };
+        if place.file()? != Some(self.file) {
+            let (socket, file) = listen_at(&self.path, self.mode, &place)?;
+            (self.socket, self.file) = (socket, file);
+        }
+        self.place = place;
+        if let Some(lock) = lock {
+            self.lock = lock;
+        }
+        Ok(())
+    }
+}
+
+/// Binds and listens, in place of a socket that nobody listens at. The caller holds the name's lock.
+fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u64)), BindFailure> {
+    let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
+    if let Some(stale) = place.file()? {
+        if let Some(holder) = listening_at(&address)? {
+            return Err(BindFailure::InUse(holder));
+        }
+        place.unlink(stale);
+    }
+    let socket = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    // Before Linux 6.16 descriptors are found when they are received.
+    refuse_descriptors(&socket);
+    // bind(2) gives the file the mode of the socket, less the bits of the umask.
+    let mode = Mode::from_raw_mode(mode);
+    fchmod(&socket, mode).map_err(io::Error::from)?;
+    bind(&socket, &address).map_err(io::Error::from)?;
+    let bound = || {
+        let found = statat(&place.folder, &place.socket, AtFlags::SYMLINK_NOFOLLOW)?;
+        if Mode::from_raw_mode(found.st_mode) != mode {
+            chmodat(&place.folder, &place.socket, mode, AtFlags::empty())?;
+        }
+        listen(&socket, BACKLOG)?;
+        Ok((found.st_dev, found.st_ino))
+    };
+    let file = bound().map_err(|error: Errno| io::Error::from(error))?;
+    Ok((socket, file))
+}
+
+/// The process that listens at a socket's file, in words, if one does. ECONNREFUSED alone says that nobody does: a full
+/// backlog (EAGAIN), another type of socket (EPROTOTYPE) and missing permission (EACCES) are answers of a live one.
+fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
+    // What it sends is never received.
+    let probe = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    match connect(&probe, address) {
+        Ok(()) => Ok(Some(match peer_pid(&probe) {
+            Some(pid) => format!("process {pid}, which listens there"),
+            None => "another process, which listens there".into(),
+        })),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(None),
+        Err(Errno::PROTOTYPE) => Ok(Some("another program, whose socket it is".into())),
+        Err(error) => Ok(Some(format!("another process, which listens there ({})", io::Error::from(error)))),
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.place.unlink(self.file);
+        // Connections that were not taken hang up now, whatever lies in those before them.
+        while let Ok(Some(connection)) = self.accept() {
+            drop(connection);
+        }
+    }
+}
+
+/// A descriptor that can be given up at any time.
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::{
+            fs::{MetadataExt, PermissionsExt},
+            net::{UnixDatagram, UnixListener, UnixStream},
+        },
+    };
+
+    fn path() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        (folder, path)
+    }
+
+    #[test]
+    fn live_socket_of_another_program_is_left_alone() {
+        let (_folder, path) = path();
+        let listener = UnixListener::bind(&path).unwrap();
+        let error = Listener::bind(&path, 0o600).unwrap_err();
+        assert!(matches!(error, BindFailure::InUse(_)), "{error}");
+        drop(UnixStream::connect(&path).unwrap());
+        drop(listener);
+        assert!(Listener::bind(&path, 0o600).is_ok(), "a stale socket is replaced");
+
+        let datagrams = UnixDatagram::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path, 0o600), Err(BindFailure::InUse(_))));
+        UnixDatagram::unbound().unwrap().send_to(b"x", &path).unwrap();
+        drop(datagrams);
+    }
+
+    #[test]
+    fn live_seqpacket_socket_with_full_backlog_is_left_alone() {
+        let (_folder, path) = path();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        let other = socket().unwrap();
+        bind(&other, &address).unwrap();
+        listen(&other, 0).unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        let mut connections = Vec::new();
+        loop {
+            let connection = socket().unwrap();
+            if connect(&connection, &address) == Err(Errno::AGAIN) {
+                break;
+            }
+            connections.push(connection);
+        }
+        assert!(matches!(Listener::bind(&path, 0o600), Err(BindFailure::InUse(_))));
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+    }
+
+    #[test]
+    fn ending_listener_removes_its_own_file_alone() {
+        let (_folder, path) = path();
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(listener);
+        drop(UnixStream::connect(&path).unwrap());
+        drop(other);
+    }
+
+    #[test]
+    fn socket_has_its_mode_whatever_the_umask() {
+        for mode in [0o600, 0o666] {
+            let (_folder, path) = path();
+            let _listener = Listener::bind(&path, mode).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, mode);
+        }
+    }
+
+    #[test]
+    fn removed_socket_is_bound_again_with_its_folder_and_lock() {
+        let (folder, _) = path();
+        let inner = folder.path().join("inner");
+        let path = inner.join("s.sock");
+        fs::create_dir(&inner).unwrap();
+        let mut listener = Listener::bind(&path, 0o600).unwrap();
+        let connects = || super::super::connect(&path).is_ok();
+        assert_eq!(listener.check(), FileState::Bound);
+        fs::remove_file(&path).unwrap();
+        assert!(!connects());
+        assert_eq!(
+            (listener.check(), connects(), listener.check()),
+            (FileState::Rebound, true, FileState::Bound)
+        );
+        fs::remove_file(inner.join("s.sock.lock")).unwrap();
+        assert_eq!(
+            (listener.check(), connects(), listener.check()),
+            (FileState::Rebound, true, FileState::Bound)
+        );
+        fs::remove_dir_all(&inner).unwrap();
+        assert!(matches!(listener.check(), FileState::Lost(_)));
+        fs::create_dir(&inner).unwrap();
+        assert_eq!(
+            (listener.check(), connects(), listener.check()),
+            (FileState::Rebound, true, FileState::Bound)
+        );
+        assert!(matches!(Listener::bind(&path, 0o600), Err(BindFailure::InUse(_))));
+    }
+
+    #[test]
+    fn socket_that_another_process_replaced_is_lost() {
+        let (folder, path) = path();
+        let mut listener = Listener::bind(&path, 0o600).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(folder.path().join("s.sock.lock")).unwrap();
+        let other = Listener::bind(&path, 0o600).unwrap();
+        let state = listener.check();
+        assert!(matches!(&state, FileState::Lost(why) if why.contains("pid")), "{state:?}");
+        drop(listener);
+        assert!(super::super::connect(&path).is_ok(), "the other's file was removed");
+        drop(other);
+    }
+
+    #[test]
+    fn folders_are_compared_not_their_paths() {
+        let (folder, path) = path();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        let _listener = Listener::bind(&path, 0o600).unwrap();
+        assert!(matches!(Listener::bind(&link.join("s.sock"), 0o600), Err(BindFailure::InUse(_))));
+    }
+}

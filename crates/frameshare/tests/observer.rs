@@ -1,0 +1,81 @@
+//! Observers that block, end the exporter, or panic: nothing waits for them.
+
+use frameshare::{
+    Endpoint, Interrupt,
+    exporter::{Config, Exporter, Frame, Notice, Purpose},
+    fence::Written,
+    reader::{self, Reader},
+};
+use std::{
+    sync::{Mutex, OnceLock, mpsc},
+    thread,
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn endpoint() -> (tempfile::TempDir, Endpoint) {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::at(folder.path().join("s.sock")).unwrap();
+    (folder, endpoint)
+}
+
+#[test]
+fn blocked_observer_holds_up_neither_frames_nor_end() {
+    let (_folder, endpoint) = endpoint();
+    let (release, blocked) = mpsc::channel::<()>();
+    let (entered, is_entered) = mpsc::channel();
+    let blocked = Mutex::new(blocked);
+    let observer = move |_: Notice| {
+        let _ = entered.send(());
+        let _ = blocked.lock().unwrap().recv();
+    };
+    let exporter = Exporter::bind(&endpoint, Config::default(), observer).unwrap();
+    let interrupt = Interrupt::new().unwrap();
+    let connect = || Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
+    let mut first = connect();
+    is_entered.recv_timeout(PATIENCE).unwrap();
+    let _second = connect();
+    let slot = exporter.acquire(100, Purpose::Copy).unwrap();
+    exporter.publish(Frame::new(&slot, 100, Written::Cpu), &interrupt).unwrap();
+    assert!(matches!(first.next(Some(PATIENCE), &interrupt), Ok(Some(reader::Item::Frame(_)))));
+    drop(slot);
+    let (ended, is_ended) = mpsc::channel();
+    thread::spawn(move || {
+        drop(exporter);
+        ended.send(())
+    });
+    is_ended.recv_timeout(PATIENCE).expect("the end waits for the observer");
+    drop(release);
+}
+
+#[test]
+fn observer_gets_all_notices_of_the_past_before_the_end_returns() {
+    let (_folder, endpoint) = endpoint();
+    let (sender, notices) = mpsc::channel();
+    let exporter =
+        Exporter::bind(&endpoint, Config::default(), move |notice| drop(sender.send(notice))).unwrap();
+    let interrupt = Interrupt::new().unwrap();
+    let _reader = Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
+    drop(exporter);
+    let kinds: Vec<_> = notices.try_iter().collect();
+    assert!(matches!(kinds[..], [Notice::ReaderAdded(_), Notice::ReaderRemoved { .. }]), "{kinds:?}");
+}
+
+#[test]
+fn observer_may_end_the_exporter() {
+    let (_folder, endpoint) = endpoint();
+    static EXPORTER: OnceLock<Mutex<Option<Exporter>>> = OnceLock::new();
+    let (ended, is_ended) = mpsc::channel();
+    let observer = move |notice| {
+        if matches!(notice, Notice::ReaderAdded(_)) {
+            drop(EXPORTER.wait().lock().unwrap().take());
+            let _ = ended.send(());
+        }
+    };
+    let exporter = Exporter::bind(&endpoint, Config::default(), observer).unwrap();
+    let _ = EXPORTER.set(Mutex::new(Some(exporter)));
+    let interrupt = Interrupt::new().unwrap();
+    let _reader = Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
+    is_ended.recv_timeout(PATIENCE).unwrap();
+}

@@ -1,0 +1,123 @@
+//! Names, sockets and lock files that other processes take, replace, remove or crowd.
+
+use crate::{Stream, stage::Stage};
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, symlink},
+        net::UnixListener,
+    },
+    process::Command,
+    time::{Duration, Instant},
+};
+
+#[test]
+fn name_and_path_of_one_socket_exclude_each_other() {
+    let stream = Stream::start("--readers 0");
+    let path = stream.stage.path("frameshare/s.sock");
+    let error = stream.stage.peer(&format!("export --socket {}", path.display())).finish_badly();
+    assert!(error.contains("in use") && error.contains(&stream.exporter.pid().to_string()), "{error}");
+    stream.read("--frames 5").finish_well();
+    stream.end();
+}
+
+#[test]
+fn live_socket_of_another_program_stays_reachable() {
+    let stage = Stage::new();
+    let path = stage.path("other.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let before = fs::metadata(&path).unwrap().ino();
+    let error = stage.peer(&format!("export --socket {}", path.display())).finish_badly();
+    assert!(error.contains("in use"), "{error}");
+    let sink = format!("videotestsrc num-buffers=10 ! framesharesink socket-path={}", path.display());
+    let error = stage.gst(&sink).finish_badly();
+    assert!(error.contains("in use"), "{error}");
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+    drop(listener);
+    // Now it is stale.
+    let mut exporter = stage.peer(&format!("export --socket {} --frames 5", path.display()));
+    exporter.wait_for("open");
+    stage.peer(&format!("read --socket {} --frames 5", path.display())).finish_well();
+    exporter.finish_well();
+}
+
+#[test]
+fn removed_socket_is_bound_again() {
+    let mut stream = Stream::start("--fps 200 --readers 1");
+    let witness = stream.read("--policy lossless");
+    let folder = stream.stage.path("frameshare");
+    let removals: [&dyn Fn(); 3] = [
+        &|| fs::remove_file(folder.join("s.sock")).unwrap(),
+        &|| {
+            fs::remove_file(folder.join("s.sock.lock")).unwrap();
+            fs::remove_file(folder.join("s.sock")).unwrap();
+        },
+        // As when a user logs out and in again.
+        &|| fs::remove_dir_all(&folder).unwrap(),
+    ];
+    for remove in removals {
+        remove();
+        stream.exporter.wait_for("socket-bound");
+        stream.read("--frames 5").finish_well();
+        let error = stream.stage.peer("export --stream s").finish_badly();
+        assert!(error.contains("in use"), "{error}");
+    }
+    let (outcome, _stage) = stream.end();
+    crate::saw_everything(witness, &outcome.summary()["published"]);
+}
+
+#[test]
+fn replaced_socket_is_reported_and_left_to_its_owner() {
+    let mut stream = Stream::start("--fps 200 --readers 0");
+    for file in ["frameshare/s.sock", "frameshare/s.sock.lock"] {
+        fs::remove_file(stream.stage.path(file)).unwrap();
+    }
+    let mut other =
+        stream.stage.peer("export --stream s --frames 100000000 --fps 100 --readers 0 --until other");
+    other.wait_for("open");
+    let lost = stream.exporter.wait_for("socket-lost");
+    assert!(lost["why"].as_str().unwrap().contains(&other.pid().to_string()), "{lost}");
+    let (_, stage) = stream.end();
+    // It has removed no file but its own.
+    stage.peer("read --stream s --frames 5").finish_well();
+    fs::write(stage.path("other"), "").unwrap();
+    other.finish_well();
+}
+
+#[test]
+fn planted_lock_file_is_an_error_and_keeps_its_content() {
+    let stage = Stage::new();
+    let lock = stage.path("s.sock.lock");
+    fs::write(stage.path("victim"), "precious").unwrap();
+    let plants: [(&str, &dyn Fn()); 3] = [
+        ("symbolic link", &|| symlink(stage.path("victim"), &lock).unwrap()),
+        ("hard link", &|| fs::hard_link(stage.path("victim"), &lock).unwrap()),
+        ("plain file", &|| assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success())),
+    ];
+    for (what, plant) in plants {
+        plant();
+        let error = stage.peer(&format!("export --socket {}", stage.path("s.sock").display())).finish_badly();
+        assert!(error.contains(what) && error.contains("s.sock.lock"), "{what}: {error}");
+        fs::remove_file(&lock).unwrap();
+    }
+    assert_eq!(fs::read_to_string(stage.path("victim")).unwrap(), "precious");
+}
+
+/// Each keeps one connection open at any time.
+#[test]
+fn silent_processes_keep_no_reader_out() {
+    let stream = Stream::start("--fps 500 --readers 1 --max-slots 256");
+    let witness = stream.read("--policy lossless");
+    let path = stream.stage.path("frameshare/s.sock");
+    let silent = format!("{} silent {}", env!("CARGO_BIN_EXE_hostile"), path.display());
+    let mut crowd: Vec<_> = (0..100).map(|_| stream.stage.command(&silent)).collect();
+    crowd.iter_mut().for_each(|process| drop(process.wait_for("connected")));
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(4) {
+        let readers = (0..10).map(|_| stream.stage.peer("read --stream s --frames 1 --max-held 1"));
+        readers.collect::<Vec<_>>().into_iter().for_each(|reader| drop(reader.finish_well()));
+    }
+    drop(crowd);
+    let (outcome, _stage) = stream.end();
+    crate::saw_everything(witness, &outcome.summary()["published"]);
+}
