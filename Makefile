@@ -59,7 +59,7 @@ faults: ## kill, stop and restart ten times as often as `make test` does
 	FRAMESHARE_FAULTS=10 cargo test --locked --package frameshare-tests --test faults
 
 .PHONY: fuzz
-fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of seven targets)
+fuzz: ## fuzz what comes from other processes (SECONDS=60 for each of eight targets)
 	@tools/setup.sh build fuzz
 	tests/fuzz/run.sh $(SECONDS)
 

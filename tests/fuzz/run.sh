@@ -11,10 +11,12 @@ cd "$(dirname "$0")"
 export RUSTC_BOOTSTRAP=1
 # What GStreamer keeps for ever, such as names and types, is no finding.
 export ASAN_OPTIONS=detect_leaks=0
+# A critical of GLib or GStreamer is a finding.
+export G_DEBUG=fatal-criticals
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(to_exporter to_reader exporter reader metas events layouts)
+[ ${#targets[@]} -gt 0 ] || targets=(to_exporter to_reader exporter reader metas events caps layouts)
 
 # The programs are set aside, so that the tree can be worked on meanwhile.
 cargo fuzz build --fuzz-dir .

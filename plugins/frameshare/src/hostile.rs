@@ -4,28 +4,39 @@
 
 pub use crate::src::hostile::layouts;
 
-use crate::{events, meta::wire};
+use crate::{
+    events,
+    meta::{self, budget::Budget, wire},
+};
 
-/// Starts GStreamer. What its parsers say of a text that is none is no finding, and takes more time than to parse it.
+/// Limit on metadata of one input.
+const BUDGET: u64 = 16 << 20;
+
+/// Starts GStreamer. Its criticals are findings, and abort; warnings too, but for those that say something of this
+/// machine.
 fn init() {
-    static QUIET: std::sync::Once = std::sync::Once::new();
-    QUIET.call_once(|| {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
         gst::init().expect("GStreamer starts");
-        #[cfg(fuzzing)]
-        glib::log_set_default_handler(|_, _, _| ());
+        meta::register();
+        glib::log_set_always_fatal(
+            glib::LogLevels::LEVEL_ERROR | glib::LogLevels::LEVEL_CRITICAL | glib::LogLevels::LEVEL_WARNING,
+        );
     });
 }
 
 /// The metas of a frame, as an exporter that nobody trusts sends them.
 pub fn metas(bytes: &[u8]) {
     init();
-    let Ok(metas) = wire::parse(bytes) else { return };
+    let budget = Budget::new(BUDGET);
+    let Ok(metas) = wire::parse(bytes, &budget) else { return };
+    let _ = (metas.crop(), metas.video().map(|video| (video.format(), video.flags(), video.alignment())));
     let mut buffer = gst::Buffer::with_size(64).expect("memory");
     let content = buffer.get_mut().expect("it is new");
     let _ = metas.add_to(content, true);
-    // What was put on the buffer can be written and read again.
-    wire::parse(&wire::serialize(content, None, false)).expect("our own form");
-    let _ = (metas.crop(), metas.video().map(|video| (video.format(), video.flags(), video.alignment())));
+    // What was put on the buffer can be written and read again, copied and printed.
+    wire::parse(&wire::serialize(content, None, false), &Budget::new(u64::MAX)).expect("our own form");
+    let _ = format!("{:?}", buffer.copy());
 }
 
 /// An event, of any kind.
@@ -34,9 +45,24 @@ pub fn events(bytes: &[u8]) {
     let Some((kind, payload)) = bytes.split_first_chunk::<4>() else { return };
     let event =
         frameshare::Event { kind: u32::from_le_bytes(*kind), sticky: false, payload: payload.to_vec() };
-    if let Ok(Some(events::Incoming::Event(event))) = events::decode(&event) {
-        let _ = events::encode(&event);
+    let decoded = events::decode(&event, &Budget::new(BUDGET));
+    if let Ok(Some(events::Incoming::Event(event))) = decoded {
+        // GStreamer writes down what it took, and our own form of it is the same event.
+        let _ = format!("{event:?}");
+        if let Ok(Some(again)) = events::encode(&event) {
+            events::decode(&again, &Budget::new(u64::MAX)).expect("our own form");
+        }
     }
+}
+
+/// The text of a stream's caps.
+pub fn caps(bytes: &[u8]) {
+    init();
+    let Some(caps) = std::str::from_utf8(bytes).ok().and_then(meta::parse_caps) else { return };
+    // GStreamer writes them down so that they can be read again.
+    let text = caps.to_string();
+    assert_eq!(meta::parse_caps(&text).as_ref(), Some(&caps), "{text}");
+    crate::src::hostile::shape(&caps);
 }
 
 #[cfg(test)]
@@ -48,8 +74,12 @@ mod tests {
     fn inputs_that_were_kept_find_nothing() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
         type Target = fn(&[u8]);
-        let targets =
-            [("metas", super::metas as Target), ("events", super::events), ("layouts", super::layouts)];
+        let targets = [
+            ("metas", super::metas as Target),
+            ("events", super::events),
+            ("caps", super::caps),
+            ("layouts", super::layouts),
+        ];
         for (name, target) in targets {
             let folder = corpus.join(name);
             let inputs =

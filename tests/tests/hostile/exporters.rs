@@ -39,8 +39,9 @@ fn a_reader_survives_exporters_that_mean_harm() {
 #[test]
 fn the_source_survives_exporters_that_mean_harm() {
     let source = |stage: &Stage, path: &str| {
-        stage.gst(&format!(
-            "framesharesrc socket-path={path} connection-timeout=2000000000 ! fakesink dump=true sync=false"
+        stage.command(&format!(
+            "env G_DEBUG=fatal-criticals gst-launch-1.0 -q framesharesrc socket-path={path} \
+             connection-timeout=2000000000 ! fakesink dump=true sync=false"
         ))
     };
     against_all(source, |name, _, outcome| {

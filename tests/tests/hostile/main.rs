@@ -2,6 +2,7 @@
 //! line, and nobody else notices. What is promised is in `docs/reliability.md`.
 
 mod exporters;
+mod memory;
 mod readers;
 #[allow(dead_code, reason = "the tests of the elements use the rest of it")]
 #[path = "../elements/stage.rs"]

@@ -127,6 +127,14 @@ pub enum ReadError {
     /// The exporter breaks the rules of the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
+    /// An event, or the metadata of a frame, is larger than this reader takes.
+    #[error("metadata of {size} bytes: this reader takes {limit}")]
+    TooMuchMetadata {
+        /// Its bytes.
+        size: u64,
+        /// [`Config::max_metadata_bytes`](super::Config::max_metadata_bytes).
+        limit: u64,
+    },
     /// A slot could not be imported.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -146,6 +154,7 @@ impl ReadError {
             | Self::Fence(_)
             | Self::NotBack(_)
             | Self::Violation(_)
+            | Self::TooMuchMetadata { .. }
             | Self::Memory(_)
             | Self::Io(_) => false,
         }

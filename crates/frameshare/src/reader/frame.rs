@@ -102,6 +102,11 @@ impl Frame {
         &self.metadata
     }
 
+    /// Takes that copy out of the frame, which may be held long after it was looked at.
+    pub fn take_metadata(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.metadata)
+    }
+
     /// Work put on `stream` from now on starts when the frame is written. Does not block. Not needed for host frames,
     /// nor where the reader delivers only frames that are written (see [`Config::gpu_wait`](super::Config)).
     ///

@@ -45,6 +45,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Default of [`Config::max_metadata_bytes`].
+pub const MAX_METADATA_BYTES: u64 = 128 << 20;
+
 /// What a reader asks for.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -100,6 +103,10 @@ pub struct Config {
     /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone. Zero is refused,
     /// since no work would be done in time.
     pub fence_timeout: Duration,
+    /// Bytes of events and metadata that may wait in this process for the frames that they precede. No more is received
+    /// until some were delivered; a single one that is larger ends the reader with
+    /// [`ReadError::TooMuchMetadata`].
+    pub max_metadata_bytes: u64,
 }
 
 impl Default for Config {
@@ -117,6 +124,7 @@ impl Default for Config {
             fence: None,
             gpu_wait: None,
             fence_timeout: Duration::from_secs(2),
+            max_metadata_bytes: MAX_METADATA_BYTES,
         }
     }
 }

@@ -23,8 +23,10 @@
 
 mod tags;
 
-use crate::meta::parse_structure;
-use gst::prelude::*;
+use crate::meta::{
+    budget::{Budget, Charge, OverBudget},
+    form::{Invalid, Reader, Writer},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::sync::LazyLock;
 
@@ -37,13 +39,15 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 });
 
 const STREAM_START: u32 = frameshare::Event::STREAM_START;
-const STREAM_TAGS: u32 = 2;
-const GLOBAL_TAGS: u32 = 3;
 const GAP: u32 = 4;
-const CUSTOM: u32 = 5;
-const CUSTOM_BOTH: u32 = 6;
-/// This bit, and the others from the structure's name: the newest of each name is kept.
-const CUSTOM_STICKY: u32 = 1 << 31;
+// 2, 3, 5, 6 and those with bit 31 had GStreamer's text in them.
+const STREAM_TAGS: u32 = 7;
+const GLOBAL_TAGS: u32 = 8;
+const CUSTOM: u32 = 9;
+const CUSTOM_BOTH: u32 = 10;
+/// The upper two bits; the others are from the structure's name: the newest of each name is kept.
+const CUSTOM_STICKY: u32 = 0b01 << 30;
+const UPPER_BITS: u32 = 0b11 << 30;
 
 /// Most bytes of a stream's id.
 const MAX_STREAM_ID: usize = 4096;
@@ -57,8 +61,10 @@ pub(crate) enum EventError {
     Malformed(u32),
     #[error("an event of kind {0} carries an impossible {1}")]
     Impossible(u32, &'static str),
-    #[error("{0} cannot be written down")]
+    #[error("{0} cannot be sent")]
     Unwritable(String),
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
 /// The start of a stream.
@@ -122,7 +128,7 @@ pub(crate) fn encode(event: &gst::EventRef) -> Result<Option<frameshare::Event>,
         gst::EventView::Tag(event) => {
             let list = event.tag();
             let kind = if list.scope() == gst::TagScope::Global { GLOBAL_TAGS } else { STREAM_TAGS };
-            sticky(kind, write(&tags::Tags::of(list)))
+            sticky(kind, tags::encode(list))
         }
         gst::EventView::CustomDownstream(_) => passing(CUSTOM, custom(event)?),
         gst::EventView::CustomBoth(_) => passing(CUSTOM_BOTH, custom(event)?),
@@ -151,8 +157,9 @@ pub(crate) fn is_stream_start(event: &frameshare::Event) -> bool {
     event.kind == STREAM_START
 }
 
-/// What an event from the exporter means; nothing for one that means nothing here.
-pub(crate) fn decode(event: &frameshare::Event) -> Result<Option<Incoming>, EventError> {
+/// What an event from the exporter means; nothing for one that means nothing here. An event that is pushed as it is stays
+/// charged to the budget for as long as it exists, on the pads that keep a sticky one too.
+pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Option<Incoming>, EventError> {
     let (kind, payload) = (event.kind, event.payload.as_slice());
     let impossible = |what| EventError::Impossible(kind, what);
     if payload.is_empty() {
@@ -168,8 +175,9 @@ pub(crate) fn decode(event: &frameshare::Event) -> Result<Option<Incoming>, Even
         }
         STREAM_TAGS | GLOBAL_TAGS => {
             let scope = if kind == GLOBAL_TAGS { gst::TagScope::Global } else { gst::TagScope::Stream };
-            let list = read::<tags::Tags>(kind, payload)?.list(scope).map_err(impossible)?;
-            Incoming::Event(gst::event::Tag::new(list))
+            built(kind, budget, |charge| {
+                Ok(gst::event::Tag::new(tags::decode(Reader::new(payload, charge), scope)?))
+            })?
         }
         GAP => {
             let gap = read::<Gap>(kind, payload)?;
@@ -179,10 +187,10 @@ pub(crate) fn decode(event: &frameshare::Event) -> Result<Option<Incoming>, Even
             }
             Incoming::Gap(gap)
         }
-        CUSTOM => Incoming::Event(gst::event::CustomDownstream::new(structure(kind, payload)?)),
-        CUSTOM_BOTH => Incoming::Event(gst::event::CustomBoth::new(structure(kind, payload)?)),
-        kind if kind & CUSTOM_STICKY != 0 => {
-            Incoming::Event(gst::event::CustomDownstreamSticky::new(structure(kind, payload)?))
+        CUSTOM => custom_of(kind, payload, budget, gst::event::CustomDownstream::new)?,
+        CUSTOM_BOTH => custom_of(kind, payload, budget, gst::event::CustomBoth::new)?,
+        kind if kind & UPPER_BITS == CUSTOM_STICKY => {
+            custom_of(kind, payload, budget, gst::event::CustomDownstreamSticky::new)?
         }
         _ => return Ok(None),
     };
@@ -209,34 +217,49 @@ fn read<T: DeserializeOwned>(kind: u32, payload: &[u8]) -> Result<T, EventError>
     }
 }
 
-/// The text of an event's structure, if all of it survives.
+/// The bytes of an event's structure.
 fn custom(event: &gst::EventRef) -> Result<Vec<u8>, EventError> {
     let Some(fields) = event.structure() else { return Err(EventError::Unwritable("structure".into())) };
-    let text = fields.to_string();
-    let unwritable = || EventError::Unwritable(fields.name().to_string());
-    let back = parse_structure(&text).ok_or_else(unwritable)?;
-    // GStreamer writes NULL for what it has no text for.
-    let lost = fields.iter().find(|(name, value)| {
-        !back.value(*name).is_ok_and(|back| {
-            back.type_() == value.type_() && (!value.can_compare(back) || GstValueExt::eq(&***value, back))
-        })
-    });
-    match lost {
-        None => Ok(text.into_bytes()),
-        Some((name, _)) => Err(EventError::Unwritable(name.to_string())),
-    }
+    let mut writer = Writer::default();
+    writer.structure(fields).map_err(|error| EventError::Unwritable(error.0))?;
+    Ok(writer.0)
 }
 
-fn structure(kind: u32, payload: &[u8]) -> Result<gst::Structure, EventError> {
-    let text = std::str::from_utf8(payload).map_err(|_| EventError::Malformed(kind))?;
-    parse_structure(text).ok_or(EventError::Impossible(kind, "structure"))
+fn custom_of(
+    kind: u32,
+    payload: &[u8],
+    budget: &Budget,
+    event: fn(gst::Structure) -> gst::Event,
+) -> Result<Incoming, EventError> {
+    built(kind, budget, |charge| {
+        let mut reader = Reader::new(payload, charge);
+        let structure = reader.structure()?;
+        if reader.is_at_end() { Ok(event(structure)) } else { Err(Invalid::Malformed) }
+    })
 }
 
-/// The kind of sticky custom events of a name: FNV-1a, in 31 bits.
+/// An event that carries what was charged for it.
+fn built(
+    kind: u32,
+    budget: &Budget,
+    build: impl FnOnce(&mut Charge) -> Result<gst::Event, Invalid>,
+) -> Result<Incoming, EventError> {
+    let mut charge = budget.charge();
+    let built = charge.item(0).map_err(Invalid::from).and_then(|()| build(&mut charge));
+    let mut event = built.map_err(|error| match error {
+        Invalid::Malformed => EventError::Malformed(kind),
+        Invalid::Impossible(what) => EventError::Impossible(kind, what),
+        Invalid::OverBudget(error) => EventError::OverBudget(error),
+    })?;
+    charge.attach(event.make_mut().upcast_mut());
+    Ok(Incoming::Event(event))
+}
+
+/// The kind of sticky custom events of a name: FNV-1a, in 30 bits.
 fn of_name(name: &str) -> u32 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash | CUSTOM_STICKY
+    hash & !UPPER_BITS | CUSTOM_STICKY
 }
 
 #[cfg(test)]

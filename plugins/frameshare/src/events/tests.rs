@@ -1,4 +1,11 @@
 use super::*;
+use gst::prelude::*;
+
+const ALL: u64 = 1 << 30;
+
+fn decode(event: &frameshare::Event) -> Result<Option<Incoming>, EventError> {
+    super::decode(event, &Budget::new(ALL))
+}
 
 fn round_trip(event: &gst::Event) -> gst::Event {
     let encoded = encode(event).unwrap().unwrap();
@@ -99,7 +106,7 @@ fn what_cannot_be_written_down_is_said_and_not_sent() {
     let object = gst::Bus::new();
     let fields = gst::Structure::builder("app").field("n", 1).field("bus", object).build();
     let event = gst::event::CustomDownstream::new(fields);
-    assert_eq!(encode(&event).unwrap_err(), EventError::Unwritable("app".into()));
+    assert_eq!(encode(&event).unwrap_err(), EventError::Unwritable("\"bus\"".into()));
     for event in [
         gst::event::Caps::new(&gst::Caps::new_empty_simple("x/y")),
         gst::event::Segment::new(&gst::FormattedSegment::<gst::ClockTime>::new()),
@@ -128,14 +135,20 @@ fn a_stream_keeps_its_id_its_flags_and_its_group() {
 #[test]
 fn tags_that_this_process_does_not_know_are_left_out() {
     gst::init().unwrap();
-    let text = |name: &str| tags::Tags::for_test(name, "x");
-    let payload = write(&text("no-such-tag"));
+    let text = |name: &str| {
+        let mut bytes = write(&(name, 1_u32));
+        let mut value = Writer::default();
+        value.value(&"x".to_value()).unwrap();
+        bytes.append(&mut value.0);
+        bytes
+    };
+    let payload = text("no-such-tag");
     let Some(Incoming::Event(event)) = decode(&sticky(STREAM_TAGS, payload)).unwrap() else { panic!() };
     let gst::EventView::Tag(event) = event.view() else { panic!() };
     assert_eq!(event.tag().n_tags(), 0);
     // A tag that it knows, but of another type.
     for bad in ["bitrate", "image", "", "x\0y"] {
-        assert!(decode(&sticky(STREAM_TAGS, write(&text(bad)))).is_err(), "{bad:?}");
+        assert!(decode(&sticky(STREAM_TAGS, text(bad))).is_err(), "{bad:?}");
     }
 }
 
@@ -160,7 +173,7 @@ fn hostile_bytes_are_refused() {
         refused += usize::from(decode(&event).is_err());
     };
     for event in &sound {
-        for kind in [STREAM_START, STREAM_TAGS, GLOBAL_TAGS, GAP, CUSTOM, CUSTOM_BOTH, u32::MAX] {
+        for kind in [STREAM_START, STREAM_TAGS, GLOBAL_TAGS, GAP, CUSTOM, CUSTOM_BOTH, CUSTOM_STICKY] {
             try_it(kind, event.payload.clone());
         }
         for length in 0..event.payload.len() {
@@ -177,9 +190,86 @@ fn hostile_bytes_are_refused() {
             try_it(event.kind, zero);
         }
     }
-    try_it(CUSTOM, b"nul\0, x=1;".to_vec());
-    try_it(CUSTOM, vec![0xff, 0xfe]);
-    try_it(CUSTOM, [b"x, y=".as_slice(), &[b'{'; 100_000]].concat());
     assert!(refused > 500, "{refused} refused");
     assert!(decode(&passing(77, vec![1])).unwrap().is_none());
+}
+
+/// The event of a structure that nests `depth` structures in each other.
+fn nested(depth: usize) -> Result<Option<Incoming>, EventError> {
+    const STRUCTURE: u8 = 22;
+    let head = |bytes: &mut Vec<u8>| bytes.extend_from_slice(&[1, b'a', 1, 1, b'b']);
+    let mut bytes = Vec::new();
+    head(&mut bytes);
+    for _ in 0..depth {
+        bytes.push(STRUCTURE);
+        head(&mut bytes);
+    }
+    bytes.extend_from_slice(&[0, 1]);
+    decode(&passing(CUSTOM, bytes))
+}
+
+#[test]
+fn nested_structures_are_refused_beyond_the_limit() {
+    gst::init().unwrap();
+    assert!(matches!(nested(3), Ok(Some(_))));
+    for depth in [16, 1000, 40_000, 200_000] {
+        assert_eq!(nested(depth).unwrap_err(), EventError::Impossible(CUSTOM, "nesting"), "{depth}");
+    }
+}
+
+/// Texts that GStreamer's parser recursed on, or raised a critical for, mean nothing in the kinds of today.
+#[test]
+fn text_of_earlier_kinds_is_ignored() {
+    gst::init().unwrap();
+    let deep = format!("a, b={}", "(a\")".repeat(50_000));
+    for text in [deep.as_str(), "a, c=(taglist)\"x\"", "a, b=1;"] {
+        for kind in [2, 3, 5, 6, 1 << 31] {
+            assert!(decode(&passing(kind, text.into())).unwrap().is_none());
+        }
+        assert!(decode(&passing(CUSTOM, text.into())).is_err(), "{text:.40}");
+    }
+}
+
+#[test]
+fn event_is_charged_while_it_exists() {
+    gst::init().unwrap();
+    let budget = Budget::new(3 << 20);
+    let event = |name: &str| {
+        let fields = gst::Structure::builder(name).field("data", "x".repeat(1 << 20)).build();
+        super::decode(&encode(&gst::event::CustomDownstreamSticky::new(fields)).unwrap().unwrap(), &budget)
+    };
+    let first = event("frameshare-first").unwrap();
+    let second = event("frameshare-second").unwrap();
+    assert_eq!(event("frameshare-third").unwrap_err(), EventError::OverBudget(OverBudget { limit: 3 << 20 }));
+    drop(first);
+    event("frameshare-third").unwrap();
+    drop(second);
+    assert!(budget.used() < 1000, "names alone stay charged: {}", budget.used());
+}
+
+/// A tag, value or field of a byte or two is charged what it takes in memory.
+#[test]
+fn tiny_items_are_charged_more_than_their_bytes() {
+    gst::init().unwrap();
+    let budget = Budget::new(1 << 20);
+    let empty = write(&("title", 0_u32)).repeat(1 << 20);
+    let tags = super::decode(&sticky(STREAM_TAGS, empty), &budget).unwrap_err();
+    assert_eq!(tags, EventError::OverBudget(OverBudget { limit: 1 << 20 }));
+    let mut values = write(&("track-number", 1_u32 << 20));
+    values.extend([2, 1].repeat(1 << 20));
+    let values = super::decode(&sticky(STREAM_TAGS, values), &budget).unwrap_err();
+    assert_eq!(values, EventError::OverBudget(OverBudget { limit: 1 << 20 }));
+    assert_eq!(budget.used(), 0);
+}
+
+/// GStreamer appends to its lists in place: the time is linear in the number of values.
+#[test]
+fn thousands_of_values_of_one_tag_are_read() {
+    gst::init().unwrap();
+    let mut writer = Writer::default();
+    writer.plain(&("artist", 16_000_u32));
+    (0..16_000).for_each(|number| writer.value(&format!("artist {number}").to_value()).unwrap());
+    let Ok(Some(Incoming::Event(event))) = decode(&sticky(STREAM_TAGS, writer.0)) else { panic!() };
+    let gst::EventView::Tag(event) = event.view() else { panic!() };
+    assert_eq!(event.tag().size::<gst::tags::Artist>(), 16_000);
 }

@@ -4,15 +4,16 @@
 //! from the exporter's buffers to its readers'.
 
 mod audio;
+pub(crate) mod budget;
+mod caps;
+pub(crate) mod form;
 mod frame;
-mod newer;
 mod raw;
-mod text;
 pub(crate) mod wire;
 
+pub(crate) use caps::parse as parse_caps;
 pub(crate) use frame::Frame;
 pub use frame::FrameshareMeta;
-pub(crate) use text::{is_harmless, parse_caps, parse_structure};
 
 static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|| {
     gst::DebugCategory::new("frameshare-meta", gst::DebugColorFlags::empty(), Some("Metas between processes"))

@@ -1,7 +1,8 @@
 //! Metas of GStreamer on their way from the exporter's buffers to its readers'.
 //!
-//! The form is our own, the same on every GStreamer: a version byte and a list of items in
-//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding. A buffer with nothing to say has no bytes.
+//! The form is our own, the same on every GStreamer: a version byte, then items in
+//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end. Structures and caps inside items are in
+//! the typed [`form`]. A buffer with nothing to say has no bytes.
 //! What comes in was written by a process that nobody trusts: [`parse`] checks every value that GStreamer would
 //! take without looking, and an item that is wrong costs the frame its metas, never the reader its life.
 //!
@@ -12,15 +13,17 @@
 //! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
 //!    `GstReferenceTimestampMeta`, closed captions, active format descriptions, bars, `GstAudioMeta` and
 //!    `GstAudioClippingMeta` in samples.
-//! 3. Custom metas, as their structure's text; the reader registers a name that it does not know, unless it is one
+//! 3. Custom metas whose structure has a [`form`]; the reader registers a name that it does not know, unless it is one
 //!    of GStreamer's or GLib's own or too many have been registered.
-//! 4. Every other meta that GStreamer can write down itself, which it does from 1.24 on: in its own words, for readers
-//!    that run the very same version.
 //!
-//! Not sent are metas that speak of a buffer's memory or parent, and [`FrameshareMeta`](super::FrameshareMeta),
-//! which belongs to one stream.
+//! Other metas stay behind. GStreamer's own bytes for metas (1.24) are not used: its functions parse text in them.
 
-use super::{audio::Audio, is_harmless, newer, parse_caps, parse_structure, raw::FromRaw};
+use super::{
+    audio::Audio,
+    budget::{Budget, Charge, OverBudget},
+    form::{Invalid, Reader, Unwritable, Writer, is_field_name, is_type_name},
+    raw::FromRaw,
+};
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -28,7 +31,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Most padding, and most bytes that rows are aligned to; GStreamer's arithmetic with them is 32 bits wide.
 const MAX_PADDING: u32 = 1 << 16;
 /// 0 for a progressive picture or the first field, 1 for the second.
@@ -36,8 +39,17 @@ const MAX_FIELD: u8 = 1;
 /// Most names of custom metas that are registered here for others.
 const MAX_CUSTOM: usize = 256;
 /// Most tags of a custom meta that is registered, and most bytes of one: GStreamer keeps them for ever.
-const MAX_TAGS: usize = 16;
+const MAX_TAGS: u32 = 16;
 const MAX_TAG: usize = 128;
+/// Maximum number of parameters of a region: GStreamer walks all of them to add one.
+const MAX_PARAMS: u32 = 1024;
+/// Maximum length of a date in ISO 8601.
+const MAX_DATE: usize = 64;
+/// Maximum length of an audio meta's form: 64 channels with an offset of ten bytes each, and some more.
+const MAX_AUDIO: usize = 1024;
+/// Names of metas in errors.
+const CUSTOM: &str = "custom meta";
+const AUDIO: &str = "audio meta";
 
 /// What is wrong with the bytes of a frame's metas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,29 +60,75 @@ pub(crate) enum MetaError {
     Malformed,
     #[error("the frame carries an impossible {0}")]
     Impossible(&'static str),
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
-/// The metas of one frame.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Metas(Vec<Item>);
+/// The metas of one frame, and what they are charged.
+#[derive(Debug, Default)]
+pub(crate) struct Metas {
+    metas: Vec<Meta>,
+    charge: Option<Charge>,
+}
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Item {
+#[derive(Debug)]
+enum Meta {
     Video(Video),
     Crop([u32; 4]),
-    RegionOfInterest { kind: String, id: i32, parent: i32, rect: [u32; 4], params: Vec<String> },
-    TimeCode(TimeCode),
-    ReferenceTimestamp { reference: String, timestamp: u64, duration: Option<u64> },
-    Custom { name: String, tags: Vec<String>, structure: String },
+    RegionOfInterest { kind: String, id: i32, parent: i32, rect: [u32; 4], params: Vec<gst::Structure> },
+    TimeCode(gst_video::ValidVideoTimeCode),
+    ReferenceTimestamp { reference: gst::Caps, timestamp: u64, duration: Option<u64> },
+    Custom { tags: Vec<String>, structure: gst::Structure },
     Caption { kind: i32, data: Vec<u8> },
     ActiveFormat { field: u8, spec: i32, value: i32 },
     Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
-    Other { version: newer::Version, data: Vec<u8> },
     Audio(Audio),
 }
 
+/// One meta, or the head of one, as it is sent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Item<'a> {
+    Video(Video),
+    Crop([u32; 4]),
+    /// As many structures follow as there are `params`.
+    RegionOfInterest {
+        kind: &'a str,
+        id: i32,
+        parent: i32,
+        rect: [u32; 4],
+        params: u32,
+    },
+    TimeCode(#[serde(borrow)] TimeCode<'a>),
+    /// The reference's caps follow.
+    ReferenceTimestamp {
+        timestamp: u64,
+        duration: Option<u64>,
+    },
+    /// As many texts as there are `tags` follow, then the structure, of the meta's name.
+    Custom {
+        tags: u32,
+    },
+    Caption {
+        kind: i32,
+        data: &'a [u8],
+    },
+    ActiveFormat {
+        field: u8,
+        spec: i32,
+        value: i32,
+    },
+    Bar {
+        field: u8,
+        is_letterbox: bool,
+        first: u32,
+        second: u32,
+    },
+    /// The form of an [`Audio`].
+    Audio(&'a [u8]),
+}
+
 /// A frame's `GstVideoMeta`, but for where its planes lie.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Video {
     format: i32,
     /// Pixels a row of what is in memory; a crop meta says which of it to show.
@@ -81,7 +139,7 @@ pub(crate) struct Video {
     alignment: Option<Alignment>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Alignment {
     top: u32,
     bottom: u32,
@@ -91,15 +149,15 @@ struct Alignment {
     masks: [u32; 4],
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct TimeCode {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct TimeCode<'a> {
     fps: (i32, i32),
     flags: u32,
     time: [u32; 3],
     frames: u32,
     field_count: u32,
     /// ISO 8601.
-    daily_jam: Option<String>,
+    daily_jam: Option<&'a str>,
 }
 
 impl Video {
@@ -127,116 +185,151 @@ pub(crate) fn serialize(
     info: Option<&gst_video::VideoInfo>,
     moved: bool,
 ) -> Vec<u8> {
-    let mut items = Vec::new();
+    let mut bytes = Vec::new();
     buffer.foreach_meta(|meta| {
-        // Nearly every frame has this one and no other.
-        if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
+        let mut writer = Writer::default();
+        // Nearly every frame has a video meta and no other.
+        let written = if let Some(video) = meta.downcast_ref::<gst_video::VideoMeta>() {
             let mut video = Video::of(video);
             if moved {
                 video.alignment = None;
             }
             if info.is_none_or(|info| video.says_more_than(info)) {
-                items.push(Item::Video(video));
+                writer.plain(&Item::Video(video));
             }
+            Ok(())
         } else {
-            items.extend(item(&meta));
+            write(&meta, &mut writer)
+        };
+        match written {
+            Ok(()) if bytes.is_empty() && !writer.0.is_empty() => {
+                bytes = vec![VERSION];
+                bytes.append(&mut writer.0);
+            }
+            Ok(()) => bytes.append(&mut writer.0),
+            Err(error) => gst::debug!(super::CAT, "A {} stays behind: {error}", meta.type_()),
         }
         ControlFlow::Continue(())
     });
-    if items.is_empty() {
-        return Vec::new();
-    }
-    // Plain data into a growing buffer: there is no way to fail.
-    postcard::to_extend(&items, vec![VERSION]).unwrap_or_default()
+    bytes
 }
 
-/// The metas that bytes stand for, checked as far as they can be without their buffer.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Metas, MetaError> {
+/// The metas that bytes stand for, each charged to the budget before it is built.
+pub(crate) fn parse(bytes: &[u8], budget: &Budget) -> Result<Metas, MetaError> {
     let Some((version, body)) = bytes.split_first() else { return Ok(Metas::default()) };
     if *version != VERSION {
         return Err(MetaError::Version(*version));
     }
-    let Ok((items, [])) = postcard::take_from_bytes::<Vec<Item>>(body) else {
-        return Err(MetaError::Malformed);
-    };
-    items.iter().try_for_each(check)?;
-    Ok(Metas(items))
+    let mut charge = budget.charge();
+    let mut reader = Reader::new(body, &mut charge);
+    let mut metas = Vec::new();
+    while !reader.is_at_end() {
+        let item = reader.plain::<Item<'_>>().map_err(|error| of_invalid(error, "meta"))?;
+        metas.push(read(item, &mut reader).map_err(|error| of_invalid(error, item.what()))?);
+    }
+    Ok(Metas { metas, charge: Some(charge) })
+}
+
+fn of_invalid(error: Invalid, what: &'static str) -> MetaError {
+    match error {
+        Invalid::Malformed => MetaError::Malformed,
+        Invalid::Impossible(_) => MetaError::Impossible(what),
+        Invalid::OverBudget(error) => MetaError::OverBudget(error),
+    }
 }
 
 impl Metas {
     /// The frame's `GstVideoMeta`, which [`Metas::add_to`] leaves to the one who knows where the planes lie.
     pub fn video(&self) -> Option<&Video> {
-        self.0.iter().find_map(|item| if let Item::Video(video) = item { Some(video) } else { None })
+        self.metas.iter().find_map(|meta| if let Meta::Video(video) = meta { Some(video) } else { None })
     }
 
     /// Where what the frame shows starts in what is in memory.
     pub fn crop(&self) -> Option<(u32, u32)> {
-        self.0.iter().find_map(|item| if let Item::Crop([x, y, ..]) = item { Some((*x, *y)) } else { None })
+        self.metas
+            .iter()
+            .find_map(|meta| if let Meta::Crop([x, y, ..]) = meta { Some((*x, *y)) } else { None })
     }
 
-    /// Puts all metas but the `GstVideoMeta` on a buffer, the crop meta only if asked to.
+    /// Puts all metas but the `GstVideoMeta` on a buffer, the crop meta only if asked to. The charge ends with the
+    /// buffer.
     ///
     /// # Errors
     ///
-    /// Says what was wrong with the first one that could not be added; the others are on the buffer all the same.
-    pub fn add_to(&self, buffer: &mut gst::BufferRef, with_crop: bool) -> Result<(), MetaError> {
-        let wanted = |item: &&Item| with_crop || !matches!(item, Item::Crop(_));
-        self.0.iter().filter(wanted).map(|item| add(item, buffer)).fold(Ok(()), Result::and)
+    /// Says what was wrong with the last one that could not be added; the others are on the buffer all the same.
+    pub fn add_to(self, buffer: &mut gst::BufferRef, with_crop: bool) -> Result<(), MetaError> {
+        if let Some(charge) = self.charge {
+            charge.attach(buffer.upcast_mut());
+        }
+        let wanted = |meta: &Meta| with_crop || !matches!(meta, Meta::Crop(_));
+        let add = |result, meta| Result::and(result, add(meta, buffer));
+        self.metas.into_iter().filter(wanted).fold(Ok(()), add)
     }
 }
 
-/// What crosses of a meta other than a `GstVideoMeta`; nothing where it does not.
-fn item(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Item> {
+/// Writes what crosses of a meta other than a `GstVideoMeta`: nothing where it does not.
+fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), Unwritable> {
     if let Some(custom) = meta.try_as_custom_meta() {
-        return Some(Item::Custom {
-            name: custom.structure().name().to_string(),
-            tags: meta.tags().iter().map(|tag| tag.to_string()).collect(),
-            structure: custom.structure().to_string(),
-        });
-    }
-    if let Some(crop) = meta.downcast_ref::<gst_video::VideoCropMeta>() {
-        return Some(Item::Crop(crop.rect().into()));
-    }
-    if let Some(region) = meta.downcast_ref::<gst_video::VideoRegionOfInterestMeta>() {
-        return Some(Item::RegionOfInterest {
-            kind: region.roi_type().to_owned(),
+        let tags = meta.tags();
+        writer.plain(&Item::Custom { tags: tags.len() as u32 });
+        tags.iter().for_each(|tag| writer.plain(&tag.as_str()));
+        writer.structure(custom.structure())?;
+    } else if let Some(crop) = meta.downcast_ref::<gst_video::VideoCropMeta>() {
+        writer.plain(&Item::Crop(crop.rect().into()));
+    } else if let Some(region) = meta.downcast_ref::<gst_video::VideoRegionOfInterestMeta>() {
+        writer.plain(&Item::RegionOfInterest {
+            kind: region.roi_type(),
             id: region.id(),
             parent: region.parent_id(),
             rect: region.rect().into(),
-            params: region.params().map(|param| param.to_string()).collect(),
+            params: region.params().count() as u32,
         });
-    }
-    if let Some(time_code) = meta.downcast_ref::<gst_video::VideoTimeCodeMeta>() {
-        return TimeCode::of(&time_code.tc()).map(Item::TimeCode);
-    }
-    if let Some(reference) = meta.downcast_ref::<gst::ReferenceTimestampMeta>() {
-        return Some(Item::ReferenceTimestamp {
-            reference: reference.reference().to_string(),
+        region.params().try_for_each(|param| writer.structure(param))?;
+    } else if let Some(time_code) = meta.downcast_ref::<gst_video::VideoTimeCodeMeta>() {
+        let time_code = time_code.tc();
+        let daily_jam = time_code.latest_daily_jam().map(|jam| jam.format("%Y-%m-%dT%H:%M:%S.%f%:z"));
+        let daily_jam = daily_jam.transpose().map_err(|_| Unwritable("a daily jam".into()))?;
+        writer.plain(&Item::TimeCode(TimeCode::of(&time_code, daily_jam.as_deref())));
+    } else if let Some(reference) = meta.downcast_ref::<gst::ReferenceTimestampMeta>() {
+        writer.plain(&Item::ReferenceTimestamp {
             timestamp: reference.timestamp().nseconds(),
             duration: reference.duration().map(gst::ClockTime::nseconds),
         });
-    }
-    if let Some(caption) = meta.downcast_ref::<gst_video::VideoCaptionMeta>() {
-        return Some(Item::Caption {
-            kind: caption.caption_type().into_glib(),
-            data: caption.data().to_vec(),
-        });
-    }
-    if let Some(afd) = meta.downcast_ref::<gst_video::VideoAFDMeta>() {
+        writer.caps(reference.reference())?;
+    } else if let Some(caption) = meta.downcast_ref::<gst_video::VideoCaptionMeta>() {
+        let kind = caption.caption_type().into_glib();
+        writer.plain(&Item::Caption { kind, data: caption.data() });
+    } else if let Some(afd) = meta.downcast_ref::<gst_video::VideoAFDMeta>() {
         let (spec, value) = (afd.spec().into_glib(), afd.afd().into_glib());
-        return Some(Item::ActiveFormat { field: afd.field(), spec, value });
-    }
-    if let Some(bar) = meta.downcast_ref::<gst_video::VideoBarMeta>() {
+        writer.plain(&Item::ActiveFormat { field: afd.field(), spec, value });
+    } else if let Some(bar) = meta.downcast_ref::<gst_video::VideoBarMeta>() {
         let (first, second) = (bar.bar_data1(), bar.bar_data2());
-        return Some(Item::Bar { field: bar.field(), is_letterbox: bar.is_letterbox(), first, second });
+        writer.plain(&Item::Bar { field: bar.field(), is_letterbox: bar.is_letterbox(), first, second });
+    } else if let Some(audio) = Audio::of(meta) {
+        let mut form = Writer::default();
+        form.plain(&audio);
+        writer.plain(&Item::Audio(&form.0));
     }
-    if let Some(audio) = Audio::of(meta) {
-        return Some(Item::Audio(audio));
-    }
-    newer::write(meta).map(|data| Item::Other { version: newer::version(), data })
+    Ok(())
 }
 
 impl Video {
+    fn is_possible(&self) -> bool {
+        let is_named = !matches!(
+            self.format(),
+            gst_video::VideoFormat::Unknown
+                | gst_video::VideoFormat::Encoded
+                | gst_video::VideoFormat::__Unknown(_)
+        );
+        let is_aligned = self.alignment.as_ref().is_none_or(|alignment| {
+            let Alignment { top, bottom, left, right, masks } = alignment;
+            [top, bottom, left, right].into_iter().chain(masks).all(|value| *value < MAX_PADDING)
+                && masks.iter().all(|mask| (mask + 1).is_power_of_two())
+        });
+        let sizes = 1..=i32::MAX as u32;
+        is_named && is_aligned && sizes.contains(&self.width) && sizes.contains(&self.height)
+    }
+
     fn of(meta: &gst_video::VideoMeta) -> Self {
         let alignment = meta.alignment();
         let alignment = Alignment {
@@ -269,19 +362,16 @@ impl Video {
     }
 }
 
-impl TimeCode {
-    /// Nothing where the time code's date cannot be written.
-    fn of(time_code: &gst_video::ValidVideoTimeCode) -> Option<Self> {
-        let daily_jam =
-            time_code.latest_daily_jam().map(|jam| jam.format("%Y-%m-%dT%H:%M:%S.%f%:z")).transpose().ok()?;
-        Some(Self {
+impl<'a> TimeCode<'a> {
+    fn of(time_code: &gst_video::ValidVideoTimeCode, daily_jam: Option<&'a str>) -> Self {
+        Self {
             fps: (time_code.fps().numer(), time_code.fps().denom()),
             flags: time_code.flags().bits(),
             time: [time_code.hours(), time_code.minutes(), time_code.seconds()],
             frames: time_code.frames(),
             field_count: time_code.field_count(),
-            daily_jam: daily_jam.map(Into::into),
-        })
+            daily_jam,
+        }
     }
 
     fn time_code(&self) -> Option<gst_video::ValidVideoTimeCode> {
@@ -289,7 +379,8 @@ impl TimeCode {
         if numerator <= 0 || denominator <= 0 {
             return None;
         }
-        let jam = match &self.daily_jam {
+        let jam = match self.daily_jam {
+            Some(text) if text.len() > MAX_DATE || text.contains('\0') => return None,
             Some(text) => Some(glib::DateTime::from_iso8601(text, None).ok()?),
             None => None,
         };
@@ -308,46 +399,59 @@ impl TimeCode {
     }
 }
 
-/// Refuses what GStreamer would take and break on.
-fn check(item: &Item) -> Result<(), MetaError> {
-    let fine = match item {
-        Item::Video(video) => {
-            let named = !matches!(
-                video.format(),
-                gst_video::VideoFormat::Unknown
-                    | gst_video::VideoFormat::Encoded
-                    | gst_video::VideoFormat::__Unknown(_)
-            );
-            let aligned = video.alignment.as_ref().is_none_or(|alignment| {
-                let Alignment { top, bottom, left, right, masks } = alignment;
-                [top, bottom, left, right].into_iter().chain(masks).all(|value| *value < MAX_PADDING)
-                    && masks.iter().all(|mask| (mask + 1).is_power_of_two())
-            });
-            let sizes = 1..=i32::MAX as u32;
-            named && aligned && sizes.contains(&video.width) && sizes.contains(&video.height)
+/// The meta that starts with an item, checked for all that GStreamer would take and break on.
+fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
+    let impossible = || Invalid::Impossible(item.what());
+    reader.item(0)?;
+    let (is_possible, meta) = match item {
+        Item::Video(video) => (video.is_possible(), Meta::Video(video)),
+        Item::Crop(rect) => (true, Meta::Crop(rect)),
+        Item::RegionOfInterest { kind, id, parent, rect, params } => {
+            if !is_field_name(kind) || params > MAX_PARAMS {
+                return Err(impossible());
+            }
+            reader.intern(kind)?;
+            let params = (0..params).map(|_| reader.structure()).collect::<Result<_, _>>()?;
+            (true, Meta::RegionOfInterest { kind: kind.into(), id, parent, rect, params })
         }
-        Item::RegionOfInterest { kind, params, .. } => {
-            is_harmless(kind) && params.iter().all(|param| is_harmless(param))
+        Item::TimeCode(time_code) => (true, Meta::TimeCode(time_code.time_code().ok_or_else(impossible)?)),
+        Item::ReferenceTimestamp { timestamp, duration } => {
+            let reference = reader.caps()?;
+            let is_possible = reference.is_fixed() && timestamp != u64::MAX;
+            (is_possible, Meta::ReferenceTimestamp { reference, timestamp, duration })
         }
-        Item::TimeCode(time_code) => time_code.daily_jam.as_deref().is_none_or(is_harmless),
-        Item::ReferenceTimestamp { reference, timestamp, .. } => {
-            is_harmless(reference) && *timestamp != u64::MAX
-        }
-        Item::Custom { name, tags, structure } => {
+        Item::Custom { tags } => {
+            if tags > MAX_TAGS {
+                return Err(impossible());
+            }
+            let tags = (0..tags).map(|_| reader.plain::<&str>().map(str::to_owned));
+            let tags = tags.collect::<Result<Vec<_>, _>>()?;
+            let structure = reader.structure()?;
             let fine = |tag: &String| tag.len() <= MAX_TAG && !tag.contains('\0');
-            is_type_name(name) && is_harmless(structure) && tags.len() <= MAX_TAGS && tags.iter().all(fine)
+            let is_possible = is_type_name(structure.name()) && tags.iter().all(fine);
+            (is_possible, Meta::Custom { tags, structure })
         }
-        Item::Caption { kind, data } => is_caption(*kind) && !data.is_empty(),
-        Item::Other { data, .. } => newer::is_sound(data),
-        Item::ActiveFormat { field, spec, value } => *field <= MAX_FIELD && is_active_format(*spec, *value),
-        Item::Bar { field, .. } => *field <= MAX_FIELD,
-        Item::Crop(_) => true,
-        Item::Audio(audio) => audio.is_sound(),
+        Item::Caption { kind, data } => {
+            reader.item(data.len())?;
+            (is_caption(kind) && !data.is_empty(), Meta::Caption { kind, data: data.into() })
+        }
+        Item::ActiveFormat { field, spec, value } => {
+            (field <= MAX_FIELD && is_active_format(spec, value), Meta::ActiveFormat { field, spec, value })
+        }
+        Item::Bar { field, is_letterbox, first, second } => {
+            (field <= MAX_FIELD, Meta::Bar { field, is_letterbox, first, second })
+        }
+        Item::Audio(form) => {
+            reader.item(MAX_AUDIO)?;
+            let audio = (form.len() <= MAX_AUDIO).then(|| postcard::from_bytes::<Audio>(form).ok()).flatten();
+            let audio = audio.ok_or_else(impossible)?;
+            (audio.is_sound(), Meta::Audio(audio))
+        }
     };
-    if fine { Ok(()) } else { Err(MetaError::Impossible(item.what())) }
+    is_possible.then_some(meta).ok_or_else(impossible)
 }
 
-impl Item {
+impl Item<'_> {
     fn what(&self) -> &'static str {
         match self {
             Self::Video(_) => "video meta",
@@ -355,12 +459,11 @@ impl Item {
             Self::RegionOfInterest { .. } => "region of interest",
             Self::TimeCode(_) => "time code",
             Self::ReferenceTimestamp { .. } => "reference timestamp",
-            Self::Custom { .. } => "custom meta",
+            Self::Custom { .. } => CUSTOM,
             Self::Caption { .. } => "closed caption",
             Self::ActiveFormat { .. } => "active format description",
             Self::Bar { .. } => "bar meta",
-            Self::Other { .. } => "meta of GStreamer's own form",
-            Self::Audio(_) => "audio meta",
+            Self::Audio(_) => AUDIO,
         }
     }
 }
@@ -382,72 +485,47 @@ fn is_active_format(spec: i32, value: i32) -> bool {
     }
 }
 
-/// Whether GObject takes this text as the name of a type.
-fn is_type_name(name: &str) -> bool {
-    (3..=128).contains(&name.len())
-        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_+".contains(&c))
-}
-
-fn add(item: &Item, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
-    let impossible = || MetaError::Impossible(item.what());
-    let structure = |text: &String| parse_structure(text).ok_or_else(impossible);
-    match item {
-        Item::Video(_) => {}
-        Item::Crop([x, y, width, height]) => {
-            gst_video::VideoCropMeta::add(buffer, (*x, *y, *width, *height));
+fn add(meta: Meta, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
+    match meta {
+        Meta::Video(_) => {}
+        Meta::Crop([x, y, width, height]) => {
+            gst_video::VideoCropMeta::add(buffer, (x, y, width, height));
         }
-        Item::RegionOfInterest { kind, id, parent, rect: [x, y, width, height], params } => {
-            let params = params.iter().map(structure).collect::<Result<Vec<_>, _>>()?;
-            let mut region =
-                gst_video::VideoRegionOfInterestMeta::add(buffer, kind, (*x, *y, *width, *height));
-            region.set_id(*id);
-            region.set_parent_id(*parent);
+        Meta::RegionOfInterest { kind, id, parent, rect: [x, y, width, height], params } => {
+            let mut region = gst_video::VideoRegionOfInterestMeta::add(buffer, &kind, (x, y, width, height));
+            region.set_id(id);
+            region.set_parent_id(parent);
             params.into_iter().for_each(|param| region.add_param(param));
         }
-        Item::TimeCode(time_code) => {
-            let time_code = time_code.time_code().ok_or_else(impossible)?;
+        Meta::TimeCode(time_code) => {
             gst_video::VideoTimeCodeMeta::add(buffer, &time_code);
         }
-        Item::ReferenceTimestamp { reference, timestamp, duration } => {
-            let reference = parse_caps(reference).ok_or_else(impossible)?;
+        Meta::ReferenceTimestamp { reference, timestamp, duration } => {
             let duration = duration.filter(|duration| *duration != u64::MAX);
             gst::ReferenceTimestampMeta::add(
                 buffer,
                 &reference,
-                gst::ClockTime::from_nseconds(*timestamp),
+                gst::ClockTime::from_nseconds(timestamp),
                 duration.map(gst::ClockTime::from_nseconds),
             );
         }
-        Item::Custom { name, tags, structure: text } => {
-            let content = structure(text)?;
-            if content.name() != name.as_str() {
-                return Err(impossible());
-            }
-            register_custom(name, tags);
-            let mut meta = gst::meta::CustomMeta::add(buffer, name).map_err(|_| impossible())?;
+        Meta::Custom { tags, structure } => {
+            let name = structure.name();
+            register_custom(name, &tags);
+            let meta = gst::meta::CustomMeta::add(buffer, name);
+            let mut meta = meta.map_err(|_| MetaError::Impossible(CUSTOM))?;
             let fields = meta.mut_structure();
-            content.iter().for_each(|(field, value)| fields.set_value(field, value.clone()));
+            structure.iter().for_each(|(field, value)| fields.set_value(field, value.clone()));
         }
-        Item::Caption { kind, data } => {
-            gst_video::VideoCaptionMeta::add(buffer, FromRaw::from_raw(*kind), data);
+        Meta::Caption { kind, data } => {
+            gst_video::VideoCaptionMeta::add(buffer, FromRaw::from_raw(kind), &data);
         }
-        Item::ActiveFormat { field, spec, value } => {
-            gst_video::VideoAFDMeta::add(buffer, *field, FromRaw::from_raw(*spec), FromRaw::from_raw(*value));
+        Meta::ActiveFormat { field, spec, value } => {
+            gst_video::VideoAFDMeta::add(buffer, field, FromRaw::from_raw(spec), FromRaw::from_raw(value));
         }
-        Item::Audio(audio) => return if audio.add(buffer) { Ok(()) } else { Err(impossible()) },
-        Item::Bar { field, is_letterbox, first, second } => {
-            gst_video::VideoBarMeta::add(buffer, *field, *is_letterbox, *first, *second);
-        }
-        Item::Other { version, .. } if *version != newer::version() => {
-            let here = newer::version();
-            gst::debug!(super::CAT, "A meta that GStreamer {version:?} wrote is left out here, in {here:?}");
-        }
-        Item::Other { data, .. } => {
-            if !newer::add(data, buffer) {
-                // Perhaps of a plugin that only the exporter has loaded.
-                gst::debug!(super::CAT, "A meta of {} bytes means nothing to this process", data.len());
-            }
+        Meta::Audio(audio) => return audio.add(buffer).then_some(()).ok_or(MetaError::Impossible(AUDIO)),
+        Meta::Bar { field, is_letterbox, first, second } => {
+            gst_video::VideoBarMeta::add(buffer, field, is_letterbox, first, second);
         }
     }
     Ok(())

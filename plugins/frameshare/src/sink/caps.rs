@@ -73,6 +73,18 @@ pub(super) fn host_template() -> gst::Caps {
     caps
 }
 
+/// The message for caps whose text readers do not take.
+pub(super) fn unreadable(caps: &str) -> gst::ErrorMessage {
+    gst::error_msg!(
+        gst::StreamError::WrongType,
+        (
+            "Caps {} cannot be shared: readers take fixed caps of numbers, fractions, texts, buffers and arrays of these; \
+             remove other fields with capssetter",
+            caps
+        )
+    )
+}
+
 /// GstBaseSink throws away what has no time but a DTS before the segment, as the parts of an encoded picture have that
 /// follow its first. Without any time they go out at once, after that one.
 pub(super) fn keep_timeless(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) -> gst::PadProbeReturn {

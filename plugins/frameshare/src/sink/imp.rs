@@ -476,8 +476,13 @@ impl BaseSinkImpl for FrameshareSink {
         if let Some(stream) = stream {
             let auto = lock(&self.settings).memory == Memory::Auto;
             stream.use_host_memory(auto && !super::caps::is_cuda(caps));
-            let caps = super::caps::without_cuda(caps).to_string();
-            stream.exporter.set_format(Format { caps, video });
+            let text = super::caps::without_cuda(caps).to_string();
+            // Readers parse the text themselves and take no field of another type than they know.
+            if crate::meta::parse_caps(&text).is_none() {
+                self.post_error_message(super::caps::unreadable(&text));
+                return Err(gst::loggable_error!(CAT, "readers cannot read {}", caps));
+            }
+            stream.exporter.set_format(Format { caps: text, video });
         }
         Ok(())
     }

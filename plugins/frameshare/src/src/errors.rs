@@ -1,6 +1,7 @@
 //! The engine's errors, as a user of the element reads them: what happened, and what to do.
 
 use super::cuda::Takes;
+use crate::meta::budget::OverBudget;
 use frameshare::{
     Endpoint, MemoryKind, Reason,
     reader::{ConnectError, ReadError},
@@ -87,6 +88,9 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
         ),
         ReadError::CutOff { reason, .. } => of_reason(*reason),
         ReadError::NotBack(error) => of_cause(error),
+        ReadError::TooMuchMetadata { .. } => {
+            (ResourceError::Read, "raise max-metadata-bytes if the exporter is to be trusted")
+        }
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
         ReadError::Fence(_) => (ResourceError::Failed, "check the GPU and its driver"),
         ReadError::Memory(error) if error.kind != MemoryKind::Host => (
@@ -99,6 +103,18 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
         }
     };
     gst::error_msg!(code, ("Cannot go on reading {}: {}; {}", endpoint, error, advice))
+}
+
+/// The message for an exporter whose metadata takes too much memory.
+pub(super) fn of_budget(error: OverBudget, endpoint: &Endpoint) -> gst::ErrorMessage {
+    gst::error_msg!(
+        ResourceError::Read,
+        (
+            "Cannot go on reading {}: {}; raise max-metadata-bytes if the exporter is to be trusted",
+            endpoint,
+            error
+        )
+    )
 }
 
 /// The message where downstream takes nothing but CUDA memory, and there is none.

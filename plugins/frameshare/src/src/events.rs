@@ -1,15 +1,25 @@
 //! What the source does with the events that come between frames.
 
 use super::imp::{CAT, FrameshareSrc, Running};
-use crate::events::{self, Gap, Incoming};
+use crate::{
+    events::{self, EventError, Gap, Incoming},
+    meta::budget::OverBudget,
+};
 use gst::subclass::prelude::*;
 
 impl FrameshareSrc {
-    pub(super) fn take_event(&self, running: &mut Running, event: &frameshare::Event) {
-        let event = match events::decode(event) {
-            Ok(Some(Incoming::StreamStart(start))) => return self.take_stream_start(running, start),
+    pub(super) fn take_event(
+        &self,
+        running: &mut Running,
+        event: &frameshare::Event,
+    ) -> Result<(), OverBudget> {
+        let event = match events::decode(event, &running.budget) {
+            Ok(Some(Incoming::StreamStart(start))) => {
+                self.take_stream_start(running, start);
+                return Ok(());
+            }
             Ok(Some(Incoming::Gap(gap))) => {
-                let Some(gap) = self.gap(&gap) else { return };
+                let Some(gap) = self.gap(&gap) else { return Ok(()) };
                 if self.has_caps() {
                     self.open(running);
                 }
@@ -18,11 +28,12 @@ impl FrameshareSrc {
             Ok(Some(Incoming::Event(event))) => event,
             Ok(None) => {
                 gst::debug!(CAT, imp = self, "Nothing to do for an event of kind {}", event.kind);
-                return;
+                return Ok(());
             }
+            Err(EventError::OverBudget(error)) => return Err(error),
             Err(error) => {
                 gst::error!(CAT, imp = self, "An event of the exporter is left out: {error}");
-                return;
+                return Ok(());
             }
         };
         if self.has_caps() && !running.opening.is_pending() {
@@ -30,6 +41,7 @@ impl FrameshareSrc {
         } else {
             running.opening.hold(event);
         }
+        Ok(())
     }
 
     /// A gap in this pipeline's time; nothing for one that was over before this pipeline started.

@@ -12,7 +12,8 @@ use crate::{
     flags,
     meta::{
         FrameshareMeta,
-        wire::{self, Metas},
+        budget::{Budget, OverBudget},
+        wire::{self, MetaError, Metas},
     },
 };
 use frameshare::{Descriptor, memory::Address, reader::Frame};
@@ -59,6 +60,8 @@ pub(super) enum FrameError {
     Copy(#[from] glib::BoolError),
     #[error(transparent)]
     Cuda(#[from] CudaError),
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     #[error("it lies in GPU memory, which this reader did not ask for")]
     Unasked,
 }
@@ -74,6 +77,8 @@ pub(super) struct Context<'a> {
     pub copies: &'a mut Copies,
     /// What frames in GPU memory are read with.
     pub cuda: Option<&'a mut Cuda>,
+    /// What metadata may take.
+    pub budget: &'a Budget,
 }
 
 impl Shape {
@@ -94,12 +99,24 @@ impl Shape {
 }
 
 /// The buffer that a frame becomes, and how.
-pub(super) fn to_buffer(frame: Frame, mut context: Context<'_>) -> Result<(gst::Buffer, Way), FrameError> {
+pub(super) fn to_buffer(
+    mut frame: Frame,
+    mut context: Context<'_>,
+) -> Result<(gst::Buffer, Way), FrameError> {
     let descriptor = frame.descriptor().clone();
-    let metas = wire::parse(frame.metadata()).unwrap_or_else(|error| {
-        gst::warning!(super::imp::CAT, "Frame {} goes on without its metas: {error}", descriptor.sequence);
-        Metas::default()
-    });
+    // The bytes go when the metas are built: the frame may be held for long.
+    let metas = match wire::parse(&frame.take_metadata(), context.budget) {
+        Ok(metas) => metas,
+        Err(MetaError::OverBudget(error)) => return Err(error.into()),
+        Err(error) => {
+            gst::warning!(
+                super::imp::CAT,
+                "Frame {} goes on without its metas: {error}",
+                descriptor.sequence
+            );
+            Metas::default()
+        }
+    };
     let on_gpu = matches!(frame.address(), Address::Device(_));
     let meta = crate::meta::Frame {
         session: frame.session(),

@@ -1,7 +1,10 @@
 //! Pictures that an exporter describes as it likes.
 
 use super::{layout::Layout, picture::Picture};
-use crate::meta::wire::{self, Metas};
+use crate::meta::{
+    budget::Budget,
+    wire::{self, Metas},
+};
 use frameshare::{Descriptor, Plane};
 use gst_video::{VideoFormat, VideoFrameRef, VideoInfo};
 
@@ -36,11 +39,21 @@ pub fn layouts(bytes: &[u8]) {
         std::array::from_fn(|index| if index < count { plane(index) } else { Plane::default() });
     let (x, y, cropped) = (u32::from(byte()), u32::from(byte()), byte() % 2 == 1);
     let rest: Vec<u8> = std::iter::repeat_with(byte).take(64).collect();
-    let metas = wire::parse(&rest).unwrap_or_default();
+    let metas = wire::parse(&rest, &Budget::new(u64::MAX)).unwrap_or_default();
     let descriptor =
         Descriptor { size: size as u64, plane_count: count as u32, planes, ..Descriptor::default() };
     if descriptor.check_frame(size as u64).is_ok() {
         look_at(&descriptor, &metas, &info, size, cropped.then_some((x, y)));
+    }
+}
+
+/// Works out from caps what the source and the elements behind it do: durations, sizes, conversions.
+pub fn shape(caps: &gst::Caps) {
+    let _ = super::frames::Shape::of(caps).frame_duration();
+    if let Ok(info) = VideoInfo::from_caps(caps) {
+        let frame = gst::format::Default::from_u64(7);
+        let _ = info.convert::<Option<gst::ClockTime>>(frame);
+        let _ = info.convert::<Option<gst::format::Bytes>>(gst::ClockTime::from_seconds(7));
     }
 }
 

@@ -10,14 +10,17 @@ use super::{
     copies::Copies,
     cuda::{self, Cuda, Takes},
     errors,
-    frames::{self, Context, Downstream, Shape, Way},
+    frames::{self, Context, Downstream, FrameError, Shape, Way},
     opening::{Opened, Opening},
     pause::Pause,
     settings::{self, Settings},
     stats::Figures,
     timing::RunningTime,
 };
-use crate::{meta, time::PipelineClock};
+use crate::{
+    meta::{self, budget::Budget},
+    time::PipelineClock,
+};
 use frameshare::{
     Endpoint, Format, Interrupt,
     memory::Address,
@@ -88,6 +91,8 @@ pub(super) struct Running {
     is_seam: bool,
     has_ended: bool,
     pub(super) opening: Opening,
+    /// Limits the memory of the exporter's metadata.
+    pub(super) budget: Budget,
 }
 
 #[glib::object_subclass]
@@ -189,6 +194,7 @@ impl BaseSrcImpl for FrameshareSrc {
         self.opened.reset();
         *lock(&self.negotiated) = Negotiated::default();
         *lock(&self.interrupt) = Some(interrupt);
+        let budget = Budget::new(settings.max_metadata_bytes);
         *lock(&self.running) = Some(Running {
             endpoint,
             settings,
@@ -199,6 +205,7 @@ impl BaseSrcImpl for FrameshareSrc {
             is_seam: false,
             has_ended: false,
             opening: Opening::default(),
+            budget,
         });
         self.hold_back_allocation_queries();
         Ok(())
@@ -338,7 +345,13 @@ impl FrameshareSrc {
                     return self.take_frame(running, frame);
                 }
                 Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
-                Ok(Some(Item::Event(event))) => self.take_event(running, &event),
+                Ok(Some(Item::Event(event))) => {
+                    self.take_event(running, &event).map_err(|error| {
+                        running.reader = None;
+                        self.post_error_message(errors::of_budget(error, &running.endpoint));
+                        gst::FlowError::Error
+                    })?;
+                }
                 Ok(Some(Item::Reconnected)) => {
                     gst::info!(CAT, imp = self, "Connected to another run of {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
@@ -410,6 +423,7 @@ impl FrameshareSrc {
             fence: settings.fence.kind(),
             gpu_wait: settings.gpu_wait.wanted(),
             fence_timeout: settings.fence_timeout(),
+            max_metadata_bytes: settings.max_metadata_bytes,
         };
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         let reader =
@@ -549,8 +563,13 @@ impl FrameshareSrc {
             held: &self.figures.held,
             copies: &mut running.copies,
             cuda: running.cuda.as_mut(),
+            budget: &running.budget,
         };
         let (mut buffer, way) = frames::to_buffer(frame, context).map_err(|error| {
+            if let FrameError::OverBudget(error) = error {
+                self.post_error_message(errors::of_budget(error, &running.endpoint));
+                return gst::FlowError::Error;
+            }
             gst::element_imp_error!(
                 self,
                 gst::StreamError::Format,

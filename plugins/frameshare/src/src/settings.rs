@@ -69,6 +69,7 @@ pub(super) const FENCE: &str = "fence";
 pub(super) const FENCE_TIMEOUT: &str = "fence-timeout";
 pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
+pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
 pub(super) const STATS: &str = "stats";
 
 /// The values of the properties.
@@ -92,6 +93,7 @@ pub(super) struct Settings {
     pub gpu_wait: FrameshareSrcGpuWait,
     /// Negative: any.
     cuda_device_id: i32,
+    pub max_metadata_bytes: u64,
 }
 
 impl Default for Settings {
@@ -110,6 +112,7 @@ impl Default for Settings {
             fence_timeout: 2_000_000_000,
             gpu_wait: FrameshareSrcGpuWait::default(),
             cuda_device_id: -1,
+            max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
         }
     }
 }
@@ -170,6 +173,7 @@ impl Settings {
             FENCE => self.fence = value.get().unwrap_or_default(),
             GPU_WAIT => self.gpu_wait = value.get().unwrap_or_default(),
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
+            MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
             _ => {}
         }
     }
@@ -190,6 +194,7 @@ impl Settings {
             FENCE => self.fence.to_value(),
             GPU_WAIT => self.gpu_wait.to_value(),
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
+            MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
             _ => return None,
         })
     }
@@ -293,6 +298,15 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .blurb("The GPU to read on, by its number in this process (-1 = whichever the pipeline uses)")
                 .minimum(-1)
                 .default_value(default.cuda_device_id)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecUInt64::builder(MAX_METADATA_BYTES)
+                .nick("Metadata at most")
+                .blurb(
+                    "How many bytes of memory the exporter's events, tags and metas may take in this process at once; \
+                     beyond that reading ends with an error",
+                )
+                .default_value(default.max_metadata_bytes)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecBoxed::builder::<gst::Structure>(STATS)

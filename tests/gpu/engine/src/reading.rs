@@ -379,6 +379,7 @@ fn ended_by(error: &ReadError) -> End {
         ReadError::Fence(_) => "Fence",
         ReadError::CutOff { .. } => "CutOff",
         ReadError::NotBack(_) => "NotBack",
+        ReadError::TooMuchMetadata { .. } => "TooMuchMetadata",
         ReadError::Violation(_) => "Violation",
         ReadError::Memory(_) => "Memory",
         ReadError::Interrupted | ReadError::Io(_) => "Io",

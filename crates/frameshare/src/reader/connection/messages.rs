@@ -21,10 +21,9 @@ use frameshare_protocol::{
 use rustix::event::{PollFd, PollFlags};
 use std::{collections::BTreeMap, io, os::fd::AsFd, sync::Arc, time::Duration};
 
-/// Most messages that wait for the frame that they precede, and most bytes of payload in them. An exporter that keeps
-/// the rules sends none far ahead of its frames.
+/// Most messages that wait for the frame that they precede. An exporter that keeps the rules sends none far ahead of its
+/// frames.
 const MAX_PENDING: usize = 4096;
-const MAX_PENDING_BYTES: usize = 128 << 20;
 /// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
 /// mappings for everything that it does.
 const MAX_GENERATIONS: usize = 256;
@@ -93,7 +92,7 @@ impl Connection {
 
     /// Whether more waits than may.
     pub(super) fn is_overrun(&self) -> bool {
-        self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES
+        self.pending.len() >= MAX_PENDING || self.pending_bytes as u64 >= self.max_metadata_bytes
     }
 
     /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
@@ -163,11 +162,11 @@ impl Connection {
                 self.push(before, Pending::Format(memory, Arc::new(format)));
             }
             ToReader::Event { before, kind, payload } => {
-                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                let payload = self.open(payload, fd)?;
                 self.push(before, Pending::Event(Event { kind, sticky: false, payload }));
             }
             ToReader::Metadata { sequence, payload } => {
-                let payload = open(payload, fd).map_err(|error| violation(error.to_string()))?;
+                let payload = self.open(payload, fd)?;
                 self.push(sequence, Pending::Metadata(payload));
             }
             ToReader::EndOfStream { before } => self.push(before, Pending::EndOfStream),
@@ -177,6 +176,19 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a payload, if they are no more than this reader takes.
+    fn open(&self, payload: Payload, fd: Option<Foreign>) -> Result<Vec<u8>, ReadError> {
+        let size = match &payload {
+            Payload::Inline(bytes) => bytes.len() as u64,
+            Payload::Sealed(size) => *size,
+        };
+        let limit = self.max_metadata_bytes;
+        if size > limit {
+            return Err(ReadError::TooMuchMetadata { size, limit });
+        }
+        open(payload, fd).map_err(|error| ReadError::Violation(error.to_string()))
     }
 
     pub(super) fn push(&mut self, before: u64, pending: Pending) {

@@ -82,6 +82,8 @@ pub(super) struct Connection {
     /// With the sequence number of the first frame after each.
     pending: VecDeque<(u64, Pending)>,
     pending_bytes: usize,
+    /// Limits `pending_bytes`, and each of them.
+    max_metadata_bytes: u64,
     /// The metadata of the frame to come, if it came as a message.
     bulky: Option<(u64, Vec<u8>)>,
     /// The sequence number that the next frame would have if none were lost.
@@ -186,6 +188,7 @@ impl Connection {
             messages: 0,
             pending: VecDeque::new(),
             pending_bytes: 0,
+            max_metadata_bytes: config.max_metadata_bytes,
             bulky: None,
             expected: welcome.next,
             received: 0,

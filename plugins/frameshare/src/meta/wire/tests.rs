@@ -1,6 +1,30 @@
 use super::*;
 use crate::meta::FrameshareMeta;
 
+fn parse(bytes: &[u8]) -> Result<Metas, MetaError> {
+    super::parse(bytes, &Budget::new(u64::MAX))
+}
+
+/// The bytes of one item and what follows it.
+fn bytes_of(item: Item<'_>, rest: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut writer = Writer(vec![VERSION]);
+    writer.plain(&item);
+    rest(&mut writer);
+    writer.0
+}
+
+fn custom(name: &str, tags: &[&str]) -> Vec<u8> {
+    bytes_of(Item::Custom { tags: tags.len() as u32 }, |writer| {
+        tags.iter().for_each(|tag| writer.plain(tag));
+        writer.plain(&(name, 0_u32));
+    })
+}
+
+fn add(bytes: &[u8]) -> Result<gst::Buffer, MetaError> {
+    let mut buffer = gst::Buffer::new();
+    parse(bytes)?.add_to(buffer.make_mut(), true).map(|()| buffer)
+}
+
 fn there_and_back(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut copy = gst::Buffer::new();
     let metas = parse(&serialize(buffer, None, false)).unwrap();
@@ -32,7 +56,7 @@ fn time_code(fps: (i32, i32), daily_jam: Option<&glib::DateTime>) -> gst_video::
 #[test]
 fn a_buffer_without_metas_has_no_bytes() {
     assert!(serialize(&with(|_| {}), None, false).is_empty());
-    assert_eq!(parse(&[]), Ok(Metas::default()));
+    assert!(parse(&[]).unwrap().metas.is_empty());
 }
 
 #[test]
@@ -167,13 +191,12 @@ fn custom_metas_cross_and_are_made_known() {
     assert_eq!(meta.structure().get::<u64>("answer"), Ok(42));
     assert_eq!(meta.structure().get::<String>("text").unwrap(), "with, a comma; and more");
 
-    let unknown = Item::Custom {
-        name: "FrameshareTestUnknown".into(),
-        tags: vec!["audio".into()],
-        structure: "FrameshareTestUnknown, a=(int)1;".into(),
-    };
-    let mut copy = gst::Buffer::new();
-    Metas(vec![unknown]).add_to(copy.make_mut(), true).unwrap();
+    let unknown = bytes_of(Item::Custom { tags: 1 }, |writer| {
+        writer.plain(&"audio");
+        let structure = gst::Structure::builder("FrameshareTestUnknown").field("a", 1).build();
+        writer.structure(&structure).unwrap();
+    });
+    let copy = add(&unknown).unwrap();
     let meta = gst::meta::CustomMeta::from_buffer(&copy, "FrameshareTestUnknown").unwrap();
     assert_eq!(meta.structure().get::<i32>("a"), Ok(1));
     assert_eq!(meta.tags().iter().map(|tag| tag.to_string()).collect::<Vec<_>>(), ["audio"]);
@@ -185,9 +208,7 @@ fn custom_metas_cross_and_are_made_known() {
 fn names_that_gstreamer_will_need_are_left_to_it() {
     gst::init().unwrap();
     for name in ["GstVideoCodecAlphaMeta", "GstFrameshareTestMetaAPI", "GObjectiveMeta", "GTestMeta"] {
-        let item = Item::Custom { name: name.into(), tags: Vec::new(), structure: format!("{name};") };
-        let mut copy = gst::Buffer::new();
-        assert!(Metas(vec![item]).add_to(copy.make_mut(), true).is_err(), "{name}");
+        assert!(add(&custom(name, &[])).is_err(), "{name}");
         assert!(!gst::meta::CustomMeta::is_registered(name), "{name}");
         assert!(glib::Type::from_name(name).is_none(), "{name}");
     }
@@ -208,84 +229,106 @@ fn what_belongs_to_one_stream_or_one_memory_stays() {
     assert!(serialize(&buffer, None, false).is_empty());
 }
 
-fn refused(item: Item) -> bool {
+fn refused(item: Item<'_>) -> bool {
     gst::init().unwrap();
-    let what = item.what();
-    let bytes = postcard::to_extend(&vec![item], vec![VERSION]).unwrap();
-    let mut buffer = gst::Buffer::new();
-    match parse(&bytes) {
-        Err(error) => error == MetaError::Impossible(what),
-        Ok(metas) => metas.add_to(buffer.make_mut(), true) == Err(MetaError::Impossible(what)),
-    }
+    add(&bytes_of(item, |_| ())).is_err_and(|error| error == MetaError::Impossible(item.what()))
 }
 
 #[test]
 fn values_that_gstreamer_would_break_on_are_refused() {
     let video = Video { format: 23, width: 320, height: 240, flags: 0, alignment: None };
     let alignment = Alignment { top: 0, bottom: 0, left: 0, right: 0, masks: [0; 4] };
-    assert!(!refused(Item::Video(video.clone())));
-    assert!(refused(Item::Video(Video { format: 0, ..video.clone() })));
-    assert!(refused(Item::Video(Video { format: 99_999, ..video.clone() })));
-    assert!(refused(Item::Video(Video { width: 0, ..video.clone() })));
+    assert!(!refused(Item::Video(video)));
+    assert!(refused(Item::Video(Video { format: 0, ..video })));
+    assert!(refused(Item::Video(Video { format: 99_999, ..video })));
+    assert!(refused(Item::Video(Video { width: 0, ..video })));
     for bad in [
-        Alignment { top: u32::MAX, ..alignment.clone() },
-        Alignment { masks: [6, 0, 0, 0], ..alignment.clone() },
+        Alignment { top: u32::MAX, ..alignment },
+        Alignment { masks: [6, 0, 0, 0], ..alignment },
         Alignment { masks: [u32::MAX; 4], ..alignment },
     ] {
-        assert!(refused(Item::Video(Video { alignment: Some(bad), ..video.clone() })));
+        assert!(refused(Item::Video(Video { alignment: Some(bad), ..video })));
     }
 
     let code =
         TimeCode { fps: (25, 1), flags: 0, time: [1, 2, 3], frames: 4, field_count: 0, daily_jam: None };
-    assert!(!refused(Item::TimeCode(code.clone())));
+    assert!(!refused(Item::TimeCode(code)));
     for bad in [
-        TimeCode { fps: (25, 0), ..code.clone() },
-        TimeCode { fps: (i32::MIN, -1), ..code.clone() },
-        TimeCode { time: [1, 60, 3], ..code.clone() },
-        TimeCode { frames: u32::MAX, ..code.clone() },
-        TimeCode { daily_jam: Some("yesterday\0".into()), ..code.clone() },
-        TimeCode { daily_jam: Some("yesterday".into()), ..code },
+        TimeCode { fps: (25, 0), ..code },
+        TimeCode { fps: (i32::MIN, -1), ..code },
+        TimeCode { time: [1, 60, 3], ..code },
+        TimeCode { frames: u32::MAX, ..code },
+        TimeCode { daily_jam: Some("yesterday\0"), ..code },
+        TimeCode { daily_jam: Some("yesterday"), ..code },
     ] {
-        assert!(refused(Item::TimeCode(bad.clone())), "{bad:?}");
+        assert!(refused(Item::TimeCode(bad)), "{bad:?}");
     }
 
-    let custom = |name: &str, structure: &str| Item::Custom {
-        name: name.into(),
-        tags: Vec::new(),
-        structure: structure.into(),
-    };
     for (field, spec, value) in
         [(2, 1, 0), (0, 3, 2), (0, -1, 2), (0, 0, 0), (0, 1, 1), (0, 1, 16), (0, 1, -1)]
     {
         assert!(refused(Item::ActiveFormat { field, spec, value }), "{field} {spec} {value}");
     }
     assert!(refused(Item::Bar { field: 2, is_letterbox: true, first: 0, second: 0 }));
-    let tagged = |tags| Item::Custom { name: "abc".into(), tags, structure: "abc;".into() };
-    assert!(refused(tagged(vec!["t".repeat(MAX_TAG + 1)])));
-    assert!(refused(tagged(vec![String::new(); MAX_TAGS + 1])));
-    assert!(refused(custom("a b", "a b;")));
-    assert!(refused(custom("GstVideoMeta", "GstVideoMeta;")));
-    assert!(refused(custom("GstElement", "GstElement;")));
-    assert!(refused(custom("FrameshareTestOne", "FrameshareTestTwo;")));
-    assert!(refused(custom("FrameshareTestOne", "FrameshareTestOne, a=")));
-    assert!(refused(custom("FrameshareTestOne", &"[".repeat(100_000))));
-    assert!(refused(Item::ReferenceTimestamp {
-        reference: "timestamp/x-ntp".into(),
-        timestamp: u64::MAX,
-        duration: None
-    }));
-    assert!(refused(Item::ReferenceTimestamp { reference: "no caps".into(), timestamp: 1, duration: None }));
-    assert!(refused(Item::Caption { kind: 1, data: Vec::new() }));
-    assert!(refused(Item::Caption { kind: 99, data: vec![1] }));
+    let is_impossible =
+        |bytes: &[u8]| matches!(add(bytes), Err(MetaError::Impossible(_) | MetaError::Malformed));
+    assert!(is_impossible(&custom("abc", &[&"t".repeat(MAX_TAG + 1)])));
+    assert!(is_impossible(&custom("abc", &["a\0b"])));
+    assert!(is_impossible(&custom("abc", &[""; MAX_TAGS as usize + 1])));
+    for name in ["a b", "GstVideoMeta", "GstElement", "", "-", "x"] {
+        assert!(is_impossible(&custom(name, &[])), "{name}");
+    }
+    let reference = |timestamp, caps: &gst::Caps| {
+        bytes_of(Item::ReferenceTimestamp { timestamp, duration: None }, |writer| writer.caps(caps).unwrap())
+    };
+    let ntp = gst::Caps::new_empty_simple("timestamp/x-ntp");
+    assert!(!is_impossible(&reference(1, &ntp)));
+    assert!(is_impossible(&reference(u64::MAX, &ntp)));
+    assert!(is_impossible(&reference(1, &gst::Caps::new_any())));
+    assert!(is_impossible(&reference(1, &gst::Caps::new_empty())));
+    let region = |kind, params| {
+        let item = Item::RegionOfInterest { kind, id: 0, parent: 0, rect: [0; 4], params };
+        bytes_of(item, |writer| (0..params).for_each(|_| writer.plain(&("a", 0_u32))))
+    };
+    assert!(!is_impossible(&region("face", 1)));
+    assert!(is_impossible(&region("", 1)));
+    assert!(is_impossible(&region("a\0b", 1)));
+    assert!(is_impossible(&region("face", MAX_PARAMS + 1)));
+    assert!(refused(Item::Caption { kind: 1, data: &[] }));
+    assert!(refused(Item::Caption { kind: 99, data: &[1] }));
 }
 
 #[test]
-fn a_wrong_item_does_not_cost_the_others() {
+fn meta_that_cannot_be_added_does_not_cost_the_others() {
     gst::init().unwrap();
-    let bad = Item::ReferenceTimestamp { reference: "no caps".into(), timestamp: 1, duration: None };
+    let mut bytes = custom("GstVideoMeta", &[]);
+    bytes.extend_from_slice(&bytes_of(Item::Crop([1, 2, 3, 4]), |_| ())[1..]);
     let mut buffer = gst::Buffer::new();
-    assert!(Metas(vec![bad, Item::Crop([1, 2, 3, 4])]).add_to(buffer.make_mut(), true).is_err());
+    assert!(parse(&bytes).unwrap().add_to(buffer.make_mut(), true).is_err());
     assert!(buffer.meta::<gst_video::VideoCropMeta>().is_some());
+}
+
+#[test]
+fn metas_are_charged_while_their_buffer_exists() {
+    gst::init().unwrap();
+    let budget = Budget::new(1 << 20);
+    let crops = |count: usize| {
+        let crop = &bytes_of(Item::Crop([1, 2, 3, 4]), |_| ())[1..];
+        [&[VERSION], crop.repeat(count).as_slice()].concat()
+    };
+    let held: Vec<_> = (0..3)
+        .map(|_| {
+            let mut buffer = gst::Buffer::new();
+            super::parse(&crops(1000), &budget).unwrap().add_to(buffer.make_mut(), true).unwrap();
+            buffer
+        })
+        .collect();
+    assert!(budget.used() >= 3000 * 64, "{}", budget.used());
+    let error = super::parse(&crops(2000), &budget).unwrap_err();
+    assert_eq!(error, MetaError::OverBudget(OverBudget { limit: 1 << 20 }));
+    drop(held);
+    assert_eq!(budget.used(), 0);
+    super::parse(&crops(2000), &budget).unwrap();
 }
 
 #[test]
@@ -297,13 +340,10 @@ fn damaged_bytes_are_refused() {
         gst_video::VideoCaptionMeta::add(buffer, gst_video::VideoCaptionType::Cea708Raw, &[1, 2, 3]);
     });
     let bytes = serialize(&buffer, None, false);
-    assert_eq!(parse(&[9]), Err(MetaError::Version(9)));
-    for length in 1..bytes.len() {
-        assert_eq!(parse(&bytes[..length]), Err(MetaError::Malformed), "{length}");
-    }
-    assert_eq!(parse(&[bytes.clone(), vec![0]].concat()), Err(MetaError::Malformed));
-    // A count of items that cannot be there.
-    assert_eq!(parse(&[VERSION, 0xff, 0xff, 0xff, 0xff, 0x0f]), Err(MetaError::Malformed));
+    assert_eq!(parse(&[9]).unwrap_err(), MetaError::Version(9));
+    let lengths = (1..bytes.len()).filter(|length| parse(&bytes[..*length]).is_ok());
+    assert_eq!(lengths.count(), 4, "nothing, or the items before one that is cut short");
+    assert_eq!(parse(&[bytes.clone(), vec![99]].concat()).unwrap_err(), MetaError::Malformed);
     // Any byte may be anything: nothing but an error or other metas may come of it.
     for index in 0..bytes.len() {
         for value in 0..=255 {
@@ -314,63 +354,4 @@ fn damaged_bytes_are_refused() {
             }
         }
     }
-}
-
-/// What GStreamer 1.24 and later write for a meta of this name and content.
-fn in_its_own_form(name: &str, content: &[u8]) -> Vec<u8> {
-    let total = (4 + 4 + name.len() + 1 + 1 + content.len()) as u32;
-    let mut bytes = [total.to_le_bytes(), (name.len() as u32).to_le_bytes()].concat();
-    bytes.extend(name.bytes().chain([0, 0]).chain(content.iter().copied()));
-    bytes
-}
-
-#[test]
-fn what_gstreamer_writes_itself_is_looked_at_first() {
-    assert!(newer::is_sound(&in_its_own_form("GstAudioMeta", &[1, 2, 3])));
-    let good = in_its_own_form("Meta", &[]);
-    for length in 0..good.len() {
-        assert!(!newer::is_sound(&good[..length]), "{length}");
-    }
-    for bad in
-        [in_its_own_form("", &[]), in_its_own_form("a\0b", &[]), in_its_own_form(&"x".repeat(300), &[])]
-    {
-        assert!(!newer::is_sound(&bad), "{bad:?}");
-    }
-    let mut long_name = good.clone();
-    long_name[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(!newer::is_sound(&long_name));
-}
-
-/// What this GStreamer writes for a custom meta that says `n=7`; nothing where it cannot.
-fn written_by_gstreamer(name: &str) -> Option<Vec<u8>> {
-    gst::meta::CustomMeta::register(name, &[]);
-    let mut buffer = gst::Buffer::new();
-    gst::meta::CustomMeta::add(buffer.make_mut(), name).unwrap().mut_structure().set("n", 7);
-    let mut bytes = None;
-    buffer.foreach_meta(|meta| {
-        bytes = newer::write(&meta);
-        ControlFlow::Continue(())
-    });
-    assert_eq!(bytes.is_some(), gst::version() >= (1, 24, 0, 0));
-    bytes
-}
-
-#[test]
-fn what_the_same_gstreamer_wrote_is_read_and_what_another_one_wrote_is_not() {
-    gst::init().unwrap();
-    let name = "frameshare-test-newer";
-    let data = written_by_gstreamer(name).unwrap_or_else(|| in_its_own_form("GstAudioMeta", &[0; 40]));
-    assert!(newer::is_sound(&data), "{data:?}");
-    let read = |version| {
-        let mut bytes = vec![VERSION];
-        bytes.extend(postcard::to_allocvec(&vec![Item::Other { version, data: data.clone() }]).unwrap());
-        let mut buffer = gst::Buffer::new();
-        parse(&bytes).unwrap().add_to(buffer.make_mut(), true).unwrap();
-        let meta = gst::meta::CustomMeta::from_buffer(&buffer, name).ok();
-        meta.map(|meta| meta.structure().get::<i32>("n").unwrap())
-    };
-    let (major, minor, micro, nano) = newer::version();
-    assert_eq!(read((major, minor, micro + 1, nano)), None);
-    let here = read((major, minor, micro, nano));
-    assert_eq!(here, (gst::version() >= (1, 24, 0, 0)).then_some(7));
 }

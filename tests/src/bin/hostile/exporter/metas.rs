@@ -8,7 +8,7 @@ use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A number as postcard writes it.
-fn number(mut value: usize) -> Vec<u8> {
+pub(super) fn number(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value > 127 {
         bytes.push(value as u8 | 128);
@@ -18,28 +18,28 @@ fn number(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub(super) fn text(text: &str) -> Vec<u8> {
     [number(text.len()), text.into()].concat()
 }
 
-/// One custom meta.
-fn custom(name: &str, tags: &[&str], structure: &str) -> Vec<u8> {
+/// One custom meta with so many fields, which follow.
+fn custom(name: &str, tags: &[&str], fields: &[u8]) -> Vec<u8> {
     let tags = [number(tags.len()), tags.iter().flat_map(|tag| text(tag)).collect()].concat();
-    [vec![1, 1, 5], text(name), tags, text(structure)].concat()
+    [vec![2, 5], tags, text(name), fields.to_vec()].concat()
 }
 
 /// A closed caption, whose meta GStreamer makes the type of when the first one comes.
 fn caption() -> Vec<u8> {
-    vec![1, 1, 6, 2, 2, 0x80, 0x80]
+    vec![2, 6, 2, 2, 0x80, 0x80]
 }
 
 /// An active format description, likewise.
 fn active_format(field: u8, spec: u8, value: u8) -> Vec<u8> {
-    vec![1, 1, 7, field, 2 * spec, 2 * value]
+    vec![2, 7, field, 2 * spec, 2 * value]
 }
 
 pub fn metas(door: &Door) -> Result<RawExporter> {
-    let mut all = vec![vec![9], vec![1, 255, 255, 255, 255, 15], vec![1; 4096]];
+    let mut all = vec![vec![9], vec![2, 255, 255, 255, 255, 15], vec![2; 4096]];
     for name in [
         "GstVideoCaptionMeta",
         "GstVideoCaptionMetaAPI",
@@ -57,17 +57,18 @@ pub fn metas(door: &Door) -> Result<RawExporter> {
         "-",
         "",
     ] {
-        all.push(custom(name, &["video", "size"], &format!("{name};")));
-        all.push(custom(name, &[], &format!("{name}, a=(int)1, b=(structure)\"x\\,\\ y\\=1\";")));
+        all.push(custom(name, &["video", "size"], &[0]));
+        // An integer, and a structure without fields.
+        all.push(custom(name, &[], &[2, 1, b'a', 1, 2, 1, b'b', 22, 1, b'x', 0]));
     }
     all.push(caption());
     all.extend(
         [(0, 1, 2), (2, 1, 2), (0, 0, 0), (0, 7, 2), (0, 1, 1)].map(|(f, s, v)| active_format(f, s, v)),
     );
-    all.push(custom("Nested", &[], &format!("Nested, a={}", "{".repeat(3000))));
-    all.push(custom("Zero", &["a\0b"], "Zero\0;"));
+    all.push(custom("Nested", &[], &[vec![1, 1, b'a'], [20, 1].repeat(1500)].concat()));
+    all.push(custom("Zero", &["a\0b"], &[0]));
     // More names than are registered for strangers.
-    all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &format!("Stranger{at};"))));
+    all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &[0])));
     all.push(caption());
 
     let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;

@@ -1,5 +1,6 @@
 //! Exporters that mean harm.
 
+mod bulk;
 mod frames;
 mod memory;
 mod metas;
@@ -36,7 +37,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 64] = [
+pub const ATTACKS: [(&str, How); 73] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -101,6 +102,15 @@ pub const ATTACKS: [(&str, How); 64] = [
     ("wake-half-closed", (GivesUp, rings::wake_half_closed)),
     ("wake-flood", (GoesOn, rings::wake_flood)),
     ("metas", (GoesOn, metas::metas)),
+    ("nested-events", (GoesOn, bulk::nested_events)),
+    ("nested-metas", (GoesOn, bulk::nested_metas)),
+    ("nested-caps", (GoesOn, bulk::nested_caps)),
+    ("caps-of-a-tag-list", (GoesOn, bulk::caps_of_a_tag_list)),
+    ("caps-with-negative-rates", (GoesOn, bulk::negative_rates)),
+    ("bulk-sticky-events", (GoesOn, bulk::sticky_events)),
+    ("bulk-early-tags", (GoesOn, bulk::early_tags)),
+    ("bulk-empty-tags", (GoesOn, bulk::empty_tags)),
+    ("bulk-crop-metas", (GoesOn, bulk::crop_metas)),
 ];
 
 /// How long an exporter stays after its attack where the reader may go on.
