@@ -28,6 +28,14 @@ impl Work {
         Self { gpu: gpu.clone(), done: None }
     }
 
+    /// Names the work that the context has by now. Does not wait.
+    fn record(&mut self) -> Result<(), Error> {
+        let done = Event::new(&self.gpu)?;
+        done.record_context()?;
+        self.done = Some(done);
+        Ok(())
+    }
+
     /// Whether the work is not done. Work that failed uses nothing any more.
     pub(crate) fn is_pending(&mut self) -> bool {
         if self.done.is_none() {
@@ -87,7 +95,9 @@ pub fn wait_until_given_up(patience: Duration) -> bool {
 /// the driver gives up only then, and would have this thread wait for.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting::new(gpu, memory);
-    if waiting.is_pending() {
+    // Before driver 555 the work cannot be named: this thread would have to wait for it.
+    let is_unnamed = matches!(waiting.work.record(), Err(Error::Missing { .. }));
+    if is_unnamed || waiting.is_pending() {
         LOOKOUT.look_at(waiting);
     }
 }
