@@ -48,7 +48,7 @@ impl Stream {
         Reader::connect(&self.endpoint, config, &self.interrupt)
     }
 
-    /// A socket that nobody accepts connections from, as an exporter's is while it is stopped.
+    /// Listens without accepting, as a stopped exporter does.
     fn silent_listener(&self, backlog: i32) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();

@@ -65,23 +65,36 @@ fn stopped_exporter_is_waited_for() {
     pipeline.finish_well();
 }
 
-/// A stopped exporter comes to its senses after its readers have given its connection up and search again.
 #[test]
-fn reconnecting_pipeline_waits_for_stopped_exporter_and_reaches_null() {
-    let Stream { exporter, stage } = Stream::start("--fps 500 --readers 0");
+fn searching_pipelines_reach_null_at_once() {
     pipelines::init();
+    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 0");
     let description = format!(
-        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 ! fakesink",
+        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 ! appsink name=output sync=false",
         stage.path("frameshare/s.sock").display()
     );
+    let start = || {
+        let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
+        pipeline.set_state(gst::State::Playing).unwrap();
+        pipeline
+    };
+    let stop = |pipeline: &gst::Pipeline| {
+        let begin = Instant::now();
+        pipeline.set_state(gst::State::Null).unwrap();
+        assert!(begin.elapsed() < HELD_UP, "NULL took {:?}", begin.elapsed());
+    };
+    let reading = start();
+    let output = reading.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
+    assert!(output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).is_some(), "no frame came");
+    // During the handshake with an exporter that is stopped.
     exporter.suspend();
-    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
-    pipeline.set_state(gst::State::Playing).unwrap();
+    let joining = start();
     thread::sleep(Duration::from_millis(300));
-    let begin = Instant::now();
-    pipeline.set_state(gst::State::Null).unwrap();
-    assert!(begin.elapsed() < HELD_UP, "NULL took {:?}", begin.elapsed());
-    exporter.resume();
+    stop(&joining);
+    // During the search for the successor of one that was killed.
+    exporter.kill();
+    while output.try_pull_sample(gst::ClockTime::from_mseconds(300)).is_some() {}
+    stop(&reading);
 }
 
 /// The child has the listener as well as the lock on the name: no exporter can follow before it ends.

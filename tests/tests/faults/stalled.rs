@@ -40,6 +40,24 @@ fn a_stopped_latest_reader_costs_nobody_anything() {
     assert!(woken["lost"].as_u64() > Some(100), "{woken}");
 }
 
+#[test]
+fn stopped_latest_reader_survives_200_format_changes() {
+    let mut stream = Stream::start("--fps 500 --readers 2 --renew-every 1");
+    let witness = stream.read("--policy lossless");
+    let mut stopped = stream.read("--policy latest");
+    stopped.wait_for("first");
+    stopped.suspend();
+    stream.flow(200);
+    stopped.resume();
+    // It reads on while formats go on to change.
+    stream.flow(200);
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+    let summary = stopped.finish_well().summary();
+    assert_eq!((&summary["bad"], &summary["end"]), (&0.into(), &"eos".into()), "{summary}");
+    assert!(summary["frames"].as_u64() > Some(50), "{summary}");
+}
+
 /// A lossless reader holds the stream back for as long as it may, is named meanwhile, and then cut off.
 fn is_cut_off(stall: impl FnOnce(&Stream) -> Process) -> Process {
     let mut stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {TIMEOUT_MS}"));

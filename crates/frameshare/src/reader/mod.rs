@@ -214,8 +214,8 @@ impl Reader {
         })
     }
 
-    /// The next thing in order; `None` if none came within the timeout (`None` is for ever). A timeout of zero delivers
-    /// what has arrived: frames, events, the end, the loss of the exporter.
+    /// Returns the next item in order; `None` if none came within the timeout (`None` is for ever). A timeout of zero
+    /// delivers what has arrived: frames, events, the end, the loss of the exporter.
     ///
     /// With [`Config::reconnect`] it searches for the next exporter when this one is gone, within the same timeout: a call
     /// that returns `None` meanwhile leaves the search to the next call. [`Item::Reconnected`] ends it, or
@@ -344,7 +344,7 @@ impl Reader {
         self.connection().map_or(0, Connection::held)
     }
 
-    /// What has happened so far. While it searches for the next exporter, session and process are the last ones.
+    /// Returns the numbers so far. During a search for the next exporter, session and process are the last ones.
     pub fn stats(&self) -> Stats {
         let Some(now) = self.connection().map(Connection::stats) else { return self.past.clone() };
         Stats {

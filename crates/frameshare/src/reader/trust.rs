@@ -18,8 +18,8 @@ use std::{
 /// The users whose exporter a reader takes frames from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Any user: whoever may write to the socket's folder was let in there by root or by this user.
-    Anybody,
+    /// Any user: only users that root or this user put in charge can write to the folders on the way to the socket.
+    Any,
     /// One user, as configured.
     User(u32),
     /// This process's user and root, since other users can write to a folder on the way to the socket.
@@ -35,18 +35,18 @@ pub(super) enum Trust {
 const MAX_LINKS: u32 = 40;
 
 impl Trust {
-    /// Whom to trust at a path: `user` if one is configured, else by the folders on the way.
+    /// The users to trust at a path: `user` if one is configured, else by the folders on the way.
     pub fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
         if let Some(user) = user {
             return Ok(Self::User(user));
         }
         let own = geteuid().as_raw();
-        Ok(open_folder(path)?.map_or(Self::Anybody, |folder| Self::OwnOrRoot { own, folder }))
+        Ok(open_folder(path)?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
     }
 
     pub fn includes(&self, uid: u32) -> bool {
         match self {
-            Self::Anybody => true,
+            Self::Any => true,
             Self::User(user) => uid == *user,
             Self::OwnOrRoot { .. } => is_own_or_root(uid),
         }
@@ -56,7 +56,7 @@ impl Trust {
 impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Anybody => f.write_str("any user"),
+            Self::Any => f.write_str("any user"),
             Self::User(user) => write!(f, "user {user}"),
             Self::OwnOrRoot { own: 0, folder } => {
                 write!(f, "user 0, since other users can write to {}", folder.display())
@@ -128,7 +128,7 @@ mod tests {
     struct Tree(tempfile::TempDir);
 
     impl Tree {
-        /// A folder whose way there nobody else can write to, except by the sticky /tmp.
+        /// A private folder in the sticky /tmp.
         fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
