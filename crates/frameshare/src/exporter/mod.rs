@@ -193,6 +193,12 @@ impl Exporter {
         self.locked(State::end_of_stream);
     }
 
+    /// Closes the stream for all readers, with an error of [`Reason::Failed`] and this text. Nothing can be published
+    /// afterwards; frames that readers hold stay theirs.
+    pub fn fail(&self, text: &str) {
+        self.locked(|state| state.close(Reason::Failed, text));
+    }
+
     /// Says that a stream that had ended goes on, though nothing of what comes is there yet: readers that join wait for it.
     pub fn go_on(&self) {
         self.locked(State::go_on);
