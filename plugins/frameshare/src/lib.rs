@@ -12,6 +12,7 @@ mod gpu;
 pub mod hostile;
 mod log;
 mod meta;
+mod mutability;
 mod plugin;
 mod pool;
 mod rows;

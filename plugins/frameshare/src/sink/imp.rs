@@ -11,6 +11,7 @@ use super::{
     kinds::Memory,
     messages,
     placed::{PlaceError, Placed},
+    refusal,
     settings::Settings,
     stats,
     stream::{Stream, Times},
@@ -43,20 +44,26 @@ pub(super) struct Input {
     /// Upstream has said what it sends.
     has_caps: bool,
     /// The layout of raw video.
-    info: Option<gst_video::VideoInfo>,
+    pub(super) info: Option<gst_video::VideoInfo>,
     /// A frame that was placed ahead of its time, or found no memory to be placed in, and the buffer that it came in.
     prepared: Option<(gst::Buffer, Result<Placed, PlaceError>)>,
     /// Stands in for a pipeline's clock where there is none: the first frame is due when it comes.
-    clockless: Option<Difference>,
+    pub(super) clockless: Option<Difference>,
+    /// ns that the stream is late because the sink waited for readers.
+    pub(super) delay: i128,
     /// The next frame does not go on where the one before ended: upstream flushed.
     is_seam: bool,
+    /// The caps that upstream sent last, accepted or not.
+    pub(super) offered: Option<gst::Caps>,
+    /// An empty buffer was dropped.
+    pub(super) has_dropped: bool,
     pub(super) told: Told,
 }
 
 #[derive(Default)]
 pub struct FrameshareSink {
     pub(super) settings: Mutex<Settings>,
-    clock: PipelineClock,
+    pub(super) clock: PipelineClock,
     stream: Mutex<Option<Arc<Stream>>>,
     input: Mutex<Input>,
     pub(super) context: ElementContext,
@@ -193,15 +200,16 @@ impl FrameshareSink {
         };
         let (pts, dts) = (shown.and_then(running), dts.and_then(running));
         let late = i128::from(sink.latency().nseconds()) + i128::from(sink.ts_offset());
+        let delay = self.input().delay;
         let (difference, base) = match (self.clock.difference(), sink.base_time()) {
-            (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late),
+            (Some(difference), Some(base)) => (difference, i128::from(base.nseconds()) + late + delay),
             _ => {
                 let now = frameshare::monotonic_ns();
                 let first = u64::try_from(pts.or(dts).unwrap_or(0)).unwrap_or(0);
                 let first = gst::ClockTime::from_nseconds(first);
                 let difference =
                     *lock(&self.input).clockless.get_or_insert_with(|| Difference::between(first, now));
-                (difference, 0)
+                (difference, delay)
             }
         };
         let rate = segment.rate().abs();
@@ -294,6 +302,7 @@ impl FrameshareSink {
                 ("The frame could not be copied on the GPU: {}", error)
             ),
         }
+        self.note_failure();
         gst::FlowError::Error
     }
 
@@ -303,7 +312,7 @@ impl FrameshareSink {
             self.forward_gap(gap);
         }
         let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
-        stream.exporter.end_of_stream();
+        self.end(&stream);
         let timeout = lock(&self.settings).drain_timeout;
         let begin = Instant::now();
         loop {
@@ -356,11 +365,19 @@ impl ObjectImpl for FrameshareSink {
         self.obj().set_enable_last_sample(false);
         if let Some(pad) = self.obj().static_pad("sink") {
             pad.add_probe(gst::PadProbeType::BUFFER, super::caps::keep_timeless);
+            refusal::watch_caps(self, &pad);
         }
     }
 
     fn set_property(&self, _id: usize, value: &glib::Value, spec: &glib::ParamSpec) {
-        if !lock(&self.settings).set(spec.name(), value) {
+        if !crate::mutability::may_set(self.obj().upcast_ref(), *CAT, spec) {
+            return;
+        }
+        let was_set = lock(&self.settings).set(spec.name(), value);
+        if let Some(stream) = self.stream() {
+            stream.waiting.property_changed();
+        }
+        if !was_set {
             gst::error!(CAT, imp = self, "{} cannot be set to {value:?}", spec.name());
         }
     }
@@ -460,6 +477,7 @@ impl BaseSinkImpl for FrameshareSink {
         let no_gpu = stream.as_ref().and_then(|stream| stream.gpu.as_ref().err().cloned());
         if let Err(message) = super::caps::check(caps, no_gpu.as_deref()) {
             self.post_error_message(message);
+            self.note_failure();
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }
         let info = crate::pool::video_info(caps);
@@ -505,9 +523,12 @@ impl BaseSinkImpl for FrameshareSink {
     }
 
     fn event(&self, event: gst::Event) -> bool {
-        if let gst::EventView::FlushStop(_) = event.view() {
+        if let gst::EventView::FlushStop(flush) = event.view() {
             self.forget_prepared();
             self.input().is_seam = true;
+            if flush.resets_time() {
+                self.input().delay = 0;
+            }
             // After a seek back from the end.
             if let Some(stream) = self.stream() {
                 stream.exporter.go_on();
@@ -539,23 +560,21 @@ impl BaseSinkImpl for FrameshareSink {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
         // GstBaseSink lets buffers without caps pass; a reader could make nothing of them.
         let has_caps = lock(&self.input).has_caps;
-        let (any_caps, wait_for_connection) = {
-            let settings = lock(&self.settings);
-            (settings.any_caps, settings.wait_for_connection)
-        };
+        let any_caps = lock(&self.settings).any_caps;
+        if self.is_empty_frame(buffer) {
+            return Ok(gst::FlowSuccess::Ok);
+        }
         if !has_caps && !any_caps {
             gst::element_imp_error!(
                 self,
                 gst::CoreError::Negotiation,
                 ("Upstream did not say what it sends: put a capsfilter or a typefind before framesharesink")
             );
+            self.note_failure();
             return Err(gst::FlowError::NotNegotiated);
         }
-        if wait_for_connection {
-            while stream.exporter.wait_for_reader(&stream.interrupt).is_err() {
-                self.obj().wait_preroll()?;
-            }
-        }
+        self.wait_for_connection(&stream, buffer)?;
+        self.wait_for_delay(buffer)?;
         let place = || self.place(&stream, buffer);
         let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
         loop {
@@ -583,6 +602,7 @@ impl BaseSinkImpl for FrameshareSink {
                         gst::ResourceError::Write,
                         ("The frame could not be published: {}", error)
                     );
+                    self.note_failure();
                     return Err(gst::FlowError::Error);
                 }
             }
@@ -591,14 +611,14 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn unlock(&self) -> Result<(), gst::ErrorMessage> {
         if let Some(stream) = self.stream() {
-            stream.interrupt.set();
+            stream.waiting.unlock();
         }
         Ok(())
     }
 
     fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
         if let Some(stream) = self.stream() {
-            stream.interrupt.clear();
+            stream.waiting.unlock_stop();
         }
         Ok(())
     }

@@ -9,10 +9,12 @@ mod imp;
 mod kinds;
 mod messages;
 mod placed;
+mod refusal;
 mod settings;
 mod stats;
 mod stream;
 mod vfuncs;
+mod waiting;
 
 use gst::prelude::*;
 

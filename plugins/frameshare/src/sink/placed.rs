@@ -64,7 +64,7 @@ impl Placed {
         }
         let size = self.size;
         Err(PlaceError::BadBuffer(format!(
-            "a buffer of {size} bytes does not hold a frame of its caps with planes {planes:?}"
+            "a buffer of {size} bytes, which does not hold a frame of its caps with planes {planes:?}"
         )))
     }
 
@@ -101,11 +101,13 @@ pub(super) fn copy_picture(
     info: &gst_video::VideoInfo,
 ) -> Result<(), PlaceError> {
     let size = info.size();
-    let bad = |what: &str| PlaceError::BadBuffer(format!("a buffer of {} bytes {what} {size}", from.size()));
+    let bad = |what: &str| {
+        PlaceError::BadBuffer(format!("a buffer of {} bytes, which {what} {size} bytes", from.size()))
+    };
     let from = gst_video::VideoFrameRef::from_buffer_ref_readable(from, info)
-        .map_err(|_| bad("does not hold a frame of its caps, which has"))?;
+        .map_err(|_| bad("does not hold a frame of its caps, of"))?;
     let mut to = gst_video::VideoFrameRef::from_buffer_ref_writable(to, info)
-        .map_err(|_| bad("cannot be copied to"))?;
+        .map_err(|_| bad("cannot be copied to a slot of"))?;
     crate::rows::copy_picture(&from, &mut to)
         .map_err(|_| bad("has a video meta that does not go with its caps, of a frame of"))
 }

@@ -128,7 +128,7 @@ impl Settings {
                 ),
                 glib::ParamSpecUInt::builder("socket-mode")
                     .nick("Socket mode")
-                    .blurb("Mode of the socket's file: who may connect at all. 0600 = this user, 0660 = the socket's group, 0666 = all; needs socket-path")
+                    .blurb("Mode of the socket's file: who may connect at all. 0600 (384) = this user, 0660 (432) = the socket's group, 0666 (438) = all; needs socket-path")
                     .maximum(0o777)
                     .default_value(default.socket_mode)
                     .mutable_ready()

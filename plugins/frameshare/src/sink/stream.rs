@@ -5,6 +5,8 @@ use super::{
     gpu::{Gpu, Surfaces},
     kinds::Export,
     placed::{PlaceError, Placed, copy_picture, slot_size, whole},
+    refusal::Failure,
+    waiting::Waiting,
 };
 use crate::{
     flags, meta,
@@ -32,6 +34,8 @@ pub(super) struct Stream {
     pub(super) exporter: Exporter,
     pub(super) home: Arc<Home>,
     pub(super) interrupt: Interrupt,
+    pub(super) waiting: Waiting,
+    pub(super) failure: Failure,
     pub(super) copies: Copies,
     /// What frames on a GPU are written with, or why there is none.
     pub(super) gpu: Result<Gpu, String>,
@@ -52,7 +56,9 @@ impl Stream {
         Self {
             exporter,
             home,
+            waiting: Waiting::new(interrupt.clone()),
             interrupt,
+            failure: Failure::default(),
             copies: Copies::default(),
             gpu,
             export,
@@ -144,17 +150,19 @@ impl Stream {
         let info = whole.as_ref().or(info);
         let size = info.map_or(buffer.size(), |info| info.size());
         let slot = self.free_slot(slot_size(size, info.is_some()))?;
-        let bad =
-            |what: &str| PlaceError::BadBuffer(format!("a buffer of {} bytes {what} {size}", buffer.size()));
-        let memory = memory::wrap(slot.clone(), size, 0, size).ok_or_else(|| bad("does not fit into"))?;
+        let bad = |what: &str| {
+            PlaceError::BadBuffer(format!("a buffer of {} bytes, which {what} {size} bytes", buffer.size()))
+        };
+        let memory =
+            memory::wrap(slot.clone(), size, 0, size).ok_or_else(|| bad("does not fit into a slot of"))?;
         let mut target = gst::Buffer::new();
-        let target = target.get_mut().ok_or_else(|| bad("cannot be copied to"))?;
+        let target = target.get_mut().ok_or_else(|| bad("cannot be copied to a slot of"))?;
         target.append_memory(memory);
         match info {
             Some(info) => copy_picture(buffer, target, info)?,
             None => {
-                let mut to = target.map_writable().map_err(|_| bad("cannot be copied to"))?;
-                buffer.copy_to_slice(0, &mut to).map_err(|_| bad("cannot be read, not even"))?;
+                let mut to = target.map_writable().map_err(|_| bad("cannot be copied to a slot of"))?;
+                buffer.copy_to_slice(0, &mut to).map_err(|_| bad("cannot be read into a slot of"))?;
             }
         }
         Ok(Placed::new(slot, size as u64, Path::Copied, info))

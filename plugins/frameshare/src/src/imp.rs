@@ -108,6 +108,9 @@ impl ObjectImpl for FrameshareSrc {
     }
 
     fn set_property(&self, _id: usize, value: &glib::Value, property: &glib::ParamSpec) {
+        if !crate::mutability::may_set(self.obj().upcast_ref(), *CAT, property) {
+            return;
+        }
         let name = property.name();
         lock(&self.settings).set(name, value);
         if name == settings::LATENCY {

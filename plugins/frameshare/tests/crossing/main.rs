@@ -4,8 +4,10 @@ mod events;
 mod media;
 mod metas;
 mod order;
+mod refusal;
 mod seek;
 mod time;
+mod waiting;
 
 use gst::prelude::*;
 use std::{

@@ -3,6 +3,7 @@
 
 mod copies;
 mod flow;
+mod properties;
 mod setup;
 mod slots;
 

@@ -1,0 +1,69 @@
+//! Buffers that cannot be shared, and how the stream ends after one.
+//!
+//! An element upstream that gets an error from the sink posts its own and sends the end of the stream. Readers must
+//! not take that for a complete stream: the sink remembers that it failed, and closes the stream with an error instead.
+
+use super::{
+    imp::{CAT, FrameshareSink, Input},
+    stream::Stream,
+};
+use gst::{prelude::*, subclass::prelude::*};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether the sink has refused caps or a buffer since it was opened.
+#[derive(Default)]
+pub(super) struct Failure(AtomicBool);
+
+/// Remembers the caps that upstream sent last: the pad refuses some before the sink sees them.
+pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
+    let sink = sink.downgrade();
+    pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+        if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
+            && let Some(sink) = sink.upgrade()
+        {
+            sink.input().offered = Some(caps.caps_owned());
+        }
+        gst::PadProbeReturn::Ok
+    });
+}
+
+impl FrameshareSink {
+    /// Notes that caps or a buffer were refused, after the error was posted.
+    pub(super) fn note_failure(&self) {
+        if let Some(stream) = self.stream() {
+            stream.failure.0.store(true, Relaxed);
+        }
+    }
+
+    /// Ends the stream for all readers, with an error if the sink has failed.
+    pub(super) fn end(&self, stream: &Stream) {
+        let offered = self.input().offered.take();
+        let pad = self.obj().static_pad("sink");
+        let refused = offered.is_some() && offered != pad.and_then(|pad| pad.current_caps());
+        if refused || stream.failure.0.load(Relaxed) {
+            stream.exporter.fail("its pipeline sent what framesharesink cannot share");
+        } else {
+            stream.exporter.end_of_stream();
+        }
+    }
+
+    /// Whether a buffer holds nothing where a frame is due. It is dropped; the first one posts a warning.
+    pub(super) fn is_empty_frame(&self, buffer: &gst::BufferRef) -> bool {
+        let is_first = {
+            let Input { info, has_dropped, .. } = &mut *self.input();
+            if buffer.size() > 0 || info.is_none() {
+                return false;
+            }
+            !std::mem::replace(has_dropped, true)
+        };
+        gst::warning!(CAT, imp = self, "empty buffer in raw video is dropped: {buffer:?}");
+        if is_first {
+            gst::element_imp_warning!(
+                self,
+                gst::StreamError::Format,
+                ("Upstream sent an empty buffer in raw video: it is dropped, as all further ones are")
+            );
+        }
+        true
+    }
+}

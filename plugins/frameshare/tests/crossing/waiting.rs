@@ -1,0 +1,138 @@
+//! Times of a stream whose sink waits for a reader.
+
+use super::*;
+use std::collections::BTreeSet;
+
+const FRAME: gst::ClockTime = gst::ClockTime::from_nseconds(1_000_000_000 / 30);
+
+/// A live pipeline of 30 frames a second that waits for readers.
+struct Live {
+    pipeline: gst::Pipeline,
+    folder: tempfile::TempDir,
+}
+
+impl Live {
+    fn new(frames: i32, sync: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pipeline = launch(&format!(
+            "videotestsrc is-live=true num-buffers={frames} ! \
+             video/x-raw,format=GRAY8,width=16,height=8,framerate=30/1 ! \
+             framesharesink name=sink wait-for-connection=true sync={sync} socket-path={}/s",
+            folder.path().display()
+        ));
+        pipeline.set_state(gst::State::Playing).unwrap();
+        Self { pipeline, folder }
+    }
+
+    fn sink(&self) -> gst::Element {
+        self.pipeline.by_name("sink").unwrap()
+    }
+
+    fn published(&self) -> u64 {
+        self.sink().property::<gst::Structure>("stats").get("published").unwrap()
+    }
+
+    fn read(&self, policy: &str, sync: bool) -> Reader {
+        Reader::watch(launch(&format!(
+            "framesharesrc name=source socket-path={}/s policy={policy} connection-timeout=20000000000 ! \
+             fakesink name=end sync={sync} enable-last-sample=false",
+            self.folder.path().display()
+        )))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+/// The next `count` frames, or those up to the end of the stream. All have times of their own.
+fn frames(reader: &Reader, count: usize) -> Vec<gst::ClockTime> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        match reader.next() {
+            Arrival::Buffer(buffer, _) => {
+                let duration = buffer.duration().unwrap_or_default();
+                assert!(duration.absdiff(FRAME) < gst::ClockTime::from_mseconds(1), "{buffer:?} of {all:?}");
+                all.push(buffer.pts().unwrap());
+            }
+            Arrival::Event(event) if event.type_() == gst::EventType::Eos => break,
+            Arrival::Event(_) => {}
+        }
+    }
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+    all
+}
+
+#[test]
+fn late_reader_gets_distinct_times() {
+    let count = 60;
+    let both = [true, false];
+    let cases = both.into_iter().flat_map(|sync| ["lossless", "latest"].map(|policy| (sync, policy)));
+    let cases = cases.map(|(sync, policy)| {
+        std::thread::spawn(move || {
+            let live = Live::new(count, sync);
+            std::thread::sleep(Duration::from_millis(1500));
+            assert_eq!(live.published(), 0);
+            let all = frames(&live.read(policy, sync), usize::MAX);
+            // A reader of the latest frames may lose some, but those that it gets are spread over the stream.
+            let least = if policy == "lossless" { count as usize } else { 1 };
+            assert!((least..=count as usize).contains(&all.len()), "{policy}, sync={sync}: {}", all.len());
+            if policy == "lossless" {
+                let span = *all.last().unwrap() - all[0];
+                assert!(span.absdiff(FRAME * (count as u64 - 1)) < FRAME, "{policy}, sync={sync}: {span}");
+            }
+        })
+    });
+    cases.collect::<Vec<_>>().into_iter().for_each(|case| case.join().unwrap());
+}
+
+#[test]
+fn second_wait_delays_the_stream_again() {
+    for sync in [true, false] {
+        let live = Live::new(-1, sync);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(500));
+            let reader = live.read("lossless", false);
+            frames(&reader, 20);
+            drop(reader);
+            wait_until("the reader's leaving", || live.sink().property::<u32>("num-clients") == 0);
+        }
+    }
+}
+
+#[test]
+fn pause_during_wait_is_no_delay() {
+    let live = Live::new(-1, true);
+    std::thread::sleep(Duration::from_millis(300));
+    live.pipeline.set_state(gst::State::Paused).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    live.pipeline.set_state(gst::State::Playing).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    frames(&live.read("lossless", true), 20);
+}
+
+#[test]
+fn clearing_the_property_ends_the_wait() {
+    for pause in [false, true] {
+        let live = Live::new(-1, true);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(live.published(), 0);
+        if pause {
+            live.pipeline.set_state(gst::State::Paused).unwrap();
+        }
+        live.sink().set_property("wait-for-connection", false);
+        live.pipeline.set_state(gst::State::Playing).unwrap();
+        wait_until("frames without a reader", || live.published() > 10);
+        // And back: it waits again, and can be stopped in the wait.
+        live.sink().set_property("wait-for-connection", true);
+        let still = || {
+            let before = live.published();
+            std::thread::sleep(Duration::from_millis(200));
+            live.published() == before
+        };
+        wait_until("the next wait", still);
+        frames(&live.read("lossless", true), 5);
+    }
+}
