@@ -209,6 +209,8 @@ fn readers_are_announced_counted_and_described() {
     assert_eq!(described.get::<u64>("sent").unwrap(), 1);
     assert_eq!(described.get::<u64>("lost").unwrap(), 0);
     assert_eq!(element.property::<u32>("num-clients"), 1);
+    // The application is notified on a thread of its own, and reads the count of that moment.
+    wait_until("the reader's arrival", || *counts.lock().unwrap() == [1]);
     drop(frame);
     drop(reader);
     wait_until("the reader's leaving", || told.lock().unwrap().len() == 2);
