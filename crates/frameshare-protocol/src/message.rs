@@ -137,6 +137,16 @@ pub enum ToReader {
         /// Why, for a person to read.
         text: String,
     },
+    /// The exporter uses a GPU from now on, which it did not when the reader joined; with the timeline page where `fence` is
+    /// timeline.
+    Gpu {
+        /// The GPU that frames lie on.
+        gpu: GpuUuid,
+        /// The kind of fence that the two use for them.
+        fence: FenceKind,
+        /// With event fences, the handles of the events, as in [`Welcome`].
+        events: Vec<u8>,
+    },
     /// A new generation of slots; with a descriptor where the kind of memory has one for all slots.
     Generation {
         /// Its number.
@@ -255,6 +265,7 @@ impl ToReader {
         match self {
             Self::Welcome(welcome) if welcome.fence == FenceKind::Timeline => 5..=5,
             Self::Welcome(_) => 4..=4,
+            Self::Gpu { fence: FenceKind::Timeline, .. } => 1..=1,
             Self::Generation { .. } | Self::Slot { .. } => 0..=1,
             Self::Event { payload: Payload::Sealed(_), .. }
             | Self::Metadata { payload: Payload::Sealed(_), .. } => 1..=1,
@@ -289,6 +300,11 @@ impl ToReader {
                     "event handles that do not fit the credit",
                 )?;
             }
+            Self::Gpu { events, .. } => check(
+                events.len().is_multiple_of(2 * EVENT_HANDLE)
+                    && events.len() <= 2 * EVENT_HANDLE * MAX_CREDIT as usize,
+                "event handles that fit no credit",
+            )?,
             Self::Generation { slot_size, .. } => {
                 check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;
             }
@@ -397,6 +413,7 @@ mod tests {
             video: Some(Video { format: "NV12".into(), width: 1920, height: 1080 }),
         };
         for message in [
+            ToReader::Gpu { gpu: [3; 16], fence: FenceKind::Event, events: vec![1; 2 * EVENT_HANDLE] },
             ToReader::Generation {
                 generation: 1,
                 memory: MemoryKind::Vmm,

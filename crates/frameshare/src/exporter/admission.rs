@@ -6,7 +6,7 @@
 use super::{
     departure::Ending,
     download::Downloads,
-    link::{Capabilities, Delivery, Link},
+    link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
     shared::{SetupError, Shared},
     state::State,
@@ -48,14 +48,20 @@ struct Left {
 /// What a reader was promised.
 struct Promise {
     credit: u32,
-    fence: Choice<FenceKind>,
+    way: Way,
     gpu: Option<Arc<Context>>,
-    /// Its frames are downloaded to host memory.
-    downloads: bool,
+}
+
+/// How a reader gets its frames.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub fence: Choice<FenceKind>,
+    /// They are downloaded to host memory.
+    pub downloads: bool,
     /// Why it cannot read adopted memory, if it cannot.
-    cannot_adopt: Option<String>,
+    pub cannot_adopt: Option<String>,
     /// It is in this very process.
-    local: bool,
+    pub local: bool,
 }
 
 /// What a reader and its exporter share.
@@ -75,6 +81,15 @@ struct Shares {
 
 /// Admits a reader, or tells it and the owner why not.
 pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
+    let (mut socket, mut peer) = (socket, peer);
+    // Again where the exporter began to use a GPU meanwhile.
+    while let Some(again) = try_to_admit(shared, socket, peer, hello) {
+        (socket, peer) = again;
+    }
+}
+
+/// The same, unless what was promised no longer holds.
+fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> Option<(Socket, Peer)> {
     let gpu = shared.with(|state| state.config.gpu.clone());
     // A GPU that has failed is noticed elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
@@ -82,14 +97,20 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
     let left = Left { files: files_left(), memory: memory_left };
     let promise = match shared.with(|state| state.promise(&peer, hello, left)) {
         Ok(promise) => promise,
-        Err(refusal) => return shared.with(|state| state.refuse(&socket, &peer, &refusal)),
+        Err(refusal) => {
+            shared.with(|state| state.refuse(&socket, &peer, &refusal));
+            return None;
+        }
     };
     let shares = Shares::new(&promise, peer.uid);
     let credit = promise.credit;
     shared.with(|state| {
         state.promised = 0;
         if state.closed {
-            return;
+            return None;
+        }
+        if state.config.gpu.is_some() != promise.gpu.is_some() {
+            return Some((socket, peer));
         }
         let admitted = shares.and_then(|shares| {
             // The queue is ready before the reader can look at it.
@@ -97,11 +118,7 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
             state.welcome(&socket, hello, &promise, &shares)?;
             let (wake, fence) = (shares.wake, shares.fence);
-            let Promise { fence: fence_choice, downloads, cannot_adopt, .. } = promise;
-            let next = state.next;
-            let (nonce, context, host_fallback) = (hello.nonce, hello.context, hello.host_fallback);
-            let reader = Capabilities { nonce, context, host_fallback, downloads, cannot_adopt };
-            Ok(Delivery { producer, next, wake, fence, fence_choice, reader })
+            Ok(Delivery { producer, next: state.next, wake, fence, way: promise.way, hello: hello.clone() })
         });
         match admitted {
             Ok(delivery) => {
@@ -113,7 +130,44 @@ pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) 
                 state.refuse(&socket, &peer, &Ending::new(Reason::Failed, text));
             }
         }
-    });
+        None
+    })
+}
+
+/// A fence, and what its reader needs for it.
+pub(super) struct Fence {
+    pub fence: Box<dyn ExporterFence>,
+    /// The handles of events.
+    pub events: Vec<u8>,
+    pub timeline_fd: Option<OwnedFd>,
+}
+
+impl Fence {
+    /// Makes a fence for a reader with so many queue entries. Takes driver calls.
+    pub fn new(
+        choice: &Choice<FenceKind>,
+        gpu: Option<&Arc<Context>>,
+        entries: usize,
+        local: bool,
+    ) -> Result<Self, SetupError> {
+        let (mut events, mut timeline_fd) = (Vec::new(), None);
+        let fence: Box<dyn ExporterFence> = match (choice.kind, gpu) {
+            (FenceKind::Timeline, Some(gpu)) => {
+                let (words, fd) =
+                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::ResizingSoFar)?;
+                timeline_fd = Some(fd);
+                Box::new(Timeline::new(gpu, words)?)
+            }
+            (FenceKind::Event, Some(gpu)) => {
+                let new = if local { ExporterEvents::new_local } else { ExporterEvents::new };
+                let fence = new(gpu, entries)?;
+                events = fence.handles()?;
+                Box::new(fence)
+            }
+            _ => Box::new(NoFence),
+        };
+        Ok(Self { fence, events, timeline_fd })
+    }
 }
 
 impl Shares {
@@ -123,22 +177,8 @@ impl Shares {
             page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
         let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
         let (wake, wake_fd) = Wake::pair(uid)?;
-        let (mut events, mut timeline_fd) = (Vec::new(), None);
-        let fence: Box<dyn ExporterFence> = match (promise.fence.kind, &promise.gpu) {
-            (FenceKind::Timeline, Some(gpu)) => {
-                let (words, fd) =
-                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::ResizingSoFar)?;
-                timeline_fd = Some(fd);
-                Box::new(Timeline::new(gpu, words)?)
-            }
-            (FenceKind::Event, Some(gpu)) => {
-                let new = if promise.local { ExporterEvents::new_local } else { ExporterEvents::new };
-                let fence = new(gpu, entries)?;
-                events = fence.handles()?;
-                Box::new(fence)
-            }
-            _ => Box::new(NoFence),
-        };
+        let made = Fence::new(&promise.way.fence, promise.gpu.as_ref(), entries, promise.way.local)?;
+        let Fence { fence, events, timeline_fd } = made;
         Ok(Self { queue, claims, wake, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
     }
 }
@@ -166,6 +206,25 @@ impl State {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
         }
+        let way = self.way_of(peer, hello)?;
+        self.reclaim();
+        let credit_left = self.credit_left(peer.uid);
+        if credit_left == 0 {
+            let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
+            let text =
+                format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
+            return Err(Ending::new(Reason::NoCreditLeft, text));
+        }
+        let credit = hello.credit.min(self.config.max_held_limit).min(credit_left);
+        self.check_files(credit, left.files)?;
+        self.check_memory(credit, left.memory)?;
+        self.promised = credit;
+        let gpu = self.config.gpu.clone();
+        Ok(Promise { credit, way, gpu })
+    }
+
+    /// How a reader gets its frames.
+    pub fn way_of(&mut self, peer: &Peer, hello: &Hello) -> Result<Way, Ending> {
         let kind = self.memory.kind;
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
         let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
@@ -195,22 +254,9 @@ impl State {
         if !direct {
             self.begin_downloads()?;
         }
-        self.reclaim();
-        let credit_left = self.credit_left(peer.uid);
-        if credit_left == 0 {
-            let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
-            let text =
-                format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
-            return Err(Ending::new(Reason::NoCreditLeft, text));
-        }
-        let credit = hello.credit.min(self.config.max_held_limit).min(credit_left);
-        self.check_files(credit, left.files)?;
-        self.check_memory(credit, left.memory)?;
-        self.promised = credit;
-        let gpu = self.config.gpu.clone();
         let local = peer.is_this_process(&hello.nonce);
         let cannot_adopt = if direct { self.why_not_adopted(peer, hello, local) } else { None };
-        Ok(Promise { credit, fence, gpu, downloads: !direct, cannot_adopt, local })
+        Ok(Way { fence, downloads: !direct, cannot_adopt, local })
     }
 
     /// Makes what frames are downloaded with, where there is a GPU.
@@ -225,8 +271,10 @@ impl State {
     /// Why a reader cannot read adopted memory, if it cannot. CUDA lets one context of a process open legacy handles of an
     /// exporter (CUDA driver API, cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
     fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
-        let lent =
-            |link: &&Link| link.nonce == hello.nonce && link.is_direct() && link.context != hello.context;
+        let lent = |link: &&Link| {
+            let other = &link.hello;
+            other.nonce == hello.nonce && link.is_direct() && other.context != hello.context
+        };
         let why = if local {
             let ours = self.config.gpu.as_ref().map(context_number);
             (ours != Some(hello.context))
@@ -287,13 +335,13 @@ impl State {
         promise: &Promise,
         shares: &Shares,
     ) -> Result<(), SetupError> {
-        let on_gpu = promise.gpu.as_ref().filter(|_| promise.fence.kind != FenceKind::None);
+        let on_gpu = promise.gpu.as_ref().filter(|_| promise.way.fence.kind != FenceKind::None);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
             session: self.session,
             policy: hello.policy,
             credit: promise.credit,
-            fence: promise.fence.kind,
+            fence: promise.way.fence.kind,
             events: shares.events.clone(),
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,

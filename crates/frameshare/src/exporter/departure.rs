@@ -151,7 +151,7 @@ impl State {
                 return;
             }
             (true, Some((MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, false)))
-                if self.links[index].host_fallback =>
+                if self.links[index].hello.host_fallback =>
             {
                 match self.download_for(index) {
                     Ok(()) => return,

@@ -1,6 +1,12 @@
 //! One admitted reader, as the exporter keeps it.
 
-use super::{departure::Ending, notice::ReaderInfo, slot::Slot, stats::ReaderStats};
+use super::{
+    admission::{Fence, Way},
+    departure::Ending,
+    notice::ReaderInfo,
+    slot::Slot,
+    stats::ReaderStats,
+};
 use crate::{
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
     memory::choice::Choice,
@@ -10,7 +16,7 @@ use crate::{
 use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Policy,
     limits::{MAX_BACKLOG, MAX_MESSAGE},
-    message::{Nonce, Payload, Reason, ToReader},
+    message::{GpuUuid, Hello, Payload, Reason, ToReader},
     page::ClaimState,
 };
 use std::{
@@ -94,11 +100,9 @@ pub(super) struct Link {
     /// The first frame of which it is not decided yet whether the reader gets it.
     next: u64,
     fence: Box<dyn ExporterFence>,
-    /// The process that it is in, and the CUDA context there: see [`Hello`](frameshare_protocol::message::Hello).
-    pub nonce: Nonce,
-    pub context: u64,
-    /// It wants frames in host memory where it cannot read the GPU's.
-    pub host_fallback: bool,
+    /// Who it is and what it asked for.
+    pub peer: Peer,
+    pub hello: Hello,
     /// It gets frames in host memory, though the stream's are on a GPU.
     pub downloads: bool,
     /// Why it cannot read adopted memory, if it cannot.
@@ -135,38 +139,28 @@ pub(super) struct Delivery {
     pub next: u64,
     pub wake: Wake,
     pub fence: Box<dyn ExporterFence>,
-    pub fence_choice: Choice<FenceKind>,
-    pub reader: Capabilities,
-}
-
-/// What a reader can read.
-#[derive(Debug)]
-pub(super) struct Capabilities {
-    pub nonce: Nonce,
-    pub context: u64,
-    pub host_fallback: bool,
-    pub downloads: bool,
-    pub cannot_adopt: Option<String>,
+    pub way: Way,
+    pub hello: Hello,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, fence, fence_choice, reader } = delivery;
-        let Capabilities { nonce, context, host_fallback, downloads, cannot_adopt } = reader;
+        let Delivery { producer, next, wake, fence, way, hello } = delivery;
+        let Way { fence: fence_choice, downloads, cannot_adopt, .. } = way;
+        let mut peer = peer;
         Self {
             entries: vec![None; info.credit as usize],
             released: Vec::with_capacity(info.credit as usize),
             info,
             socket: Arc::new(socket),
             wake: Arc::new(wake),
-            gone: peer.gone.map(Arc::new),
+            gone: peer.gone.take().map(Arc::new),
+            peer,
+            hello,
             producer,
             next,
             in_order: InOrder::new(fence.kind()),
             fence,
-            nonce,
-            context,
-            host_fallback,
             downloads,
             cannot_adopt,
             fence_choice,
@@ -258,6 +252,15 @@ impl Link {
     pub fn hung_up(&mut self, process_is_gone: bool) {
         self.hung_up = true;
         self.process_is_gone |= process_is_gone || self.gone.is_none();
+    }
+
+    /// Gives the reader a fence: the exporter uses this GPU from now on.
+    pub fn use_gpu(&mut self, gpu: GpuUuid, choice: Choice<FenceKind>, made: Fence) -> Result<(), Ending> {
+        let Fence { fence, events, timeline_fd } = made;
+        let message = ToReader::Gpu { gpu, fence: choice.kind, events };
+        self.in_order = InOrder::new(choice.kind);
+        (self.fence, self.fence_choice) = (fence, choice);
+        self.send_with(&message, timeline_fd.as_ref().map(|fd| fd.as_fd()))
     }
 
     /// Whether it imports the GPU memory of the stream.

@@ -25,6 +25,7 @@ mod download;
 mod generation;
 mod generations;
 mod holds;
+mod late_gpu;
 mod link;
 mod notice;
 mod observer;
@@ -52,7 +53,7 @@ use crate::{
     memory::choice::Lacking,
     sys::{BindFailure, Listener},
 };
-use frameshare_cuda::stream::Stream;
+use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::message::{Format, Reason};
 use generation::Place;
 use service::Service;
@@ -261,6 +262,12 @@ impl Exporter {
     /// with the next slot that is acquired.
     pub fn use_host_memory(&self, yes: bool) {
         self.locked(|state| state.use_host_memory(yes));
+    }
+
+    /// Uses a GPU from now on, which readers hear of, for frames that come in slots acquired after this. To be called by the
+    /// thread that publishes, and once, on an exporter that was opened without one.
+    pub fn use_gpu(&self, gpu: &Arc<Context>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        late_gpu::use_gpu(&self.0.shared, gpu)
     }
 
     /// Drops `what` when the work put on `stream` so far is done, in whatever context and without anybody asking: the

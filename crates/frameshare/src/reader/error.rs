@@ -124,6 +124,9 @@ pub enum ReadError {
     /// The exporter was gone, and none came back.
     #[error("the exporter is gone and did not come back: {0}")]
     NotBack(#[source] ConnectError),
+    /// The exporter began to use a GPU that this reader cannot use as it asked to.
+    #[error("{0}")]
+    Gpu(#[source] ConnectError),
     /// The exporter breaks the rules of the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
@@ -153,6 +156,7 @@ impl ReadError {
             Self::Interrupted
             | Self::Fence(_)
             | Self::NotBack(_)
+            | Self::Gpu(_)
             | Self::Violation(_)
             | Self::TooMuchMetadata { .. }
             | Self::Memory(_)

@@ -115,7 +115,7 @@ impl Frame {
         if !self.lease.is_fenced {
             return Ok(());
         }
-        self.lease.session.waits.fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
+        self.lease.session.waits().fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
     }
 
     /// Whether the frame is written.
@@ -123,7 +123,7 @@ impl Frame {
         if !self.lease.is_fenced {
             return Ok(true);
         }
-        self.lease.session.waits.is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
+        self.lease.session.waits().is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
     }
 
     /// Gives the frame back once the work put on `stream`, of whichever context, so far is done, where that is all the work

@@ -143,7 +143,7 @@ pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Du
     let gone = gone.and_then(|gone| gone.try_clone().ok());
     let leaving = Leaving::default();
     session.watched_by(Watch { over: over.clone(), leaving: Arc::clone(&leaving) });
-    let waits = session.waits.clone();
+    let waits = session.waits().clone();
     let run = move || {
         // Goes last.
         let leaving = leaving;

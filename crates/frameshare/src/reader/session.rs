@@ -2,7 +2,7 @@
 
 use super::waits::Waits;
 use crate::{
-    fence::{FenceError, FenceFault},
+    fence::{FenceError, FenceFault, none::NoFence},
     idle::{self, InHand},
     queue::Consumer,
     sys::{Interrupt, Socket, Wake, Words},
@@ -30,8 +30,10 @@ pub(super) struct Session {
     pub consumer: Consumer<Words>,
     pub held: AtomicU32,
     // Fields are dropped in this order: work on the stream refers to the fence's events.
-    gpu: Option<Gpu>,
-    pub waits: Arc<Waits>,
+    gpu: OnceLock<Gpu>,
+    /// Those of host frames, until the exporter uses a GPU.
+    first_waits: Arc<Waits>,
+    waits: OnceLock<Arc<Waits>>,
     /// A fence could not be signalled: nothing that is held will ever be released.
     failure: OnceLock<String>,
     /// The last goodbye.
@@ -88,24 +90,38 @@ impl Session {
         socket: Socket,
         waits: Waits,
     ) -> frameshare_cuda::Result<Self> {
-        let gpu = waits.gpu.as_ref().filter(|_| waits.fence.kind() != FenceKind::None);
-        let gpu = gpu.map(|gpu| -> frameshare_cuda::Result<Gpu> {
-            let (lane, late_lane) = (Lane::new(gpu)?, Lane::new(gpu)?);
-            Ok(Gpu { context: gpu.clone(), lane, late_lane, late: Mutex::new(None) })
-        });
-        let gpu = gpu.transpose()?;
-        Ok(Self {
+        let session = Self {
             id,
             consumer,
             wake: Arc::new(wake),
             socket: Arc::new(socket),
-            waits: Arc::new(waits),
+            first_waits: Arc::new(Waits::new(Box::new(NoFence), None)),
+            waits: OnceLock::new(),
             held: AtomicU32::new(0),
-            gpu,
+            gpu: OnceLock::new(),
             failure: OnceLock::new(),
             said: Mutex::default(),
             watch: OnceLock::new(),
-        })
+        };
+        session.use_gpu(waits)?;
+        Ok(session)
+    }
+
+    /// Keeps this fence from now on, once.
+    pub fn use_gpu(&self, waits: Waits) -> frameshare_cuda::Result<()> {
+        if let Some(context) = waits.gpu.clone().filter(|_| waits.fence.kind() != FenceKind::None) {
+            let (lane, late_lane) = (Lane::new(&context)?, Lane::new(&context)?);
+            let _ = self.gpu.set(Gpu { context, lane, late_lane, late: Mutex::new(None) });
+        }
+        if waits.fence.kind() != FenceKind::None {
+            let _ = self.waits.set(Arc::new(waits));
+        }
+        Ok(())
+    }
+
+    /// The fence, and who waits for it.
+    pub fn waits(&self) -> &Arc<Waits> {
+        self.waits.get().unwrap_or(&self.first_waits)
     }
 
     /// Has `watch` told when the session is over.
@@ -115,14 +131,14 @@ impl Session {
 
     /// The context that frames are read in.
     pub fn context(&self) -> Option<&Arc<Context>> {
-        self.gpu.as_ref().map(|gpu| &gpu.context)
+        self.gpu.get().map(|gpu| &gpu.context)
     }
 
     /// Ends a lease: on a fenced frame once all GPU work of the context on the frame is done, and that of the streams that
     /// the app named.
     pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, is_fenced: bool, used: Vec<Stream>) {
         self.held.fetch_sub(1, Ordering::Relaxed);
-        let Some(gpu) = self.gpu.as_ref().filter(|_| is_fenced) else {
+        let Some(gpu) = self.gpu.get().filter(|_| is_fenced) else {
             return self.end_lease(entry, sequence);
         };
         // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
@@ -143,12 +159,12 @@ impl Session {
 
     /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
     pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        match &self.gpu {
+        match self.gpu.get() {
             // What is to be unmapped waits for the work of the reader's own context alone: so that has to wait for this.
             Some(gpu) if stream.context().as_raw() != gpu.context.as_raw() => {
                 self.signal(&gpu.lane, entry, sequence, |lane| lane.wait_for(slice::from_ref(stream)))?;
             }
-            Some(_) => self.waits.fence.signal_released(entry, sequence, stream)?,
+            Some(_) => self.waits().fence.signal_released(entry, sequence, stream)?,
             None => {}
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
@@ -165,8 +181,8 @@ impl Session {
         wait: impl FnOnce(&Lane) -> frameshare_cuda::Result<()>,
     ) -> Result<(), FenceError> {
         let lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-        wait(&lane).map_err(|error| FenceError { kind: self.waits.fence.kind(), cause: error.into() })?;
-        self.waits.fence.signal_released(entry, sequence, &lane.stream)
+        wait(&lane).map_err(|error| FenceError { kind: self.waits().fence.kind(), cause: error.into() })?;
+        self.waits().fence.signal_released(entry, sequence, &lane.stream)
     }
 
     fn end_lease(&self, entry: usize, sequence: u64) {
@@ -228,7 +244,7 @@ impl Drop for Session {
         }
         if let Some(gpu) = self.gpu.take() {
             let context = gpu.context.clone();
-            let connected = (gpu, self.waits.clone(), self.wake.clone(), self.socket.clone());
+            let connected = (gpu, self.waits().clone(), self.wake.clone(), self.socket.clone());
             idle::drop_when_idle(&context, connected);
         }
     }
@@ -261,7 +277,7 @@ fn may_be_late(error: &FenceError) -> bool {
 /// The life of the thread for late releases: ends with the session.
 fn release_when_possible(late: &Receiver<Late>) {
     while let Ok(Late { session, entry, sequence, used }) = late.recv() {
-        let Some(gpu) = &session.gpu else { continue };
+        let Some(gpu) = session.gpu.get() else { continue };
         loop {
             let signalled = session.signal(&gpu.late_lane, entry, sequence, |lane| {
                 lane.read.record_context_blocking(&lane.stream)?;

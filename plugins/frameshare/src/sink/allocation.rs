@@ -26,7 +26,11 @@ impl FrameshareSink {
             return Ok(());
         }
         let is_cuda = super::caps::is_cuda(&caps);
-        if let (Ok(gpu), true) = (&stream.gpu, is_cuda) {
+        if is_cuda {
+            // This question may come before the caps.
+            self.begin_gpu(&stream);
+        }
+        if let (Some(gpu), true) = (stream.gpu(), is_cuda) {
             match CudaPool::new(&stream.home, &gpu.context, &gpu.stream, &caps) {
                 Some(pool) => {
                     let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
@@ -37,7 +41,7 @@ impl FrameshareSink {
             return Ok(());
         }
         // What is uploaded may come from anywhere.
-        if stream.gpu.is_ok() && lock(&self.settings).memory != Memory::Auto {
+        if stream.gpu().is_some() && lock(&self.settings).memory != Memory::Auto {
             return Ok(());
         }
         let size = u32::try_from(info.size()).map_err(|_| {

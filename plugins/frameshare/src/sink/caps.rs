@@ -114,7 +114,12 @@ fn converter(feature: &str) -> &'static str {
 
 /// Whether frames lie in CUDA memory, or may.
 pub(super) fn is_cuda(caps: &gst::CapsRef) -> bool {
-    caps.iter_with_features().any(|(_, features)| features.contains(gst_cuda::CAPS_FEATURE))
+    caps.iter_with_features().any(|(_, features)| names_cuda(features))
+}
+
+/// Whether features have CUDA memory; ANY has it as well.
+pub(super) fn names_cuda(features: &gst::CapsFeaturesRef) -> bool {
+    features.contains(gst_cuda::CAPS_FEATURE)
 }
 
 /// The same frames in system memory, or in whatever memory each reader gets.

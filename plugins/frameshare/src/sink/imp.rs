@@ -102,7 +102,7 @@ impl FrameshareSink {
         gst::info!(CAT, imp = self, "sharing at {endpoint}");
         match &gpu {
             Ok(_) => gst::info!(CAT, imp = self, "GPU memory: {:?}", exporter.stats().memory),
-            Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why}"),
+            Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
         }
         *lock(&self.input) = Input::default();
         *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
@@ -120,7 +120,7 @@ impl FrameshareSink {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
             stream.home.close();
             stream.surfaces.end_span(&stream.exporter);
-            let had_gpu = stream.gpu.is_ok();
+            let had_gpu = stream.gpu().is_some();
             drop(stream);
             self.context.clear();
             if had_gpu {
@@ -460,7 +460,9 @@ impl BaseSinkImpl for FrameshareSink {
             let settings = lock(&self.settings);
             (settings.any_caps, settings.memory)
         };
-        let has_gpu = self.stream().map_or(memory != Memory::Host, |stream| stream.gpu.is_ok());
+        let has_gpu = self
+            .stream()
+            .map_or(memory != Memory::Host, |stream| stream.gpu().is_some() || stream.awaits_gpu());
         let caps = match (any_caps, has_gpu) {
             (true, _) => gst::Caps::new_any(),
             (false, true) => super::caps::template(),
@@ -474,7 +476,8 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
         let stream = self.stream();
-        let no_gpu = stream.as_ref().and_then(|stream| stream.gpu.as_ref().err().cloned());
+        let cuda = stream.as_ref().filter(|_| super::caps::is_cuda(caps));
+        let no_gpu = cuda.and_then(|stream| self.begin_gpu(stream));
         if let Err(message) = super::caps::check(caps, no_gpu.as_deref()) {
             self.post_error_message(message);
             self.note_failure();

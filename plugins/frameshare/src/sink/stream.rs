@@ -2,7 +2,7 @@
 
 use super::{
     copies::{Copies, Path, Reason},
-    gpu::{Gpu, Surfaces},
+    gpu::{Gpu, NoGpu, Surfaces},
     kinds::Export,
     placed::{PlaceError, Placed, copy_picture, slot_size, whole},
     refusal::Failure,
@@ -18,7 +18,7 @@ use frameshare::{
     fence::Written,
 };
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -37,8 +37,10 @@ pub(super) struct Stream {
     pub(super) waiting: Waiting,
     pub(super) failure: Failure,
     pub(super) copies: Copies,
-    /// What frames on a GPU are written with, or why there is none.
-    pub(super) gpu: Result<Gpu, String>,
+    /// What frames on a GPU are written with, once they are.
+    gpu: OnceLock<Gpu>,
+    /// Why there is none so far.
+    no_gpu: NoGpu,
     pub(super) export: Export,
     pub(super) surfaces: Surfaces,
     /// Frames are shared in host memory for the time being, though there is a GPU.
@@ -49,10 +51,14 @@ impl Stream {
     pub(super) fn new(
         exporter: Exporter,
         interrupt: Interrupt,
-        gpu: Result<Gpu, String>,
+        gpu: Result<Gpu, NoGpu>,
         export: Export,
     ) -> Self {
         let home = Arc::new(Home::new(exporter.clone()));
+        let (gpu, no_gpu) = match gpu {
+            Ok(gpu) => (OnceLock::from(gpu), NoGpu::NotYet),
+            Err(why) => (OnceLock::new(), why),
+        };
         Self {
             exporter,
             home,
@@ -61,26 +67,48 @@ impl Stream {
             failure: Failure::default(),
             copies: Copies::default(),
             gpu,
+            no_gpu,
             export,
             surfaces: Surfaces::default(),
             in_host: AtomicBool::new(false),
         }
     }
 
-    /// Why frames are in the memory that they are in, where that is known here.
+    /// The GPU, if there is one by now.
+    pub(super) fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.get()
+    }
+
+    /// Whether the first caps with CUDA memory bring a GPU.
+    pub(super) fn awaits_gpu(&self) -> bool {
+        self.gpu.get().is_none() && matches!(self.no_gpu, NoGpu::NotYet)
+    }
+
+    /// Shares frames on a GPU from now on.
+    pub(super) fn use_gpu(&self, gpu: Gpu) -> Result<(), String> {
+        self.exporter.use_gpu(&gpu.engine).map_err(|error| error.to_string())?;
+        let _ = self.gpu.set(gpu);
+        Ok(())
+    }
+
+    /// Why there is no GPU, where there is none.
     pub(super) fn memory_why(&self) -> Option<&str> {
-        self.gpu.as_ref().err().map(String::as_str)
+        let why = match &self.no_gpu {
+            NoGpu::NotYet => "no frames in CUDA memory have come",
+            NoGpu::Never(why) => why,
+        };
+        self.gpu.get().is_none().then_some(why)
     }
 
     /// The GPU that frames are shared on, if they are now.
     pub(super) fn on_gpu(&self) -> Option<&Gpu> {
-        self.gpu.as_ref().ok().filter(|_| !self.in_host.load(Relaxed))
+        self.gpu.get().filter(|_| !self.in_host.load(Relaxed))
     }
 
     /// New caps: the frames to come are shared in host memory, or on the GPU if there is one.
     pub(super) fn use_host_memory(&self, yes: bool) {
         self.surfaces.end_span(&self.exporter);
-        if self.gpu.is_ok() {
+        if self.gpu.get().is_some() {
             self.in_host.store(yes, Relaxed);
             self.exporter.use_host_memory(yes);
         }
@@ -197,11 +225,11 @@ impl Stream {
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);
         let frame = Frame {
-            written: match (&self.gpu, placed.path) {
+            written: match (self.gpu.get(), placed.path) {
                 _ if placed.slot.as_ptr().is_some() => Written::Cpu,
-                (Ok(gpu), Path::InPlace) => gpu.written_somewhere(),
-                (Ok(gpu), _) => gpu.written_here(),
-                (Err(_), _) => Written::Somewhere,
+                (Some(gpu), Path::InPlace) => gpu.written_somewhere(),
+                (Some(gpu), _) => gpu.written_here(),
+                (None, _) => Written::Somewhere,
             },
             slot: &placed.slot,
             offset: placed.offset,

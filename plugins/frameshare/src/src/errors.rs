@@ -87,7 +87,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
             "see what framesharesink reported, and set reconnect=true to wait for its successor",
         ),
         ReadError::CutOff { reason, .. } => of_reason(*reason),
-        ReadError::NotBack(error) => of_cause(error),
+        ReadError::NotBack(error) | ReadError::Gpu(error) => of_cause(error),
         ReadError::TooMuchMetadata { .. } => {
             (ResourceError::Read, "raise max-metadata-bytes if the exporter is to be trusted")
         }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::cuda::{context::Context, stream::Stream};
 use gst::prelude::*;
+use gst_cuda::context::ElementContext;
 use gst_cuda::{Reusable, memory};
 use gst_video::{VideoFormat, VideoInfo};
 
@@ -55,13 +56,8 @@ impl Decoder {
         let source = pipeline.by_name("source").context("there is no source")?;
         let source: gst_app::AppSrc = source.downcast().ok().context("the source is no appsrc")?;
         source.set_format(gst::Format::Time);
-        // The context that the sink works in.
-        let sink = pipeline.by_name("sink").context("there is no sink")?;
-        let pad = sink.static_pad("sink").context("no pad")?;
-        let mut query = gst::query::Context::new("gst.cuda.context");
-        ensure!(pad.query(&mut query), "the sink has no CUDA context");
-        let context = query.context_owned().context("no context")?;
-        let context = context.structure().get::<gst_cuda::Context>("gst.cuda.context")?;
+        // As an element finds it: the sink's, or a new one, which the pipeline offers to the sink.
+        let context = ElementContext::default().ensure(&source, None).context("no CUDA context")?;
         let stream = gst_cuda::Stream::new(&context).context("no stream")?;
         // SAFETY: both handles live as long as the objects that come along.
         let (engine, writes) = unsafe {

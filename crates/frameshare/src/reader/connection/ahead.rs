@@ -22,22 +22,22 @@ impl Connection {
     /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
     /// is gone never will be.
     pub(super) fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
-        match self.session.waits.fence.kind() {
+        match self.session.waits().fence.kind() {
             // A violation, which whoever makes the frame finds.
             FenceKind::None => return Ok(true),
             // An entry is used again only when its last frame has been written and read; its event speaks of this one
             // now. A word speaks of them all.
-            FenceKind::Event => self.session.waits.forget(entry),
+            FenceKind::Event => self.session.waits().forget(entry),
             FenceKind::Timeline => {}
         }
-        let is_pending = self.session.waits.is_pending(entry, sequence).map_err(failed)?;
+        let is_pending = self.session.waits().is_pending(entry, sequence).map_err(failed)?;
         self.look_ahead(is_pending.then_some(sequence))?;
         if !is_pending {
             return Ok(true);
         }
-        let may = self.gpu_wait && self.over.is_none() && !self.session.waits.is_given_up();
+        let may = self.gpu_wait && self.over.is_none() && !self.session.waits().is_given_up();
         if may {
-            self.session.waits.push(entry, sequence);
+            self.session.waits().push(entry, sequence);
         } else {
             self.look = Look::Written;
         }
@@ -47,10 +47,10 @@ impl Connection {
     /// Looks for how long the oldest frame that was delivered ahead of its fence, or else frame `next`, has kept everyone
     /// waiting.
     pub(super) fn look_ahead(&mut self, next: Option<u64>) -> Result<(), ReadError> {
-        if self.session.waits.fence.kind() == FenceKind::None {
+        if self.session.waits().fence.kind() == FenceKind::None {
             return Ok(());
         }
-        let unwritten = self.session.waits.oldest(next).map_err(failed)?;
+        let unwritten = self.session.waits().oldest(next).map_err(failed)?;
         self.look = if unwritten.is_some() { Look::Late } else { Look::Not };
         if let Some((oldest, _)) = unwritten.filter(|(_, waited)| *waited > self.fence_timeout) {
             self.over.get_or_insert(Over::Stalled(oldest));
@@ -66,9 +66,9 @@ impl Connection {
     /// Frees the streams that wait for frames that will not be written.
     pub(super) fn rescue_streams(&mut self, said_goodbye: bool) {
         // An exporter in this process ends its work whether or not it says goodbye.
-        if self.session.waits.fence.kind() == FenceKind::Timeline && !self.local && !self.rescued {
+        if self.session.waits().fence.kind() == FenceKind::Timeline && !self.local && !self.rescued {
             self.rescued = true;
-            rescue(self.session.waits.clone(), self.peer.gone.take(), said_goodbye);
+            rescue(self.session.waits().clone(), self.peer.gone.take(), said_goodbye);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
         is_ready, load_bytes, wait,
     },
 };
+use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     MemoryKind,
     limits::MAX_TEXT,
@@ -123,6 +124,7 @@ impl Connection {
         self.messages += u64::from(message.is_ordered());
         let fd = fds.into_iter().next();
         match message {
+            ToReader::Gpu { gpu, fence, events } => self.use_gpu(Uuid(gpu), fence, &events, fd)?,
             ToReader::Generation { generation, memory, slot_size, adopted } => {
                 if self.generations.len() >= MAX_GENERATIONS {
                     return Err(violation(format!("it has more than {MAX_GENERATIONS} generations")));

@@ -30,7 +30,7 @@ use frameshare_cuda::{
 use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind,
     limits::{MAX_BACKLOG, METADATA_AREA},
-    message::{Reason, Welcome},
+    message::{EVENT_HANDLE, Reason, Welcome},
     page::{claims_size, metadata_size, queue_size, timeline_size},
 };
 use rustix::event::{PollFd, PollFlags};
@@ -73,6 +73,9 @@ pub(super) struct Connection {
     /// The exporter is in this very process.
     local: bool,
     gpu_wait: bool,
+    gpu_wait_wanted: Option<bool>,
+    /// The context that the configuration offers.
+    offered: Option<Arc<Context>>,
     host_fallback: bool,
     fence_timeout: Duration,
     look: Look,
@@ -144,22 +147,13 @@ impl Connection {
         let consumer = Consumer::new(queue, claims, entries)
             .ok_or_else(|| invalid("its queue is of another version"))?;
         let gpu = config.gpu.clone().filter(|_| welcome.fence != FenceKind::None);
-        if let (Some(gpu), Some(theirs)) = (&gpu, welcome.gpu) {
-            check_reach(gpu, Uuid(theirs))?;
-        }
-        let fence: Box<dyn ReaderFence> = match (welcome.fence, &gpu, fds.next()) {
-            (FenceKind::None, _, None) => Box::new(NoFence),
-            (FenceKind::Timeline, Some(gpu), Some(page)) => {
-                let words = map_timeline(&page, timeline_size(entries)).map_err(unmapped)?;
-                Box::new(ReaderTimeline::new(gpu, words)?)
-            }
-            (FenceKind::Event, Some(gpu), None) if local => Box::new(
-                ReaderEvents::find(gpu, &welcome.events).ok_or_else(|| {
-                    ConnectError::Gpu("within one process event fences need the exporter's CUDA context: use timeline fences".into())
-                })?,
-            ),
-            (FenceKind::Event, Some(gpu), None) => {
-                Box::new(ReaderEvents::open(gpu, &welcome.events).map_err(ConnectError::of_events)?)
+        let fence: Box<dyn ReaderFence> = match (&gpu, fds.next()) {
+            (None, None) if welcome.fence == FenceKind::None => Box::new(NoFence),
+            (Some(gpu), page) => {
+                if let Some(theirs) = welcome.gpu {
+                    check_reach(gpu, Uuid(theirs))?;
+                }
+                open_fence(welcome.fence, gpu, page, &welcome.events, entries, local)?
             }
             _ => return Err(invalid("it chose a fence that was not offered")),
         };
@@ -167,13 +161,11 @@ impl Connection {
         let waits = Waits::new(fence, gpu.clone());
         let session = Session::new(welcome.session, consumer, wake, socket, waits)?;
         let session = Arc::new(session);
-        let gpu_wait = config.gpu_wait.unwrap_or(welcome.fence == FenceKind::Timeline);
-        if gpu_wait && welcome.fence == FenceKind::Timeline && !local {
-            watch(&session, peer.gone.as_ref(), config.fence_timeout);
-        }
-        Ok(Self {
+        let mut connection = Self {
             local,
-            gpu_wait,
+            gpu_wait: false,
+            offered: config.gpu.clone(),
+            gpu_wait_wanted: config.gpu_wait,
             host_fallback: config.host_fallback,
             fence_timeout: config.fence_timeout,
             look: Look::Not,
@@ -199,7 +191,47 @@ impl Connection {
             over: None,
             end_is_told: false,
             rescued: false,
-        })
+        };
+        connection.wait_as_configured();
+        Ok(connection)
+    }
+
+    /// Decides whether frames are delivered ahead of their fences, now that the kind of fence is known.
+    fn wait_as_configured(&mut self) {
+        let is_timeline = self.session.waits().fence.kind() == FenceKind::Timeline;
+        self.gpu_wait = self.gpu_wait_wanted.unwrap_or(is_timeline);
+        if self.gpu_wait && is_timeline && !self.local {
+            watch(&self.session, self.peer.gone.as_ref(), self.fence_timeout);
+        }
+    }
+
+    /// The exporter uses a GPU from now on, and keeps this kind of fence with the reader.
+    fn use_gpu(
+        &mut self,
+        theirs: Uuid,
+        fence: FenceKind,
+        events: &[u8],
+        page: Option<Foreign>,
+    ) -> Result<(), ReadError> {
+        let entries = self.credit as usize;
+        let expected =
+            if fence == FenceKind::Event && !self.local { 2 * entries * EVENT_HANDLE } else { events.len() };
+        let Some(gpu) = self.offered.clone().filter(|_| self.gpu.is_none() && events.len() == expected)
+        else {
+            return Err(ReadError::Violation("it uses a GPU that was not offered".into()));
+        };
+        let open = || -> Result<(), ConnectError> {
+            check_reach(&gpu, theirs)?;
+            let fence = open_fence(fence, &gpu, page, events, entries, self.local)?;
+            Ok(self.session.use_gpu(Waits::new(fence, Some(gpu.clone())))?)
+        };
+        open().map_err(|error| match error {
+            ConnectError::Violation(text) => ReadError::Violation(text),
+            error => ReadError::Gpu(error),
+        })?;
+        self.gpu = Some(gpu);
+        self.wait_as_configured();
+        Ok(())
     }
 
     /// The next thing in order that is there. An error only after all that was there before it.
@@ -361,7 +393,7 @@ impl Connection {
     /// How the exporter went, if it has, and nothing else is left to be delivered.
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
-        let torn = self.session.waits.count();
+        let torn = self.session.waits().count();
         // Once it was told, nothing is delivered any more: what is published and was not never will be.
         if !std::mem::replace(&mut self.end_is_told, true) {
             self.undelivered = self.session.consumer.head().saturating_sub(self.expected);
@@ -453,6 +485,34 @@ impl Drop for Connection {
         // Frames that are still out keep the socket open, so the exporter has to be told.
         self.session.say_goodbye(Reason::Stopped, "the reader has stopped");
     }
+}
+
+/// Opens the fence that the exporter chose, with the timeline page or the handles of its events.
+fn open_fence(
+    kind: FenceKind,
+    gpu: &Arc<Context>,
+    page: Option<Foreign>,
+    events: &[u8],
+    entries: usize,
+    local: bool,
+) -> Result<Box<dyn ReaderFence>, ConnectError> {
+    Ok(match (kind, page) {
+        (FenceKind::Timeline, Some(page)) => {
+            let words = map_timeline(&page, timeline_size(entries));
+            let words = words.map_err(|error| ConnectError::Violation(error.to_string()))?;
+            Box::new(ReaderTimeline::new(gpu, words)?)
+        }
+        (FenceKind::Event, None) if local => Box::new(ReaderEvents::find(gpu, events).ok_or_else(|| {
+            ConnectError::Gpu(
+                "within one process event fences need the exporter's CUDA context: use timeline fences"
+                    .into(),
+            )
+        })?),
+        (FenceKind::Event, None) => {
+            Box::new(ReaderEvents::open(gpu, events).map_err(ConnectError::of_events)?)
+        }
+        _ => return Err(ConnectError::Violation("it chose a fence that was not offered".into())),
+    })
 }
 
 /// Maps the page with the timeline's words, and seals it for both sides: a GPU holds on to the pages that it was given,

@@ -1,29 +1,49 @@
 //! Whether the sink shares frames on a GPU, and on which.
+//!
+//! A context costs some hundred MB of GPU memory. So where nothing asks for a GPU, and upstream may send frames in any
+//! memory, the sink waits for the first caps with CUDA memory.
 
 use super::Gpu;
-use crate::sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings};
+use crate::sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream};
 use gst::{prelude::*, subclass::prelude::*};
+
+/// Why a sink has no GPU.
+#[derive(Clone, Debug)]
+pub(in crate::sink) enum NoGpu {
+    /// It makes a context when caps with CUDA memory come.
+    NotYet,
+    /// For this reason, as long as it runs.
+    Never(String),
+}
+
+/// What caps upstream may send.
+enum Upstream {
+    /// Some name CUDA memory.
+    Cuda,
+    /// Any, or that is not known yet.
+    Unknown,
+    /// None in CUDA memory.
+    NoCuda,
+}
 
 impl FrameshareSink {
     /// The GPU to share frames on, or why there is none; an error if one is asked for.
     pub(in crate::sink) fn find_gpu(
         &self,
         settings: &Settings,
-    ) -> Result<Result<Gpu, String>, gst::ErrorMessage> {
-        let find = || {
-            gst_cuda::load().map_err(|error| error.to_string())?;
-            let context = self.context.ensure(&*self.obj(), settings.device());
-            let context = context.ok_or_else(|| match settings.device() {
-                Some(device) => format!("there is no CUDA context to be had on device {device}"),
-                None => "there is no CUDA context to be had".into(),
-            })?;
-            Gpu::new(context)
-        };
+    ) -> Result<Result<Gpu, NoGpu>, gst::ErrorMessage> {
+        let never = |why: String| Ok(Err(NoGpu::Never(why)));
         match settings.memory {
-            Memory::Host => Ok(Err("host memory is asked for".into())),
-            Memory::Auto if !self.upstream_may_send_cuda() => Ok(Err("upstream sends no CUDA memory".into())),
-            Memory::Auto => Ok(find()),
-            asked => find().map(Ok).map_err(|why| {
+            Memory::Host => never("host memory is asked for".into()),
+            Memory::Auto => match self.upstream() {
+                Upstream::NoCuda => never("upstream sends no CUDA memory".into()),
+                Upstream::Unknown if settings.device().is_none() => match gst_cuda::load() {
+                    Ok(()) => Ok(Err(NoGpu::NotYet)),
+                    Err(missing) => never(missing.to_string()),
+                },
+                Upstream::Unknown | Upstream::Cuda => Ok(self.open_gpu(settings).map_err(NoGpu::Never)),
+            },
+            asked => self.open_gpu(settings).map(Ok).map_err(|why| {
                 let nick =
                     glib::EnumValue::from_value(&asked.to_value()).map(|(_, value)| value.nick().to_owned());
                 let nick = nick.unwrap_or_default();
@@ -32,12 +52,46 @@ impl FrameshareSink {
         }
     }
 
-    /// Whether the pad's peer, if it has one yet, can send frames in CUDA memory.
-    fn upstream_may_send_cuda(&self) -> bool {
-        let pad = self.obj().static_pad("sink").filter(|pad| pad.is_linked());
-        pad.is_none_or(|pad| {
-            let sent = pad.peer_query_caps(None);
-            sent.is_any() || caps::is_cuda(&sent)
-        })
+    /// Makes or finds a CUDA context.
+    fn open_gpu(&self, settings: &Settings) -> Result<Gpu, String> {
+        gst_cuda::load().map_err(|error| error.to_string())?;
+        let context = self.context.ensure(&*self.obj(), settings.device());
+        let context = context.ok_or_else(|| match settings.device() {
+            Some(device) => format!("there is no CUDA context to be had on device {device}"),
+            None => "there is no CUDA context to be had".into(),
+        })?;
+        Gpu::new(context)
+    }
+
+    /// Has the stream use a GPU, now that frames in CUDA memory come; why it does not, if so.
+    pub(in crate::sink) fn begin_gpu(&self, stream: &Stream) -> Option<String> {
+        if !stream.awaits_gpu() {
+            return stream.memory_why().map(Into::into);
+        }
+        let settings = crate::sink::imp::lock(&self.settings).clone();
+        self.open_gpu(&settings).and_then(|gpu| stream.use_gpu(gpu)).err()
+    }
+
+    /// Whether it has a CUDA context.
+    #[cfg(test)]
+    pub(crate) fn has_context(&self) -> bool {
+        self.context.get().is_some()
+    }
+
+    /// What the pad's peer, if it has one yet, can send.
+    fn upstream(&self) -> Upstream {
+        let Some(pad) = self.obj().static_pad("sink").filter(|pad| pad.is_linked()) else {
+            return Upstream::Unknown;
+        };
+        let sent = pad.peer_query_caps(None);
+        // Features that are ANY name none.
+        let named = |features: &gst::CapsFeaturesRef| !features.is_any() && caps::names_cuda(features);
+        if sent.iter_with_features().any(|(_, features)| named(features)) {
+            Upstream::Cuda
+        } else if sent.is_any() || caps::is_cuda(&sent) {
+            Upstream::Unknown
+        } else {
+            Upstream::NoCuda
+        }
     }
 }

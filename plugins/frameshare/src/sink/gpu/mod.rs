@@ -16,6 +16,7 @@ mod place;
 mod staging;
 mod surfaces;
 
+pub(super) use find::NoGpu;
 pub(super) use surfaces::{SURFACES, Surfaces};
 
 use crate::{

@@ -719,7 +719,7 @@ fn second_context_of_a_process_has_surfaces_copied() {
     }
     assert_ne!(first.source.imp().context(), second.source.imp().context());
     exporter.tell("eos");
-    [&first, &second].map(Reader::finish);
+    [&first, &second].into_iter().for_each(Reader::finish);
     assert_eq!([first.stat("lost"), second.stat("lost")], [0, 0]);
     check_on_cpu(&held);
 }
@@ -849,4 +849,73 @@ fn local_reader_in_another_context_has_surfaces_copied() {
     let why = exporter.can_adopt().unwrap_err();
     assert!(why.contains("another CUDA context"), "{why}");
     drop(reader);
+}
+
+/// Readers that are there when the exporter begins to use a GPU get its frames there, and lose none.
+#[test]
+fn readers_follow_an_exporter_that_begins_to_use_a_gpu() {
+    if !is_there("late-gpu") {
+        return;
+    }
+    for fence in ["timeline", "event"] {
+        let mut exporter = Exporter::start("late", fence);
+        let (either, seen) = read_either(&exporter);
+        let either = either.play();
+        let system = Reader::new(&exporter, "video/x-raw").buffers().play();
+        exporter.tell("readers 2");
+        exporter.tell("publish 5 0");
+        (0..5).for_each(|_| check_on_cpu(&with_video_meta(&system.next())));
+        exporter.tell("gpu");
+        // The frames of those that join later, too, and the GPU is waited for.
+        let cuda = Reader::cuda(&exporter).buffers().play();
+        exporter.tell("readers 3");
+        exporter.tell(&format!("publish 20 {LATE_US}"));
+        exporter.tell("eos");
+        for _ in 0..20 {
+            check_on_cpu(&with_video_meta(&system.next()));
+            check_on_cpu(&cuda.next());
+        }
+        [&either, &system, &cuda].into_iter().for_each(Reader::finish);
+        let expected: Vec<_> = (0..25).map(|index| (index >= 5, index >= 5)).collect();
+        assert_eq!(*seen.lock().unwrap(), expected, "{fence}");
+        assert_eq!([either.stat("lost"), system.stat("lost"), cuda.stat("lost")], [0; 3], "{fence}");
+    }
+}
+
+/// What a sink behind these elements does before and after its first caps: whether it has a context.
+fn contexts_of(upstream: &str, properties: &str) -> (bool, bool) {
+    crate::plugin_register_static().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let sink = format!(
+        "framesharesink name=sink wait-for-connection=false socket-path={} {properties}",
+        path.display()
+    );
+    let pipeline = gst::parse::launch(&format!("{upstream} ! {sink}")).unwrap();
+    let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
+    let sink = pipeline.by_name("sink").unwrap().downcast::<crate::sink::FrameshareSink>().unwrap();
+    let has = || sink.imp().has_context();
+    sink.set_state(gst::State::Paused).unwrap();
+    let before = has();
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
+    let message = pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::from_seconds(30), &kinds);
+    assert_eq!(message.map(|message| message.type_()), Some(gst::MessageType::Eos), "{upstream}");
+    let after = has();
+    pipeline.set_state(gst::State::Null).unwrap();
+    (before, after)
+}
+
+#[test]
+fn sink_makes_a_context_for_cuda_frames_alone() {
+    if !is_there("sink-context") || gst::ElementFactory::find("cudaupload").is_none() {
+        return;
+    }
+    let test = "videotestsrc num-buffers=3 ! video/x-raw,format=NV12,width=64,height=64";
+    assert_eq!(contexts_of(test, ""), (false, false));
+    assert_eq!(contexts_of(test, "memory=vmm"), (true, true));
+    // A bin whose pads come later, such as decodebin, may send anything too.
+    let any = "fakesrc num-buffers=3 format=time";
+    assert_eq!(contexts_of(any, "any-caps=true"), (false, false));
+    assert_eq!(contexts_of(any, "any-caps=true cuda-device-id=0"), (true, true));
 }

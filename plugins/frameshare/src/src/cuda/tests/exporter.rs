@@ -121,11 +121,12 @@ fn process() {
     gst::init().unwrap();
     let words: Vec<_> = task.split(' ').collect();
     let [path, memory, fence] = words[..] else { panic!("{task}") };
-    let context = (memory != "host").then(|| Context::primary(&Device::get(0).unwrap()).unwrap());
+    let on_gpu = !["host", "late"].contains(&memory);
+    let context = on_gpu.then(|| Context::primary(&Device::get(0).unwrap()).unwrap());
     let config = exporter::Config {
         max_slots: 20,
         reader_timeout: PATIENCE,
-        memory: Some(memory.parse::<MemoryKind>().unwrap()),
+        memory: (memory != "late").then(|| memory.parse::<MemoryKind>().unwrap()),
         fence: (fence != "auto").then(|| fence.parse::<FenceKind>().unwrap()),
         gpu: context.clone(),
         ..exporter::Config::default()
@@ -186,6 +187,14 @@ impl Serving {
                 let context = self.writer.as_ref().unwrap().context();
                 let surface = |_| legacy::Allocation::new(context, 1 << 21).unwrap();
                 self.surfaces = (0..count.parse::<usize>().unwrap()).map(surface).collect();
+            }
+            // Begins to use a GPU, where the exporter was started for `late`.
+            ["gpu"] => {
+                let context = Context::primary(&Device::get(0).unwrap()).unwrap();
+                self.exporter.use_gpu(&context).unwrap();
+                self.writer = Some(Stream::new(&context).unwrap());
+                let format = self.format.clone();
+                self.work(&format);
             }
             // Frames to come are in host memory, or in the GPU's again.
             ["host", yes] => {

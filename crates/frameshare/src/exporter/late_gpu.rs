@@ -1,0 +1,87 @@
+//! A GPU that the exporter begins to use while it has readers.
+
+use super::{
+    admission::{Fence, Way},
+    departure::Ending,
+    shared::{SetupError, Shared},
+    state::State,
+};
+use crate::{
+    fence::Signals,
+    memory::choice::{self, Choice},
+};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{FenceKind, MemoryKind, message::Reason};
+use std::sync::Arc;
+
+/// A reader that is to have a fence.
+struct Wanting {
+    id: u64,
+    entries: usize,
+    fence: Choice<FenceKind>,
+    local: bool,
+}
+
+/// Uses a GPU from now on. Called by the thread that publishes: no frame comes in between.
+pub(super) fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
+    let wanted = shared.with(|state| state.config.memory);
+    let (memory, signals) = (choice::memory(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
+    let Some(wanting) = shared.with(|state| state.use_gpu(gpu, memory, signals)) else {
+        return Err("the exporter has a GPU already".into());
+    };
+    for Wanting { id, entries, fence, local } in wanting {
+        // Driver calls, which take long.
+        let made = Fence::new(&fence, Some(gpu), entries, local);
+        shared.with(|state| {
+            let Some(index) = state.links.iter().position(|link| link.info.id == id) else { return };
+            let failed = |error: SetupError| {
+                Ending::new(Reason::Failed, format!("the exporter cannot serve it on the GPU: {error}"))
+            };
+            let uuid = gpu.device().uuid().0;
+            let given = made.map_err(failed).and_then(|made| state.links[index].use_gpu(uuid, fence, made));
+            if let Err(ending) = given {
+                state.drop_link(index, &ending);
+            }
+        });
+    }
+    Ok(())
+}
+
+impl State {
+    /// Notes the GPU, and decides how the readers of now get frames on it; none if there is one already.
+    fn use_gpu(
+        &mut self,
+        gpu: &Arc<Context>,
+        memory: Choice<MemoryKind>,
+        signals: Signals,
+    ) -> Option<Vec<Wanting>> {
+        if self.config.gpu.is_some() {
+            return None;
+        }
+        (self.config.gpu, self.memory, self.signals) = (Some(gpu.clone()), memory, signals);
+        self.renew = true;
+        let (mut wanting, mut endings) = (Vec::new(), Vec::new());
+        for index in 0..self.links.len() {
+            // Taken out so that the reader is not compared with itself.
+            let link = self.links.remove(index);
+            match self.way_of(&link.peer, &link.hello) {
+                Ok(Way { fence, downloads, cannot_adopt, local }) => {
+                    self.links.insert(index, link);
+                    let link = &mut self.links[index];
+                    (link.downloads, link.cannot_adopt) = (downloads, cannot_adopt);
+                    if fence.kind != FenceKind::None {
+                        let (id, entries) = (link.info.id, link.info.credit as usize);
+                        wanting.push(Wanting { id, entries, fence, local });
+                    }
+                    continue;
+                }
+                Err(ending) => endings.push((link.info.id, ending)),
+            }
+            self.links.insert(index, link);
+        }
+        for (id, ending) in endings {
+            self.end_link_of(id, &ending, false);
+        }
+        Some(wanting)
+    }
+}
