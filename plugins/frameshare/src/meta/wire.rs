@@ -287,7 +287,8 @@ fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), 
         region.params().try_for_each(|param| writer.structure(param))?;
     } else if let Some(time_code) = meta.downcast_ref::<gst_video::VideoTimeCodeMeta>() {
         let time_code = time_code.tc();
-        let daily_jam = time_code.latest_daily_jam().map(|jam| jam.format("%Y-%m-%dT%H:%M:%S.%f%:z"));
+        // Not %Y, which writes the year 112 in three digits.
+        let daily_jam = time_code.latest_daily_jam().map(|jam| jam.format("%C%y-%m-%dT%H:%M:%S.%f%:z"));
         let daily_jam = daily_jam.transpose().map_err(|_| Unwritable("a daily jam".into()))?;
         writer.plain(&Item::TimeCode(TimeCode::of(&time_code, daily_jam.as_deref())));
     } else if let Some(reference) = meta.downcast_ref::<gst::ReferenceTimestampMeta>() {

@@ -50,7 +50,8 @@ pub fn layouts(bytes: &[u8]) {
 /// Works out from caps what the source and the elements behind it do: durations, sizes, conversions.
 pub fn shape(caps: &gst::Caps) {
     let _ = super::frames::Shape::of(caps).frame_duration();
-    if let Ok(info) = VideoInfo::from_caps(caps) {
+    // An encoded format has no size to convert.
+    if let Some(info) = VideoInfo::from_caps(caps).ok().filter(|info| info.size() > 0) {
         let frame = gst::format::Default::from_u64(7);
         let _ = info.convert::<Option<gst::ClockTime>>(frame);
         let _ = info.convert::<Option<gst::format::Bytes>>(gst::ClockTime::from_seconds(7));

@@ -53,6 +53,7 @@ fn text_that_is_no_fixed_caps_is_refused() {
         "video/x-raw; video/x-h264",
         "video/x-raw(ANY)",
         "video/x-raw(memory)",
+        "video/x-raw(memory:8CUDAMemory)",
         "video/x-raw(), width=1",
         "a/b, c=",
         "a/b, c=(int)",

@@ -108,12 +108,12 @@ pub(crate) fn is_field_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic())
 }
 
-/// Whether `name` can name a feature of caps (GStreamer: letters, a colon, letters and digits).
+/// Whether `name` can name a feature of caps (letters, a colon, a letter, letters and digits: `gst_caps_feature_name_is_valid`).
 pub(crate) fn is_feature_name(name: &str) -> bool {
     let Some((domain, feature)) = name.split_once(':') else { return false };
     name.len() <= MAX_NAME
         && !domain.is_empty()
-        && !feature.is_empty()
+        && feature.starts_with(|c: char| c.is_ascii_alphabetic())
         && domain.bytes().all(|c| c.is_ascii_alphabetic())
         && feature.bytes().all(|c| c.is_ascii_alphanumeric())
 }
