@@ -39,6 +39,10 @@ pub fn memfd(size: u64) -> io::Result<OwnedFd> {
     ftruncate(&fd, size)?;
     if size > 0 {
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size)?;
+        // An allocated page counts as a hole until it was written.
+        for offset in (0..size).step_by(4096) {
+            rustix::io::pwrite(&fd, &[0], offset)?;
+        }
     }
     Ok(fd)
 }

@@ -2,10 +2,10 @@
 
 use rustix::{
     fs::{
-        FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
-        memfd_create,
+        FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+        fstatfs, memfd_create, seek,
     },
-    io::Errno,
+    io::{Errno, pwrite},
     process::{Resource, getrlimit},
 };
 use std::{
@@ -13,8 +13,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// `st_blocks` counts in these.
-const BLOCK: u64 = 512;
+/// Bytes; pages of no Linux are smaller.
+const SMALLEST_PAGE: usize = 4096;
 /// Where memory files lie (`TMPFS_MAGIC`), unless they are of huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
@@ -63,6 +63,10 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
             done => break done?,
         }
     }
+    // The kernel counts an allocated page as data, for SEEK_HOLE, once it was written (see `check_memfd`).
+    for offset in (0..size).step_by(SMALLEST_PAGE) {
+        pwrite(&fd, &[0], offset)?;
+    }
     Ok(fd)
 }
 
@@ -87,20 +91,26 @@ pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Resu
     {
         return Err(invalid("the memory file is not sealed against writing and punching holes".into()));
     }
-    let found = fstat(&fd)?;
-    let (length, allocated) = (u64::try_from(found.st_size), u64::try_from(found.st_blocks));
-    let length = length.unwrap_or(0);
+    let length = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
     if length < size {
         return Err(invalid(format!("the memory file has {length} bytes instead of {size}")));
-    }
-    // A hole is filled when it is first read, out of the reader's memory.
-    if allocated.unwrap_or(0).saturating_mul(BLOCK) < size {
-        return Err(invalid("the memory file has holes".into()));
     }
     if fstatfs(&fd)?.f_type as u64 != TMPFS {
         return Err(invalid("the memory file is not made of ordinary pages".into()));
     }
+    if size > 0 && first_hole(&fd)? < size {
+        return Err(invalid("the memory file has holes".into()));
+    }
     Ok(())
+}
+
+/// Offset of the first hole, or the file's length. A hole is filled when it is first read, out of the reader's memory.
+///
+/// `st_blocks` does not tell: it counts blocks behind the range, and behind the file's end. `lseek` with `SEEK_HOLE` goes
+/// page by page; on tmpfs a page that was allocated and never written is a hole for it (`mapping_seek_hole_data`, Linux
+/// 5.12 to 6.18, and `shmem_seek_hole_data` before), so that [`memfd`] writes each. Swapped pages are data.
+fn first_hole(fd: impl AsFd) -> io::Result<u64> {
+    Ok(seek(fd, SeekFrom::Hole(0))?)
 }
 
 #[cfg(test)]
@@ -132,6 +142,34 @@ mod tests {
             Resizing.seal(&huge).unwrap();
             assert!(problem(&huge, 0, Resizing).contains("ordinary pages"));
         }
+    }
+
+    #[test]
+    fn hole_with_blocks_behind_it_is_refused() {
+        use SealedAgainst::ResizingAndWriting;
+        const SIZE: u64 = 8 * 4096;
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let is_refused = |fd: &OwnedFd, size| {
+            ResizingAndWriting.seal(fd).unwrap();
+            check_memfd(fd, size, ResizingAndWriting).is_err_and(|error| error.to_string().contains("holes"))
+        };
+        let whole = memfd("test", SIZE).unwrap();
+        assert!(!is_refused(&whole, SIZE));
+        for hole in [0, 1, 3] {
+            // The range has a hole, and the file more blocks than the range.
+            let longer = memfd("test", SIZE).unwrap();
+            fallocate(&longer, punch, hole * 4096, 4096).unwrap();
+            assert!(is_refused(&longer, 4 * 4096), "page {hole}");
+            // Likewise, with the blocks behind the end of the file.
+            let beyond = memfd("test", SIZE).unwrap();
+            fallocate(&beyond, FallocateFlags::KEEP_SIZE, SIZE, SIZE).unwrap();
+            fallocate(&beyond, punch, hole * 4096, 4096).unwrap();
+            assert!(is_refused(&beyond, SIZE), "page {hole}");
+        }
+        // A hole behind the range is no matter.
+        let behind = memfd("test", SIZE).unwrap();
+        fallocate(&behind, punch, 4 * 4096, 4096).unwrap();
+        assert!(!is_refused(&behind, 4 * 4096));
     }
 
     #[test]

@@ -87,6 +87,16 @@ pub fn with_holes(door: &Door) -> Result<RawExporter> {
     hand_over(door, MAX_SLOT_SIZE, Some(fd.as_fd()))
 }
 
+/// A hole in the slot, and as many blocks behind the end of the file.
+pub fn with_blocks_behind_a_hole(door: &Door) -> Result<RawExporter> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let fd = memfd(SLOT)?;
+    fallocate(&fd, FallocateFlags::KEEP_SIZE, SLOT, SLOT)?;
+    fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096)?;
+    Seals::SizeAndWrites.put_on(&fd)?;
+    hand_over(door, SLOT, Some(fd.as_fd()))
+}
+
 pub fn without_descriptor(door: &Door) -> Result<RawExporter> {
     hand_over(door, SLOT, None)
 }

@@ -37,7 +37,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 73] = [
+pub const ATTACKS: [(&str, How); 74] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -69,6 +69,7 @@ pub const ATTACKS: [(&str, How); 73] = [
     ("slot-is-punched", (GivesUp, memory::is_punched)),
     ("slot-too-short", (GivesUp, memory::too_short)),
     ("slot-with-holes", (GivesUp, memory::with_holes)),
+    ("slot-with-blocks-behind-a-hole", (GivesUp, memory::with_blocks_behind_a_hole)),
     ("slot-without-descriptor", (GivesUp, memory::without_descriptor)),
     ("slot-twice", (GivesUp, memory::twice)),
     ("slot-of-no-generation", (GivesUp, memory::of_no_generation)),
