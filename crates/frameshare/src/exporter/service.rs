@@ -274,7 +274,7 @@ fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
 fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
     let Connection { socket, peer, .. } = connection;
     let refusal = match socket.receive() {
-        Ok(Received::Nothing) => Ending::new(Reason::Violation, silent),
+        Ok(Received::Nothing) => Ending::new(Reason::LimitExceeded, silent),
         Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
             Ok(ToExporter::Hello(hello)) => {
                 return admit(shared, socket, peer, &hello);

@@ -346,13 +346,13 @@ fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
     match error {
         ConnectError::Refused { reason, .. } => match reason {
             // The exporter could not wait for the Hello in a crowd of silent connections, or is just stopping.
-            Reason::Violation | Reason::Stopped => true,
+            Reason::LimitExceeded | Reason::Stopped => true,
             Reason::NoCreditLeft | Reason::Failed => reconnect,
             Reason::PermissionDenied
             | Reason::LosslessNotGranted
             | Reason::NothingInCommon
             | Reason::TooSlow
-            | Reason::LimitExceeded => false,
+            | Reason::Violation => false,
         },
         ConnectError::WrongUser { .. } => reconnect,
         _ => false,
