@@ -602,8 +602,11 @@ fn frames_that_downstream_cannot_take_are_an_error_that_says_what_to_do() {
     assert!(error.message().contains("cudaupload"), "{error}");
 }
 
+/// Of each frame: whether its caps name CUDA memory, and whether it is in it.
+type Seen = Arc<Mutex<Vec<(bool, bool)>>>;
+
 /// Reads in either kind of memory; notes of each frame whether its caps and its memory are CUDA's.
-fn read_either(exporter: &Exporter) -> (Reader, Arc<Mutex<Vec<(bool, bool)>>>) {
+fn read_either(exporter: &Exporter) -> (Reader, Seen) {
     let reader = Reader::new(exporter, "video/x-raw(memory:CUDAMemory); video/x-raw");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (note, sink) = (seen.clone(), reader.sink.clone());
