@@ -9,6 +9,7 @@ mod access;
 #[path = "../lifecycle/census.rs"]
 mod census;
 mod exporters;
+mod inflight;
 mod killed;
 mod limits;
 mod names;

@@ -8,6 +8,7 @@ use super::{
     download::Downloads,
     link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
+    outbox::{Attachment, Packet},
     shared::{SetupError, Shared},
     state::State,
 };
@@ -26,12 +27,7 @@ use frameshare_protocol::{
     message::{Hello, Reason, ToReader, Welcome},
     page::{claims_size, queue_size, timeline_size},
 };
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::Instant,
-};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 /// Files that are open while a reader is admitted, and some to spare: two pages, both ends of a wake socket, a timeline.
 const FILES_OF_A_READER: u64 = 8;
@@ -116,14 +112,15 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
             // The queue is ready before the reader can look at it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
-            state.welcome(&socket, hello, &promise, &shares)?;
-            let (wake, fence) = (shares.wake, shares.fence);
-            Ok(Delivery { producer, next: state.next, wake, fence, way: promise.way, hello: hello.clone() })
+            let (welcome, wake, fence) = state.welcome(hello, &promise, shares)?;
+            let delivery =
+                Delivery { producer, next: state.next, wake, fence, way: promise.way, hello: hello.clone() };
+            Ok((welcome, delivery))
         });
         match admitted {
-            Ok(delivery) => {
+            Ok((welcome, delivery)) => {
                 let info = state.new_reader(&peer, hello, credit);
-                state.link(Link::new(info, socket, peer, delivery));
+                state.link(Link::new(info, socket, peer, delivery), &welcome);
             }
             Err(error) => {
                 let text = format!("the exporter cannot serve another reader: {error}");
@@ -327,14 +324,13 @@ impl State {
         Ok(())
     }
 
-    /// Sends the reader what the two share.
+    /// Makes the message that hands over what the two share; returns the exporter's own parts.
     fn welcome(
         &mut self,
-        socket: &Socket,
         hello: &Hello,
         promise: &Promise,
-        shares: &Shares,
-    ) -> Result<(), SetupError> {
+        shares: Shares,
+    ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
         let on_gpu = promise.gpu.as_ref().filter(|_| promise.way.fence.kind != FenceKind::None);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
@@ -342,15 +338,17 @@ impl State {
             policy: hello.policy,
             credit: promise.credit,
             fence: promise.way.fence.kind,
-            events: shares.events.clone(),
+            events: shares.events,
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,
             next: self.next,
         });
-        let pages = [&shares.queue_fd, &shares.claims_fd, &self.metadata_fd].map(|fd| fd.as_fd());
-        let timeline = shares.timeline_fd.as_ref().map(|fd| fd.as_fd());
-        let fds: Vec<_> = pages.into_iter().chain([shares.wake_fd.as_fd()]).chain(timeline).collect();
-        Ok(socket.send(&welcome.encode()?, &fds)?)
+        let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
+        let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
+        attachments
+            .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
+        attachments.extend(shares.timeline_fd.map(own));
+        Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
     }
 
     fn new_reader(&mut self, peer: &Peer, hello: &Hello, credit: u32) -> ReaderInfo {
@@ -365,16 +363,21 @@ impl State {
         }
     }
 
-    fn link(&mut self, link: Link) {
+    /// Takes in a reader: what it is sent first may have to wait like everything else.
+    fn link(&mut self, link: Link, welcome: &Packet) {
         self.notices.push(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);
         self.links_changed = true;
         let newcomer = self.links.len() - 1;
         let memory = self.links[newcomer].memory_of_frames(self.announced);
-        for message in self.introduction(memory) {
-            if let Err(ending) = self.links[newcomer].send(&message) {
-                return self.drop_link(newcomer, &ending);
-            }
+        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
+        let link = &mut self.links[newcomer];
+        let introduced = link.send_packet(welcome).and_then(|()| {
+            let packets = self.introduction(memory).map_err(failed)?;
+            packets.iter().try_for_each(|packet| self.links[newcomer].send_packet(packet))
+        });
+        if let Err(ending) = introduced {
+            self.drop_link(newcomer, &ending);
         }
     }
 }

@@ -8,6 +8,9 @@ use frameshare_protocol::{
 };
 use std::mem;
 
+/// Most links that are kept for their messages alone while the stream goes on.
+const MAX_DRAINING: usize = 64;
+
 /// Why a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
@@ -34,6 +37,7 @@ impl State {
     /// Ends the link of a reader that is gone or cannot be trusted: all its leases end at once.
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
+        link.outbox().clear();
         link.say_goodbye(ending);
         self.note_removal(&link, ending);
         self.forget(link);
@@ -42,6 +46,10 @@ impl State {
     /// Publishes no more to a reader, and lets it release what it has taken in its own time.
     fn dismiss(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
+        if ending.reason == Reason::LimitExceeded {
+            // The reader that owns the backlog loses it, and gets the reason instead.
+            link.outbox().clear();
+        }
         link.say_goodbye(ending);
         self.note_removal(&link, ending);
         let mut ended = Vec::new();
@@ -59,11 +67,14 @@ impl State {
         self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
-    /// Ends all leases of a link. It is kept only while memory waits for the reader to give up its imports.
+    /// Ends all leases of a link. It is kept only while memory waits for the reader to give up its imports, or, for a
+    /// few seconds, while messages wait for the reader to take them.
     pub fn forget(&mut self, mut link: Link) {
         self.end_leases(link.take_leases());
         self.links_changed = true;
-        if self.awaits(&link) {
+        let draining = self.leaving.iter().filter(|other| other.is_draining()).count();
+        let drains = link.is_draining() && (self.closed || draining < MAX_DRAINING);
+        if self.awaits(&link) || drains {
             self.leaving.push(link);
         } else {
             self.trash.push(Box::new(link));

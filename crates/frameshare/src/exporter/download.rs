@@ -6,7 +6,7 @@
 //! Asynchronous copies are started here, into slots that are held, from slots that are leased, until they are done.
 #![allow(unsafe_code)]
 
-use super::slot::Slot;
+use super::{outbox::Packet, slot::Slot};
 use crate::{fence::Signals, idle::WhenIdle, memory::Address};
 use frameshare_cuda::{
     Status,
@@ -15,7 +15,7 @@ use frameshare_cuda::{
     host::{Access, Registration},
     stream::Stream,
 };
-use frameshare_protocol::{Descriptor, message::ToReader};
+use frameshare_protocol::Descriptor;
 use std::{collections::VecDeque, ptr::NonNull, sync::Arc};
 
 /// The downloads of one exporter.
@@ -51,7 +51,7 @@ pub(super) struct Download {
     /// The publication that it comes from: one lease on it is the download's.
     pub area: usize,
     pub descriptor: Descriptor,
-    pub bulky: Option<ToReader>,
+    pub bulky: Option<Packet>,
 }
 
 impl Downloads {
@@ -77,7 +77,7 @@ impl Downloads {
         to: Slot,
         area: usize,
         descriptor: Descriptor,
-        bulky: Option<ToReader>,
+        bulky: Option<Packet>,
     ) -> frameshare_cuda::Result<()> {
         let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
         let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);

@@ -6,7 +6,6 @@ use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use std::{
     collections::BTreeMap,
-    os::fd::BorrowedFd,
     sync::{Arc, OnceLock},
 };
 
@@ -110,10 +109,10 @@ impl Generation {
         Slot(slot)
     }
 
-    /// The descriptor that importers need once for all slots, where the kind has one.
-    pub fn pool(&self) -> Option<BorrowedFd<'_>> {
+    /// The allocator of our own slots, whose descriptor importers need once for all slots, where the kind has one.
+    pub fn pool(&self) -> Option<&Arc<dyn Allocator>> {
         match &self.source {
-            Source::Allocated(allocator) => allocator.fd(),
+            Source::Allocated(allocator) => Some(allocator),
             Source::Foreign(_) => None,
         }
     }

@@ -4,29 +4,32 @@ use super::{
     admission::{Fence, Way},
     departure::Ending,
     notice::ReaderInfo,
+    outbox::{Attachment, Outbox, Packet, Unsent},
     slot::Slot,
     stats::ReaderStats,
 };
 use crate::{
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
-    memory::choice::Choice,
+    memory::{Allocator, choice::Choice},
     queue::{Producer, Revocation},
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, memfd},
+    sys::{Peer, Socket, Wake, Words},
 };
 use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Policy,
-    limits::{MAX_BACKLOG, MAX_MESSAGE},
-    message::{GpuUuid, Hello, Payload, Reason, ToReader},
+    message::{GpuUuid, Hello, Reason, ToReader},
     page::ClaimState,
 };
 use std::{
     cell::LazyCell,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     io, mem,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
+
+/// For how long a connection stays open for messages that wait, after its link has ended.
+const DRAINING: Duration = Duration::from_secs(5);
 
 /// A lease, in the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +117,9 @@ pub(super) struct Link {
     released: Vec<(u64, usize)>,
     /// Ordered messages sent so far, waiting ones included.
     messages: u64,
-    backlog: VecDeque<(Vec<u8>, Option<Arc<OwnedFd>>)>,
+    outbox: Outbox,
+    /// Until when the connection is kept open for messages that wait, though the link has ended.
+    drains_until: Option<Instant>,
     /// The generations whose imports the reader has not given up.
     known: BTreeMap<u32, Known>,
     /// Where the frame goes that is being handed out.
@@ -165,7 +170,8 @@ impl Link {
             cannot_adopt,
             fence_choice,
             messages: 0,
-            backlog: VecDeque::new(),
+            outbox: Outbox::default(),
+            drains_until: None,
             known: BTreeMap::new(),
             offered: None,
             sent: 0,
@@ -181,45 +187,30 @@ impl Link {
         self.info.policy == Policy::Lossless
     }
 
-    /// Sends a message that has its place among the frames, now or as soon as the reader takes its messages.
+    /// Sends a message, now or as soon as the reader takes its messages.
     pub fn send(&mut self, message: &ToReader) -> Result<(), Ending> {
-        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
-        let (packet, fd) = packet_of(message).map_err(failed)?;
-        self.messages += u64::from(message.is_ordered());
-        self.send_packet(packet, fd.map(Arc::new))?;
+        self.send_packet(&Packet::new(message).map_err(cannot_send)?)
+    }
+
+    /// The same for a message that other readers get too.
+    pub fn send_packet(&mut self, packet: &Packet) -> Result<(), Ending> {
+        self.enqueue(packet.clone())?;
         if self.producer.reader_sleeps() {
             self.wake.ring();
         }
         Ok(())
     }
 
-    fn send_packet(&mut self, packet: Vec<u8>, fd: Option<Arc<OwnedFd>>) -> Result<(), Ending> {
-        self.backlog.push_back((packet, fd));
-        if self.backlog.len() > MAX_BACKLOG {
-            let text = format!("it has left {MAX_BACKLOG} messages unread");
-            return Err(Ending::new(Reason::LimitExceeded, text));
-        }
-        self.flush()
-    }
-
-    /// Sends what waits, as far as there is room.
-    fn flush(&mut self) -> Result<(), Ending> {
-        while let Some((packet, fd)) = self.backlog.front() {
-            let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
-            match self.socket.send(packet, &fds) {
-                Ok(()) => drop(self.backlog.pop_front()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(Ending::new(Reason::Stopped, format!("it hung up ({error})"))),
-            }
-        }
-        Ok(())
+    fn enqueue(&mut self, packet: Packet) -> Result<(), Ending> {
+        self.messages += u64::from(packet.is_ordered());
+        self.outbox.send(&self.socket, packet).map_err(unsent)
     }
 
     /// Sends what waits, now that the reader has taken others, and wakes it if it sleeps until there is more.
     pub fn catch_up(&mut self) -> Result<(), Ending> {
-        let before = self.backlog.len();
-        self.flush()?;
-        if self.backlog.len() < before && self.producer.reader_sleeps() {
+        let before = self.outbox.len();
+        self.outbox.flush(&self.socket).map_err(unsent)?;
+        if self.outbox.len() < before && self.producer.reader_sleeps() {
             self.wake.ring();
         }
         Ok(())
@@ -227,16 +218,40 @@ impl Link {
 
     /// Whether messages wait for the reader to take others.
     pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.outbox.is_empty()
     }
 
+    /// Messages that wait, and memory that sent ones referred to.
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Whether the socket turns writable when the next message can be sent.
+    pub fn awaits_room(&self) -> bool {
+        self.outbox.awaits_room()
+    }
+
+    /// When to look after this link, whatever its descriptors tell.
+    pub fn look_at(&self) -> Option<Instant> {
+        let drained = self.drains_until.filter(|_| self.is_draining());
+        self.outbox.retry_at().into_iter().chain(drained).min()
+    }
+
+    /// Tells the reader why its link ends. What waits before that is still sent, for [`DRAINING`].
     pub fn say_goodbye(&mut self, ending: &Ending) {
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
-        if let Ok(packet) = message.encode() {
-            // Whoever left too many messages unread, or hung up, does not get this one either.
-            let _ = self.send_packet(packet, None);
+        if let Ok(packet) = Packet::new(&message) {
+            let sent = self.outbox.send(&self.socket, packet);
+            let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_backlog();
+            self.drains_until = waits.then(|| Instant::now() + DRAINING);
         }
         self.wake.ring();
+    }
+
+    /// Whether the connection is still needed for messages that wait, after the link has ended.
+    pub fn is_draining(&self) -> bool {
+        let in_time = self.drains_until.is_some_and(|until| Instant::now() < until);
+        in_time && self.has_backlog() && !self.hung_up && !self.said_goodbye
     }
 
     /// Tells the reader of a generation that is used no more, if it knows it.
@@ -260,7 +275,7 @@ impl Link {
         let message = ToReader::Gpu { gpu, fence: choice.kind, events };
         self.in_order = InOrder::new(choice.kind);
         (self.fence, self.fence_choice) = (fence, choice);
-        self.send_with(&message, timeline_fd.as_ref().map(|fd| fd.as_fd()))
+        self.send_with(&message, timeline_fd.map(|fd| Attachment::File(Arc::new(fd))))
     }
 
     /// Whether it imports the GPU memory of the stream.
@@ -302,7 +317,7 @@ impl Link {
         slot: &Slot,
         kind: MemoryKind,
         adopted: bool,
-        pool: Option<BorrowedFd<'_>>,
+        pool: Option<&Arc<dyn Allocator>>,
     ) -> Result<(), Ending> {
         let (generation, index) = (slot.0.generation, slot.0.index);
         if self.known.get(&generation).is_some_and(|known| known.slots.contains(&index)) {
@@ -310,22 +325,21 @@ impl Link {
         }
         if !self.known.contains_key(&generation) {
             let slot_size = slot.size();
+            let pool = pool.filter(|pool| pool.fd().is_some()).cloned().map(Attachment::Pool);
             self.send_with(&ToReader::Generation { generation, memory: kind, slot_size, adopted }, pool)?;
         }
         let handle = slot.0.memory.handle();
         let message = ToReader::Slot { generation, slot: index, handle: handle.bytes.to_vec() };
-        self.send_with(&message, handle.fd)?;
+        let memory = handle.fd.map(|_| Attachment::Slot(slot.0.memory.clone()));
+        self.send_with(&message, memory)?;
         self.known.entry(generation).or_default().slots.insert(index);
         Ok(())
     }
 
     /// Sends a message of the handing over of memory, with the descriptor that belongs to it.
-    fn send_with(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> Result<(), Ending> {
-        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot export a slot: {error}"));
-        let fd = fd.map(|fd| fd.try_clone_to_owned()).transpose().map_err(failed)?;
-        let packet = message.encode().map_err(|error| failed(io::Error::other(error)))?;
-        self.messages += u64::from(message.is_ordered());
-        self.send_packet(packet, fd.map(Arc::new))
+    fn send_with(&mut self, message: &ToReader, attachment: Option<Attachment>) -> Result<(), Ending> {
+        let packet = Packet::with(message, attachment.into_iter().collect()).map_err(cannot_send)?;
+        self.enqueue(packet.kept())
     }
 
     /// Leases a frame in memory of this kind to the reader in a vacant entry and signals the ready fence, if the frame
@@ -449,17 +463,17 @@ impl Link {
 
     /// Whether a publication would have to wait.
     pub fn is_full(&self) -> bool {
-        !self.backlog.is_empty() || self.entries.iter().all(Option::is_some)
+        self.has_backlog() || self.entries.iter().all(Option::is_some)
     }
 
     /// Whether no lease is left, and no message waits.
     pub fn is_idle(&self) -> bool {
-        self.backlog.is_empty() && self.holds_nothing()
+        !self.has_backlog() && self.holds_nothing()
     }
 
     /// Finds an entry for the next publication. A `latest` reader loses its oldest untaken frame for it.
     pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Vacancy, Ending> {
-        if !self.backlog.is_empty() {
+        if self.has_backlog() {
             return Ok(Vacancy::Full);
         }
         if let Some(entry) = self.entries.iter().position(Option::is_none) {
@@ -564,33 +578,17 @@ fn fence_failed(error: FenceError) -> Ending {
     Ending::new(reason, error.to_string())
 }
 
-fn violation(violation: crate::queue::Violation) -> Ending {
-    Ending::new(Reason::Violation, violation.to_string())
+fn cannot_send(error: io::Error) -> Ending {
+    Ending::new(Reason::Failed, format!("cannot send: {error}"))
 }
 
-/// A message as a packet; a payload that is too long for one goes into a sealed memory file beside it.
-fn packet_of(message: &ToReader) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    // Room for the header and the other fields.
-    const INLINE: usize = MAX_MESSAGE - 1024;
-    let sealed = |bytes: &[u8]| {
-        let fd = memfd("frameshare-payload", bytes.len() as u64)?;
-        let mapping = Words::from(Mapping::writable(&fd, bytes.len().next_multiple_of(8))?);
-        crate::sys::store_bytes(&mapping, 0, bytes);
-        drop(mapping);
-        SealedAgainst::ResizingAndWriting.seal(&fd)?;
-        Ok::<_, io::Error>((Payload::Sealed(bytes.len() as u64), Some(fd)))
-    };
-    let (message, fd) = match message {
-        ToReader::Event { before, kind, payload: Payload::Inline(bytes) } if bytes.len() > INLINE => {
-            let (payload, fd) = sealed(bytes)?;
-            (&ToReader::Event { before: *before, kind: *kind, payload }, fd)
-        }
-        ToReader::Metadata { sequence, payload: Payload::Inline(bytes) } if bytes.len() > INLINE => {
-            let (payload, fd) = sealed(bytes)?;
-            (&ToReader::Metadata { sequence: *sequence, payload }, fd)
-        }
-        message => (message, None),
-    };
-    let packet = message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok((packet, fd))
+fn unsent(unsent: Unsent) -> Ending {
+    match unsent {
+        Unsent::TooMuch(what) => Ending::new(Reason::LimitExceeded, format!("it has left {what} unread")),
+        Unsent::HungUp(error) => Ending::new(Reason::Stopped, format!("it hung up ({error})")),
+    }
+}
+
+fn violation(violation: crate::queue::Violation) -> Ending {
+    Ending::new(Reason::Violation, violation.to_string())
 }

@@ -29,6 +29,7 @@ mod late_gpu;
 mod link;
 mod notice;
 mod observer;
+mod outbox;
 mod pending;
 mod publish;
 mod refusals;
@@ -56,6 +57,7 @@ use crate::{
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::message::{Format, Reason};
 use generation::Place;
+use outbox::is_exhausted;
 use service::Service;
 use shared::Shared;
 use state::State;
@@ -212,7 +214,13 @@ impl Exporter {
                 Place::Free(slot) => return Ok(slot),
                 Place::Unallocated(slot) => slot,
             };
-            let (memory, id) = (unallocated.allocate()?, self.0.shared.id);
+            let memory = match unallocated.allocate() {
+                Ok(memory) => memory,
+                // A reader that leaves its messages unread pays for the files and memory that they take.
+                Err(error) if is_exhausted(&*error.cause) && self.locked(State::evict_heaviest) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let id = self.0.shared.id;
             // Meanwhile another thread may have made the last slot, or begun a generation: then the memory is freed, which
             // may take long, when nothing is locked any more.
             if let Some(slot) = self.locked(|state| state.add(&unallocated, memory.clone(), id)) {

@@ -5,6 +5,7 @@ use super::{
     departure::Ending,
     download::Downloads,
     link::Link,
+    outbox::Packet,
     shared::Shared,
     slot::Slot,
     state::{State, Watch},
@@ -193,8 +194,12 @@ impl State {
             descriptor.metadata = frame.metadata.len() as u32;
             store_bytes(&self.metadata, area * METADATA_AREA / 8, frame.metadata);
         }
-        let bulky = (!fits)
-            .then(|| ToReader::Metadata { sequence, payload: Payload::Inline(frame.metadata.to_vec()) });
+        // Encoded once for all readers.
+        let bulky = (!fits && !self.links.is_empty()).then(|| {
+            let payload = Payload::Inline(frame.metadata.to_vec());
+            self.packet_of(&ToReader::Metadata { sequence, payload })
+        });
+        let bulky = bulky.flatten();
 
         self.offer_all(false, frame.slot, area, sequence, bulky.as_ref());
         // One call signals all readers' words, and the descriptors follow the signals.
@@ -235,7 +240,7 @@ impl State {
         slot: &Slot,
         area: usize,
         sequence: u64,
-        bulky: Option<&ToReader>,
+        bulky: Option<&Packet>,
     ) {
         let in_host = slot.as_ptr().is_some();
         // What is published straight from host memory must not pass what is still on its way.
@@ -287,7 +292,7 @@ impl State {
     }
 
     /// Sends a frame on its way to the readers that get host memory, if it may be and there is a slot for it.
-    fn start_download(&mut self, from: &Slot, area: usize, descriptor: Descriptor, bulky: Option<ToReader>) {
+    fn start_download(&mut self, from: &Slot, area: usize, descriptor: Descriptor, bulky: Option<Packet>) {
         if !self.may_download() {
             return;
         }
@@ -350,7 +355,7 @@ impl State {
         slot: &Slot,
         area: usize,
         sequence: u64,
-        bulky: Option<&ToReader>,
+        bulky: Option<&Packet>,
     ) -> Result<(), Ending> {
         let room = self.make_room(index)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
@@ -359,7 +364,7 @@ impl State {
         let kind = generation.kind;
         link.introduce(slot, kind, generation.is_foreign(), generation.pool())?;
         if let Some(message) = bulky {
-            link.send(message)?;
+            link.send_packet(message)?;
         }
         link.offer(entry, area, sequence, kind, &mut self.signals)?;
         // The thread that sends what waits has to hear of it.

@@ -81,7 +81,9 @@ struct Watched {
     id: u64,
     socket: Arc<Socket>,
     gone: Option<Arc<OwnedFd>>,
-    has_backlog: bool,
+    awaits_room: bool,
+    /// When to look after it at the latest.
+    look_at: Option<Instant>,
     hung_up: bool,
 }
 
@@ -171,7 +173,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
             id: link.info.id,
             socket: link.socket.clone(),
             gone: link.gone.clone(),
-            has_backlog: link.has_backlog(),
+            awaits_room: link.awaits_room(),
+            look_at: link.look_at(),
             hung_up: link.hung_up,
         };
         state.links.iter().chain(&state.leaving).map(watched).collect()
@@ -181,7 +184,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
         vec![PollFd::new(&shared.service, PollFlags::IN), PollFd::new(&shared.later, PollFlags::IN)];
     fds.extend(pending.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
     for link in &links {
-        let out = if link.has_backlog { PollFlags::OUT } else { PollFlags::empty() };
+        let out = if link.awaits_room { PollFlags::OUT } else { PollFlags::empty() };
         // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a missing other.
         let socket = (!link.hung_up).then_some(link.socket.as_fd());
         let gone = link.gone.as_deref().map(|gone| gone.as_fd());
@@ -192,8 +195,9 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
     if let Some(open) = &open {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
-    let deadline = pending.iter().map(|connection| Timeout::At(connection.until));
-    if wait(&mut fds, deadline.fold(look, Timeout::min)).is_err() {
+    let deadlines =
+        pending.iter().map(|connection| connection.until).chain(links.iter().filter_map(|link| link.look_at));
+    if wait(&mut fds, deadlines.map(Timeout::At).fold(look, Timeout::min)).is_err() {
         thread::sleep(Duration::from_millis(10));
     }
     let ready: Vec<bool> = fds.iter().map(is_ready).collect();
@@ -208,6 +212,9 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
         if ready[1] && link.gone.is_some() {
             let ending = Ending::new(Reason::Stopped, "its process is gone");
             shared.with(|state| state.end_link_of(link.id, &ending, true));
+        }
+        if link.look_at.is_some_and(|at| at <= Instant::now()) {
+            shared.with(|state| state.flush(link.id));
         }
     }
     let now = Instant::now();

@@ -8,6 +8,7 @@ use super::{
     holds::Holds,
     link::{Link, Vacancy},
     notice::Notice,
+    outbox::{Attachment, Packet, is_exhausted},
     refusals::Refusals,
     shared::SetupError,
     slot::Slot,
@@ -22,10 +23,10 @@ use crate::{
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{
     MemoryKind,
-    message::{Format, Payload, ToReader},
+    message::{Format, Payload, Reason, ToReader},
     page::metadata_size,
 };
-use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc};
+use std::{any::Any, collections::BTreeMap, io, mem, os::fd::OwnedFd, sync::Arc};
 
 /// A publication that some reader still has a lease on.
 pub(super) struct Publication {
@@ -76,11 +77,12 @@ pub(super) struct State {
     pub format: Option<Format>,
     /// The kind of memory that was announced with the format.
     pub announced: MemoryKind,
-    pub sticky: BTreeMap<u32, Vec<u8>>,
+    /// By kind: the payload of the last such event, and the file of one that has its own.
+    pub sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
     pub ended: bool,
     pub closed: bool,
     pub metadata: Words,
-    pub metadata_fd: OwnedFd,
+    pub metadata_fd: Arc<OwnedFd>,
     pub readers_total: u64,
     pub notices: Vec<Notice>,
     pub refusals: Refusals,
@@ -134,7 +136,7 @@ impl State {
             ended: false,
             closed: false,
             metadata: metadata.into(),
-            metadata_fd,
+            metadata_fd: Arc::new(metadata_fd),
             readers_total: 0,
             notices: Vec::new(),
             refusals: Refusals::default(),
@@ -171,11 +173,18 @@ impl State {
         if event.sticky {
             self.go_on();
         }
+        if self.links.is_empty() && !event.sticky {
+            return;
+        }
         let payload = Payload::Inline(event.payload);
         let message = ToReader::Event { before: self.next, kind: event.kind, payload };
-        self.send_all(&message);
-        if let (true, ToReader::Event { payload: Payload::Inline(bytes), .. }) = (event.sticky, message) {
-            self.sticky.insert(event.kind, bytes);
+        let packet = self.packet_of(&message);
+        if let Some(packet) = &packet {
+            self.each_link(|link| link.send_packet(packet));
+        }
+        if let (true, ToReader::Event { payload, .. }) = (event.sticky, message) {
+            let sealed = packet.and_then(|packet| packet.sealed());
+            self.sticky.insert(event.kind, sealed.unwrap_or((payload, Vec::new())));
         }
     }
 
@@ -192,24 +201,63 @@ impl State {
 
     /// The messages for a joining reader, besides those about slots: stream-start, format, sticky events, end.
     /// `memory` is the kind in which it gets frames.
-    pub fn introduction(&self, memory: MemoryKind) -> Vec<ToReader> {
+    pub fn introduction(&self, memory: MemoryKind) -> io::Result<Vec<Packet>> {
         let before = self.next;
         let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
-        let event = |(kind, bytes): (&u32, &Vec<u8>)| {
-            let payload = Payload::Inline(bytes.clone());
-            ToReader::Event { before, kind: *kind, payload }
+        let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
+            let message = ToReader::Event { before, kind: *kind, payload: payload.clone() };
+            if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
         };
         // A stream-start behind the format would start another stream than the one that the format describes.
         let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
         let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
         let end = self.ended.then_some(ToReader::EndOfStream { before });
-        start.into_iter().chain(format).chain(others).chain(end).collect()
+        let packet = |message: ToReader| Packet::new(&message);
+        let packets = start.into_iter().chain(format.map(packet)).chain(others).chain(end.map(packet));
+        packets.map(|packet| packet.map(Packet::kept)).collect()
     }
 
+    /// Sends one message to every reader.
     pub fn send_all(&mut self, message: &ToReader) {
-        self.each_link(|link| link.send(message));
+        if let Some(packet) = self.packet_of(message) {
+            self.each_link(|link| link.send_packet(&packet));
+        }
     }
 
+    /// Encodes a message that several readers get. Where files or memory for its payload have run out, readers that leave
+    /// their messages unread are evicted until it fits; if that does not help, all links end.
+    pub fn packet_of(&mut self, message: &ToReader) -> Option<Packet> {
+        loop {
+            match Packet::new(message) {
+                Ok(packet) => return Some(packet),
+                Err(error) if is_exhausted(&error) && self.evict_heaviest() => {}
+                Err(error) => {
+                    let text = format!("cannot send: {error}");
+                    self.each_link(|_| Err(Ending::new(Reason::Failed, text.clone())));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Evicts the reader whose unread messages take the most files, or else the most bytes. False if none has any.
+    pub fn evict_heaviest(&mut self) -> bool {
+        // Readers that are evicted already lose the rest of their messages first.
+        let mut draining = self.leaving.iter_mut().map(Link::outbox);
+        if let Some(outbox) = draining.find(|outbox| outbox.weight() > (0, 0)) {
+            outbox.clear();
+            return true;
+        }
+        let weights = self.links.iter_mut().map(|link| link.outbox().weight()).enumerate();
+        let Some((index, (files, bytes))) = weights.max_by_key(|(_, weight)| *weight) else { return false };
+        if (files, bytes) == (0, 0) {
+            return false;
+        }
+        let text =
+            format!("it has left {bytes} bytes and {files} files unread, and the exporter ran out of them");
+        self.drop_link(index, &Ending::new(Reason::LimitExceeded, text));
+        true
+    }
     /// Does something with every link; where it fails, the link ends.
     pub fn each_link(&mut self, mut f: impl FnMut(&mut Link) -> Result<(), Ending>) {
         let mut index = 0;
@@ -238,7 +286,7 @@ impl State {
         });
         for mut link in mem::take(&mut self.leaving) {
             match link.collect_released(&mut ended, timeout) {
-                Ok(fences) if !link.holds_nothing() || self.awaits(&link) => {
+                Ok(fences) if !link.holds_nothing() || self.awaits(&link) || link.is_draining() => {
                     pending |= fences;
                     self.leaving.push(link);
                 }
@@ -246,6 +294,12 @@ impl State {
             }
         }
         self.fences_pending = pending;
+        for link in self.links.iter_mut().chain(&mut self.leaving) {
+            // To free memory may wait for a GPU.
+            for memory in link.outbox().take_spent() {
+                self.trash.push(Box::new(memory));
+            }
+        }
         let progress = !ended.is_empty();
         self.end_leases(ended);
         self.holds.collect(&mut self.dropped);

@@ -7,7 +7,7 @@
 
 use crate::{Result, child, options::Options, pattern, print};
 use frameshare::{
-    Format, Interrupt,
+    Event, Format, Interrupt,
     exporter::{self, Exporter, LosslessReaders, Notice, Purpose},
 };
 use serde_json::{Value, json};
@@ -79,6 +79,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
     if options.is_set("fork") {
         print(&json!({ "event": "child", "pid": child::leave()? }))?;
     }
+    let event_bytes = options.get::<usize>("event-bytes")?;
     let until = options.get::<PathBuf>("until")?;
     let begin = Instant::now();
     let mut longest_wait = Duration::ZERO;
@@ -93,6 +94,9 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         let renewed = (sequence - 1) / renew_every;
         if renewed > 0 && (sequence - 1) % renew_every == 0 {
             exporter.set_format(Format { caps: format!("{caps},part={renewed}"), video: None });
+        }
+        if let Some(bytes) = event_bytes {
+            exporter.send_event(Event { kind: 7, sticky: false, payload: vec![7; bytes] })?;
         }
         let size = size * (1 + renewed % 4);
         let slot = exporter.acquire(size, Purpose::Copy)?;

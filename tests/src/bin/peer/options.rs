@@ -24,6 +24,7 @@ peer export --stream NAME | --socket PATH   where to
             --frames N                      how many (100)
             --until PATH                    fewer, if this file is there before
             --size BYTES                    of each frame (1000000)
+            --event-bytes N                 send an event of so many bytes before each frame
             --renew-every N                 other caps and another size after so many
             --caps TEXT                     what readers are told of the frames
             --fps N                         how fast; 0: as fast as it goes (0)

@@ -1,0 +1,345 @@
+//! Outgoing messages of one connection: sent in order, and kept while the reader leaves others unread.
+//!
+//! What is kept is bounded in messages, bytes and files. Descriptors in flight are bounded as well: the kernel counts those
+//! of all unread messages against the sender's user (`RLIMIT_NOFILE`, unix(7), ETOOMANYREFS), so that readers which read
+//! nothing could otherwise use up what the others need.
+
+use crate::{
+    memory::{Allocation, Allocator},
+    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, memfd, store_bytes, unreceived},
+};
+use frameshare_protocol::{
+    limits::{MAX_BACKLOG, MAX_MESSAGE},
+    message::{Payload, ToReader},
+};
+use rustix::io::Errno;
+use std::{
+    collections::VecDeque,
+    io, mem,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Most descriptors of a connection that the reader has not received.
+const MAX_IN_FLIGHT: usize = 16;
+/// Most bytes of messages and payloads that a reader may leave unread: two of the largest payloads.
+const MAX_BACKLOG_BYTES: u64 = 128 << 20;
+/// Most payload files that are kept for a reader.
+const MAX_BACKLOG_FILES: usize = 128;
+/// The shortest and the longest pause between attempts to send what only time helps.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// Descriptors in flight on all connections of this process.
+static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+
+/// A descriptor that goes with a message, by what keeps it open.
+#[derive(Clone, Debug)]
+pub(super) enum Attachment {
+    File(Arc<OwnedFd>),
+    /// The reader's end of its wake socket.
+    Lent(Arc<Foreign>),
+    Slot(Arc<dyn Allocation>),
+    Pool(Arc<dyn Allocator>),
+}
+
+impl Attachment {
+    /// Whether memory of a GPU, say, is freed when this is dropped.
+    fn frees_memory(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Lent(_) => false,
+            Self::Slot(memory) => Arc::strong_count(memory) == 1,
+            Self::Pool(allocator) => Arc::strong_count(allocator) == 1,
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::File(file) => Some(file.as_fd()),
+            Self::Lent(socket) => Some(socket.as_fd()),
+            Self::Slot(memory) => memory.handle().fd,
+            Self::Pool(allocator) => allocator.fd(),
+        }
+    }
+}
+
+/// An encoded message, the same for all readers that get it.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    bytes: Arc<[u8]>,
+    attachments: Vec<Attachment>,
+    /// Bytes of the payload in a file of its own.
+    payload: u64,
+    is_ordered: bool,
+    /// The exporter keeps it for readers to come anyway.
+    is_kept: bool,
+}
+
+impl Packet {
+    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside it.
+    pub fn new(message: &ToReader) -> io::Result<Self> {
+        // Room for the header and the other fields.
+        const INLINE: usize = MAX_MESSAGE - 1024;
+        let bytes = match message {
+            ToReader::Event { payload: Payload::Inline(bytes), .. }
+            | ToReader::Metadata { payload: Payload::Inline(bytes), .. } => bytes.as_slice(),
+            _ => &[],
+        };
+        if bytes.len() <= INLINE {
+            return Self::encode(message, Vec::new(), 0);
+        }
+        let (length, file) = (bytes.len() as u64, payload_file(bytes)?);
+        let message = with_payload(message, Payload::Sealed(length));
+        Self::encode(&message, vec![Attachment::File(Arc::new(file))], length)
+    }
+
+    /// Encodes a message with the descriptors that belong to it.
+    pub fn with(message: &ToReader, attachments: Vec<Attachment>) -> io::Result<Self> {
+        Self::encode(message, attachments, 0)
+    }
+
+    fn encode(message: &ToReader, attachments: Vec<Attachment>, payload: u64) -> io::Result<Self> {
+        let bytes = message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let is_ordered = message.is_ordered();
+        Ok(Self { bytes: bytes.into(), attachments, payload, is_ordered, is_kept: false })
+    }
+
+    /// The payload in a file of its own, if it has one: its length and the file.
+    pub fn sealed(&self) -> Option<(Payload, Vec<Attachment>)> {
+        (self.payload > 0).then(|| (Payload::Sealed(self.payload), self.attachments.clone()))
+    }
+
+    /// The same message, as one that the exporter keeps anyway: it does not count against the reader.
+    pub fn kept(self) -> Self {
+        Self { is_kept: true, ..self }
+    }
+
+    pub fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    fn cost(&self) -> u64 {
+        if self.is_kept { 0 } else { self.bytes.len() as u64 + self.payload }
+    }
+
+    fn files(&self) -> usize {
+        if self.is_kept || self.payload == 0 { 0 } else { self.attachments.len() }
+    }
+}
+
+fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
+    match message {
+        ToReader::Event { before, kind, .. } => ToReader::Event { before: *before, kind: *kind, payload },
+        ToReader::Metadata { sequence, .. } => ToReader::Metadata { sequence: *sequence, payload },
+        other => other.clone(),
+    }
+}
+
+fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd("frameshare-payload", bytes.len() as u64)?;
+    let mapping = Words::from(Mapping::writable(&fd, bytes.len().next_multiple_of(8))?);
+    store_bytes(&mapping, 0, bytes);
+    drop(mapping);
+    SealedAgainst::ResizingAndWriting.seal(&fd)?;
+    Ok(fd)
+}
+
+/// Why messages were not sent.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// The reader has left more unread than it may: this says what.
+    TooMuch(String),
+    /// The connection is over.
+    HungUp(io::Error),
+}
+
+/// What the rest of the messages waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Room in the socket, which poll(2) tells.
+    Room,
+    /// Descriptors or memory, which nothing tells: the next attempt is due at this time, after this pause.
+    Time(Instant, Duration),
+}
+
+/// Messages that wait, and what is known of those that were sent.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    waiting: VecDeque<Packet>,
+    bytes: u64,
+    files: usize,
+    awaited: Option<Awaited>,
+    /// Descriptors and payload bytes that were sent since the reader was last known to have received everything.
+    in_flight: usize,
+    bytes_in_flight: u64,
+    /// Memory that was kept for messages: to be dropped with no lock held.
+    spent: Vec<Attachment>,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many messages wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether the socket tells when to go on.
+    pub fn awaits_room(&self) -> bool {
+        self.awaited == Some(Awaited::Room)
+    }
+
+    /// When to go on, where the socket does not tell.
+    pub fn retry_at(&self) -> Option<Instant> {
+        match self.awaited {
+            Some(Awaited::Time(at, _)) => Some(at),
+            Some(Awaited::Room) | None => None,
+        }
+    }
+
+    /// Payload files and bytes that are kept for this reader: the more, the greater.
+    pub fn weight(&self) -> (usize, u64) {
+        (self.files, self.bytes)
+    }
+
+    /// Sends a message behind those that wait.
+    pub fn send(&mut self, socket: &Socket, packet: Packet) -> Result<(), Unsent> {
+        self.bytes += packet.cost();
+        self.files += packet.files();
+        self.waiting.push_back(packet);
+        self.flush(socket)?;
+        self.check(socket)
+    }
+
+    /// Sends what waits, as far as possible.
+    pub fn flush(&mut self, socket: &Socket) -> Result<(), Unsent> {
+        let pause = match self.awaited.take() {
+            Some(Awaited::Time(_, pause)) => (pause * 2).min(LONGEST),
+            Some(Awaited::Room) | None => SHORTEST,
+        };
+        let mut pause = pause;
+        while let Some(packet) = self.waiting.front() {
+            let (count, payload) =
+                (packet.attachments.len(), if packet.is_kept { 0 } else { packet.payload });
+            if !self.may_send(socket, count) {
+                self.retry_after(pause);
+                break;
+            }
+            let Some(packet) = self.waiting.front() else { break };
+            let fds: Vec<_> = packet.attachments.iter().filter_map(Attachment::fd).collect();
+            match socket.send(&packet.bytes, &fds) {
+                Ok(()) => {
+                    self.in_flight += count;
+                    self.bytes_in_flight += payload;
+                    IN_FLIGHT.fetch_add(count, Ordering::Relaxed);
+                    pause = SHORTEST;
+                    self.pop();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.awaited = Some(Awaited::Room);
+                    break;
+                }
+                Err(error) if is_shortage(&error) => {
+                    self.retry_after(pause);
+                    break;
+                }
+                Err(error) => return Err(Unsent::HungUp(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops all that waits: the reader gets none of it.
+    pub fn clear(&mut self) {
+        while !self.waiting.is_empty() {
+            self.pop();
+        }
+        self.awaited = None;
+    }
+
+    /// Memory that sent messages referred to: to be dropped with no lock held.
+    pub fn take_spent(&mut self) -> Vec<Attachment> {
+        mem::take(&mut self.spent)
+    }
+
+    fn pop(&mut self) {
+        let Some(packet) = self.waiting.pop_front() else { return };
+        self.bytes -= packet.cost();
+        self.files -= packet.files();
+        self.spent.extend(packet.attachments.into_iter().filter(Attachment::frees_memory));
+    }
+
+    fn retry_after(&mut self, pause: Duration) {
+        self.awaited = Some(Awaited::Time(Instant::now() + pause, pause));
+    }
+
+    fn check(&mut self, socket: &Socket) -> Result<(), Unsent> {
+        if self.waiting.len() > MAX_BACKLOG {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
+        }
+        if self.files > MAX_BACKLOG_FILES {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_FILES} messages with files")));
+        }
+        let unread = |outbox: &Self| outbox.bytes + outbox.bytes_in_flight;
+        if unread(self) > MAX_BACKLOG_BYTES
+            && !self.has_received_all(socket)
+            && unread(self) > MAX_BACKLOG_BYTES
+        {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_BYTES} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Whether so many more descriptors may be in flight. A reader that has received all that was sent gets a message in
+    /// any case; others share a quarter of what the kernel lets this process's user have.
+    fn may_send(&mut self, socket: &Socket, count: usize) -> bool {
+        if count == 0 || self.in_flight == 0 {
+            return true;
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let share = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+        let fits =
+            self.in_flight + count <= MAX_IN_FLIGHT && IN_FLIGHT.load(Ordering::Relaxed) + count <= share;
+        fits || self.has_received_all(socket)
+    }
+
+    /// Asks the kernel whether the reader has received all that was sent.
+    fn has_received_all(&mut self, socket: &Socket) -> bool {
+        let all = unreceived(socket).is_ok_and(|bytes| bytes == 0);
+        if all {
+            self.settle();
+        }
+        all
+    }
+
+    fn settle(&mut self) {
+        IN_FLIGHT.fetch_sub(mem::take(&mut self.in_flight), Ordering::Relaxed);
+        self.bytes_in_flight = 0;
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// Whether sendmsg(2) failed for want of something that comes back: too many descriptors in flight (ETOOMANYREFS), or
+/// memory (ENOBUFS, ENOMEM).
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Whether this process lacks files or memory: what readers leave unread may have taken them.
+pub(super) fn is_exhausted(error: &(dyn std::error::Error + 'static)) -> bool {
+    let errno =
+        error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC))
+}

@@ -1,0 +1,115 @@
+//! Readers that leave descriptors unreceived. The kernel counts these against the exporter's user.
+
+use crate::{Stream, is_root, saw_everything, stage::Stage};
+use frameshare::{
+    Endpoint, Interrupt, Policy,
+    reader::{Config, Item, Reader},
+};
+use frameshare_protocol::message::ToExporter;
+use frameshare_tests::raw::{Channel, encoded, hello};
+use std::{fs, path::Path, time::Duration};
+
+const SILENT: usize = 100;
+const HOLDING: usize = 60;
+
+/// Joins and never reads what it is sent.
+fn join_silently(path: &Path) -> Channel {
+    loop {
+        // Until the exporter has taken some of the others its backlog may be full.
+        if let Ok(channel) = Channel::connect(path) {
+            channel.send(&encoded(ToExporter::Hello(hello(Policy::Latest, 1)).encode()), &[]).unwrap();
+            return channel;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Joins, takes one frame, and reads nothing from then on.
+fn join_and_hold(path: &Path) -> (Reader, Item) {
+    let interrupt = Interrupt::new().unwrap();
+    let config = Config { policy: Policy::Latest, max_held: 1, ..Default::default() };
+    let mut reader = Reader::connect(&Endpoint::at(path).unwrap(), config, &interrupt).unwrap();
+    loop {
+        match reader.next(Some(Duration::from_secs(60)), &interrupt).unwrap() {
+            Some(frame @ Item::Frame(_)) => return (reader, frame),
+            Some(_) => {}
+            None => panic!("no frame in time"),
+        }
+    }
+}
+
+/// Root is exempt from the limit, so the exporter is an ordinary user, and one without other processes.
+#[test]
+fn unreceived_descriptors_disconnect_no_honest_reader() {
+    if !is_root("unreceived_descriptors_disconnect_no_honest_reader") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    let user = 4_100_000 + std::process::id();
+    let ordinary = format!("prlimit --nofile=1024:1024 setpriv --reuid {user} --regid {user} --clear-groups");
+    fs::create_dir(stage.path("theirs")).unwrap();
+    std::os::unix::fs::chown(stage.path("theirs"), Some(user), Some(user)).unwrap();
+    let socket = stage.path("theirs/s.sock");
+    let export = format!(
+        "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
+         --max-slots 256 --allowed-uids 65534",
+        socket.display()
+    );
+    let mut exporter = stage.peer_by(&ordinary, &export);
+    exporter.wait_for("open");
+    let mut stream = Stream { exporter, stage };
+    let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
+    let join = |stage: &Stage, user: &str, options: &str| {
+        let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
+        let mut reader = stage.peer_by(&by, &format!("{read} {options}"));
+        reader.wait_for("connected");
+        reader
+    };
+    let lossless = join(&stream.stage, &user.to_string(), "--policy lossless");
+    let latest = join(&stream.stage, "65534", "--policy latest");
+
+    let silent: Vec<_> = (0..SILENT).map(|_| join_silently(&socket)).collect();
+    let holding: Vec<_> = (0..HOLDING).map(|_| join_and_hold(&socket)).collect();
+    stream.flow(1000);
+    let late = join(&stream.stage, "65534", "--policy latest --frames 100");
+    late.finish_well();
+    stream.flow(200);
+    let honest = [lossless.pid(), latest.pid()];
+
+    fs::write(stream.stage.path("end"), "").unwrap();
+    let latest = latest.finish_well().summary();
+    assert_eq!((&latest["bad"], &latest["end"]), (&0.into(), &"eos".into()), "{latest}");
+    let (outcome, _stage) = (stream.exporter.finish_well(), stream.stage);
+    saw_everything(lossless, &outcome.summary()["published"]);
+    for removed in outcome.events("removed") {
+        let early = honest.iter().any(|pid| removed["pid"] == *pid)
+            && removed["why"].to_string().contains("hung up (");
+        assert!(!early, "{removed}");
+    }
+    drop((silent, holding));
+}
+
+/// The exporter's process has few files left, which the unread messages of one reader take.
+#[test]
+fn reader_that_reads_nothing_pays_for_files_it_takes() {
+    let stage = Stage::new();
+    let script = "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 1 --until end --event-bytes 100000";
+    let mut exporter = stage.peer_by("prlimit --nofile=100:", script);
+    exporter.wait_for("open");
+    let mut stream = Stream { exporter, stage };
+    let witness = stream.read("--policy lossless --max-held 2");
+    let path = stream.stage.path("frameshare/s.sock");
+    let deaf = join_silently(&path);
+    stream.flow(3000);
+    let (outcome, _stage) = stream.end();
+    saw_everything(witness, &outcome.summary()["published"]);
+    let removed = outcome.events("removed");
+    assert!(
+        removed
+            .iter()
+            .any(|line| line["pid"] == std::process::id() && line["why"].to_string().contains("unread")),
+        "{removed:?}"
+    );
+    drop(deaf);
+}
