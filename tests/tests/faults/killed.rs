@@ -1,6 +1,6 @@
 //! Readers that are killed: their frames come back, and the others notice nothing.
 
-use crate::{HELD_UP_MS, NEVER_MS, Stream, moment, said, saw_everything, times};
+use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, stage::Stage, times};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{thread, time::Duration};
 
@@ -41,6 +41,32 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     for survivor in survivors {
         saw_everything(survivor, &summary["published"]);
     }
+}
+
+/// The same where the kernel gives no pidfd, as for a peer in another PID namespace before Linux 6.5.
+#[test]
+fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
+    let stage = Stage::new();
+    let without = format!("{} pidfd --", env!("CARGO_BIN_EXE_without"));
+    let export = format!(
+        "export --stream s --frames 100000000 --size 20000 --until {UNTIL} --fps 500 --readers 2 --reader-timeout-ms {NEVER_MS}"
+    );
+    let mut exporter = stage.peer_by(&without, &export);
+    exporter.wait_for("open");
+    let mut stream = Stream { exporter, stage };
+    let survivor = stream.read("--policy lossless");
+    let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
+    let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+    victim.wait_for("hoarding");
+    // Long enough for the exporter to ask for the lock while the reader lives.
+    thread::sleep(Duration::from_secs(1));
+    let pid = victim.pid();
+    victim.kill();
+    stream.says("removed", pid);
+    stream.flow(200);
+    let (outcome, _stage) = stream.end();
+    kill_process(child, Signal::KILL).expect("the child is still there");
+    saw_everything(survivor, &outcome.summary()["published"]);
 }
 
 /// A dead reader's socket stays open in a child that it forked, and never hangs up.

@@ -6,6 +6,7 @@
 use super::{
     departure::Ending,
     download::Downloads,
+    life::Life,
     link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
     outbox::{Attachment, Packet},
@@ -112,9 +113,13 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
             // The queue is ready before the reader can look at it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
+            // Without a pidfd the page is kept, to see by its lock whether the reader lives.
+            let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
+            let life = claims_fd.map(Life::new);
             let (welcome, wake, fence) = state.welcome(hello, &promise, shares)?;
+            let next = state.next;
             let delivery =
-                Delivery { producer, next: state.next, wake, fence, way: promise.way, hello: hello.clone() };
+                Delivery { producer, next, wake, life, fence, way: promise.way, hello: hello.clone() };
             Ok((welcome, delivery))
         });
         match admitted {

@@ -127,6 +127,16 @@ impl State {
         }
     }
 
+    /// Looks after a link at the time that it named: its messages, and its reader's process.
+    pub fn look_after(&mut self, id: u64) {
+        let mut links = self.links.iter_mut().chain(&mut self.leaving);
+        if links.any(|link| link.info.id == id && link.has_died()) {
+            self.end_link_of(id, &Ending::new(Reason::Stopped, "its process is gone"), true);
+        } else {
+            self.flush(id);
+        }
+    }
+
     /// Sends a reader what had to wait; to one that is sent away that may be why.
     pub fn flush(&mut self, id: u64) {
         self.each_link(|link| if link.info.id == id { link.catch_up() } else { Ok(()) });

@@ -3,6 +3,7 @@
 use super::{
     admission::{Fence, Way},
     departure::Ending,
+    life::Life,
     notice::ReaderInfo,
     outbox::{Attachment, Outbox, Packet, Unsent},
     slot::Slot,
@@ -99,6 +100,8 @@ pub(super) struct Link {
     pub socket: Arc<Socket>,
     pub wake: Arc<Wake>,
     pub gone: Option<Arc<OwnedFd>>,
+    /// Where there is no `gone`.
+    life: Option<Life>,
     producer: Producer<Words>,
     /// The first frame of which it is not decided yet whether the reader gets it.
     next: u64,
@@ -143,6 +146,8 @@ pub(super) struct Delivery {
     /// The first frame that it may get.
     pub next: u64,
     pub wake: Wake,
+    /// Where no pidfd watches its process.
+    pub life: Option<Life>,
     pub fence: Box<dyn ExporterFence>,
     pub way: Way,
     pub hello: Hello,
@@ -150,7 +155,7 @@ pub(super) struct Delivery {
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, fence, way, hello } = delivery;
+        let Delivery { producer, next, wake, life, fence, way, hello } = delivery;
         let Way { fence: fence_choice, downloads, cannot_adopt, .. } = way;
         let mut peer = peer;
         Self {
@@ -162,6 +167,7 @@ impl Link {
             gone: peer.gone.take().map(Arc::new),
             peer,
             hello,
+            life,
             producer,
             next,
             in_order: InOrder::new(fence.kind()),
@@ -233,8 +239,14 @@ impl Link {
 
     /// When to look after this link, whatever its descriptors tell.
     pub fn look_at(&self) -> Option<Instant> {
+        let life = self.life.as_ref().filter(|_| !self.process_is_gone).map(Life::next);
         let drained = self.drains_until.filter(|_| self.is_draining());
-        self.outbox.retry_at().into_iter().chain(drained).min()
+        self.outbox.retry_at().into_iter().chain(drained).chain(life).min()
+    }
+
+    /// Whether the reader's process is gone though its connection is not, as far as its record lock tells.
+    pub fn has_died(&mut self) -> bool {
+        !self.process_is_gone && self.life.as_mut().is_some_and(Life::is_over)
     }
 
     /// Tells the reader why its link ends. What waits before that is still sent, for [`DRAINING`].

@@ -26,6 +26,7 @@ mod generation;
 mod generations;
 mod holds;
 mod late_gpu;
+mod life;
 mod link;
 mod notice;
 mod observer;

@@ -214,7 +214,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
             shared.with(|state| state.end_link_of(link.id, &ending, true));
         }
         if link.look_at.is_some_and(|at| at <= Instant::now()) {
-            shared.with(|state| state.flush(link.id));
+            shared.with(|state| state.look_after(link.id));
         }
     }
     let now = Instant::now();

@@ -5,7 +5,7 @@ use crate::{
     fence::{FenceError, FenceFault, none::NoFence},
     idle::{self, InHand},
     queue::Consumer,
-    sys::{Interrupt, Socket, Wake, Words},
+    sys::{Interrupt, SignOfLife, Socket, Wake, Words},
 };
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{
@@ -43,6 +43,8 @@ pub(super) struct Session {
     // undefined.
     pub wake: Arc<Wake>,
     pub socket: Arc<Socket>,
+    /// Tells the exporter that this process lives, as long as frames are held.
+    life: Option<SignOfLife>,
 }
 
 /// Leads to the thread that watches the exporter.
@@ -95,6 +97,7 @@ impl Session {
             consumer,
             wake: Arc::new(wake),
             socket: Arc::new(socket),
+            life: None,
             first_waits: Arc::new(Waits::new(Box::new(NoFence), None)),
             waits: OnceLock::new(),
             held: AtomicU32::new(0),
@@ -122,6 +125,12 @@ impl Session {
     /// The fence, and who waits for it.
     pub fn waits(&self) -> &Arc<Waits> {
         self.waits.get().unwrap_or(&self.first_waits)
+    }
+
+    /// Holds the lock by which the exporter sees that this process lives, to the end of the session.
+    pub fn with_life(mut self, life: SignOfLife) -> Self {
+        self.life = Some(life);
+        self
     }
 
     /// Has `watch` told when the session is over.

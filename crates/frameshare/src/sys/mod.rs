@@ -5,6 +5,7 @@
 mod alarm;
 mod clock;
 mod foreign;
+mod life;
 mod listener;
 mod lock;
 mod mapping;
@@ -18,6 +19,7 @@ mod wait;
 pub use alarm::Alarm;
 pub use clock::monotonic_ns;
 pub use foreign::{Foreign, may_accept, may_connect, too_many_parked};
+pub use life::{SignOfLife, is_locked};
 pub use listener::{BindFailure, FileState, Listener};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
 pub use memfd::{SealedAgainst, check_memfd, memfd};

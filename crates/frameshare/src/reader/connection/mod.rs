@@ -19,8 +19,8 @@ use crate::{
     memory::Importer,
     queue::{Consumer, Taken},
     sys::{
-        Drained, Foreign, Mapping, Peer, SealedAgainst, Socket, Timeout, Wake, Words, check_memfd, is_ready,
-        load_bytes, wait,
+        Drained, Foreign, Mapping, Peer, SealedAgainst, SignOfLife, Socket, Timeout, Wake, Words,
+        check_memfd, is_ready, load_bytes, wait,
     },
 };
 use frameshare_cuda::{
@@ -135,16 +135,18 @@ impl Connection {
             return Err(invalid("its welcome came without the descriptors that belong to it"));
         };
         let entries = welcome.credit as usize;
-        let map = |fd: Foreign, size: usize, writable: bool| {
+        let map = |fd: &Foreign, size: usize, writable: bool| {
             let against = if writable { SealedAgainst::Resizing } else { SealedAgainst::ResizingAndWriting };
-            check_memfd(&fd, size as u64, against)?;
-            let mapping = if writable { Mapping::writable(&fd, size) } else { Mapping::read_only(&fd, size) };
+            check_memfd(fd, size as u64, against)?;
+            let mapping = if writable { Mapping::writable(fd, size) } else { Mapping::read_only(fd, size) };
             mapping.map(Words::from)
         };
-        let queue = map(queue, queue_size(entries), false).map_err(unmapped)?;
-        let claims = map(claims, claims_size(entries), true).map_err(unmapped)?;
-        let metadata = map(metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
-        let consumer = Consumer::new(queue, claims, entries)
+        let queue = map(&queue, queue_size(entries), false).map_err(unmapped)?;
+        let claims_page = map(&claims, claims_size(entries), true).map_err(unmapped)?;
+        // This process never closes another descriptor of the page: that would end the lock.
+        let life = SignOfLife::new(claims);
+        let metadata = map(&metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
+        let consumer = Consumer::new(queue, claims_page, entries)
             .ok_or_else(|| invalid("its queue is of another version"))?;
         let gpu = config.gpu.clone().filter(|_| welcome.fence != FenceKind::None);
         let fence: Box<dyn ReaderFence> = match (&gpu, fds.next()) {
@@ -159,7 +161,7 @@ impl Connection {
         };
         let wake = Wake::from_peer(wake).map_err(unmapped)?;
         let waits = Waits::new(fence, gpu.clone());
-        let session = Session::new(welcome.session, consumer, wake, socket, waits)?;
+        let session = Session::new(welcome.session, consumer, wake, socket, waits)?.with_life(life);
         let session = Arc::new(session);
         let mut connection = Self {
             local,
