@@ -6,7 +6,7 @@
 //! Asynchronous copies are started here, into slots that are held, from slots that are leased, until they are done.
 #![allow(unsafe_code)]
 
-use super::{outbox::Packet, slot::Slot};
+use super::{generation::Place, outbox::Packet, shared::Shared, slot::Slot};
 use crate::{fence::Signals, idle::WhenIdle, memory::Address};
 use frameshare_cuda::{
     Status,
@@ -26,6 +26,29 @@ pub(super) struct Downloads {
     waiting: VecDeque<Download>,
     /// Events of downloads that are over.
     spare: Vec<Event>,
+}
+
+/// Makes room in host memory for a frame of `size` bytes. Not with the state locked: to allocate memory and to register it
+/// with the GPU takes long.
+pub(super) fn target(shared: &Shared, size: u64) -> Option<Slot> {
+    let gpu = shared.with(|state| state.config.gpu.clone())?;
+    let slot = allocate(shared, size)?;
+    if slot.0.registered.get().is_none() {
+        // The slot is in use by this thread alone.
+        let _ = slot.0.registered.set(register(&gpu, &slot, slot.as_ptr()?).ok()?);
+    }
+    Some(slot)
+}
+
+/// A host slot that nothing else uses.
+pub(super) fn allocate(shared: &Shared, size: u64) -> Option<Slot> {
+    match shared.with(|state| state.place_host(size))? {
+        Place::Free(slot) => Some(slot),
+        Place::Unallocated(slot) => {
+            let memory = slot.allocate().ok()?;
+            shared.with(|state| state.add(&slot, memory.clone(), shared.id))
+        }
+    }
 }
 
 /// Lets the GPU write a host slot without the CPU's help.
@@ -81,9 +104,6 @@ impl Downloads {
     ) -> frameshare_cuda::Result<()> {
         let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
         let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);
-        if to.0.registered.get().is_none() {
-            let _ = to.0.registered.set(register(&self.gpu, &to, target)?);
-        }
         let done = match self.spare.pop() {
             Some(event) => event,
             None => Event::new(&self.gpu)?,

@@ -206,6 +206,32 @@ mod tests {
         }
     }
 
+    /// The memory that frames are downloaded to is allocated by the thread that publishes.
+    #[test]
+    fn allocation_for_a_download_holds_up_no_other_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        let _first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let (begun, begins) = channel();
+        let (go_on, told) = channel();
+        exporter.locked(|state| {
+            let slow = Slow { begun, go_on: Mutex::new(told) };
+            state.generations[0].source = Source::Allocated(Arc::new(slow));
+            state.renew_host = false;
+        });
+        let publisher = exporter.clone();
+        let download = thread::spawn(move || crate::exporter::download::allocate(&publisher.0.shared, 100));
+        begins.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (asked, answer) = channel();
+        let asker = exporter.clone();
+        thread::spawn(move || asked.send(asker.stats()).unwrap());
+        let answer = answer.recv_timeout(Duration::from_secs(60));
+        go_on.send(()).unwrap();
+        assert!(download.join().unwrap().is_some());
+        answer.expect("another thread is held up");
+    }
+
     #[test]
     fn allocating_holds_nobody_up() {
         let patience = Duration::from_secs(60);

@@ -147,16 +147,13 @@ impl State {
         }
     }
 
-    /// A host slot for a download, if there is one.
-    pub fn acquire_host(&mut self, size: u64, exporter: u64) -> Option<Slot> {
+    /// A host slot for a download that nothing else uses, or one to be allocated; `None` if all are in use.
+    pub fn place_host(&mut self, size: u64) -> Option<Place> {
         let needed = size.max(1).checked_next_multiple_of(PAGE)?;
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
         let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
-        match generation.place(self.config.max_slots).ok()? {
-            Place::Free(slot) => Some(slot),
-            Place::Unallocated(slot) => Some(generation.add(slot.allocate().ok()?, exporter)),
-        }
+        generation.place(self.config.max_slots).ok()
     }
 
     /// Starts a new generation of our own where the newest does not suit.

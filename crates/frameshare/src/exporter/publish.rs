@@ -3,7 +3,7 @@
 use super::{
     Interrupted,
     departure::Ending,
-    download::Downloads,
+    download::{self, Downloads},
     link::Link,
     outbox::Packet,
     shared::Shared,
@@ -137,37 +137,66 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
 
     let mut frame = Some(frame);
-    let mut publish = |state: &mut State| {
-        if state.closed {
-            return Some(Err(PublishError::Closed));
+    // Where the frame is downloaded to: not asked for yet, or asked for in vain, or a slot.
+    let mut target: Option<Option<Slot>> = None;
+    loop {
+        let outcome = when_there_is_room(shared, interrupt, |state| {
+            if state.closed {
+                return Some(Some(Err(PublishError::Closed)));
+            }
+            if state.would_lose() {
+                return None;
+            }
+            let slot = frame.as_ref()?.slot;
+            if let Some(why) = state.not_for_all(slot) {
+                return Some(Some(Err(PublishError::NotForAll(why))));
+            }
+            if target.is_none() && state.wants_download(slot) {
+                return Some(None);
+            }
+            // No reader has to be waited for: from here on nothing fails but links.
+            let frame = frame.take()?;
+            let target = target.get_or_insert_default();
+            Some(Some(state.hand_out(frame, descriptor.clone(), target)))
+        })?;
+        match outcome {
+            Some(Some(outcome)) => return outcome,
+            // With the state unlocked: to allocate memory and to register it with a GPU takes long.
+            Some(None) => target = Some(download::target(shared, descriptor.size)),
+            None => return Err(PublishError::Closed),
         }
-        if state.would_lose() {
-            return None;
-        }
-        if let Some(why) = frame.as_ref().and_then(|frame| state.not_for_all(frame.slot)) {
-            return Some(Err(PublishError::NotForAll(why)));
-        }
-        // Nobody has to be waited for: from here on nothing fails but links.
-        frame.take().map(|frame| state.hand_out(frame, descriptor.clone()))
-    };
+    }
+}
+
+/// Runs `publish` until it gives something: now, or whenever a lossless reader that is waited for has made room.
+fn when_there_is_room<T>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    mut publish: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
     let mut state = shared.lock();
     if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
         // Readers are woken first. What they have released was not needed.
         state.wake_sleepers();
         state.reclaim();
         shared.finish(state);
-        return outcome;
+        return Ok(Some(outcome));
     }
     shared.finish(state);
     let outcome = wait_until(shared, interrupt, Timeout::Never, Awaited::Room, publish)?;
     // It has looked no further than it had to.
     shared.with(State::reclaim);
-    outcome.unwrap_or(Err(PublishError::Closed))
+    Ok(outcome)
 }
 
 impl State {
-    /// Gives a frame to every reader that has room or can make some.
-    fn hand_out(&mut self, frame: Frame<'_>, mut descriptor: Descriptor) -> Result<u64, PublishError> {
+    /// Gives a frame to every reader that has room or can make some. `target` is taken if the frame is downloaded there.
+    fn hand_out(
+        &mut self,
+        frame: Frame<'_>,
+        mut descriptor: Descriptor,
+        target: &mut Option<Slot>,
+    ) -> Result<u64, PublishError> {
         // Made current once for all the calls of the frame. A host frame needs none.
         let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
@@ -210,8 +239,8 @@ impl State {
         }
         descriptor.published = monotonic_ns();
         self.publish_offered(&descriptor);
-        if frame.slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads) {
-            self.start_download(frame.slot, area, descriptor, bulky);
+        if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
+            self.start_download(frame.slot, to, area, descriptor, bulky);
         }
         self.lose_the_rest();
         self.end_lease(area);
@@ -291,16 +320,22 @@ impl State {
         self.downloads.as_ref().is_some_and(|downloads| downloads.len() < most)
     }
 
-    /// Sends a frame on its way to the readers that get host memory, if it may be and there is a slot for it.
-    fn start_download(&mut self, from: &Slot, area: usize, descriptor: Descriptor, bulky: Option<Packet>) {
-        if !self.may_download() {
-            return;
-        }
-        let started = self.acquire_host(descriptor.size, from.0.exporter).and_then(|to| {
-            let downloads = self.downloads.as_mut()?;
-            downloads.start(&self.signals, from, to, area, descriptor, bulky).ok()
-        });
-        if started.is_some() {
+    /// Whether a frame in this slot is downloaded if it is published now.
+    fn wants_download(&self, slot: &Slot) -> bool {
+        slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads) && self.may_download()
+    }
+
+    /// Sends a frame on its way to the readers that get host memory.
+    fn start_download(
+        &mut self,
+        from: &Slot,
+        to: Slot,
+        area: usize,
+        descriptor: Descriptor,
+        bulky: Option<Packet>,
+    ) {
+        let Some(downloads) = &mut self.downloads else { return };
+        if downloads.start(&self.signals, from, to, area, descriptor, bulky).is_ok() {
             self.watch_wanted = Watch::Close;
             self.add_lease(area);
         }
