@@ -11,6 +11,7 @@ mod roles;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use frameshare::StreamName;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{path::PathBuf, process::ExitCode};
 
 /// Play a film in one process, read its frames in three others, and compare every frame.
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         // The director says whose words these are.
         (Some(role), _) => (play(role).map(|()| ExitCode::SUCCESS), ""),
         (None, film) => {
+            raise_file_limit();
             let film = film.expect("clap insists on a film where there is no role");
             (director::direct(director::Play { film, plays, stream, output }), "frameshare-demo: ")
         }
@@ -73,6 +75,14 @@ fn main() -> ExitCode {
         eprintln!("{prefix}{error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Raises the soft limit of open files to the hard one (setrlimit(2)), also for the processes that this one starts. Libraries
+/// leave it alone: programs that use select(2) rely on it.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Never fails for a soft limit that the hard one allows; if it did, the demo would run with fewer files.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn play(role: Role) -> Result<()> {

@@ -20,7 +20,10 @@ use crate::{
         context_number,
     },
     queue::Producer,
-    sys::{Foreign, Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd, process_nonce},
+    sys::{
+        Foreign, Mapping, Peer, SealedAgainst, Socket, Wake, Words, file_limit, files_left, memfd,
+        process_nonce,
+    },
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -300,8 +303,9 @@ impl State {
         match left {
             Some(left) if left < needed => {
                 let text = format!(
-                    "the exporter may open only {left} more files, and its frames and this reader could need {needed}: \
-                     raise its limit (ulimit -n)"
+                    "the exporter may open only {left} more of {} files, and its frames and this reader could need \
+                     {needed}: raise its limit (ulimit -n)",
+                    file_limit().unwrap_or(u64::MAX)
                 );
                 Err(Ending::new(Reason::Failed, text))
             }

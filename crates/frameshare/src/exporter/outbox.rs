@@ -6,7 +6,7 @@
 
 use crate::{
     memory::{Allocation, Allocator},
-    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, memfd, store_bytes, unreceived},
+    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, file_limit, memfd, store_bytes, unreceived},
 };
 use frameshare_protocol::{
     limits::{MAX_BACKLOG, MAX_MESSAGE},
@@ -302,8 +302,7 @@ impl Outbox {
         if count == 0 || self.in_flight == 0 {
             return true;
         }
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let share = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+        let share = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
         let fits =
             self.in_flight + count <= MAX_IN_FLIGHT && IN_FLIGHT.load(Ordering::Relaxed) + count <= share;
         fits || self.has_received_all(socket)
