@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the lock is asked for.
+/// Polling interval of the lock.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The lock of one reader.

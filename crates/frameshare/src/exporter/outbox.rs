@@ -1,6 +1,6 @@
 //! Outgoing messages of one connection: sent in order, and kept while the reader leaves others unread.
 //!
-//! What is kept is bounded in messages, bytes and files. Descriptors in flight are bounded as well: the kernel counts those
+//! The backlog is bounded in messages, bytes and files. Descriptors in flight are bounded as well: the kernel counts those
 //! of all unread messages against the sender's user (`RLIMIT_NOFILE`, unix(7), ETOOMANYREFS), so that readers which read
 //! nothing could otherwise use up what the others need.
 
@@ -157,7 +157,7 @@ pub(super) enum Unsent {
     HungUp(io::Error),
 }
 
-/// What the rest of the messages waits for.
+/// The event that unblocks the first waiting message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// Room in the socket, which poll(2) tells.
@@ -217,7 +217,7 @@ impl Outbox {
         self.check(socket)
     }
 
-    /// Sends what waits, as far as possible.
+    /// Sends waiting messages until the socket is full or a limit is reached.
     pub fn flush(&mut self, socket: &Socket) -> Result<(), Unsent> {
         let pause = match self.awaited.take() {
             Some(Awaited::Time(_, pause)) => (pause * 2).min(LONGEST),
