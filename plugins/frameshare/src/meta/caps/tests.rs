@@ -88,7 +88,10 @@ fn text_that_nests_deeply_is_refused() {
         format!("a/b, c={}", "[a,b=".repeat(12_000)),
         format!("a/b, c={}", "{".repeat(60_000)),
         format!("a/b, c={}", "(".repeat(60_000)),
-        format!("a/b, c={}", "(a\")".repeat(15_000)),
+        // A quoted bracket closes nothing.
+        format!("a/b, c={}", "{\")\",".repeat(11_000)),
+        format!("a/b, c={}", "<\")\",".repeat(11_000)),
+        format!("a/b, c={}", "[a,b=\")\",c=".repeat(5_000)),
         format!("a/b, c={}", "(structure)\"a\\,b\\=".repeat(2_000)),
         format!("a/b, c={}1{}", "<".repeat(5), ">".repeat(5)),
     ] {

@@ -63,7 +63,10 @@ fn structure(name: &str) -> Vec<u8> {
 /// Texts that GStreamer's parser recurses on, quoted ones too, and one that it raises a critical for.
 fn nested_texts() -> Vec<String> {
     vec![
-        format!("a, b={}", "(a\")".repeat(50_000)),
+        // A quoted bracket closes nothing.
+        format!("a, b={}", "{\")\",".repeat(40_000)),
+        format!("a, b={}", "<\")\",".repeat(40_000)),
+        format!("a, b={}", "[a,b=\")\",c=".repeat(40_000)),
         format!("a, b={}", "< ".repeat(100_000)),
         format!("a, b={}", "[a,b=".repeat(50_000)),
         format!("a, b={}", "{".repeat(200_000)),
@@ -125,7 +128,7 @@ fn caps(door: &Door, text: &str) -> Result<RawExporter> {
 }
 
 pub fn nested_caps(door: &Door) -> Result<RawExporter> {
-    caps(door, &format!("video/x-raw, format={}", "(a\")".repeat(15_000)))
+    caps(door, &format!("video/x-raw, format={}", "{\")\",".repeat(11_000)))
 }
 
 pub fn caps_of_a_tag_list(door: &Door) -> Result<RawExporter> {
