@@ -262,7 +262,11 @@ fn fraction(text: &str) -> Option<gst::Fraction> {
     form::fraction((numerator.parse().ok()?, denominator.parse().ok()?))
 }
 
+/// Bytes of two digits each; not none at all, for which GStreamer writes nothing that it could read again.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() {
+        return None;
+    }
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()

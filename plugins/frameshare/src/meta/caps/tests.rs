@@ -65,6 +65,7 @@ fn text_that_is_no_fixed_caps_is_refused() {
         "a/b, c=\"nul\\000\"",
         "a/b, c=\"\\377\"",
         "a/b, c=(buffer)abc",
+        "a/b, c=(buffer)\"\"",
         "a/b, c=(taglist)\"x\"",
         "a, c=(taglist)\"x\"",
         "a/b, c=(structure)\"d\\,\\ e\\=1\"",
