@@ -122,6 +122,15 @@ impl ElementContext {
         found
     }
 
+    /// Makes a context on a device and takes it in place of the one at hand, whatever neighbours use. None, and nothing
+    /// changes, where the driver refuses.
+    pub fn replace(&self, device: u32) -> Option<Context> {
+        let made = Context::new(device)?;
+        let before = self.context().replace(made.clone());
+        drop(before);
+        Some(made)
+    }
+
     /// Takes note of a context that somebody offers, if it is CUDA's, on the right device, and the first.
     pub fn set_context(&self, element: &impl IsA<gst::Element>, offered: &gst::Context, device: Option<u32>) {
         // Applications may offer one before the element has any reason to look for the library.

@@ -340,7 +340,7 @@ impl State {
         promise: &Promise,
         shares: Shares,
     ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
-        let on_gpu = promise.gpu.as_ref().filter(|_| promise.way.fence.kind != FenceKind::None);
+        let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
             nonce: process_nonce(),
             session: self.session,

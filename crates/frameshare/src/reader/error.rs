@@ -58,6 +58,14 @@ pub enum ConnectError {
     /// The exporter breaks the rules of the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
+    /// The frames are on a GPU that the reader's context does not reach.
+    #[error("{text}")]
+    GpuOutOfReach {
+        /// The exporter's GPU.
+        gpu: frameshare_cuda::device::Uuid,
+        /// Why, in words.
+        text: String,
+    },
     /// The frames are on a GPU that this reader cannot use as it asked to.
     #[error("{0}")]
     Gpu(String),

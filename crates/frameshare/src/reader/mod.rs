@@ -334,6 +334,11 @@ impl Reader {
         self.connection().is_some_and(Connection::is_on_gpu)
     }
 
+    /// The GPU that the exporter has frames on, as far as it has said so, whether or not this reader gets them there.
+    pub fn exporter_gpu(&self) -> Option<frameshare_cuda::device::Uuid> {
+        self.connection().and_then(Connection::exporter_gpu)
+    }
+
     /// How many frames it may hold at once; 0 while it searches for the next exporter.
     pub fn credit(&self) -> u32 {
         self.connection().map_or(0, Connection::credit)

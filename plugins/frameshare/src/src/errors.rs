@@ -46,7 +46,7 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
             (ResourceError::OpenRead, "both sides need the same version of this plugin")
         }
-        ConnectError::Gpu(_) => (
+        ConnectError::Gpu(_) | ConnectError::GpuOutOfReach { .. } => (
             ResourceError::OpenRead,
             "choose the exporter's GPU by cuda-device-id, or have the frames in system memory by a capsfilter \
              (video/x-raw) behind this element",

@@ -24,7 +24,7 @@ use crate::{
 use frameshare::{
     Endpoint, Format, Interrupt,
     memory::Address,
-    reader::{self, Frame, Item, ReadError, Reader},
+    reader::{self, ConnectError, Frame, Item, ReadError, Reader},
 };
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
@@ -400,11 +400,45 @@ impl FrameshareSrc {
     fn connect(&self, running: &mut Running, interrupt: &Interrupt) -> Result<Reader, gst::FlowError> {
         let caps = self.obj().src_pad().peer_query_caps(None);
         let takes = Takes::of(&caps);
-        running.cuda =
-            cuda::open(&self.obj(), &self.cuda, takes, running.settings.device()).map_err(|error| {
-                self.post_error_message(errors::of_cuda(&error, &running.endpoint));
+        let opened = cuda::open(&self.obj(), &self.cuda, takes, running.settings.device());
+        running.cuda = opened.map_err(|error| {
+            self.post_error_message(errors::of_cuda(&error, &running.endpoint));
+            gst::FlowError::Error
+        })?;
+        let mut connected = self.connect_with(running, takes, interrupt);
+        if running.settings.device().is_none()
+            && let Some(exporters) =
+                running.cuda.as_ref().and_then(|cuda| cuda.device_of_exporter(&connected))
+        {
+            gst::info!(
+                CAT,
+                imp = self,
+                "The exporter's frames are on GPU {exporters}, and will be read there"
+            );
+            if let Some(cuda) = cuda::open_on(&self.cuda, exporters) {
+                drop(connected);
+                running.cuda = Some(cuda);
+                connected = self.connect_with(running, takes, interrupt);
+            }
+        }
+        let reader = connected.map_err(|error| match errors::of_connect(&error, &running.endpoint) {
+            Some(message) => {
+                self.post_error_message(message);
                 gst::FlowError::Error
-            })?;
+            }
+            None => gst::FlowError::Flushing,
+        })?;
+        self.note(&reader);
+        Ok(reader)
+    }
+
+    /// Connects with the context at hand, if there is one.
+    fn connect_with(
+        &self,
+        running: &Running,
+        takes: Takes,
+        interrupt: &Interrupt,
+    ) -> Result<Reader, ConnectError> {
         let Running { endpoint, settings, cuda, .. } = running;
         let keeps = lock(&self.negotiated).downstream.keeps;
         let config = reader::Config {
@@ -429,18 +463,7 @@ impl FrameshareSrc {
             max_metadata_bytes: settings.max_metadata_bytes,
         };
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
-        let reader =
-            Reader::connect(endpoint, config, interrupt).map_err(|error| {
-                match errors::of_connect(&error, endpoint) {
-                    Some(message) => {
-                        self.post_error_message(message);
-                        gst::FlowError::Error
-                    }
-                    None => gst::FlowError::Flushing,
-                }
-            })?;
-        self.note(&reader);
-        Ok(reader)
+        Reader::connect(endpoint, config, interrupt)
     }
 
     pub(super) fn has_caps(&self) -> bool {

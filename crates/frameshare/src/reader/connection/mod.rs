@@ -68,6 +68,8 @@ pub(super) struct Connection {
     areas: u32,
     metadata: Words,
     gpu: Option<Arc<Context>>,
+    /// The GPU that the exporter has frames on, whether or not this reader gets them there.
+    exporter_gpu: Option<Uuid>,
     /// The kind of memory that the exporter announced with the last format.
     memory: MemoryKind,
     /// The exporter is in this very process.
@@ -177,6 +179,7 @@ impl Connection {
             areas: welcome.areas,
             metadata,
             gpu,
+            exporter_gpu: welcome.gpu.map(Uuid),
             memory: MemoryKind::Host,
             generations: BTreeMap::new(),
             messages: 0,
@@ -215,6 +218,7 @@ impl Connection {
         events: &[u8],
         page: Option<Foreign>,
     ) -> Result<(), ReadError> {
+        self.exporter_gpu = Some(theirs);
         let entries = self.credit as usize;
         let expected =
             if fence == FenceKind::Event && !self.local { 2 * entries * EVENT_HANDLE } else { events.len() };
@@ -461,6 +465,10 @@ impl Connection {
         self.gpu.is_some() && self.memory != MemoryKind::Host
     }
 
+    pub fn exporter_gpu(&self) -> Option<Uuid> {
+        self.exporter_gpu
+    }
+
     pub fn credit(&self) -> u32 {
         self.credit
     }
@@ -533,12 +541,13 @@ fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
     if gpu.device().uuid() == theirs {
         return Ok(());
     }
+    let out_of_reach = |text| ConnectError::GpuOutOfReach { gpu: theirs, text };
     let there = Device::with_uuid(theirs)?.ok_or_else(|| {
-        ConnectError::Gpu(format!("the frames are on GPU {theirs}, which this process cannot see"))
+        out_of_reach(format!("the frames are on GPU {theirs}, which this process cannot see"))
     })?;
     if gpu.device().can_access(&there)? {
         Ok(())
     } else {
-        Err(ConnectError::Gpu(format!("the frames are on {there}, which {} cannot read", gpu.device())))
+        Err(out_of_reach(format!("the frames are on {there}, which {} cannot read", gpu.device())))
     }
 }

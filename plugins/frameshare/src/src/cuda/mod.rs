@@ -9,7 +9,10 @@ use super::{FrameshareSrc, imp::CAT};
 use crate::gpu::{engine_context, engine_stream};
 use copies::Copies;
 pub(super) use frames::{CudaError, to_buffer};
-use frameshare::cuda;
+use frameshare::{
+    cuda,
+    reader::{ConnectError, Reader},
+};
 use gst_cuda::context::ElementContext;
 use std::sync::Arc;
 pub(super) use used::used_on;
@@ -88,6 +91,11 @@ pub(super) fn open(
     }
 }
 
+/// Gets ready to read on another device than the one that was found first; none where the driver gives no context there.
+pub(super) fn open_on(shared: &ElementContext, device: u32) -> Option<Cuda> {
+    Cuda::new(shared.replace(device)?).ok()
+}
+
 /// A stream, as GStreamer knows it and as the engine does.
 struct Line {
     gst: gst_cuda::Stream,
@@ -135,6 +143,18 @@ impl Cuda {
     /// The context, for the engine.
     pub fn engine(&self) -> &Arc<cuda::context::Context> {
         &self.engine
+    }
+
+    /// The number of the exporter's GPU, if that is another one than this context's and this process sees it.
+    pub fn device_of_exporter(&self, connected: &Result<Reader, ConnectError>) -> Option<u32> {
+        let theirs = match connected {
+            Ok(reader) => reader.exporter_gpu()?,
+            Err(ConnectError::GpuOutOfReach { gpu, .. }) => *gpu,
+            Err(_) => return None,
+        };
+        let is_another = self.engine.device().uuid() != theirs;
+        let device = cuda::device::Device::with_uuid(theirs).ok().flatten().filter(|_| is_another)?;
+        u32::try_from(device.ordinal()).ok()
     }
 
     /// Has frames waited for on downstream's stream from now on, if it proposes one of this context: what it does with

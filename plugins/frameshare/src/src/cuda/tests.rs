@@ -798,6 +798,29 @@ fn reader_of_both_on_another_gpu_gets_host_frames() {
     assert!(error.message().contains("cannot see") && error.message().contains("cuda-device-id"), "{error}");
 }
 
+/// The numbers of GPUs differ between the two processes.
+#[test]
+fn reader_without_device_id_takes_the_exporters_gpu() {
+    const TEST: &str = "reader_without_device_id_takes_the_exporters_gpu";
+    if !is_there(TEST) {
+        return;
+    }
+    if Device::all().unwrap().len() < 2 {
+        return skip(TEST, "there is one GPU");
+    }
+    for caps in ["video/x-raw(memory:CUDAMemory)", "video/x-raw(memory:CUDAMemory); video/x-raw"] {
+        let mut exporter = Exporter::seeing("1", "vmm", "auto");
+        let reader = Reader::new(&exporter, caps).play();
+        exporter.tell("readers 1");
+        exporter.tell("publish 20 0");
+        exporter.tell("eos");
+        reader.finish();
+        assert_eq!(reader.stat("lost"), 0, "{caps}");
+        let context = reader.source.imp().context().expect("it has one");
+        assert_eq!(context.device(), 1, "{caps}");
+    }
+}
+
 #[test]
 fn reader_of_both_whose_imports_fail_gets_host_frames() {
     if !inner("reader_of_both_whose_imports_fail_gets_host_frames", "cuMemImportFromShareableHandle:1+:999") {
