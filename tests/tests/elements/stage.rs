@@ -68,15 +68,53 @@ pub struct Outcome {
     pub signal: Option<i32>,
     pub lines: Vec<String>,
     pub stderr: String,
+    stop: Stop,
+}
+
+/// When a process said that it stops and that it has stopped, and when it was gone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stop {
+    begin: Option<Instant>,
+    done: Option<Instant>,
+    gone: Option<Instant>,
+}
+
+/// Longest time that a pipeline or an engine object takes to stop, and its process to exit after that, whatever its
+/// peers do: docs/reliability.md.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+const EXITS_WITHIN: Duration = Duration::from_secs(1);
+/// What gst-launch-1.0 and the test peer print before and after.
+const BEGIN: [&str; 2] = ["Setting pipeline to NULL", r#""event":"stopping""#];
+const DONE: [&str; 2] = ["Freeing pipeline", r#""event":"stopped""#];
+
+impl Stop {
+    fn note(&mut self, line: &str, at: Instant) {
+        let says = |texts: [&str; 2]| texts.iter().any(|text| line.contains(text));
+        if says(BEGIN) {
+            self.begin = Some(at);
+        } else if says(DONE) {
+            self.done = Some(at);
+        }
+    }
+
+    /// Panics if the process, which is gone, took too long over it.
+    fn check(self, what: &str) {
+        let (Some(begin), Some(gone)) = (self.begin, self.gone) else { return };
+        let done = self.done.unwrap_or(gone);
+        let (stop, exit) = (done.duration_since(begin), gone.saturating_duration_since(done));
+        assert!(stop <= STOPS_WITHIN, "{what}: it took {stop:?} to stop");
+        assert!(exit <= EXITS_WITHIN, "{what}: it took {exit:?} to exit after it had stopped");
+    }
 }
 
 /// A process that is killed when it is dropped.
 pub struct Process {
     what: String,
     child: Child,
-    lines: mpsc::Receiver<String>,
+    lines: mpsc::Receiver<(Instant, String)>,
     seen: Vec<String>,
     stderr: Option<thread::JoinHandle<String>>,
+    stop: Stop,
 }
 
 impl Stage {
@@ -88,11 +126,16 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Starts `gst-launch-1.0 -q` with a pipeline.
+    /// Starts `gst-launch-1.0` with a pipeline. It prints when it stops.
     pub fn gst(&self, pipeline: &str) -> Process {
         let mut command = Command::new("gst-launch-1.0");
-        command.arg("-q").args(pipeline.split_whitespace());
+        command.args(pipeline.split_whitespace());
         self.start(command, pipeline)
+    }
+
+    /// Starts `gst-launch-1.0` by a command that becomes it.
+    pub fn gst_by(&self, command: &str, pipeline: &str) -> Process {
+        self.command(&format!("{command} gst-launch-1.0 {pipeline}"))
     }
 
     /// Starts `gst-launch-1.0 -v` with a pipeline: what its elements notify is printed.
@@ -130,12 +173,15 @@ impl Stage {
         fs::create_dir(&plugins).expect("a folder for the plugin");
         let copies = [
             (env!("CARGO_BIN_EXE_peer").into(), self.path("peer")),
+            (env!("CARGO_BIN_EXE_hostile").into(), self.path("hostile")),
             (PLUGINS.join(PLUGIN), plugins.join(PLUGIN)),
         ];
         for (from, to) in &copies {
             fs::copy(from, to).expect("there is room for a copy");
         }
-        for path in [self.folder.path(), &plugins, &copies[0].1, &copies[1].1] {
+        for path in
+            [self.folder.path(), &plugins].into_iter().chain(copies.iter().map(|(_, to)| to.as_path()))
+        {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         }
     }
@@ -159,7 +205,7 @@ impl Stage {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
+                if sender.send((Instant::now(), line)).is_err() {
                     break;
                 }
             }
@@ -169,7 +215,14 @@ impl Stage {
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
-        Process { what: what.to_owned(), child, lines, seen: Vec::new(), stderr: Some(stderr) }
+        Process {
+            what: what.to_owned(),
+            child,
+            lines,
+            seen: Vec::new(),
+            stderr: Some(stderr),
+            stop: Stop::default(),
+        }
     }
 
     /// The bytes of a file in the folder.
@@ -232,7 +285,9 @@ impl Process {
     /// The last JSON line so far with this event, those before it and after it left out from now on.
     pub fn last(&mut self, event: &str) -> Option<Value> {
         let begin = self.seen.len();
-        self.seen.extend(self.lines.try_iter());
+        while let Ok((at, line)) = self.lines.try_recv() {
+            self.saw(at, line);
+        }
         let mut values =
             self.seen[begin..].iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         values.rfind(|value| value["event"] == event)
@@ -243,8 +298,8 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).ok()?;
-            self.seen.push(line.clone());
+            let (at, line) = self.lines.recv_timeout(left).ok()?;
+            self.saw(at, line.clone());
             if let Ok(value) = serde_json::from_str::<Value>(&line)
                 && value["event"] == event
             {
@@ -253,11 +308,35 @@ impl Process {
         }
     }
 
-    /// Waits until it ends by itself.
+    fn saw(&mut self, at: Instant, line: String) {
+        self.stop.note(&line, at);
+        self.seen.push(line);
+    }
+
+    /// Has a pipeline stop, as Ctrl-C does.
+    pub fn begin_interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// Has a pipeline stop, as Ctrl-C does, and checks how long that takes.
+    pub fn interrupt(self) -> Outcome {
+        self.signal(Signal::INT);
+        let what = self.what.clone();
+        let outcome = self.finish();
+        assert!(
+            outcome.stop.begin.is_some(),
+            "{what} does not say that it stops\n{}",
+            outcome.lines.join("\n")
+        );
+        outcome
+    }
+
+    /// Waits until it ends by itself, and checks that it stops and exits in time.
     pub fn finish(mut self) -> Outcome {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a process of ours can be waited for") {
+                self.stop.gone = Some(Instant::now());
                 break Some(status);
             }
             if Instant::now() > deadline {
@@ -267,15 +346,19 @@ impl Process {
             thread::sleep(Duration::from_millis(5));
         };
         let stderr = self.stderr.take().map(|thread| thread.join().unwrap_or_default()).unwrap_or_default();
-        self.seen.extend(self.lines.iter());
+        while let Ok((at, line)) = self.lines.recv() {
+            self.saw(at, line);
+        }
         let Some(status) = status else {
             panic!("{} hangs\n{}\n{stderr}", self.what, self.seen.join("\n"));
         };
+        self.stop.check(&self.what);
         Outcome {
             ok: status.success(),
             signal: status.signal(),
             lines: std::mem::take(&mut self.seen),
             stderr,
+            stop: self.stop,
         }
     }
 

@@ -1,7 +1,10 @@
 //! Readers that mean harm, against an exporter that goes on publishing to two that do not.
 
-use super::{attacks, hostile, stage::Stage};
-use std::{collections::HashMap, fs, path::Path, thread, time::Duration};
+use super::{
+    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile, is_foreign,
+    stage::{Process, Stage, wait_until},
+};
+use std::{collections::HashMap, fs, io::Write, path::Path, thread, time::Duration};
 
 /// Most kilobytes that the exporter may have more after all attacks than after as many before: its allocator keeps some.
 const GROWTH_KB: u64 = 4096;
@@ -89,5 +92,88 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
             let why = line["why"].as_str().expect("a text");
             assert!(why.len() < 2000 && !why.contains(char::is_control), "{name}: {why:?}");
         }
+    }
+}
+
+/// An exporter of the engine and the sink, each new for each attack, stop in time while the attacker is still there.
+fn exporters_stop(kernel: &str) {
+    for name in attacks(&Stage::new(), "reader") {
+        let stage = Stage::new();
+        let mut exporter = stage.peer_by(
+            kernel,
+            "export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
+        );
+        let sink = stage.gst_by(
+            kernel,
+            "videotestsrc is-live=true ! video/x-raw,format=NV12,width=320,height=240,framerate=100/1 ! \
+             framesharesink stream=g",
+        );
+        exporter.wait_for("open");
+        let paths = ["s", "g"].map(|stream| stage.path(&format!("frameshare/{stream}.sock")));
+        wait_until("the sink is there", || paths[1].exists());
+        let attack = |path: &Path| hostile(&stage, &format!("reader {} {name} stay", path.display()));
+        let mut attackers = paths.each_ref().map(|path| attack(path));
+        for attacker in &mut attackers {
+            let done = attacker.wait_for("done");
+            assert!(
+                !(kernel == WITHOUT_PASSRIGHTS && is_foreign(&name) && done["refused"] == true),
+                "{name}"
+            );
+        }
+        // Who sent too many is refused, and all here are one user.
+        if kernel == WITHOUT_PASSRIGHTS && name == "lingering-in-many-connections" {
+            let error = stage.peer("read --stream s --frames 5").finish_badly();
+            assert!(error.contains("cannot be closed"), "{error}");
+        } else {
+            stage.peer("read --stream s --frames 5").finish_well();
+        }
+        fs::write(stage.path("end"), "").expect("the folder is ours");
+        sink.begin_interrupt();
+        exporter.finish_well();
+        sink.finish();
+        attackers.iter_mut().for_each(Process::kill);
+    }
+}
+
+#[test]
+fn exporters_stop_after_each_attack() {
+    exporters_stop(WITH_PASSRIGHTS);
+}
+
+#[test]
+fn exporters_stop_after_each_attack_before_linux_6_16() {
+    exporters_stop(WITHOUT_PASSRIGHTS);
+}
+
+/// A user who may connect and not read leaves what blocks in its connection.
+#[test]
+fn unpermitted_user_with_blocking_descriptors_stops_nobody() {
+    if !rustix::process::geteuid().is_root() {
+        // Past the harness's capture: skips are counted.
+        let line = "SKIP hostile/unpermitted_user_with_blocking_descriptors_stops_nobody: root is needed\n";
+        std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+        return;
+    }
+    for kernel in [WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS] {
+        let stage = Stage::new();
+        stage.open_to_others();
+        let mut exporter = stage.peer_by(
+            kernel,
+            "export --socket s.sock --socket-mode 666 --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
+        );
+        exporter.wait_for("open");
+        let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+        let (attacker, path) = (stage.path("hostile"), stage.path("s.sock"));
+        let mut attackers = [(); 5].map(|()| {
+            let attack = "lingering-unread-before-hello stay";
+            stage.command(&format!("{nobody} {} reader {} {attack}", attacker.display(), path.display()))
+        });
+        for attacker in &mut attackers {
+            attacker.wait_for("done");
+        }
+        stage.peer("read --socket s.sock --frames 5").finish_well();
+        fs::write(stage.path("end"), "").expect("the folder is ours");
+        exporter.finish_well();
+        attackers.iter_mut().for_each(Process::kill);
     }
 }

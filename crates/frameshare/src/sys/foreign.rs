@@ -265,7 +265,6 @@ mod tests {
         let unread = listener.accept().unwrap().0;
         stream.set_nonblocking(true).unwrap();
         while stream.write(&[0; 65536]).is_ok() {}
-        stream.set_nonblocking(false).unwrap();
         set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
         (stream.into(), (listener, unread))
     }

@@ -2,22 +2,33 @@
 //!
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits there for a reader;
 //! `hostile reader` and `hostile exporter` alone list the attacks. `hostile silent PATH` keeps one connection at PATH that says
-//! nothing, until it is killed. The last line says in JSON what must become of the
+//! nothing, until it is killed.
+//! With `stay` at the end the process stays until it is killed, with all that keeps its descriptors from being closed.
+//! The last line says in JSON what must become of the
 //! attacker, which is for the test to check (tests/hostile). The exit status is 0 if the attack took place, whatever came of it, and
 //! 1 if it could not, or if the other side let through what it must not.
 
 mod exporter;
+mod foreign;
 mod reader;
 mod scribble;
 
 use serde_json::json;
-use std::{env, error::Error, path::Path, process::ExitCode};
+use std::{env, error::Error, io, path::Path, process::ExitCode};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+/// Whether the kernel refused a descriptor where it was sent (SO_PASSRIGHTS, Linux 6.16): then the attack is over.
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let errno = error.downcast_ref::<rustix::io::Errno>();
+    kind == Some(io::ErrorKind::PermissionDenied) || errno == Some(&rustix::io::Errno::PERM)
+}
+
 fn run() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let stays = arguments.pop_if(|last| *last == "stay").is_some();
     match arguments[..] {
         ["reader"] => reader::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
         ["exporter"] => exporter::ATTACKS.iter().for_each(|(name, _)| println!("{name}")),
@@ -26,15 +37,21 @@ fn run() -> Result<()> {
         ["reader", path, name] => {
             let attack = reader::ATTACKS.iter().find(|(known, _)| *known == name);
             let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
-            let fate = attack(Path::new(path))?;
-            println!("{}", json!({ "event": "done", "fate": format!("{fate:?}") }));
+            let (fate, refused) = match attack(Path::new(path)) {
+                Err(error) if is_refused(&*error) => (reader::Fate::Left, true),
+                fate => (fate?, false),
+            };
+            println!("{}", json!({ "event": "done", "fate": format!("{fate:?}"), "refused": refused }));
         }
         ["exporter", path, name] => {
             let attack = exporter::ATTACKS.iter().find(|(known, _)| *known == name);
             let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
             exporter::run(Path::new(path), *attack)?;
         }
-        _ => return Err("hostile reader|exporter [PATH ATTACK]".into()),
+        _ => return Err("hostile reader|exporter [PATH ATTACK [stay]]".into()),
+    }
+    while stays {
+        std::thread::park();
     }
     Ok(())
 }

@@ -139,5 +139,8 @@ pub fn export(options: &Options) -> Result<ExitCode> {
             "pid": reader.info.pid, "sent": reader.sent, "lost": reader.lost, "held": reader.held,
         })).collect::<Vec<_>>(),
     }))?;
+    print(&json!({ "event": "stopping" }))?;
+    drop(exporter);
+    print(&json!({ "event": "stopped" }))?;
     Ok(ExitCode::SUCCESS)
 }

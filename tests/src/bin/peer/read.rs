@@ -109,6 +109,9 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         summary["p99_us"] = json!(at(99));
     }
     print(&summary)?;
+    print(&json!({ "event": "stopping" }))?;
+    drop((held, reader));
+    print(&json!({ "event": "stopped" }))?;
     Ok(if tally.bad > 0 || changed > 0 {
         ExitCode::from(2)
     } else if end == "eos" || end == "frames" {

@@ -1,6 +1,7 @@
 //! Exporters that mean harm.
 
 mod bulk;
+mod foreign;
 mod frames;
 mod memory;
 mod metas;
@@ -8,7 +9,7 @@ mod rings;
 mod talk;
 mod welcomes;
 
-use crate::Result;
+use crate::{Result, is_refused};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at};
 use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
 use serde_json::json;
@@ -37,7 +38,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 74] = [
+pub const ATTACKS: [(&str, How); 85] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -102,6 +103,17 @@ pub const ATTACKS: [(&str, How); 74] = [
     ("wake-closed", (GivesUp, rings::wake_closed)),
     ("wake-half-closed", (GivesUp, rings::wake_half_closed)),
     ("wake-flood", (GoesOn, rings::wake_flood)),
+    ("refused-then-lingering", (GivesUp, foreign::refused_then_lingering)),
+    ("many-lingering", (GivesUp, foreign::many)),
+    ("wake-is-nested", (GivesUp, foreign::wake_is_nested)),
+    ("queue-lingers", (GivesUp, foreign::queue_lingers)),
+    ("slot-lingers", (GivesUp, foreign::slot_lingers)),
+    ("slot-is-nested", (GivesUp, foreign::slot_is_nested)),
+    ("payload-lingers", (GivesUp, foreign::payload_lingers)),
+    ("lingering-unread", (GivesUp, foreign::lingering_unread)),
+    ("nested-unread", (GivesUp, foreign::nested_unread)),
+    ("lingering-over-wake", (GivesUp, foreign::lingering_over_wake)),
+    ("nested-over-wake", (GivesUp, foreign::nested_over_wake)),
     ("metas", (GoesOn, metas::metas)),
     ("nested-events", (GoesOn, bulk::nested_events)),
     ("nested-metas", (GoesOn, bulk::nested_metas)),
@@ -125,14 +137,16 @@ const SLOT: u64 = 8192;
 pub fn run(path: &Path, (fate, harm): How) -> Result<()> {
     let door = Door::open(path)?;
     println!("{}", json!({ "event": "open" }));
-    let gave_up = match harm(&door) {
+    let (gave_up, refused) = match harm(&door) {
         Ok(exporter) => {
             let patience = if fate == GivesUp { PATIENCE } else { AFTERWARDS };
-            exporter.channel.hangs_up(patience)
+            (exporter.channel.hangs_up(patience), false)
         }
-        Err(error) => is_hang_up(&*error).then_some(true).ok_or(error)?,
+        Err(error) if is_refused(&*error) => (false, true),
+        Err(error) => (is_hang_up(&*error).then_some(true).ok_or(error)?, false),
     };
-    println!("{}", json!({ "event": "done", "fate": format!("{fate:?}"), "gave_up": gave_up }));
+    let fate = format!("{fate:?}");
+    println!("{}", json!({ "event": "done", "fate": fate, "gave_up": gave_up, "refused": refused }));
     Ok(())
 }
 

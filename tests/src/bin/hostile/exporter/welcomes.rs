@@ -7,18 +7,8 @@ use frameshare_protocol::{
     page::{claims_size, queue_size},
 };
 use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, Seals, encoded, memfd};
-use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
-    net::sockopt::set_socket_linger,
-};
-use std::{
-    fs::File,
-    io::Write,
-    net::{TcpListener, TcpStream},
-    os::fd::OwnedFd,
-    thread,
-    time::Duration,
-};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::{fs::File, os::fd::OwnedFd, thread, time::Duration};
 
 const QUEUE: usize = 0;
 const CLAIMS: usize = 1;
@@ -209,16 +199,7 @@ pub fn wake_is_a_pipe(door: &Door) -> Result<RawExporter> {
     with(WAKE, rustix::pipe::pipe()?.1, door)
 }
 
-/// Closing it takes an hour where nobody prevents that.
+/// Closing it takes an hour.
 pub fn wake_lingers(door: &Door) -> Result<RawExporter> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut stream = TcpStream::connect(listener.local_addr()?)?;
-    let unread = listener.accept()?;
-    stream.set_nonblocking(true)?;
-    while stream.write(&[0; 65536]).is_ok() {}
-    set_socket_linger(&stream, Some(Duration::from_secs(3600)))?;
-    let exporter = with(WAKE, stream.into(), door)?;
-    // Whoever closes the last descriptor waits: the reader, not this process.
-    std::mem::forget((listener, unread));
-    Ok(exporter)
+    with(WAKE, crate::foreign::lingering()?.into_fd(), door)
 }

@@ -2,6 +2,7 @@
 
 mod files;
 mod floods;
+mod foreign;
 mod greetings;
 mod messages;
 mod pages;
@@ -34,7 +35,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All of them.
-pub const ATTACKS: [Attack; 37] = [
+pub const ATTACKS: [Attack; 46] = [
     ("greeting-cut-short", greetings::cut_short),
     ("greeting-flipped", greetings::flipped),
     ("greeting-absurd", greetings::absurd),
@@ -69,6 +70,15 @@ pub const ATTACKS: [Attack; 37] = [
     ("wake-close", wakes::close),
     ("wake-half-close", wakes::half_close),
     ("wake-blocking", wakes::blocking),
+    ("lingering-over-wake", foreign::lingering_over_wake),
+    ("nested-over-wake", foreign::nested_over_wake),
+    ("many-lingering-over-wake", foreign::many_over_wake),
+    ("lingering-over-control", foreign::lingering_over_control),
+    ("nested-over-control", foreign::nested_over_control),
+    ("lingering-unread", foreign::lingering_unread),
+    ("nested-unread", foreign::nested_unread),
+    ("lingering-unread-before-hello", foreign::unread_before_hello),
+    ("lingering-in-many-connections", foreign::in_many_connections),
     ("flood-silent", floods::silent),
     ("flood-hello", floods::hellos),
     ("flood-greedy", floods::greedy),

@@ -1,0 +1,119 @@
+//! Descriptors that take long to close, query or wait for, in every place where a reader meets one.
+
+use super::{CAPS, SLOT, meet};
+use crate::{
+    Result,
+    foreign::{self, Make, Trap},
+};
+use frameshare::{MemoryKind, Reason};
+use frameshare_protocol::message::{Payload, ToReader};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, encoded};
+use std::os::fd::AsFd;
+
+const QUEUE: usize = 0;
+const WAKE: usize = 3;
+
+/// Shares it in place of what belongs there.
+fn instead(at: usize, make: Make, door: &Door) -> Result<RawExporter> {
+    let mut offer = Offer::new(4, 2, 1)?;
+    offer.fds[at] = make()?.into_fd();
+    Ok(offer.send(door, PATIENCE)?)
+}
+
+fn as_slot(make: Make, door: &Door) -> Result<RawExporter> {
+    let fd = make()?;
+    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    let memory = MemoryKind::Host;
+    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false }, None)?;
+    exporter.say(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
+    exporter.publish(1, SLOT);
+    fd.sent();
+    Ok(exporter)
+}
+
+fn as_payload(make: Make, door: &Door) -> Result<RawExporter> {
+    let fd = make()?;
+    let mut exporter = meet(door)?;
+    let payload = Payload::Sealed(100);
+    exporter.say(&ToReader::Event { before: 2, kind: 4, payload }, Some(fd.as_fd()))?;
+    exporter.publish(1, SLOT);
+    fd.sent();
+    Ok(exporter)
+}
+
+/// One message for which the reader gives up, and behind it the descriptor, which nobody takes.
+fn unread(make: Make, door: &Door) -> Result<RawExporter> {
+    let fd = make()?;
+    let exporter = meet(door)?;
+    exporter.channel.send(&[0xaa; 77], &[])?;
+    exporter.channel.send(&[1], &[fd.as_fd()])?;
+    fd.sent();
+    Ok(exporter)
+}
+
+fn over_wake(make: Make, door: &Door) -> Result<RawExporter> {
+    let fd = make()?;
+    let exporter = meet(door)?;
+    foreign::send(&exporter.wake, &[fd.as_fd()])?;
+    fd.sent();
+    Ok(exporter)
+}
+
+/// The answer is final, and more comes behind it.
+pub fn refused_then_lingering(door: &Door) -> Result<RawExporter> {
+    let (fd, mut offer) = (foreign::lingering()?, Offer::new(4, 2, 1)?);
+    offer.fds.clear();
+    let channel = door.accept(PATIENCE)?;
+    let refusal = ToReader::Refused { reason: Reason::NoCreditLeft, text: "no".into() };
+    channel.send(&encoded(refusal.encode()), &[])?;
+    channel.send(&[1], &[fd.as_fd()])?;
+    fd.sent();
+    Ok(offer.on(channel))
+}
+
+/// As many as a packet can carry.
+pub fn many(door: &Door) -> Result<RawExporter> {
+    let exporter = meet(door)?;
+    let many: Vec<_> = (0..250).map(|_| foreign::lingering()).collect::<Result<_>>()?;
+    let fds: Vec<_> = many.iter().map(AsFd::as_fd).collect();
+    exporter.channel.send(&[1], &fds)?;
+    many.into_iter().for_each(Trap::sent);
+    Ok(exporter)
+}
+
+pub fn wake_is_nested(door: &Door) -> Result<RawExporter> {
+    instead(WAKE, foreign::nested, door)
+}
+
+pub fn queue_lingers(door: &Door) -> Result<RawExporter> {
+    instead(QUEUE, foreign::lingering, door)
+}
+
+pub fn slot_lingers(door: &Door) -> Result<RawExporter> {
+    as_slot(foreign::lingering, door)
+}
+
+pub fn slot_is_nested(door: &Door) -> Result<RawExporter> {
+    as_slot(foreign::nested, door)
+}
+
+pub fn payload_lingers(door: &Door) -> Result<RawExporter> {
+    as_payload(foreign::lingering, door)
+}
+
+pub fn lingering_unread(door: &Door) -> Result<RawExporter> {
+    unread(foreign::lingering, door)
+}
+
+pub fn nested_unread(door: &Door) -> Result<RawExporter> {
+    unread(foreign::nested, door)
+}
+
+pub fn lingering_over_wake(door: &Door) -> Result<RawExporter> {
+    over_wake(foreign::lingering, door)
+}
+
+pub fn nested_over_wake(door: &Door) -> Result<RawExporter> {
+    over_wake(foreign::nested, door)
+}

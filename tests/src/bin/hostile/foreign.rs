@@ -1,0 +1,70 @@
+//! Descriptors that take long to close.
+
+use crate::Result;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt::set_socket_linger};
+use std::{
+    io::Write,
+    mem::ManuallyDrop,
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+/// Such a descriptor, which this process closes only once it was sent: then the other side's close is the last.
+pub struct Trap(ManuallyDrop<OwnedFd>);
+
+/// A way to make one.
+pub type Make = fn() -> Result<Trap>;
+
+impl Trap {
+    fn new(fd: impl Into<OwnedFd>) -> Self {
+        Self(ManuallyDrop::new(fd.into()))
+    }
+
+    /// Leaves it to the other side. That may have closed its own already: then this close is the last, and blocks.
+    pub fn sent(self) {
+        let fd = self.into_fd();
+        std::thread::spawn(move || drop(fd));
+    }
+
+    pub fn into_fd(self) -> OwnedFd {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+impl AsFd for Trap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A TCP socket with SO_LINGER and data that its peer, which is this process, does not take.
+pub fn lingering() -> Result<Trap> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    let unread = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    while stream.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&stream, Some(Duration::from_secs(3600)))?;
+    std::mem::forget((listener, unread));
+    Ok(Trap::new(stream))
+}
+
+/// A Unix socket with such a socket unread in its queue. It is one that a reader can be woken by.
+pub fn nested() -> Result<Trap> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let inner = lingering()?;
+    send(&ours, &[inner.as_fd()])?;
+    inner.sent();
+    std::mem::forget(ours);
+    Ok(Trap::new(theirs))
+}
+
+/// Sends one byte with descriptors over a wake socket.
+pub fn send(socket: impl AsFd, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)), "there is room for all");
+    let flags = rustix::net::SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[std::io::IoSlice::new(&[1])], &mut control, flags).map(|_| ())
+}

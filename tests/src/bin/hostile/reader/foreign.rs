@@ -1,0 +1,120 @@
+//! Descriptors that take long to close, over each socket that a reader has.
+
+use super::{Fate, cut_off, join, take};
+use crate::{
+    Result,
+    foreign::{self, Make, Trap},
+};
+use frameshare::Policy;
+use frameshare_tests::raw::{Channel, PATIENCE, RawReader, hello};
+use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
+
+/// The exporter waits for this reader when the descriptor comes.
+fn over_wake(path: &Path, make: Make) -> Result<Fate> {
+    let fd = make()?;
+    let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
+    (take(&reader)?, take(&reader)?);
+    thread::sleep(Duration::from_millis(50));
+    foreign::send(&reader.fds[3], &[fd.as_fd()])?;
+    fd.sent();
+    cut_off(&reader)
+}
+
+fn over_control(path: &Path, make: Make) -> Result<Fate> {
+    let fd = make()?;
+    let reader = join(path)?;
+    reader.channel.send(&[1], &[fd.as_fd()])?;
+    fd.sent();
+    cut_off(&reader)
+}
+
+/// Sends something for which the exporter hangs up, and behind it the descriptor.
+fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
+    let sent = channel.send(first, &[]).and_then(|()| channel.send(&[1], &[fd.as_fd()]));
+    match sent {
+        Ok(()) => Ok(true),
+        // The exporter was faster.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The exporter never sees it: it closes the connection for what came before.
+fn unread(path: &Path, make: Make) -> Result<Fate> {
+    let fd = make()?;
+    loop {
+        let reader = join(path)?;
+        if behind(&[0xaa; 999], &reader.channel, &fd)? {
+            fd.sent();
+            cut_off(&reader)?;
+            return Ok(Fate::Left);
+        }
+    }
+}
+
+/// Sent before the exporter looks at the connection, which it refuses: it is the way of users who may not read.
+pub fn unread_before_hello(path: &Path) -> Result<Fate> {
+    let fd = foreign::lingering()?;
+    loop {
+        let channel = Channel::connect(path)?;
+        if behind(&[0xaa; 99], &channel, &fd)? {
+            fd.sent();
+            return if channel.hangs_up(PATIENCE) { Ok(Fate::Refused) } else { Err("it stays".into()) };
+        }
+    }
+}
+
+/// More connections than a user may have parked descriptors.
+pub fn in_many_connections(path: &Path) -> Result<Fate> {
+    for number in 0..300 {
+        let fd = foreign::lingering()?;
+        let Ok(channel) = Channel::connect(path) else { continue };
+        match channel.send(&[1], &[fd.as_fd()]) {
+            Ok(()) => fd.sent(),
+            Err(error) if number == 0 => return Err(error.into()),
+            Err(_) => {}
+        }
+        if number % 10 == 0 {
+            channel.hangs_up(PATIENCE);
+        }
+    }
+    Ok(Fate::Refused)
+}
+
+pub fn lingering_over_wake(path: &Path) -> Result<Fate> {
+    over_wake(path, foreign::lingering)
+}
+
+pub fn nested_over_wake(path: &Path) -> Result<Fate> {
+    over_wake(path, foreign::nested)
+}
+
+pub fn lingering_over_control(path: &Path) -> Result<Fate> {
+    over_control(path, foreign::lingering)
+}
+
+pub fn nested_over_control(path: &Path) -> Result<Fate> {
+    over_control(path, foreign::nested)
+}
+
+pub fn lingering_unread(path: &Path) -> Result<Fate> {
+    unread(path, foreign::lingering)
+}
+
+pub fn nested_unread(path: &Path) -> Result<Fate> {
+    unread(path, foreign::nested)
+}
+
+/// Over the wake socket, 200 in one packet.
+pub fn many_over_wake(path: &Path) -> Result<Fate> {
+    // Made before: the exporter evicts a reader that holds it up for too long.
+    let many: Vec<_> = (0..200).map(|_| foreign::lingering()).collect::<Result<_>>()?;
+    let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
+    (take(&reader)?, take(&reader)?);
+    let fds: Vec<_> = many.iter().map(AsFd::as_fd).collect();
+    foreign::send(&reader.fds[3], &fds)?;
+    many.into_iter().for_each(Trap::sent);
+    cut_off(&reader)
+}
