@@ -1,7 +1,10 @@
 //! Descriptors that take long to close.
 
 use crate::Result;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt::set_socket_linger};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, socketpair,
+    sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size},
+};
 use std::{
     io::Write,
     mem::ManuallyDrop,
@@ -41,7 +44,10 @@ impl AsFd for Trap {
 /// A TCP socket with SO_LINGER and data that its peer, which is this process, does not take.
 pub fn lingering() -> Result<Trap> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
+    // Small, since there may be hundreds; connections inherit it.
+    set_socket_recv_buffer_size(&listener, 4096)?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    set_socket_send_buffer_size(&stream, 4096)?;
     let unread = listener.accept()?;
     stream.set_nonblocking(true)?;
     while stream.write(&[0; 65536]).is_ok() {}

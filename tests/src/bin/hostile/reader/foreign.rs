@@ -5,7 +5,8 @@ use crate::{
     Result,
     foreign::{self, Make, Trap},
 };
-use frameshare::Policy;
+use frameshare::{Policy, Reason};
+use frameshare_protocol::message::ToReader;
 use frameshare_tests::raw::{Channel, PATIENCE, RawReader, hello};
 use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
 
@@ -66,21 +67,19 @@ pub fn unread_before_hello(path: &Path) -> Result<Fate> {
     }
 }
 
-/// More connections than a user may have parked descriptors.
+/// One connection after the other, until the exporter refuses the user for what it cannot close.
 pub fn in_many_connections(path: &Path) -> Result<Fate> {
-    for number in 0..300 {
+    for _ in 0..2000 {
         let fd = foreign::lingering()?;
-        let Ok(channel) = Channel::connect(path) else { continue };
-        match channel.send(&[1], &[fd.as_fd()]) {
-            Ok(()) => fd.sent(),
-            Err(error) if number == 0 => return Err(error.into()),
-            Err(_) => {}
-        }
-        if number % 10 == 0 {
-            channel.hangs_up(PATIENCE);
+        let channel = Channel::connect(path)?;
+        channel.send(&[1], &[fd.as_fd()])?;
+        fd.sent();
+        let answer = channel.receive(PATIENCE)?.map(|(packet, _)| ToReader::decode(&packet));
+        if matches!(answer, Some(Ok(ToReader::Refused { reason: Reason::LimitExceeded, .. }))) {
+            return Ok(Fate::Refused);
         }
     }
-    Ok(Fate::Refused)
+    Err("there is no end to it".into())
 }
 
 pub fn lingering_over_wake(path: &Path) -> Result<Fate> {
