@@ -132,9 +132,14 @@ pub enum Command {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     Done,
+    /// The kernel refused a descriptor where it was sent, so that an attack did not take place.
+    Refused,
     Number(u64),
     Texts(Vec<String>),
-    Connected { credit: u32, ms: u64 },
+    Connected {
+        credit: u32,
+        ms: u64,
+    },
     Published(Published),
     Read(Box<WasRead>),
     Stats(Stats),

@@ -83,12 +83,12 @@ impl Worker {
                 Ok(Reply::Done)
             }
             Command::Harm { attack } => {
-                match (&mut self.harmer, &self.intruder) {
-                    (Some(harmer), _) => harmer.harm(&attack)?,
+                let harmed = match (&mut self.harmer, &self.intruder) {
+                    (Some(harmer), _) => harmer.harm(&attack).map(|()| true)?,
                     (None, Some(intruder)) => intruder.harm(&attack)?,
                     (None, None) => bail!("nobody here means harm"),
-                }
-                Ok(Reply::Done)
+                };
+                Ok(if harmed { Reply::Done } else { Reply::Refused })
             }
             Command::AwaitIdle { ms } => {
                 gpu::await_idle(&Gpu::open(0)?, Duration::from_millis(ms))?;

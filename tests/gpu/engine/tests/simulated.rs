@@ -89,6 +89,23 @@ fn suites_pass_on_the_simulated_driver() {
     assert!(measured >= 24, "{measured} lines of measures");
 }
 
+/// Hostile peers as before Linux 6.16, which refuses no descriptors at their sender.
+#[test]
+fn hostile_suite_passes_without_so_passrights() {
+    const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
+    let without = Path::new(PROGRAM).with_file_name("without");
+    if !without.exists() {
+        let why = "`cargo build -p frameshare-tests --bin without` has not run";
+        return testing::skip("gpu-engine/engine-hostile-without-so-passrights", why);
+    }
+    let driver = driver(&[]);
+    let command = testing::simulated::command(PROGRAM, driver.path(), 1, &["engine-hostile"]);
+    let mut wrapped = Command::new(without);
+    wrapped.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    wrapped.args(["SO_PASSRIGHTS", "--", PROGRAM]).args(command.get_args());
+    must_pass(&wrapped.output().unwrap(), "without SO_PASSRIGHTS");
+}
+
 /// Whoever kills the runner, because its time is up, say, need not know of its case and of that one's peers.
 #[test]
 fn a_killed_runner_takes_all_its_processes_along() {

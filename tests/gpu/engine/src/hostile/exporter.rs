@@ -17,7 +17,8 @@ use frameshare_protocol::page::{Claim, ClaimState, claim_at, queue, timeline, ti
 use frameshare_tests::raw::{Door, Offer, Page, RawExporter, Seals, encoded, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, ftruncate};
 
-use super::{PATIENCE, TIMELINE};
+use super::lingering::{leave, lingering};
+use super::{PATIENCE, TIMELINE, WAKE};
 use crate::gpu::{self, Gpu};
 
 /// What must come of it, at the reader.
@@ -42,6 +43,8 @@ pub const WELCOMES: &[(&str, Fate, Harm)] = &[
     ("page-that-cannot-be-sealed", StaysAway, page_sealed_shut),
     ("page-is-gpu-memory", StaysAway, page_is_gpu_memory),
     ("page-is-missing", StaysAway, page_is_missing),
+    ("page-lingers", StaysAway, page_lingers),
+    ("wake-lingers", StaysAway, wake_lingers),
     ("page-is-punched-later", Reads, page_is_punched),
     ("gpu-that-is-not-there", StaysAway, another_gpu),
     ("events-that-are-none", StaysAway, bogus_events),
@@ -50,6 +53,7 @@ pub const MEMORY: &[(&str, Fate, Harm)] = &[
     ("slot-is-a-memory-file", Ends("Memory"), slot_is_a_memfd),
     ("slot-is-a-device", Ends("Memory"), slot_is_a_device),
     ("slot-is-a-pipe", Ends("Memory"), slot_is_a_pipe),
+    ("slot-lingers", Ends("Memory"), slot_lingers),
     ("slot-is-a-pool", Ends("Memory"), slot_is_a_pool),
     ("slot-without-descriptor", Ends("Memory"), slot_without_descriptor),
     ("slot-smaller-than-announced", Ends("Memory"), slot_too_small),
@@ -302,6 +306,27 @@ fn page_is_missing(harmer: &mut Harmer) -> Result<()> {
     harmer.send(offer)
 }
 
+/// Shares a lingering socket in place of a descriptor of the welcome.
+fn welcome_with_lingering(harmer: &mut Harmer, at: usize) -> Result<()> {
+    let mut offer = harmer.offer()?;
+    let replaced = std::mem::replace(&mut offer.fds[at], lingering()?);
+    let channel = harmer.door.accept(PATIENCE)?;
+    channel.receive(PATIENCE)?;
+    let fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
+    let sent = channel.send(&encoded(ToReader::Welcome(offer.welcome.clone()).encode()), &fds);
+    leave(std::mem::replace(&mut offer.fds[at], replaced));
+    harmer.exporter = Some(offer.on(channel));
+    Ok(sent?)
+}
+
+fn page_lingers(harmer: &mut Harmer) -> Result<()> {
+    welcome_with_lingering(harmer, TIMELINE)
+}
+
+fn wake_lingers(harmer: &mut Harmer) -> Result<()> {
+    welcome_with_lingering(harmer, WAKE)
+}
+
 /// Once the reader has met the page, nobody takes it away: neither its size nor what is in it.
 fn page_is_punched(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
@@ -345,6 +370,17 @@ fn slot_is_a_device(harmer: &mut Harmer) -> Result<()> {
 
 fn slot_is_a_pipe(harmer: &mut Harmer) -> Result<()> {
     harmer.meet_with(MemoryKind::Vmm, SLOT, Some(pipe()?), Vec::new())
+}
+
+fn slot_lingers(harmer: &mut Harmer) -> Result<()> {
+    let offer = harmer.offer()?;
+    harmer.send(offer)?;
+    harmer.generation(MemoryKind::Vmm, SLOT)?;
+    let fd = lingering()?;
+    let sent = harmer.slot(0, Vec::new(), Some(fd.as_fd()));
+    leave(fd);
+    sent?;
+    harmer.publish_unwritten()
 }
 
 fn slot_is_a_pool(harmer: &mut Harmer) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Readers that were given GPU memory and mean harm.
 
-use std::os::fd::AsFd as _;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,8 +15,10 @@ use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, release_at, timeline, timeline_size};
 use frameshare_tests::raw::{Page, RawReader, encoded};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::{PATIENCE, TIMELINE};
+use super::lingering::{leave, lingering};
+use super::{PATIENCE, TIMELINE, WAKE, is_refused_by_kernel};
 use crate::gpu::Gpu;
 
 /// What must come of it, at the exporter.
@@ -44,6 +48,7 @@ pub const ATTACKS: &[(&str, Fate, Harm)] = &[
     ("claims-flicker", Removed("claim"), flicker),
     ("retires-unasked", Removed("not asked to"), retires),
     ("sends-gpu-memory", Removed("descriptors"), sends_memory),
+    ("lingering-over-wake", Removed("descriptors"), lingering_over_wake),
     ("leaves-with-fences-pending", Leaves, leaves_pending),
     ("gpus-that-are-not-there", Leaves, other_gpus),
     ("no-fence-in-common", Refused, no_fence),
@@ -68,10 +73,13 @@ impl Intruder {
         Ok(Intruder { gpu: Gpu::open(device)?, path: path.into() })
     }
 
-    /// Joins a stream and harms its exporter.
-    pub fn harm(&self, attack: &str) -> Result<()> {
+    /// Joins a stream and harms its exporter. Returns false if the kernel refused a descriptor where it was sent.
+    pub fn harm(&self, attack: &str) -> Result<bool> {
         let (.., harm) = ATTACKS.iter().find(|(name, ..)| *name == attack).context("no such attack")?;
-        harm(self)
+        match harm(self) {
+            Err(error) if is_refused_by_kernel(&error) => Ok(false),
+            harmed => harmed.map(|()| true),
+        }
     }
 
     fn hello(&self) -> Hello {
@@ -232,6 +240,25 @@ fn sends_memory(intruder: &Intruder) -> Result<()> {
     let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: String::new() };
     reader.raw.channel.send(&encoded(goodbye.encode()), &[memory.as_fd()])?;
     reader.is_cut_off()
+}
+
+/// The exporter waits for this reader, which holds as many frames as it may, when the descriptor comes.
+fn lingering_over_wake(intruder: &Intruder) -> Result<()> {
+    let reader = intruder.join()?;
+    (0..reader.raw.welcome.credit).try_for_each(|_| reader.take().map(|_| ()))?;
+    let fd = lingering()?;
+    let sent = send_over_wake(&reader.raw.fds[WAKE], fd.as_fd());
+    leave(fd);
+    sent?;
+    reader.is_cut_off()
+}
+
+fn send_over_wake(wake: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "the buffer holds one descriptor");
+    sendmsg(wake, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 fn leaves_pending(intruder: &Intruder) -> Result<()> {

@@ -8,7 +8,7 @@ use frameshare::{FenceKind, MemoryKind};
 use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Stage, to_the_end, wait_until};
 use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
 use crate::hostile::reader;
-use crate::job::{Command, Connect, End, Publish, Read, Use, WasRead};
+use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Use, WasRead};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-hostile";
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     hostile("exporters-that-hand-over-what-is-no-memory", memory),
     hostile("exporters-that-do-not-write-their-words", words),
     hostile("readers-of-gpu-memory", readers),
+    hostile("exporters-stop-after-each-reader", exporters_stop),
 ];
 
 const fn hostile(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
@@ -53,6 +54,9 @@ struct Scene {
 const SOON: Duration = PATIENCE;
 const SOON_MS: u64 = SOON.as_millis() as u64;
 
+/// Longest time that a reader or an exporter takes to stop, whatever its peers do.
+const STOPS_WITHIN: Duration = Duration::from_secs(1).saturating_add(FENCE_TIMEOUT);
+
 /// How late a stream may get to what it waits for: later than anybody would be patient with an exporter.
 const LATE: Duration = Duration::from_secs(5);
 
@@ -79,7 +83,9 @@ impl Scene {
         } else {
             connected?;
             self.read(fate, app)?;
+            let begin = Instant::now();
             self.victim.tell(Command::Disconnect)?;
+            stopped_in_time(begin.elapsed())?;
             self.harmer.end()?;
         }
         let work = if app == App::LeavesWork { LATE } else { Duration::ZERO };
@@ -139,6 +145,12 @@ impl Scene {
         self.honest.exporter.publish(Publish { frames: FRAMES, size: SIZE, ..Publish::default() })?;
         all_whole(&self.victim.was_read()?, FRAMES)
     }
+}
+
+/// Checks how long a reader or an exporter took to stop.
+fn stopped_in_time(took: Duration) -> Result<()> {
+    ensure!(took <= STOPS_WITHIN, "it took {took:?} to stop");
+    Ok(())
 }
 
 fn all_whole(read: &WasRead, frames: u64) -> Result<()> {
@@ -218,14 +230,14 @@ fn readers(seed: u64) -> Result<String> {
             for witness in &witnesses {
                 all_whole(&witness.was_read()?, FRAMES).context("a witness")?;
             }
-            intruder.end()?;
+            let refused = matches!(intruder.end()?, Reply::Refused);
             stage.await_readers(2)?;
             let notices = stage.exporter.texts(Command::Notices)?;
             let why = match fate {
                 // It is told itself; the owner hears of one refusal a second.
                 reader::Fate::Refused => return Ok((gap, notices.len())),
-                reader::Fate::Removed(why) => *why,
-                reader::Fate::Leaves => "it hung up",
+                reader::Fate::Removed(why) if !refused => *why,
+                reader::Fate::Removed(_) | reader::Fate::Leaves => "it hung up",
             };
             let name = format!("removed {}: ", intruder.pid());
             ensure!(
@@ -243,4 +255,36 @@ fn readers(seed: u64) -> Result<String> {
     let stats = stage.exporter.stats()?;
     ensure!(stats.free_slots == stats.slots, "{} of {} slots came back", stats.free_slots, stats.slots);
     Ok(format!("the exporter was held up by {}", gaps.join(", ")))
+}
+
+/// An exporter stops in time after each attack.
+fn exporters_stop(seed: u64) -> Result<String> {
+    const FRAMES: u64 = 50;
+    let fence_timeout_ms = Some(FENCE_TIMEOUT.as_millis() as u64);
+    let bind = Bind { memory: Some(MemoryKind::Vmm), fence_timeout_ms, ..Bind::default() };
+    let mut took = Vec::new();
+    for (attack, fate, _) in reader::ATTACKS {
+        let one = || -> Result<Duration> {
+            let (stage, intruder) = (Stage::with(seed, bind.clone())?, Peer::new()?);
+            intruder.tell(Command::Intruder { path: stage.place.path() })?;
+            intruder.begin(&Command::Harm { attack: (*attack).into() })?;
+            if *fate != reader::Fate::Refused {
+                stage.await_readers(1)?;
+            }
+            stage.exporter.publish(Publish {
+                frames: FRAMES,
+                size: SIZE,
+                pace_us: 4000,
+                ..Publish::default()
+            })?;
+            let begin = Instant::now();
+            stage.exporter.number(Command::Unbind)?;
+            stopped_in_time(begin.elapsed())?;
+            intruder.end()?;
+            Ok(begin.elapsed())
+        };
+        let stop = one().context(*attack)?;
+        took.push(format!("{attack} {} ms", stop.as_millis()));
+    }
+    Ok(format!("it stopped after: {}", took.join(", ")))
 }
