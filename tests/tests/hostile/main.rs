@@ -3,6 +3,7 @@
 //! (`Process::finish`). What is promised is in `docs/reliability.md`.
 
 mod exporters;
+mod fuse;
 mod memory;
 mod readers;
 #[allow(dead_code, reason = "the tests of the elements use the rest of it")]

@@ -20,7 +20,7 @@ pub struct Trap(ManuallyDrop<OwnedFd>);
 pub type Make = fn() -> Result<Trap>;
 
 impl Trap {
-    fn new(fd: impl Into<OwnedFd>) -> Self {
+    pub fn new(fd: impl Into<OwnedFd>) -> Self {
         Self(ManuallyDrop::new(fd.into()))
     }
 

@@ -3,6 +3,7 @@
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits there for a reader;
 //! `hostile reader` and `hostile exporter` alone list the attacks. `hostile silent PATH` keeps one connection at PATH that says
 //! nothing, until it is killed.
+//! `hostile fuse FOLDER` serves the file that the attacks with names in `fuse-` send, until it is killed.
 //! With `stay` at the end the process stays until it is killed, with all that keeps its descriptors from being closed.
 //! The last line says in JSON what must become of the
 //! attacker, which is for the test to check (tests/hostile). The exit status is 0 if the attack took place, whatever came of it, and
@@ -10,6 +11,7 @@
 
 mod exporter;
 mod foreign;
+mod fuse;
 mod reader;
 mod scribble;
 
@@ -35,7 +37,8 @@ fn run() -> Result<()> {
         ["silent", path] => reader::stay_silent(Path::new(path))?,
         ["scribble", bytes, ms] => scribble::scribble(bytes.parse()?, ms.parse()?)?,
         ["reader", path, name] => {
-            let attack = reader::ATTACKS.iter().find(|(known, _)| *known == name);
+            let mut attacks = reader::ATTACKS.iter().chain(&reader::fuse::ATTACKS);
+            let attack = attacks.find(|(known, _)| *known == name);
             let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
             let (fate, refused) = match attack(Path::new(path)) {
                 Err(error) if is_refused(&*error) => (reader::Fate::Left, true),
@@ -43,10 +46,18 @@ fn run() -> Result<()> {
             };
             println!("{}", json!({ "event": "done", "fate": format!("{fate:?}"), "refused": refused }));
         }
+        ["fuse", folder] => fuse::serve(Path::new(folder))?,
+        ["exporter", path, name] if name.starts_with("fuse") => {
+            let path = Path::new(path);
+            let attack = exporter::fuse::ATTACKS.iter().find(|(known, _)| *known == name);
+            let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
+            let file = fuse::file(path)?;
+            exporter::run(path, exporter::Fate::GivesUp, |door| attack(file, door))?;
+        }
         ["exporter", path, name] => {
             let attack = exporter::ATTACKS.iter().find(|(known, _)| *known == name);
-            let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
-            exporter::run(Path::new(path), *attack)?;
+            let (_, (fate, attack)) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
+            exporter::run(Path::new(path), *fate, attack)?;
         }
         _ => return Err("hostile reader|exporter [PATH ATTACK [stay]]".into()),
     }

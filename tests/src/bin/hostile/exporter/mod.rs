@@ -3,6 +3,7 @@
 mod bulk;
 mod foreign;
 mod frames;
+pub mod fuse;
 mod memory;
 mod metas;
 mod rings;
@@ -134,7 +135,7 @@ const CAPS: &str = "application/x-frameshare-test";
 const SLOT: u64 = 8192;
 
 /// Waits for a reader, harms it, and says what it must do about it.
-pub fn run(path: &Path, (fate, harm): How) -> Result<()> {
+pub fn run(path: &Path, fate: Fate, harm: impl FnOnce(&Door) -> Result<RawExporter>) -> Result<()> {
     let door = Door::open(path)?;
     println!("{}", json!({ "event": "open" }));
     let (gave_up, refused) = match harm(&door) {

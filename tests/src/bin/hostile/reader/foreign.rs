@@ -30,7 +30,7 @@ fn over_control(path: &Path, make: Make) -> Result<Fate> {
 }
 
 /// Sends something for which the exporter hangs up, and behind it the descriptor.
-fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
+pub fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
     let sent = channel.send(first, &[]).and_then(|()| channel.send(&[1], &[fd.as_fd()]));
     match sent {
         Ok(()) => Ok(true),

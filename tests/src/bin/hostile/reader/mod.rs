@@ -3,6 +3,7 @@
 mod files;
 mod floods;
 mod foreign;
+pub mod fuse;
 mod greetings;
 mod messages;
 mod pages;

@@ -1,0 +1,62 @@
+//! A file whose server does not answer, in every place where a reader meets a descriptor.
+
+use super::{CAPS, SLOT, meet};
+use crate::{Result, foreign::Trap};
+use frameshare::MemoryKind;
+use frameshare_protocol::message::{Payload, ToReader};
+use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, encoded};
+use std::os::fd::AsFd;
+
+type Harm = fn(Trap, &Door) -> Result<RawExporter>;
+
+/// All of them. They need `hostile fuse`.
+pub const ATTACKS: [(&str, Harm); 4] = [
+    ("fuse-as-queue", as_queue),
+    ("fuse-as-wake", as_wake),
+    ("fuse-as-slot", as_slot),
+    ("fuse-as-payload", as_payload),
+];
+
+fn as_queue(fd: Trap, door: &Door) -> Result<RawExporter> {
+    instead(0, fd, door)
+}
+
+fn as_wake(fd: Trap, door: &Door) -> Result<RawExporter> {
+    instead(3, fd, door)
+}
+
+/// Shares it in place of a descriptor of the welcome.
+fn instead(at: usize, fd: Trap, door: &Door) -> Result<RawExporter> {
+    let offer = Offer::new(4, 2, 1)?;
+    let channel = door.accept(PATIENCE)?;
+    channel.receive(PATIENCE)?;
+    let mut fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
+    fds[at] = fd.as_fd();
+    let sent = channel.send(&encoded(ToReader::Welcome(offer.welcome.clone()).encode()), &fds);
+    fd.sent();
+    sent?;
+    Ok(offer.on(channel))
+}
+
+fn as_slot(fd: Trap, door: &Door) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    exporter.format(CAPS)?;
+    let memory = MemoryKind::Host;
+    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false }, None)?;
+    let slot = ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() };
+    let sent = exporter.say(&slot, Some(fd.as_fd()));
+    fd.sent();
+    sent?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+fn as_payload(fd: Trap, door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    let event = ToReader::Event { before: 2, kind: 4, payload: Payload::Sealed(100) };
+    let sent = exporter.say(&event, Some(fd.as_fd()));
+    fd.sent();
+    sent?;
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}

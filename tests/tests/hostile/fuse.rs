@@ -1,0 +1,114 @@
+//! Descriptors of a FUSE file whose server answers neither GETATTR nor FLUSH (tests/src/bin/hostile/fuse.rs).
+//!
+//! Exporter and reader stop in time. The process itself cannot exit, nor be killed, until the server is gone: the server
+//! is killed first, and every variable that holds a victim or an attacker is declared before that of the server, so that
+//! a test that panics ends the server first, too.
+
+use super::{
+    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, hostile,
+    stage::{Process, Stage},
+};
+use std::{fs, io::Write, path::Path};
+
+/// Whether the file can be served; prints a counted line if not.
+fn can_serve(test: &str) -> bool {
+    let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
+    let reason = match opened {
+        Err(error) => format!("/dev/fuse: {error}"),
+        Ok(_) if !rustix::process::geteuid().is_root() => "root is needed".into(),
+        Ok(_) => return true,
+    };
+    // Past the harness's capture: skips are counted.
+    let line = format!("SKIP hostile/{test}: {reason}\n");
+    std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+    false
+}
+
+/// Starts a server whose file attackers open in the folder of the stage.
+fn server(stage: &Stage) -> Process {
+    let program = env!("CARGO_BIN_EXE_hostile");
+    let folder = stage.path("");
+    let mut server =
+        stage.command(&format!("unshare --mount --propagation private {program} fuse {}", folder.display()));
+    server.wait_for("serving");
+    server
+}
+
+/// Starts an attack with the file.
+fn attack_by(kind: &str, name: &str, stage: &Stage, path: &Path) -> Process {
+    hostile(stage, &format!("{kind} {} {name} stay", path.display()))
+}
+
+/// Waits until a thread of a process waits for the server.
+fn wait_until_blocked(server: &mut Process, pid: u32) {
+    loop {
+        let thread = server.wait_for("blocked")["thread"].as_u64().expect("a number");
+        if Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
+            return;
+        }
+    }
+}
+
+/// The kernel releases descriptors that the exporter never received without FLUSH, so nothing blocks there.
+fn exporter_stops(kernel: &str) {
+    for name in ["fuse-over-wake", "fuse-over-control", "fuse-unread"] {
+        let stage = Stage::new();
+        let path = stage.path("s.sock");
+        let mut exporter = stage.peer_by(
+            kernel,
+            "export --socket s.sock --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
+        );
+        exporter.wait_for("open");
+        let mut attacker;
+        let mut server = server(&stage);
+        attacker = attack_by("reader", name, &stage, &path);
+        let done = attacker.wait_for("done");
+        println!("{name}: {done}");
+        assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
+        stage.peer("read --socket s.sock --frames 5").finish_well();
+        fs::write(stage.path("end"), "").expect("the folder is ours");
+        exporter.wait_for("stopped");
+        server.kill();
+        exporter.finish_well();
+        attacker.kill();
+    }
+}
+
+fn reader_stops(kernel: &str) {
+    for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
+        let stage = Stage::new();
+        let path = stage.path("s.sock");
+        let (mut reader, mut attacker);
+        let mut server = server(&stage);
+        attacker = attack_by("exporter", name, &stage, &path);
+        attacker.wait_for("open");
+        reader = stage.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
+        let done = attacker.wait_for("done");
+        println!("{name}: {done}");
+        assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
+        // A reader whose connection fails says why, and has nothing to stop.
+        if ["fuse-as-slot", "fuse-as-payload"].contains(&name) {
+            reader.wait_for("stopped");
+        }
+        wait_until_blocked(&mut server, reader.pid());
+        server.kill();
+        reader.finish_badly();
+        attacker.kill();
+    }
+}
+
+#[test]
+fn exporter_stops_after_descriptor_of_silent_fuse_server() {
+    if can_serve("exporter_stops_after_descriptor_of_silent_fuse_server") {
+        exporter_stops(WITH_PASSRIGHTS);
+        exporter_stops(WITHOUT_PASSRIGHTS);
+    }
+}
+
+#[test]
+fn reader_stops_after_descriptor_of_silent_fuse_server() {
+    if can_serve("reader_stops_after_descriptor_of_silent_fuse_server") {
+        reader_stops(WITH_PASSRIGHTS);
+        reader_stops(WITHOUT_PASSRIGHTS);
+    }
+}
