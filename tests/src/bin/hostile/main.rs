@@ -61,8 +61,10 @@ fn run() -> Result<()> {
         }
         _ => return Err("hostile reader|exporter [PATH ATTACK [stay]]".into()),
     }
-    while stays {
-        std::thread::park();
+    if stays {
+        loop {
+            std::thread::park();
+        }
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
 fn over_wake(path: &Path, make: Make) -> Result<Fate> {
     let fd = make()?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
-    (take(&reader)?, take(&reader)?);
+    take(&reader)?;
+    take(&reader)?;
     thread::sleep(Duration::from_millis(50));
     foreign::send(&reader.fds[3], &[fd.as_fd()])?;
     fd.sent();
@@ -111,7 +112,8 @@ pub fn many_over_wake(path: &Path) -> Result<Fate> {
     // Made before: the exporter evicts a reader that holds it up for too long.
     let many: Vec<_> = (0..200).map(|_| foreign::lingering()).collect::<Result<_>>()?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
-    (take(&reader)?, take(&reader)?);
+    take(&reader)?;
+    take(&reader)?;
     let fds: Vec<_> = many.iter().map(AsFd::as_fd).collect();
     foreign::send(&reader.fds[3], &fds)?;
     many.into_iter().for_each(Trap::sent);

@@ -14,7 +14,8 @@ pub const ATTACKS: [Attack; 3] =
 fn over_wake(path: &Path) -> Result<Fate> {
     let fd = fuse::file(path)?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
-    (take(&reader)?, take(&reader)?);
+    take(&reader)?;
+    take(&reader)?;
     let sent = foreign::send(&reader.fds[3], &[fd.as_fd()]);
     fd.sent();
     sent?;
