@@ -6,19 +6,26 @@
 //! back before anybody else knows of them.
 #![allow(unsafe_code)]
 
-use crate::{Stream, saw_everything};
+use crate::{Stream, is_root, saw_everything, stage::Stage};
 use frameshare::Policy;
 use frameshare_protocol::message::ToReader;
 use frameshare_tests::raw::{self, PATIENCE, Page, RawReader};
 use rustix::{
     fs::{FallocateFlags, Mode, OFlags, fallocate, ftruncate, open},
     io::pwrite,
+    ioctl::opcode,
     mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect, munmap},
+    process::{Gid, Uid},
+    thread::{set_thread_res_gid, set_thread_res_uid},
 };
 use std::{
     ffi::c_void,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fs::File,
+    io::Write as _,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    path::Path,
     sync::atomic::Ordering,
+    thread,
 };
 
 const PAGE: usize = 4096;
@@ -116,4 +123,76 @@ fn readers_cannot_change_what_they_are_given_in_any_way() {
     drop(intruder);
     let (outcome, _stage) = stream.end();
     saw_everything(witness, &outcome.summary()["published"]);
+}
+
+/// Parameter of `UDMABUF_CREATE` (linux/udmabuf.h).
+#[repr(C)]
+struct Create {
+    memfd: i32,
+    flags: u32,
+    offset: u64,
+    size: u64,
+}
+
+/// Writes into a memory file through a dma-buf of its first 64 KiB, whole pages everywhere.
+fn write_through_udmabuf(device: &File, memory: BorrowedFd<'_>) -> std::io::Result<()> {
+    let request = Create { memfd: memory.as_raw_fd(), flags: 1, offset: 0, size: 64 << 10 };
+    let number = opcode::write::<Create>(b'u', 0x42);
+    // SAFETY: the driver reads a `Create`; the result is a descriptor of this process alone.
+    let buffer = unsafe {
+        match libc::ioctl(device.as_raw_fd(), number as _, &raw const request) {
+            fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
+            _ => return Err(std::io::Error::last_os_error()),
+        }
+    };
+    Ok(mapped(buffer.as_fd(), ProtFlags::READ | ProtFlags::WRITE, write_first)?)
+}
+
+/// The attacker has another user's identity, and a device that its user may open.
+#[test]
+fn other_user_cannot_write_slots_through_udmabuf() {
+    const NAME: &str = "other_user_cannot_write_slots_through_udmabuf";
+    if !is_root(NAME) {
+        return;
+    }
+    let device = Path::new("/dev/udmabuf");
+    if !device.exists() {
+        // Past the harness's capture: skips are counted.
+        let line = format!("SKIP faults/{NAME}: this machine has no /dev/udmabuf\n");
+        std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+        return;
+    }
+    let device = File::options().read(true).write(true).open(device).unwrap();
+    // Negative control: memory that is not sealed against writing.
+    let open = raw::memfd(64 << 10).unwrap();
+    rustix::fs::fcntl_add_seals(&open, rustix::fs::SealFlags::SHRINK).unwrap();
+    write_through_udmabuf(&device, open.as_fd()).unwrap();
+
+    let stage = Stage::new();
+    stage.open_to_others();
+    let mut exporter = stage.peer(
+        "export --socket s.sock --frames 100000000 --fps 200 --size 65536 --readers 0 --socket-mode 666 --allowed-uids 65534",
+    );
+    exporter.wait_for("open");
+    let path = stage.path("s.sock");
+    // Identities of Linux belong to threads; the rest of the tests keeps its own.
+    let attack = thread::spawn(move || {
+        let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        let intruder = RawReader::join(&path, raw::hello(Policy::Latest, 4)).ok()?;
+        loop {
+            let (packet, fds) = intruder.channel.receive(PATIENCE).unwrap().expect("the exporter is there");
+            if let (Ok(ToReader::Slot { .. }), Some(slot)) = (ToReader::decode(&packet), fds.first()) {
+                return Some(write_through_udmabuf(&device, slot.as_fd()));
+            }
+        }
+    });
+    match attack.join().unwrap() {
+        Some(outcome) => assert!(outcome.is_err(), "a slot was written"),
+        None => {
+            let refused = exporter.wait_for("refused");
+            assert!(refused["why"].as_str().unwrap().contains("/dev/udmabuf"), "{refused}");
+        }
+    }
 }

@@ -207,6 +207,9 @@ impl State {
 
     /// What a reader gets. Its credit is reserved from now on.
     fn promise(&mut self, peer: &Peer, hello: &Hello, left: Left) -> Result<Promise, Ending> {
+        if let Some(text) = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root()) {
+            return Err(Ending::new(Reason::PermissionDenied, text.clone()));
+        }
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));

@@ -51,6 +51,13 @@ pub struct Config {
     pub fence: Option<FenceKind>,
     /// Users besides the exporter's own that get GPU memory. No kind of it can keep an importer from writing.
     pub trusted_uids: Vec<u32>,
+    /// Admits readers of other users even where the kernel lets them write into shared memory through `/dev/udmabuf`; false by
+    /// default. Kernels without the fix of Linux 6.13, which was backported, ignore `F_SEAL_FUTURE_WRITE` there. Where other
+    /// users may read, the device is probed once per process. If it takes memory that is sealed like a slot, other users'
+    /// readers are refused with [`Reason::PermissionDenied`](crate::Reason::PermissionDenied) and the owner gets
+    /// [`Notice::OthersCouldWrite`](super::Notice::OthersCouldWrite). If it exists and cannot be probed, because the exporter's
+    /// user may not open it, say, the owner gets the notice alone.
+    pub allow_udmabuf: bool,
     /// How long a reader's GPU work on a frame may go on after the reader has released it.
     pub fence_timeout: Duration,
     /// How much memory of retired generations one reader may keep from being freed, in bytes.
@@ -71,6 +78,7 @@ impl Default for Config {
             memory: None,
             fence: None,
             trusted_uids: Vec::new(),
+            allow_udmabuf: false,
             fence_timeout: Duration::from_secs(2),
             max_retired_bytes: 2 << 30,
         }
@@ -85,8 +93,7 @@ impl Config {
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
             return Err(format!("max-held-limit is {}, but must be 1 to {MAX_CREDIT}", self.max_held_limit));
         }
-        let (mode, allows) =
-            (self.socket_mode, !self.allowed_uids.is_empty() || !self.allowed_gids.is_empty());
+        let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {
             return Err(format!("socket-mode is 0{mode:o}, but must be 0 to 0777"));
         }
@@ -102,6 +109,11 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// Whether some users besides the exporter's own and root may read.
+    pub(super) fn lets_others_read(&self) -> bool {
+        !self.allowed_uids.is_empty() || !self.allowed_gids.is_empty()
     }
 
     pub(super) fn may_read(&self, peer: &Peer) -> bool {

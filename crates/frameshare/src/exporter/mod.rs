@@ -30,6 +30,7 @@ mod life;
 mod link;
 mod notice;
 mod observer;
+mod others;
 mod outbox;
 mod pending;
 mod publish;

@@ -56,6 +56,14 @@ pub enum Notice {
         /// Why.
         why: String,
     },
+    /// The kernel lets readers of other users write into shared memory through `/dev/udmabuf`, or may let them. Reported once,
+    /// when the stream is opened, and only where other users may read.
+    OthersCouldWrite {
+        /// Readers of other users are refused. If not, the device could not be probed, and they are admitted.
+        refused: bool,
+        /// Why.
+        why: String,
+    },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,
 }

@@ -8,6 +8,7 @@ use super::{
     holds::Holds,
     link::{Link, Vacancy},
     notice::Notice,
+    others,
     outbox::{Attachment, Packet, is_exhausted},
     refusals::Refusals,
     shared::SetupError,
@@ -18,7 +19,7 @@ use crate::{
     event::Event,
     fence::Signals,
     memory::choice::{self, Choice},
-    sys::{Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
+    sys::{self, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
 };
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{
@@ -86,6 +87,8 @@ pub(super) struct State {
     pub readers_total: u64,
     pub notices: Vec<Notice>,
     pub refusals: Refusals,
+    /// The refusal of every reader of another user, where there is one.
+    pub refusal_of_others: Option<String>,
     /// Readers came or went, or have messages that wait, or no longer have.
     pub links_changed: bool,
     /// What was begun, whose end the service thread has to look for, wants this.
@@ -114,7 +117,9 @@ impl State {
         let metadata_fd = memfd("frameshare-metadata", size as u64)?;
         let metadata = Mapping::writable(&metadata_fd, size)?;
         SealedAgainst::ResizingAndWriting.seal(&metadata_fd)?;
+        let others = others::decide(&config, sys::udmabuf);
         Ok(Self {
+            refusal_of_others: others.refusal,
             memory: choice::memory(config.memory, config.gpu.as_ref())?,
             signals: Signals::new(config.gpu.as_ref())?,
             publications: (0..config.max_slots).map(|_| None).collect(),
@@ -138,7 +143,7 @@ impl State {
             metadata: metadata.into(),
             metadata_fd: Arc::new(metadata_fd),
             readers_total: 0,
-            notices: Vec::new(),
+            notices: others.notice.into_iter().collect(),
             refusals: Refusals::default(),
             links_changed: false,
             watch_wanted: Watch::None,

@@ -14,6 +14,7 @@ mod outq;
 mod peer;
 mod scheduler;
 mod socket;
+mod udmabuf;
 mod wait;
 
 pub use alarm::Alarm;
@@ -27,4 +28,5 @@ pub use outq::unreceived;
 pub use peer::{Peer, file_limit, files_left, is_own_or_root, process_name, process_nonce};
 pub use scheduler::{allowed_cores, involuntary_switches};
 pub use socket::{Received, Socket, connect};
+pub use udmabuf::{Udmabuf, udmabuf};
 pub use wait::{Drained, Interrupt, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait};

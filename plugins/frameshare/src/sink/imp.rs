@@ -165,6 +165,26 @@ impl FrameshareSink {
                     )
                 );
             }
+            Notice::OthersCouldWrite { refused: true, why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Settings,
+                    (
+                        "Readers of other users are refused: {}; update the kernel, or set allow-udmabuf to let them read and write",
+                        why
+                    )
+                );
+            }
+            Notice::OthersCouldWrite { refused: false, why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Settings,
+                    (
+                        "Readers of other users are admitted untested: {}; let this user open the device, or set allow-udmabuf to accept the risk",
+                        why
+                    )
+                );
+            }
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
             }

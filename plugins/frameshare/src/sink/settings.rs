@@ -53,6 +53,7 @@ pub(super) struct Settings {
     pub(super) export: Export,
     pub(super) cuda_device_id: i32,
     trusted_uids: Vec<u32>,
+    allow_udmabuf: bool,
 }
 
 impl Default for Settings {
@@ -78,6 +79,7 @@ impl Default for Settings {
             export: Export::default(),
             cuda_device_id: -1,
             trusted_uids: limits.trusted_uids,
+            allow_udmabuf: limits.allow_udmabuf,
         }
     }
 }
@@ -217,6 +219,12 @@ impl Settings {
                     "Trusted users",
                     "Other users that get GPU memory, which they could write, <uid, uid>; others get host memory",
                 ),
+                glib::ParamSpecBoolean::builder("allow-udmabuf")
+                    .nick("Allow udmabuf")
+                    .blurb("Let other users read even where the kernel lets them write into shared frames through /dev/udmabuf")
+                    .default_value(default.allow_udmabuf)
+                    .mutable_ready()
+                    .build(),
                 glib::ParamSpecUInt::builder("num-clients")
                     .nick("Number of clients")
                     .blurb("How many readers are connected")
@@ -266,6 +274,7 @@ impl Settings {
             "export" => take!(export),
             "cuda-device-id" => take!(cuda_device_id),
             "trusted-uids" => take!(ids trusted_uids),
+            "allow-udmabuf" => take!(allow_udmabuf),
             _ => false,
         }
     }
@@ -292,6 +301,7 @@ impl Settings {
             "export" => self.export.to_value(),
             "cuda-device-id" => self.cuda_device_id.to_value(),
             "trusted-uids" => ids_to_value(&self.trusted_uids),
+            "allow-udmabuf" => self.allow_udmabuf.to_value(),
             _ => return None,
         })
     }
@@ -335,6 +345,7 @@ impl Settings {
             memory: gpu.as_ref().and_then(|_| self.memory.kind()),
             fence: self.fence.kind(),
             trusted_uids: self.trusted_uids.clone(),
+            allow_udmabuf: self.allow_udmabuf,
             gpu,
         }
     }

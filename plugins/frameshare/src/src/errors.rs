@@ -10,7 +10,8 @@ use gst::ResourceError;
 
 /// What somebody can do who may not read.
 const LET_IN: &str = "run this pipeline as the user who shares the stream, or be let in there: framesharesink has socket-path, \
-                      socket-mode, allowed-uids, allowed-gids and, for frames in GPU memory, trusted-uids";
+                      socket-mode, allowed-uids, allowed-gids and, for frames in GPU memory, trusted-uids; where the kernel \
+                      lets readers write through /dev/udmabuf, allow-udmabuf";
 
 /// The message for a connection that did not come about; none where the wait was cut short.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {

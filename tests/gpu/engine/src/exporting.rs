@@ -321,6 +321,9 @@ fn in_words(notice: &Notice) -> String {
         Notice::ReaderRefused { pid, why, .. } => format!("refused {pid}: {why}"),
         Notice::ReaderBlocking { reader, blocked_for } => format!("blocking {}: {blocked_for:?}", reader.pid),
         Notice::SocketLost { why } => format!("socket lost: {why}"),
+        Notice::OthersCouldWrite { refused, why } => {
+            format!("others could write (refused: {refused}): {why}")
+        }
         Notice::SocketBound => "socket bound".into(),
     }
 }

@@ -32,6 +32,7 @@ fn config(options: &Options) -> Result<exporter::Config> {
         max_slots: options.or("max-slots", default.max_slots)?,
         max_held_limit: options.or("max-held-limit", default.max_held_limit)?,
         max_retired_bytes: options.or("max-retired-bytes", default.max_retired_bytes)?,
+        allow_udmabuf: options.is_set("allow-udmabuf"),
         lossless_readers: match options.or("lossless-readers", "own-uid".to_owned())?.as_str() {
             "none" => LosslessReaders::None,
             "own-uid" => LosslessReaders::OwnUid,
@@ -59,6 +60,9 @@ fn line(notice: &Notice) -> Value {
             json!({ "event": "blocking", "pid": reader.pid, "for_ms": blocked_for.as_millis() as u64 })
         }
         Notice::SocketLost { why } => json!({ "event": "socket-lost", "why": why }),
+        Notice::OthersCouldWrite { refused, why } => {
+            json!({ "event": "others-could-write", "refused": refused, "why": why })
+        }
         Notice::SocketBound => json!({ "event": "socket-bound" }),
     }
 }

@@ -31,6 +31,7 @@ peer export --stream NAME | --socket PATH   where to
             --readers N                     wait for so many first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
+            --allow-udmabuf yes             admit other users though they could write
             --fork yes                      leave a child that keeps everything open, once the readers are there
             --end eos|stop|hang             what comes after the last frame (eos)
             --drain-ms N                    wait for the readers after it (10000)";
