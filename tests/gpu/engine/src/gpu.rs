@@ -70,10 +70,13 @@ impl Gpu {
     }
 }
 
+/// A user without rights.
+pub const NOBODY: u32 = 65534;
+
 /// Becomes a user without rights on this thread, which does all the work of a peer. The driver is found before: it may
 /// lie where that user cannot look.
 pub fn become_nobody() -> Result<()> {
-    let nobody = rustix::process::Uid::from_raw(65534);
+    let nobody = rustix::process::Uid::from_raw(NOBODY);
     Device::all()?;
     rustix::thread::set_thread_uid(nobody).context("becoming another user")
 }

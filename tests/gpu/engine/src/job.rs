@@ -176,6 +176,8 @@ pub struct Connect {
     pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,
     pub fence_timeout_ms: Option<u64>,
+    /// The user of the exporter, where it is not this one.
+    pub exporter_uid: Option<u32>,
     pub seed: u64,
 }
 

@@ -82,6 +82,7 @@ impl Reading {
                 .connection_timeout_ms
                 .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
             reconnect: connect.reconnect,
+            exporter_uid: connect.exporter_uid,
             fence_timeout: connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis),
             ..default
         };

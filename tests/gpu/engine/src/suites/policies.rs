@@ -7,6 +7,7 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Stage, case, frames, to_the_end, whole};
+use crate::gpu::NOBODY;
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
 
@@ -238,7 +239,11 @@ fn untrusted_user(seed: u64) -> Result<String> {
             ..Bind::default()
         })?;
         let readers = Peer::some(2)?;
-        stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, None) })?;
+        stage.join(&readers, |number| Connect {
+            gpu_wait: Some(true),
+            exporter_uid: Some(NOBODY),
+            ..stage.lossless(number, None)
+        })?;
         let publish =
             Publish { frames: count(), size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
         for read in stage.run(&readers, publish, |_| to_the_end())? {
