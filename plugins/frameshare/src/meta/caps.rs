@@ -142,6 +142,10 @@ impl<'a> Scanner<'a> {
                 self.accept(',').then_some(())?;
             }
         }
+        // Inside another array GStreamer does not write down of what type an empty one is.
+        if values.is_empty() && depth + 1 < MAX_DEPTH {
+            return None;
+        }
         form::are_of_one_type(&values).then(|| glib::SendValue::from_owned(gst::Array::from_values(values)))
     }
 

@@ -174,8 +174,8 @@ impl<'a, 'c> Reader<'a, 'c> {
 
 /// Whether all values have the type of the first one: a list or array of GStreamer takes no others but with a critical.
 pub(crate) fn are_of_one_type(values: &[glib::SendValue]) -> bool {
-    let kind = values.first().and_then(|first| basic_type(first));
-    values.iter().all(|value| kind.is_none() || basic_type(value).is_none_or(|other| Some(other) == kind))
+    let mut kinds = values.iter().filter_map(|value| basic_type(value));
+    kinds.next().is_none_or(|first| kinds.all(|other| other == first))
 }
 
 /// Maximum number of features of one structure of caps.
