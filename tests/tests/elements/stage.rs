@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Nothing here takes so long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

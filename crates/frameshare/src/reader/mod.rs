@@ -73,11 +73,11 @@ pub struct Config {
     /// | permission denied by a socket that was made or changed within the last second | waits | waits |
     /// | permission denied by an older socket, or by a folder | error | error |
     /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
-    /// | the connection is lost, or closed with [`Reason::Stopped`], or a frame's fence is late | error | searches |
-    /// | the connection is closed with [`Reason::Failed`]: the exporter's GPU, say | error | searches |
+    /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
+    /// | the connection is closed with `Reason::Failed`: the exporter's GPU, say | error | searches |
     /// | closed with any other reason: the reader was evicted | error | error |
-    /// | refused with [`Reason::Stopped`], or with [`Reason::LimitExceeded`] (too many silent connections) | waits | waits |
-    /// | refused with [`Reason::NoCreditLeft`] or [`Reason::Failed`] (out of files or memory) | error | waits |
+    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections) | waits | waits |
+    /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
     /// | refused with any other reason | error | error |
     /// | another version of the protocol, or a breach of it; a GPU that cannot be used | error | error |
     ///

@@ -269,7 +269,7 @@ fn exporters_stop(seed: u64) -> Result<String> {
             intruder.tell(Command::Intruder { path: stage.place.path() })?;
             intruder.begin(&Command::Harm { attack: (*attack).into() })?;
             if *fate != reader::Fate::Refused {
-                stage.await_readers(1)?;
+                await_admission(&stage)?;
             }
             stage.exporter.publish(Publish {
                 frames: FRAMES,
@@ -287,4 +287,14 @@ fn exporters_stop(seed: u64) -> Result<String> {
         took.push(format!("{attack} {} ms", stop.as_millis()));
     }
     Ok(format!("it stopped after: {}", took.join(", ")))
+}
+
+/// Waits until the exporter has admitted a reader, which it may have evicted since.
+fn await_admission(stage: &Stage) -> Result<()> {
+    let deadline = Instant::now() + SOON;
+    while !stage.exporter.texts(Command::Notices)?.iter().any(|notice| notice.starts_with("added")) {
+        ensure!(Instant::now() < deadline, "no reader was admitted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
