@@ -30,10 +30,10 @@ fn over_control(path: &Path, make: Make) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// Sends something for which the exporter hangs up, and behind it the descriptor.
+/// Sends something for which the exporter hangs up, if anything, and behind it the descriptor. False if it hung up before.
 pub fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
-    let sent = channel.send(first, &[]).and_then(|()| channel.send(&[1], &[fd.as_fd()]));
-    match sent {
+    let before = if first.is_empty() { Ok(()) } else { channel.send(first, &[]) };
+    match before.and_then(|()| channel.send(&[1], &[fd.as_fd()])) {
         Ok(()) => Ok(true),
         // The exporter was faster.
         Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
@@ -73,7 +73,8 @@ pub fn in_many_connections(path: &Path) -> Result<Fate> {
     for _ in 0..2000 {
         let fd = foreign::lingering()?;
         let channel = Channel::connect(path)?;
-        channel.send(&[1], &[fd.as_fd()])?;
+        // The exporter may refuse the connection before it sees what comes.
+        behind(&[], &channel, &fd)?;
         fd.sent();
         let answer = channel.receive(PATIENCE)?.map(|(packet, _)| ToReader::decode(&packet));
         if matches!(answer, Some(Ok(ToReader::Refused { reason: Reason::LimitExceeded, .. }))) {
