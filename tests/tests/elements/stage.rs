@@ -10,7 +10,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -115,6 +115,8 @@ pub struct Process {
     seen: Vec<String>,
     stderr: Option<thread::JoinHandle<String>>,
     stop: Stop,
+    /// When its output ended: it may be waited for much later.
+    ended: Arc<OnceLock<Instant>>,
 }
 
 impl Stage {
@@ -203,12 +205,15 @@ impl Stage {
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let mut stderr = child.stderr.take().expect("stderr is a pipe");
         let (sender, lines) = mpsc::channel();
+        let ended = Arc::new(OnceLock::new());
+        let end = ended.clone();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if sender.send((Instant::now(), line)).is_err() {
                     break;
                 }
             }
+            let _ = end.set(Instant::now());
         });
         let stderr = thread::spawn(move || {
             let mut text = Vec::new();
@@ -222,6 +227,7 @@ impl Stage {
             seen: Vec::new(),
             stderr: Some(stderr),
             stop: Stop::default(),
+            ended,
         }
     }
 
@@ -336,7 +342,7 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a process of ours can be waited for") {
-                self.stop.gone = Some(Instant::now());
+                self.stop.gone = Some(self.ended.get().copied().unwrap_or_else(Instant::now));
                 break Some(status);
             }
             if Instant::now() > deadline {
