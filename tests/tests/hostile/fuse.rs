@@ -16,12 +16,19 @@ fn can_serve(test: &str) -> bool {
     let reason = match opened {
         Err(error) => format!("/dev/fuse: {error}"),
         Ok(_) if !rustix::process::geteuid().is_root() => "root is needed".into(),
+        Ok(_) if !may_mount() => "no mount can be private here, as in a chroot".into(),
         Ok(_) => return true,
     };
     // Past the harness's capture: skips are counted.
     let line = format!("SKIP hostile/{test}: {reason}\n");
     std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
     false
+}
+
+/// Whether mounts can be made that no other process sees.
+fn may_mount() -> bool {
+    let arguments = ["--mount", "--propagation", "private", "true"];
+    std::process::Command::new("unshare").args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
 /// Starts a server whose file attackers open in the folder of the stage.
