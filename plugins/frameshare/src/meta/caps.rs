@@ -218,7 +218,7 @@ fn typed(kind: &str, text: &str) -> Option<glib::SendValue> {
         "uint" | "u" | "guint" => integer(text).and_then(|n| u32::try_from(n).ok())?.to_send_value(),
         "int64" | "gint64" => integer(text).and_then(|n| i64::try_from(n).ok())?.to_send_value(),
         "uint64" | "guint64" => integer(text).and_then(|n| u64::try_from(n).ok())?.to_send_value(),
-        "float" | "f" | "gfloat" => (floating(text)? as f32).to_send_value(),
+        "float" | "f" | "gfloat" => single(floating(text)?)?.to_send_value(),
         "double" | "d" | "gdouble" => floating(text)?.to_send_value(),
         "boolean" | "bool" | "b" | "gboolean" => boolean(text)?.to_send_value(),
         "string" | "str" | "s" | "gchararray" => text.to_send_value(),
@@ -251,6 +251,12 @@ fn integer(text: &str) -> Option<i128> {
 fn floating(text: &str) -> Option<f64> {
     let is_number = text.bytes().all(|c| c.is_ascii_digit() || b"+-.eE".contains(&c));
     is_number.then(|| text.parse::<f64>().ok()).flatten().filter(|number| number.is_finite())
+}
+
+/// The same number in single precision, unless it is beyond its range.
+fn single(number: f64) -> Option<f32> {
+    let single = number as f32;
+    single.is_finite().then_some(single)
 }
 
 fn boolean(text: &str) -> Option<bool> {

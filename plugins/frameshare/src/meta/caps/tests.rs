@@ -59,6 +59,8 @@ fn text_that_is_no_fixed_caps_is_refused() {
         "a/b, c=(int)",
         "a/b, c=(int)x",
         "a/b, c=(int)4294967296",
+        "a/b, c=(float)1e39",
+        "a/b, c=(double)1e309",
         "a/b, c=(fraction)1/0",
         "a/b, c=(fraction)1/-1",
         "a/b, c=\"open",
