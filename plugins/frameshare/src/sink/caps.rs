@@ -131,18 +131,14 @@ pub(super) fn without_cuda(caps: &gst::CapsRef) -> gst::Caps {
     plain
 }
 
-/// Refuses frames in memory that cannot be shared, with what to do about it. Frames in CUDA memory can with a GPU, and
-/// `no_gpu` says why there is none.
-pub(super) fn check(caps: &gst::Caps, no_gpu: Option<&str>) -> Result<(), gst::ErrorMessage> {
-    if let Some(why) = no_gpu.filter(|_| is_cuda(caps)) {
-        return Err(gst::error_msg!(
-            gst::CoreError::Negotiation,
-            (
-                "Frames in CUDA memory cannot be shared here: {}; or put cudadownload before framesharesink",
-                why
-            )
-        ));
-    }
+/// Raw video in any kind of memory. The sink names it only while it is being linked, so that a pipeline with memory that
+/// cannot be shared fails with advice, not with "could not link".
+pub(super) fn any_memory() -> gst::Caps {
+    gst::Caps::builder("video/x-raw").any_features().build()
+}
+
+/// Refuses frames in memory that cannot be shared; the error names the element that converts them.
+pub(super) fn check_memory(caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage> {
     let features = caps.features(0);
     let mut features = features.iter().flat_map(|features| features.iter());
     let foreign = features.find(|name| {
@@ -157,4 +153,12 @@ pub(super) fn check(caps: &gst::Caps, no_gpu: Option<&str>) -> Result<(), gst::E
             ("Frames with {} cannot be shared: put {} before framesharesink", name, converter(name))
         )),
     }
+}
+
+/// The message for frames in CUDA memory where there is no GPU, for the reason `why`.
+pub(super) fn without_gpu(why: &str) -> gst::ErrorMessage {
+    gst::error_msg!(
+        gst::CoreError::Negotiation,
+        ("Frames in CUDA memory cannot be shared here: {}; or put cudadownload before framesharesink", why)
+    )
 }

@@ -460,7 +460,7 @@ impl ElementImpl for FrameshareSink {
         transition: gst::StateChange,
     ) -> Result<gst::StateChangeSuccess, gst::StateChangeError> {
         if transition == gst::StateChange::ReadyToPaused {
-            self.open().map_err(|message| {
+            self.check_upstream().and_then(|()| self.open()).map_err(|message| {
                 self.post_error_message(message);
                 gst::StateChangeError
             })?;
@@ -483,11 +483,14 @@ impl BaseSinkImpl for FrameshareSink {
         let has_gpu = self
             .stream()
             .map_or(memory != Memory::Host, |stream| stream.gpu().is_some() || stream.awaits_gpu());
-        let caps = match (any_caps, has_gpu) {
+        let mut caps = match (any_caps, has_gpu) {
             (true, _) => gst::Caps::new_any(),
             (false, true) => super::caps::template(),
             (false, false) => super::caps::host_template(),
         };
+        if self.is_being_linked() {
+            caps.merge(super::caps::any_memory());
+        }
         Some(match filter {
             Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
             None => caps,
@@ -496,10 +499,13 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
         let stream = self.stream();
+        // The pad's probe has posted the error.
+        if super::caps::check_memory(caps).is_err() {
+            return Err(gst::loggable_error!(CAT, "refused {}", caps));
+        }
         let cuda = stream.as_ref().filter(|_| super::caps::is_cuda(caps));
-        let no_gpu = cuda.and_then(|stream| self.begin_gpu(stream));
-        if let Err(message) = super::caps::check(caps, no_gpu.as_deref()) {
-            self.post_error_message(message);
+        if let Some(why) = cuda.and_then(|stream| self.begin_gpu(stream)) {
+            self.post_error_message(super::caps::without_gpu(&why));
             self.note_failure();
             return Err(gst::loggable_error!(CAT, "refused {}", caps));
         }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[derive(Default)]
 pub(super) struct Failure(AtomicBool);
 
-/// Remembers the caps that upstream sent last: the pad refuses some before the sink sees them.
+/// Remembers the caps that upstream sent last: the pad refuses some before the sink sees them. Posts the error for memory
+/// that cannot be shared.
 pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
     let sink = sink.downgrade();
     pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
@@ -22,12 +23,31 @@ pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
             && let Some(sink) = sink.upgrade()
         {
             sink.input().offered = Some(caps.caps_owned());
+            if let Err(message) = super::caps::check_memory(caps.caps()) {
+                sink.post_error_message(message);
+                sink.note_failure();
+            }
         }
         gst::PadProbeReturn::Ok
     });
 }
 
 impl FrameshareSink {
+    /// Whether a caps query may ask on behalf of a link that is about to be made in a pipeline that does not run.
+    pub(super) fn is_being_linked(&self) -> bool {
+        let sink = self.obj();
+        let is_linked = sink.static_pad("sink").is_none_or(|pad| pad.is_linked());
+        !is_linked && sink.current_state() == gst::State::Null
+    }
+
+    /// Fails where all that upstream can send is in memory that cannot be shared.
+    pub(super) fn check_upstream(&self) -> Result<(), gst::ErrorMessage> {
+        let Some(pad) = self.obj().static_pad("sink") else { return Ok(()) };
+        let upstream = pad.peer_query_caps(None);
+        let has_common = upstream.is_any() || upstream.can_intersect(&pad.query_caps(None));
+        if has_common { Ok(()) } else { super::caps::check_memory(&upstream) }
+    }
+
     /// Notes that caps or a buffer were refused, after the error was posted.
     pub(super) fn note_failure(&self) {
         if let Some(stream) = self.stream() {

@@ -150,6 +150,7 @@ fn the_template_takes_raw_and_encoded_media_and_any_caps_takes_the_rest() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[]);
+    sink.set_state(gst::State::Ready).unwrap();
     let pad = sink.static_pad("sink").unwrap();
     let accepts = |caps: &str| pad.query_accept_caps(&caps.parse().unwrap());
     for caps in [
@@ -168,6 +169,43 @@ fn the_template_takes_raw_and_encoded_media_and_any_caps_takes_the_rest() {
     sink.set_property("any-caps", true);
     assert!(accepts("application/x-thing"));
     assert!(pad.query_caps(None).is_any());
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+/// As in `nvv4l2decoder ! framesharesink`: the link is made, and the error names the missing element. With the
+/// capsfilter upstream's caps are known before data flows, without it they are not.
+#[test]
+fn upstream_of_foreign_memory_links_and_fails_with_advice() {
+    init();
+    for (feature, advice) in [("memory:NVMM", "nvvideoconvert"), ("memory:GLMemory", "gldownload")] {
+        let caps = format!("caps=video/x-raw({feature}),format=RGBA,width=16,height=16,framerate=30/1");
+        for upstream in [format!("appsrc ! capsfilter {caps}"), format!("appsrc {caps}")] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s");
+            let pipeline = launch(&format!("{upstream} ! framesharesink socket-path={}", path.display()));
+            let started = pipeline.set_state(gst::State::Playing);
+            assert_eq!(started.is_err(), upstream.contains("capsfilter"), "{upstream}");
+            let text = error_on(&pipeline.bus().unwrap()).1;
+            assert!(text.contains(feature) && text.contains(advice), "{text}");
+            pipeline.set_state(gst::State::Null).unwrap();
+        }
+    }
+}
+
+#[test]
+fn foreign_memory_in_a_running_pipeline_fails_with_advice() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[]);
+    let bus = gst::Bus::new();
+    sink.set_bus(Some(&bus));
+    sink.set_state(gst::State::Playing).unwrap();
+    let pad = sink.static_pad("sink").unwrap();
+    pad.send_event(gst::event::StreamStart::new("x"));
+    let caps = "video/x-raw(memory:NVMM),format=RGBA,width=16,height=16,framerate=30/1";
+    assert!(!pad.send_event(gst::event::Caps::new(&caps.parse().unwrap())));
+    assert!(error_on(&bus).1.contains("nvvideoconvert"));
+    sink.set_state(gst::State::Null).unwrap();
 }
 
 #[test]
