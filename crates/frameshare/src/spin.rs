@@ -9,8 +9,9 @@ use std::{
 
 /// Longest spin. A sleep and its wake-up take some tens of microseconds on both sides, so a shorter spin is cheaper.
 const MOMENT: Duration = Duration::from_micros(60);
-/// Two polls of a spin are less than a microsecond apart; a gap this long means that another thread had the core.
-const GAP: Duration = Duration::from_micros(20);
+/// Two polls of a spin are less than a microsecond apart, and an interrupt takes some tens; a gap this long means that
+/// another thread or another virtual machine had the core.
+const GAP: Duration = Duration::from_micros(100);
 /// Shortest and longest time without spinning after a sign of contention.
 const SHORTEST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(2);
