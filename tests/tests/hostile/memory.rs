@@ -15,7 +15,9 @@ fn peak(pid: u32) -> Option<u64> {
 
 #[test]
 fn source_stays_within_four_times_max_metadata_bytes() {
-    for name in ["bulk-sticky-events", "bulk-early-tags", "bulk-empty-tags", "bulk-crop-metas"] {
+    let attacks =
+        ["bulk-sticky-events", "bulk-early-tags", "bulk-empty-tags", "bulk-crop-metas", "bulk-caps-names"];
+    for name in attacks {
         let stage = Stage::new();
         let path = stage.path("s.sock");
         let mut attacker = hostile(&stage, &format!("exporter {} {name}", path.display()));

@@ -10,9 +10,13 @@
 //! ```
 //!
 //! Types are the basic ones, `fraction`, `bitmask`, `buffer`, and enums and sets of flags that this process knows. Arrays
-//! nest at most [`MAX_DEPTH`] deep.
+//! nest at most [`MAX_DEPTH`] deep. GStreamer interns the names of structures, fields and features for the life of the
+//! process, so they are charged first.
 
-use super::form::{self, is_feature_name, is_field_name, is_structure_name};
+use super::{
+    budget::Budget,
+    form::{self, Invalid, is_feature_name, is_field_name, is_structure_name},
+};
 use glib::prelude::*;
 use std::borrow::Cow;
 
@@ -25,31 +29,33 @@ const MAX_DEPTH: usize = 4;
 /// Maximum number of fields and of features.
 const MAX_FIELDS: usize = 256;
 
-/// The fixed caps that a text stands for; none if it is not one structure of fixed values.
-pub(crate) fn parse(text: &str) -> Option<gst::Caps> {
+/// Returns the fixed caps that a text stands for. Fails if it is not one structure of fixed values, or if its names
+/// exceed the budget.
+pub(crate) fn parse(text: &str, budget: &Budget) -> Result<gst::Caps, Invalid> {
     if text.len() > MAX_TEXT || text.contains('\0') {
-        return None;
+        return Err(Invalid::Impossible("length"));
     }
+    let mut names = budget.charge();
     let mut scanner = Scanner { rest: text };
-    let name = scanner.word(|word| is_structure_name(word) && !SPECIAL.contains(&word))?;
-    let features = scanner.features()?;
+    let is_name = |word: &str| is_structure_name(word) && !SPECIAL.contains(&word);
+    let name = scanner.word(is_name).ok_or(Invalid::Impossible("name"))?;
+    names.name(name)?;
     let mut structure = gst::Structure::new_empty(name);
+    let features = scanner.features().ok_or(Invalid::Impossible("feature"))?;
+    features.iter().flatten().try_for_each(|feature| names.name(feature))?;
     while scanner.accept(',') {
-        let name = scanner.word(is_field_name)?;
-        if !scanner.accept('=') || structure.n_fields() >= MAX_FIELDS {
-            return None;
+        let (name, value) = scanner.field().ok_or(Invalid::Malformed)?;
+        if !is_sane(structure.name(), name, &value) || structure.n_fields() >= MAX_FIELDS {
+            return Err(Invalid::Impossible("field"));
         }
-        let value = scanner.value(None, MAX_DEPTH)?;
-        is_sane(structure.name(), name, &value).then(|| structure.set_value(name, value))?;
+        names.name(name)?;
+        structure.set_value(name, value);
     }
     scanner.accept(';');
     scanner.skip_space();
-    if !scanner.rest.is_empty() {
-        return None;
-    }
     let mut caps = gst::Caps::new_empty();
-    caps.make_mut().append_structure_full(structure, features);
-    caps.is_fixed().then_some(caps)
+    caps.make_mut().append_structure_full(structure, features.map(gst::CapsFeatures::new));
+    (scanner.rest.is_empty() && caps.is_fixed()).then_some(caps).ok_or(Invalid::Malformed)
 }
 
 /// Whether a field can have this value: GStreamer divides by sizes, rates and ratios, and raises a critical if a divisor
@@ -84,7 +90,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Takes a word without escapes that `is_word` accepts.
-    fn word(&mut self, is_word: fn(&str) -> bool) -> Option<&'a str> {
+    fn word(&mut self, is_word: impl Fn(&str) -> bool) -> Option<&'a str> {
         self.skip_space();
         let end = self.rest.find(|c: char| !is_plain(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -93,24 +99,31 @@ impl<'a> Scanner<'a> {
     }
 
     /// The features in parentheses, `Some(None)` where there are none.
-    fn features(&mut self) -> Option<Option<gst::CapsFeatures>> {
+    fn features(&mut self) -> Option<Option<Vec<&'a str>>> {
         if !self.accept('(') {
             return Some(None);
         }
-        let mut features = gst::CapsFeatures::new_empty();
+        let mut features = Vec::new();
         loop {
             let name = self.word(is_feature_name)?;
-            if features.size() >= MAX_FIELDS {
+            if features.len() >= MAX_FIELDS {
                 return None;
             }
-            if !features.contains(name) {
-                features.add(name);
+            if !features.contains(&name) {
+                features.push(name);
             }
             if self.accept(')') {
                 return Some(Some(features));
             }
             self.accept(',').then_some(())?;
         }
+    }
+
+    /// A name, an equals sign and a value.
+    fn field(&mut self) -> Option<(&'a str, glib::SendValue)> {
+        let name = self.word(is_field_name)?;
+        self.accept('=').then_some(())?;
+        Some((name, self.value(None, MAX_DEPTH)?))
     }
 
     /// A value, of the type that is named here or else of `outer`.

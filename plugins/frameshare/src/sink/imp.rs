@@ -17,7 +17,10 @@ use super::{
     stream::{Stream, Times},
     vfuncs,
 };
-use crate::time::{Difference, PipelineClock};
+use crate::{
+    meta::budget::Budget,
+    time::{Difference, PipelineClock},
+};
 use frameshare::{
     Format, Interrupt, Video,
     exporter::{AcquireError, Exporter, Notice, PublishError},
@@ -525,7 +528,7 @@ impl BaseSinkImpl for FrameshareSink {
             stream.use_host_memory(auto && !super::caps::is_cuda(caps));
             let text = super::caps::without_cuda(caps).to_string();
             // Readers parse the text themselves and take no field of another type than they know.
-            if crate::meta::parse_caps(&text).is_none() {
+            if crate::meta::parse_caps(&text, &Budget::new(u64::MAX)).is_err() {
                 self.post_error_message(super::caps::unreadable(&text));
                 return Err(gst::loggable_error!(CAT, "readers cannot read {}", caps));
             }

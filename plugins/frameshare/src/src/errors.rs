@@ -1,7 +1,7 @@
 //! The engine's errors, as a user of the element reads them: what happened, and what to do.
 
 use super::cuda::Takes;
-use crate::meta::budget::OverBudget;
+use crate::meta::{budget::OverBudget, form::Invalid};
 use frameshare::{
     Endpoint, MemoryKind, Reason,
     reader::{ConnectError, ReadError},
@@ -116,6 +116,17 @@ pub(super) fn of_budget(error: OverBudget, endpoint: &Endpoint) -> gst::ErrorMes
             error
         )
     )
+}
+
+/// The message for caps of an exporter that cannot be used.
+pub(super) fn of_caps(error: Invalid, caps: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
+    match error {
+        Invalid::OverBudget(error) => of_budget(error, endpoint),
+        error => gst::error_msg!(
+            gst::StreamError::WrongType,
+            ("The exporter of {} sends invalid caps {:?}: {}", endpoint, caps, error)
+        ),
+    }
 }
 
 /// The message where downstream takes nothing but CUDA memory, and there is none.

@@ -505,18 +505,10 @@ impl FrameshareSrc {
 
     /// Tells downstream what the frames from here on are.
     fn take_format(&self, running: &mut Running, format: &Format) -> Result<(), gst::FlowError> {
-        let Some(caps) = meta::parse_caps(&format.caps) else {
-            gst::element_imp_error!(
-                self,
-                gst::StreamError::WrongType,
-                (
-                    "The exporter of {} describes its frames by {:?}, which are no caps",
-                    running.endpoint,
-                    format.caps
-                )
-            );
-            return Err(gst::FlowError::Error);
-        };
+        let caps = meta::parse_caps(&format.caps, &running.budget).map_err(|error| {
+            self.post_error_message(errors::of_caps(error, &format.caps, &running.endpoint));
+            gst::FlowError::Error
+        })?;
         let on_gpu = running.reader.as_ref().is_some_and(Reader::is_on_gpu);
         self.announce(running, &caps, on_gpu)
     }

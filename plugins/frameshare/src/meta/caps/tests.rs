@@ -3,7 +3,7 @@ use super::*;
 fn parsed(text: &str) -> Option<gst::Caps> {
     gst::init().unwrap();
     crate::meta::register();
-    parse(text)
+    parse(text, &Budget::new(u64::MAX)).ok()
 }
 
 /// What GStreamer writes is read as GStreamer reads it.
@@ -124,4 +124,21 @@ fn rates_that_gstreamer_cannot_divide_by_are_refused() {
         }
     }
     assert!(parsed("video/x-raw, framerate=(fraction)0/1").is_some());
+}
+
+#[test]
+fn names_of_caps_are_charged_before_they_are_interned() {
+    gst::init().unwrap();
+    let budget = Budget::new(20_000);
+    let text = |name: &str| format!("a/b(memory:{name}F), {name}=1");
+    assert!(parse(&text("framesharetestcapsname"), &budget).is_ok());
+    let used = budget.used();
+    assert!(used > 100);
+    assert!(parse(&text("framesharetestcapsname"), &budget).is_ok());
+    assert_eq!(budget.used(), used, "known names are free");
+    let long = "l".repeat(200);
+    let results: Vec<_> =
+        (b'a'..=b'f').map(|c| parse(&text(&format!("{long}{}", char::from(c))), &budget)).collect();
+    assert!(matches!(results.last(), Some(Err(Invalid::OverBudget(_)))), "{results:?}");
+    assert!(glib::Quark::try_from_str(&format!("{long}f")).is_none(), "it is not interned");
 }

@@ -185,3 +185,14 @@ pub fn crop_metas(door: &Door) -> Result<RawExporter> {
     metadata(&mut exporter, &[vec![2], crops].concat())?;
     Ok(exporter)
 }
+
+/// Caps after caps, each with 250 fields of names that no caps had before.
+pub fn caps_names(door: &Door) -> Result<RawExporter> {
+    let mut exporter = meet(door)?;
+    for change in 0..3_000 {
+        let fields = (0..250).map(|field| format!(",{:x>240}=1", format!("-{change}-{field}")));
+        exporter.format(&format!("a/b{}", fields.collect::<String>()))?;
+        exporter.ring();
+    }
+    Ok(exporter)
+}

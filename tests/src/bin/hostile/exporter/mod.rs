@@ -39,7 +39,7 @@ pub type Harm = fn(&Door) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All of them.
-pub const ATTACKS: [(&str, How); 85] = [
+pub const ATTACKS: [(&str, How); 86] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -125,6 +125,7 @@ pub const ATTACKS: [(&str, How); 85] = [
     ("bulk-early-tags", (GoesOn, bulk::early_tags)),
     ("bulk-empty-tags", (GoesOn, bulk::empty_tags)),
     ("bulk-crop-metas", (GoesOn, bulk::crop_metas)),
+    ("bulk-caps-names", (GoesOn, bulk::caps_names)),
 ];
 
 /// How long an exporter stays after its attack where the reader may go on.
