@@ -325,7 +325,7 @@ fn refusal_that_lasts_is_the_error_in_the_end() {
     let _exporter = stream.exporter_with(exporter::Config { max_slots: 6, ..Default::default() });
     let _greedy = stream.connect(Config { max_held: 8, ..Default::default() }).unwrap();
     for reconnect in [false, true] {
-        let connection_timeout = Some(Duration::from_millis(300));
+        let connection_timeout = Some(Duration::from_secs(2));
         let config = Config { reconnect, connection_timeout, ..Default::default() };
         let error = stream.connect(config).unwrap_err();
         assert!(matches!(error, ConnectError::Refused { reason: Reason::NoCreditLeft, .. }), "{error}");
