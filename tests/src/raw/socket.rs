@@ -109,6 +109,13 @@ impl Channel {
         Ok((message.bytes > 0).then_some((packet, fds)))
     }
 
+    /// Whether the other side hangs up within a time. Receives nothing.
+    pub fn awaits_end(&self, timeout: Duration) -> bool {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
+    }
+
     /// Whether the other side hangs up within a time; what it says before is thrown away.
     pub fn hangs_up(&self, timeout: Duration) -> bool {
         loop {

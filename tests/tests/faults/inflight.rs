@@ -11,6 +11,7 @@ use std::{fs, path::Path, time::Duration};
 
 const SILENT: usize = 100;
 const HOLDING: usize = 60;
+const CLOSED: usize = 400;
 
 /// Joins and never reads what it is sent.
 fn join_silently(path: &Path) -> Channel {
@@ -22,6 +23,15 @@ fn join_silently(path: &Path) -> Channel {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Joins, receives nothing, and sends what ends the connection.
+fn join_and_break_the_rules(path: &Path) -> Channel {
+    let channel = join_silently(path);
+    // It fails where the exporter has refused the reader already.
+    let _ = channel.send(b"no message", &[]);
+    assert!(channel.awaits_end(Duration::from_secs(60)), "the exporter does not end it");
+    channel
 }
 
 /// Joins, takes one frame, and reads nothing from then on.
@@ -88,6 +98,57 @@ fn unreceived_descriptors_disconnect_no_honest_reader() {
         assert!(!early, "{removed}");
     }
     drop((silent, holding));
+}
+
+/// Descriptors that a peer was sent and has not received stay in flight when its connection ends, until it closes its end.
+/// The late reader is of a user that has none.
+#[test]
+fn unreceived_descriptors_of_closed_connections_are_bounded() {
+    if !is_root("unreceived_descriptors_of_closed_connections_are_bounded") {
+        return;
+    }
+    let stage = Stage::new();
+    stage.open_to_others();
+    let user = 4_200_000 + std::process::id();
+    let ordinary = format!("prlimit --nofile=1024:1024 setpriv --reuid {user} --regid {user} --clear-groups");
+    fs::create_dir(stage.path("theirs")).unwrap();
+    std::os::unix::fs::chown(stage.path("theirs"), Some(user), Some(user)).unwrap();
+    let socket = stage.path("theirs/s.sock");
+    let export = format!(
+        "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
+         --allowed-uids 65534",
+        socket.display()
+    );
+    let mut exporter = stage.peer_by(&ordinary, &export);
+    exporter.wait_for("open");
+    let mut stream = Stream { exporter, stage };
+    let join = |stage: &Stage, user: &str, options: &str| {
+        let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
+        let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
+        let mut reader = stage.peer_by(&by, &format!("{read} {options}"));
+        reader.wait_for("connected");
+        reader
+    };
+    let lossless = join(&stream.stage, &user.to_string(), "--policy lossless");
+
+    let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_break_the_rules(&socket)).collect();
+    stream.flow(300);
+    // One refusal a second and process is named: the first was not necessarily this one.
+    std::thread::sleep(Duration::from_millis(1500));
+    closed.push(join_and_break_the_rules(&socket));
+    join(&stream.stage, "65534", "--policy latest --frames 100").finish_well();
+    stream.flow(200);
+    // The descriptors are freed with the peers' ends.
+    drop(closed);
+    std::thread::sleep(Duration::from_secs(1));
+    let path = Endpoint::at(&socket).unwrap();
+    Reader::connect(&path, Config::default(), &Interrupt::new().unwrap()).unwrap();
+
+    fs::write(stream.stage.path("end"), "").unwrap();
+    let (outcome, _stage) = (stream.exporter.finish_well(), stream.stage);
+    saw_everything(lossless, &outcome.summary()["published"]);
+    let refused = outcome.events("refused");
+    assert!(refused.iter().any(|line| line.to_string().contains("unreceived")), "{refused:?}");
 }
 
 /// The exporter's process has few files left, which the unread messages of one reader take.

@@ -6,6 +6,7 @@
 use super::{
     departure::Ending,
     download::Downloads,
+    in_flight,
     life::Life,
     link::{Delivery, Link},
     notice::{Notice, ReaderInfo},
@@ -213,6 +214,9 @@ impl State {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
+        }
+        if !in_flight::may_join(peer.uid) {
+            return Err(Ending::new(Reason::LimitExceeded, in_flight::too_many(peer.uid)));
         }
         let way = self.way_of(peer, hello)?;
         self.reclaim();

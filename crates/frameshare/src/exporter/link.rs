@@ -158,11 +158,13 @@ impl Link {
         let Delivery { producer, next, wake, life, fence, way, hello } = delivery;
         let Way { fence: fence_choice, downloads, cannot_adopt, .. } = way;
         let mut peer = peer;
+        let socket = Arc::new(socket);
         Self {
             entries: vec![None; info.credit as usize],
             released: Vec::with_capacity(info.credit as usize),
             info,
-            socket: Arc::new(socket),
+            outbox: Outbox::new(socket.clone(), peer.uid),
+            socket,
             wake: Arc::new(wake),
             gone: peer.gone.take().map(Arc::new),
             peer,
@@ -176,7 +178,6 @@ impl Link {
             cannot_adopt,
             fence_choice,
             messages: 0,
-            outbox: Outbox::default(),
             drains_until: None,
             known: BTreeMap::new(),
             offered: None,
@@ -209,13 +210,13 @@ impl Link {
 
     fn enqueue(&mut self, packet: Packet) -> Result<(), Ending> {
         self.messages += u64::from(packet.is_ordered());
-        self.outbox.send(&self.socket, packet).map_err(unsent)
+        self.outbox.send(packet).map_err(unsent)
     }
 
     /// Sends what waits, now that the reader has taken others, and wakes it if it sleeps until there is more.
     pub fn catch_up(&mut self) -> Result<(), Ending> {
         let before = self.outbox.len();
-        self.outbox.flush(&self.socket).map_err(unsent)?;
+        self.outbox.flush().map_err(unsent)?;
         if self.outbox.len() < before && self.producer.reader_sleeps() {
             self.wake.ring();
         }
@@ -253,7 +254,7 @@ impl Link {
     pub fn say_goodbye(&mut self, ending: &Ending) {
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
         if let Ok(packet) = Packet::new(&message) {
-            let sent = self.outbox.send(&self.socket, packet);
+            let sent = self.outbox.send(packet);
             let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_backlog();
             self.drains_until = waits.then(|| Instant::now() + DRAINING);
         }

@@ -25,6 +25,7 @@ mod download;
 mod generation;
 mod generations;
 mod holds;
+mod in_flight;
 mod late_gpu;
 mod life;
 mod link;

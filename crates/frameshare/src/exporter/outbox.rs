@@ -1,12 +1,11 @@
 //! Outgoing messages of one connection: sent in order, and kept while the reader leaves others unread.
 //!
-//! The backlog is bounded in messages, bytes and files. Descriptors in flight are bounded as well: the kernel counts those
-//! of all unread messages against the sender's user (`RLIMIT_NOFILE`, unix(7), ETOOMANYREFS), so that readers which read
-//! nothing could otherwise use up what the others need.
+//! The backlog is bounded in messages, bytes and files, and so are descriptors in flight (see [`in_flight`]).
 
+use super::in_flight::{self, InFlight};
 use crate::{
     memory::{Allocation, Allocator},
-    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, file_limit, memfd, store_bytes, unreceived},
+    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, file_limit, memfd, store_bytes},
 };
 use frameshare_protocol::{
     limits::{MAX_BACKLOG, MAX_MESSAGE},
@@ -17,10 +16,7 @@ use std::{
     collections::VecDeque,
     io, mem,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -33,9 +29,6 @@ const MAX_BACKLOG_FILES: usize = 128;
 /// The shortest and the longest pause between attempts to send what only time helps.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
-
-/// Descriptors in flight on all connections of this process.
-static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
 
 /// A descriptor that goes with a message, by what keeps it open.
 #[derive(Clone, Debug)]
@@ -167,20 +160,33 @@ enum Awaited {
 }
 
 /// Messages that wait, and what is known of those that were sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outbox {
     waiting: VecDeque<Packet>,
     bytes: u64,
     files: usize,
     awaited: Option<Awaited>,
-    /// Descriptors and payload bytes that were sent since the reader was last known to have received everything.
-    in_flight: usize,
+    in_flight: InFlight,
+    /// Payload bytes that were sent since the reader was last known to have received everything.
     bytes_in_flight: u64,
     /// Memory that was kept for messages: to be dropped with no lock held.
     spent: Vec<Attachment>,
 }
 
 impl Outbox {
+    /// The outbox of a connection to a process of user `uid`. Dropping it shuts the connection down.
+    pub fn new(socket: Arc<Socket>, uid: u32) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            files: 0,
+            awaited: None,
+            in_flight: InFlight::new(socket, uid),
+            bytes_in_flight: 0,
+            spent: Vec::new(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -209,16 +215,16 @@ impl Outbox {
     }
 
     /// Sends a message behind those that wait.
-    pub fn send(&mut self, socket: &Socket, packet: Packet) -> Result<(), Unsent> {
+    pub fn send(&mut self, packet: Packet) -> Result<(), Unsent> {
         self.bytes += packet.cost();
         self.files += packet.files();
         self.waiting.push_back(packet);
-        self.flush(socket)?;
-        self.check(socket)
+        self.flush()?;
+        self.check()
     }
 
     /// Sends waiting messages until the socket is full or a limit is reached.
-    pub fn flush(&mut self, socket: &Socket) -> Result<(), Unsent> {
+    pub fn flush(&mut self) -> Result<(), Unsent> {
         let pause = match self.awaited.take() {
             Some(Awaited::Time(_, pause)) => (pause * 2).min(LONGEST),
             Some(Awaited::Room) | None => SHORTEST,
@@ -227,17 +233,16 @@ impl Outbox {
         while let Some(packet) = self.waiting.front() {
             let (count, payload) =
                 (packet.attachments.len(), if packet.is_kept { 0 } else { packet.payload });
-            if !self.may_send(socket, count) {
+            if !self.may_send(count) {
                 self.retry_after(pause);
                 break;
             }
             let Some(packet) = self.waiting.front() else { break };
             let fds: Vec<_> = packet.attachments.iter().filter_map(Attachment::fd).collect();
-            match socket.send(&packet.bytes, &fds) {
+            match self.in_flight.socket().send(&packet.bytes, &fds) {
                 Ok(()) => {
-                    self.in_flight += count;
+                    self.in_flight.add(count);
                     self.bytes_in_flight += payload;
-                    IN_FLIGHT.fetch_add(count, Ordering::Relaxed);
                     pause = SHORTEST;
                     self.pop();
                 }
@@ -279,7 +284,7 @@ impl Outbox {
         self.awaited = Some(Awaited::Time(Instant::now() + pause, pause));
     }
 
-    fn check(&mut self, socket: &Socket) -> Result<(), Unsent> {
+    fn check(&mut self) -> Result<(), Unsent> {
         if self.waiting.len() > MAX_BACKLOG {
             return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
         }
@@ -287,10 +292,7 @@ impl Outbox {
             return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_FILES} messages with files")));
         }
         let unread = |outbox: &Self| outbox.bytes + outbox.bytes_in_flight;
-        if unread(self) > MAX_BACKLOG_BYTES
-            && !self.has_received_all(socket)
-            && unread(self) > MAX_BACKLOG_BYTES
-        {
+        if unread(self) > MAX_BACKLOG_BYTES && !self.has_received_all() && unread(self) > MAX_BACKLOG_BYTES {
             return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_BYTES} bytes")));
         }
         Ok(())
@@ -298,34 +300,22 @@ impl Outbox {
 
     /// Whether so many more descriptors may be in flight. A reader that has received all that was sent gets a message in
     /// any case; others share a quarter of what the kernel lets this process's user have.
-    fn may_send(&mut self, socket: &Socket, count: usize) -> bool {
-        if count == 0 || self.in_flight == 0 {
+    fn may_send(&mut self, count: usize) -> bool {
+        if count == 0 || self.in_flight.count() == 0 {
             return true;
         }
         let share = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
-        let fits =
-            self.in_flight + count <= MAX_IN_FLIGHT && IN_FLIGHT.load(Ordering::Relaxed) + count <= share;
-        fits || self.has_received_all(socket)
+        let fits = self.in_flight.count() + count <= MAX_IN_FLIGHT && in_flight::total() + count <= share;
+        fits || self.has_received_all()
     }
 
     /// Asks the kernel whether the reader has received all that was sent.
-    fn has_received_all(&mut self, socket: &Socket) -> bool {
-        let all = unreceived(socket).is_ok_and(|bytes| bytes == 0);
+    fn has_received_all(&mut self) -> bool {
+        let all = self.in_flight.has_received_all();
         if all {
-            self.settle();
+            self.bytes_in_flight = 0;
         }
         all
-    }
-
-    fn settle(&mut self) {
-        IN_FLIGHT.fetch_sub(mem::take(&mut self.in_flight), Ordering::Relaxed);
-        self.bytes_in_flight = 0;
-    }
-}
-
-impl Drop for Outbox {
-    fn drop(&mut self) {
-        self.settle();
     }
 }
 

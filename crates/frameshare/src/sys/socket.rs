@@ -9,8 +9,8 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-        recvmsg, sendmsg, socket_with,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+        SocketType, recvmsg, sendmsg, shutdown, socket_with,
     },
 };
 use std::{
@@ -84,6 +84,12 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Ends the connection, though the socket stays open: the peer receives what was sent before, then the end.
+    pub fn shut_down(&self) {
+        // It fails if the peer is gone.
+        let _ = shutdown(&self.fd, Shutdown::Both);
     }
 
     /// Receives one packet, if one has come. One thread at a time.
