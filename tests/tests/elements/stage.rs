@@ -314,6 +314,20 @@ impl Process {
         }
     }
 
+    /// Waits until it says that it has stopped, and checks how long that took. It may not be able to exit.
+    pub fn wait_until_stopped(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.stop.done.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (at, line) = self.lines.recv_timeout(left).unwrap_or_else(|_| {
+                let _ = self.child.kill();
+                panic!("{} does not say that it has stopped\n{}", self.what, self.seen.join("\n"))
+            });
+            self.saw(at, line);
+        }
+        Stop { gone: self.stop.done, ..self.stop }.check(&self.what);
+    }
+
     fn saw(&mut self, at: Instant, line: String) {
         self.stop.note(&line, at);
         self.seen.push(line);

@@ -6,7 +6,7 @@
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, hostile,
-    stage::{Process, Stage},
+    stage::{Process, Stage, wait_until},
 };
 use std::{fs, io::Write, path::Path};
 
@@ -104,6 +104,52 @@ fn reader_stops(kernel: &str) {
     }
 }
 
+fn sink_stops(kernel: &str) {
+    for name in ["fuse-over-wake", "fuse-over-control", "fuse-unread"] {
+        let stage = Stage::new();
+        let path = stage.path("s.sock");
+        let pipeline = "videotestsrc is-live=true ! video/x-raw,width=160,height=90,framerate=60/1 ! \
+                        framesharesink socket-path=s.sock";
+        let mut exporter = stage.gst_by(kernel, pipeline);
+        wait_until("the sink listens", || path.exists());
+        let mut attacker;
+        let mut server = server(&stage);
+        attacker = attack_by("reader", name, &stage, &path);
+        let done = attacker.wait_for("done");
+        println!("{name}: {done}");
+        assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
+        stage.peer("read --socket s.sock --frames 5").finish_well();
+        exporter.begin_interrupt();
+        exporter.wait_until_stopped();
+        server.kill();
+        let outcome = exporter.finish();
+        assert!(!outcome.stderr.contains("panicked"), "{name}: {}", outcome.stderr);
+        attacker.kill();
+    }
+}
+
+fn source_stops(kernel: &str) {
+    for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
+        let stage = Stage::new();
+        let path = stage.path("s.sock");
+        let (mut reader, mut attacker);
+        let mut server = server(&stage);
+        attacker = attack_by("exporter", name, &stage, &path);
+        attacker.wait_for("open");
+        let pipeline = "framesharesrc socket-path=s.sock connection-timeout=2000000000 ! fakesink sync=false";
+        reader = stage.gst_by(kernel, pipeline);
+        let done = attacker.wait_for("done");
+        println!("{name}: {done}");
+        assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
+        reader.wait_until_stopped();
+        wait_until_blocked(&mut server, reader.pid());
+        server.kill();
+        let said = reader.finish_badly();
+        assert!(said.contains("ERROR") && !said.contains("panicked"), "{name}: {said}");
+        attacker.kill();
+    }
+}
+
 #[test]
 fn exporter_stops_after_descriptor_of_silent_fuse_server() {
     if can_serve("exporter_stops_after_descriptor_of_silent_fuse_server") {
@@ -117,5 +163,21 @@ fn reader_stops_after_descriptor_of_silent_fuse_server() {
     if can_serve("reader_stops_after_descriptor_of_silent_fuse_server") {
         reader_stops(WITH_PASSRIGHTS);
         reader_stops(WITHOUT_PASSRIGHTS);
+    }
+}
+
+#[test]
+fn sink_stops_after_descriptor_of_silent_fuse_server() {
+    if can_serve("sink_stops_after_descriptor_of_silent_fuse_server") {
+        sink_stops(WITH_PASSRIGHTS);
+        sink_stops(WITHOUT_PASSRIGHTS);
+    }
+}
+
+#[test]
+fn source_stops_after_descriptor_of_silent_fuse_server() {
+    if can_serve("source_stops_after_descriptor_of_silent_fuse_server") {
+        source_stops(WITH_PASSRIGHTS);
+        source_stops(WITHOUT_PASSRIGHTS);
     }
 }
