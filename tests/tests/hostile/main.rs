@@ -6,11 +6,14 @@ mod exporters;
 mod fuse;
 mod memory;
 mod readers;
+mod sinks;
 #[allow(dead_code, reason = "the tests of the elements use the rest of it")]
 #[path = "../elements/stage.rs"]
 mod stage;
 
-use stage::{Process, Stage};
+use frameshare_tests::raw::Channel;
+use stage::{Process, Stage, wait_until};
+use std::path::Path;
 
 /// Commands that become the victim: as the kernel is, and as it was before Linux 6.16, which refuses no descriptors at
 /// their sender.
@@ -27,6 +30,11 @@ fn attacks(stage: &Stage, side: &str) -> Vec<String> {
 /// Whether an attack is made with descriptors whose close blocks.
 fn is_foreign(name: &str) -> bool {
     ["linger", "nested"].iter().any(|word| name.contains(word))
+}
+
+/// Waits until an exporter takes connections: its socket's file is there a moment before.
+fn wait_until_listening(path: &Path) {
+    wait_until("the exporter listens", || Channel::connect(path).is_ok());
 }
 
 /// Starts the peer that means harm.

@@ -2,7 +2,8 @@
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile, is_foreign,
-    stage::{Process, Stage, wait_until},
+    stage::{Process, Stage},
+    wait_until_listening,
 };
 use std::{collections::HashMap, fs, io::Write, path::Path, thread, time::Duration};
 
@@ -110,7 +111,7 @@ fn exporters_stop(kernel: &str) {
         );
         exporter.wait_for("open");
         let paths = ["s", "g"].map(|stream| stage.path(&format!("frameshare/{stream}.sock")));
-        wait_until("the sink is there", || paths[1].exists());
+        wait_until_listening(&paths[1]);
         let attack = |path: &Path| hostile(&stage, &format!("reader {} {name} stay", path.display()));
         let mut attackers = paths.each_ref().map(|path| attack(path));
         for attacker in &mut attackers {
