@@ -1,4 +1,4 @@
-//! Where a stream is reached.
+//! The address of a stream.
 
 use frameshare_protocol::StreamName;
 use rustix::{
@@ -10,18 +10,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a Unix socket's path, without the closing zero (`sun_path`, unix(7)).
+/// Maximum length in bytes of a Unix socket's path, without the closing zero (`sun_path`, unix(7)).
 const MAX_PATH: usize = 107;
 
-/// The place of a stream's socket.
+/// The path of a stream's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     path: PathBuf,
-    /// The folder is frameshare's own, and made when it is missing.
+    /// The folder is frameshare's own, and made if it is missing.
     own_folder: bool,
 }
 
-/// A place where no socket can be.
+/// A path that cannot be a socket's.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The path is too long for a Unix socket.
@@ -39,15 +39,15 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The place of a stream with a name: `$XDG_RUNTIME_DIR/frameshare/NAME.sock`, or, where that variable is
-    /// not set to an absolute path, `/run/frameshare/NAME.sock`.
+    /// The endpoint of a named stream: `$XDG_RUNTIME_DIR/frameshare/NAME.sock`, or
+    /// `/run/frameshare/NAME.sock` if that variable is not set to an absolute path.
     pub fn of_stream(name: &StreamName) -> Result<Self, EndpointError> {
         let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let folder = runtime.unwrap_or_else(|| "/run".into()).join("frameshare");
         Ok(Self { own_folder: true, ..Self::at(folder.join(format!("{name}.sock")))? })
     }
 
-    /// A place of the caller's choice, in a folder that the caller looks after.
+    /// An endpoint at any path, in a folder that the caller manages.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
         if path.as_os_str().len() > MAX_PATH {
@@ -64,12 +64,13 @@ impl Endpoint {
         &self.path
     }
 
-    /// Whether it lies in frameshare's own folder, which is closed to other users.
+    /// Returns whether it lies in frameshare's own folder, which is closed to other users.
     pub(crate) fn is_private(&self) -> bool {
         self.own_folder
     }
 
-    /// Makes frameshare's own folder if it is missing, for its owner alone, and checks that it is.
+    /// Makes frameshare's own folder if it is missing, for its owner alone, and checks its owner
+    /// and mode.
     pub(crate) fn prepare_folder(&self) -> io::Result<()> {
         let Some(folder) = self.path.parent().filter(|_| self.own_folder) else { return Ok(()) };
         match mkdir(folder, Mode::RWXU) {

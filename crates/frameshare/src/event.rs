@@ -1,11 +1,11 @@
-//! What travels among the frames besides formats.
+//! In-band events, delivered in order with frames.
 
-/// Something that has its place among the frames, opaque to the engine: tags, segments, gaps.
+/// An event with its place among the frames, opaque to the engine: tags, segments, gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What it is, in the words of whoever sends it.
+    /// Its kind, defined by the sender.
     pub kind: u32,
-    /// Whether a reader that joins later gets it too: the newest of each kind.
+    /// A joining reader gets the newest sticky event of each kind.
     pub sticky: bool,
     /// Its content.
     pub payload: Vec<u8>,

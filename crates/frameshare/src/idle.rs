@@ -1,10 +1,11 @@
-//! Giving memory up once no GPU work uses it.
+//! Deferred drop: frees GPU resources once no GPU work uses them.
 //!
-//! Unmapping takes memory away from under the work that is queued on it, and with it the whole context. To free an
-//! allocation, or to unregister host memory, waits for all work of the context instead, and meanwhile the driver lets
-//! nobody make a stream (measured on an H200, driver 580): behind a stream that a dead process's event has stuck, that
-//! is for ever. So the work of the context at that moment is waited for, on a thread that serves the whole process; what
-//! it never gets to is never given up.
+//! Unmapping removes memory from under queued work, and destroys the whole context with it. Freeing
+//! an allocation, or unregistering host memory, waits for all work of the context instead, and
+//! meanwhile the driver lets no thread create a stream (measured on an H200, driver 580); behind a
+//! stream that waits for a dead process's event, that never ends. A thread of the process therefore
+//! waits for the work that the context has at that moment; a resource whose work never ends is
+//! never freed.
 
 use crate::lookout::{Lookout, Pending};
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
@@ -15,20 +16,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The work that a context has at a moment.
+/// The work of a context at one moment.
 pub(crate) struct Work {
     gpu: Arc<Context>,
-    /// `None` as long as it cannot be named: while a stream of the context captures, or memory is used up.
+    /// `None` until an event could be recorded: not while a stream of the context captures, or
+    /// memory is used up.
     done: Option<Event>,
 }
 
 impl Work {
-    /// What it has when this is first asked for its state.
+    /// The work at the time of the first poll.
     pub(crate) fn of(gpu: &Arc<Context>) -> Self {
         Self { gpu: gpu.clone(), done: None }
     }
 
-    /// Names the work that the context has by now. Does not wait.
+    /// Records an event behind the present work. Does not wait.
     fn record(&mut self) -> Result<(), Error> {
         let done = Event::new(&self.gpu)?;
         done.record_context()?;
@@ -36,12 +38,12 @@ impl Work {
         Ok(())
     }
 
-    /// Whether the work is not done. Work that failed uses nothing any more.
+    /// Returns whether the work is unfinished. Failed work uses nothing any more.
     pub(crate) fn is_pending(&mut self) -> bool {
         if self.done.is_none() {
             match work_of(&self.gpu) {
                 Ok(done) => self.done = Some(done),
-                // Whether there is work remains to be seen.
+                // Not known yet.
                 Err(error) => return error.is_deferrable() || error.is_out_of_memory(),
             }
         }
@@ -49,20 +51,21 @@ impl Work {
     }
 }
 
-/// Memory, and the work that may still use it.
+/// A resource, and the work that may still use it.
 struct Waiting {
     work: Work,
     since: Instant,
     _memory: Box<dyn Any + Send>,
-    /// Goes last.
+    /// Dropped last.
     _in_hand: InHand,
 }
 
-/// Stands for GPU memory or a context that its owner has let go of and that some thread still has.
+/// Counts a GPU resource or context that its owner has dropped and that waits for its deferred
+/// drop.
 #[derive(Debug)]
 pub(crate) struct InHand(());
 
-/// How many there are, and that one went.
+/// Their number, and the notification of a change.
 static IN_HAND: Mutex<usize> = Mutex::new(0);
 static LESS: Condvar = Condvar::new();
 
@@ -82,33 +85,37 @@ impl Drop for InHand {
 
 static LOOKOUT: Lazy<Lookout<Waiting>> = Lazy::new(|| Lookout::new("frameshare-idle"));
 
-/// Waits until the GPU memory and the contexts that exporters and readers of this process have let go of are given up, for
-/// `patience` at most; whether they are. That is as soon as the GPU is done with them, and those readers that must close
-/// imports first have, mostly at once: for who must know, because a CUDA context is about to be destroyed, say.
+/// Waits until all GPU memory and contexts that exporters and readers of this process have dropped
+/// are freed, for `patience` at most. Returns whether they are. They are freed as soon as the GPU
+/// has finished with them, and readers that must drop imports first have done so, which is mostly
+/// at once. Call it before destroying a CUDA context.
 pub fn wait_until_given_up(patience: Duration) -> bool {
     let in_hand = IN_HAND.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = LESS.wait_timeout_while(in_hand, patience, |in_hand| *in_hand > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
-/// Drops `memory` when the work that the context has by now is done: at once if it is, or if the context is lost. For what
-/// the driver gives up only then, and would have this thread wait for.
+/// Drops `memory` when the present work of the context is done: at once if it is, or if the context
+/// is lost. For resources that the driver frees only then, blocking the calling thread.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     let mut waiting = Waiting::new(gpu, memory);
-    // Before driver 555 the work cannot be named: this thread would have to wait for it.
+    // Before driver 555 no event can be recorded behind all work: this thread would have to wait
+    // for it.
     let is_unnamed = matches!(waiting.work.record(), Err(Error::Missing { .. }));
     if is_unnamed || waiting.is_pending() {
         LOOKOUT.look_at(waiting);
     }
 }
 
-/// The same for those who must never wait, as a driver does that is too old to name the work: always on the thread.
+/// Drops `memory` likewise, but always on the background thread: for callers that must never wait,
+/// as a driver without context-wide events does.
 pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     LOOKOUT.look_at(Waiting::new(gpu, memory));
 }
 
-/// Holds what may be given up only when no GPU work uses it. To drop this waits for nothing: what it holds goes when the
-/// work that the context has by then is done, at once if it is, or if the context is lost.
+/// Owner of a resource that may be freed only when no GPU work uses it. Dropping it never waits:
+/// the resource is freed when the present work of the context is done, at once if it is, or if the
+/// context is lost.
 #[derive(Debug)]
 pub struct WhenIdle<T: Any + Send> {
     gpu: Arc<Context>,
@@ -117,7 +124,7 @@ pub struct WhenIdle<T: Any + Send> {
 }
 
 impl<T: Any + Send> WhenIdle<T> {
-    /// `gpu` is the context whose work may use `memory`.
+    /// Wraps `memory`, which work of the context `gpu` may use.
     pub fn new(gpu: &Arc<Context>, memory: T) -> Self {
         Self { gpu: gpu.clone(), memory: Some(memory) }
     }
@@ -146,7 +153,8 @@ impl Pending for Waiting {
     }
 }
 
-/// Stands for all work of a context. Waits for it where the driver is too old to name it.
+/// Returns an event behind all work of a context. Waits for the work if the driver has no such
+/// event.
 fn work_of(gpu: &Arc<Context>) -> Result<Event, Error> {
     let work = Event::new(gpu)?;
     match work.record_context() {

@@ -1,8 +1,8 @@
-//! Share video frames between processes without copying them.
+//! Video frames shared between processes without a copy.
 //!
-//! One process, the **exporter**, has the frames of a video stream in memory that others can import. Any number of
-//! **readers** in other processes take each frame's address once and read it in place. No frame is copied, and
-//! while everyone is awake no system call is made for one.
+//! One process, the **exporter**, has the frames of a video stream in memory that others can
+//! import. Any number of **readers** in other processes import each frame's memory once and read it
+//! in place. No frame is copied, and while both sides are awake no system call is made for one.
 //!
 //! ```no_run
 //! use frameshare::{Endpoint, Interrupt, exporter, fence::Written, reader};
@@ -22,24 +22,24 @@
 //! while let Some(item) = reader.next(None, &interrupt)? {
 //!     if let reader::Item::Frame(frame) = item {
 //!         println!("frame {} has {} bytes", frame.descriptor().sequence, frame.len());
-//!     } // the frame's slot goes back to the exporter here
+//!     } // the frame's slot returns to the exporter here
 //! }
 //! # Ok(()) }
 //! ```
 //!
-//! # How it is built
+//! # Modules
 //!
-//! - `sys`: what is asked of Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
+//! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
 //! - [`memory`]: one trait, and an implementation for each kind of memory
 //! - [`fence`]: one trait, and an implementation for each kind of fence
 //! - [`queue`]: descriptor queues, claims and releases in shared pages
-//! - [`exporter`]: admits readers, publishes, takes slots back, retires generations
-//! - [`reader`]: connects, takes frames, releases them, reconnects
+//! - [`exporter`]: admission, publication, reclaim, retirement
+//! - [`reader`]: connection, delivery, release, reconnection
 
 mod atomic;
 pub mod queue;
 
-// Under loom the queue alone is built: the rest talks to the kernel.
+// Under loom only the queue is built: everything else makes system calls.
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]

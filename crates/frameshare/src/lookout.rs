@@ -1,4 +1,5 @@
-//! Looking at things until they are done, on a thread for the whole process.
+//! Background poller: one thread per process and kind of item polls pending items until they
+//! complete.
 
 use std::{
     mem,
@@ -11,19 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The shortest and the longest pause between two looks.
+/// The shortest and the longest pause between two polls.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// What is looked at until it is done.
+/// An item that is polled until it completes.
 pub(crate) trait Pending: Send + 'static {
-    /// Looks: whether that has to be done again. It must not wait, since the same thread looks at others.
+    /// Polls the item; true if it needs another poll. Must not wait, since the same thread polls
+    /// other items.
     fn is_pending(&mut self) -> bool;
 
-    /// Since when nothing has changed: the longer, the rarer the looks.
+    /// Time of the last change: the longer ago, the rarer the polls.
     fn quiet_since(&self) -> Instant;
 
-    /// Takes what needs no further look.
+    /// Consumes a completed item.
     fn done(self)
     where
         Self: Sized,
@@ -31,7 +33,8 @@ pub(crate) trait Pending: Send + 'static {
     }
 }
 
-/// A thread that looks at things of one kind. It starts with the first of them and lives as long as the process.
+/// A thread that polls items of one kind. It starts with the first item and lives as long as the
+/// process.
 pub(crate) struct Lookout<T> {
     name: &'static str,
     sender: Sender<T>,
@@ -46,8 +49,8 @@ impl<T: Pending> Lookout<T> {
         Self { name, sender, receiver: Mutex::new(receiver), runs: Mutex::new(false) }
     }
 
-    /// Hands something over to the thread. Where the system grants no thread, it is kept until a later one is granted:
-    /// what is looked at must not be let go of before it is done.
+    /// Hands an item over to the thread. If the system grants no thread, the item is kept until a
+    /// later call is granted one: it must not be dropped before it completes.
     pub fn look_at(&'static self, thing: T) {
         // Both ends live as long as the process.
         let _ = self.sender.send(thing);
@@ -91,7 +94,7 @@ fn is_pending(thing: &mut impl Pending) -> Option<bool> {
     polled.ok()
 }
 
-/// Between two looks at what has been quiet for so long.
+/// Returns the pause between two polls of an item that has been quiet for this long.
 fn pause(quiet: Duration) -> Duration {
     (quiet / 64).clamp(SHORTEST, LONGEST)
 }
@@ -101,7 +104,7 @@ mod tests {
     use super::*;
     use once_cell::sync::Lazy;
 
-    /// Done at the n-th look, and tells then.
+    /// Completes at the n-th poll, and reports it.
     struct Countdown(u32, Sender<u32>, Instant);
 
     impl Pending for Countdown {
@@ -132,7 +135,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
         }
-        assert!(lates.try_recv().is_err(), "one was let go of that is still pending");
+        assert!(lates.try_recv().is_err(), "a pending item was dropped");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Short waits: spinning before a sleep while it pays, and polling at growing intervals.
+//! Short waits: spinning before a sleep, and polling at growing intervals.
 
 use crate::sys::{Timeout, allowed_cores, involuntary_switches};
 use std::{
@@ -9,17 +9,17 @@ use std::{
 
 /// Longest spin. A sleep and its wake-up take some tens of microseconds on both sides, so a shorter spin is cheaper.
 const MOMENT: Duration = Duration::from_micros(60);
-/// Two polls of a spin are less than a microsecond apart, and an interrupt takes some tens; a gap this long means that
-/// another thread or another virtual machine had the core.
+/// Two polls of a spin are less than a microsecond apart, and an interrupt takes some tens; a
+/// longer gap means that another thread or another virtual machine had the core.
 const GAP: Duration = Duration::from_micros(100);
 /// Shortest and longest time without spinning after a sign of contention.
 const SHORTEST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// A spin before a sleep. Use it without holding a lock: the thread that is waited for may need that lock.
+/// A spin before a sleep. Use it without holding a lock: the awaited thread may need that lock.
 ///
-/// It gives up at once where it cannot pay: where the thread is allowed one core only, or where a recent spin of the
-/// thread shared its core with another thread. There every microsecond of spinning delays the thread that is waited for.
+/// It ends at once if the thread is allowed one core only, or if a recent spin of the thread shared
+/// its core with another thread: every microsecond of spinning would delay the awaited thread.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     begun: Option<Begun>,
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 impl Spin {
-    /// Whether to poll once more before sleeping. Pauses for about a microsecond if so.
+    /// Returns whether to poll once more before sleeping. Pauses for about a microsecond if so.
     pub fn again(&mut self) -> bool {
         let goes_on = !self.over && self.goes_on(Instant::now());
         self.over = !goes_on;
@@ -48,7 +48,7 @@ impl Spin {
         goes_on
     }
 
-    /// Whether the spin has ended, so that [`Spin::again`] returns false.
+    /// Returns whether the spin has ended, so that [`Spin::again`] returns false.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -72,12 +72,12 @@ impl Spin {
     }
 }
 
-/// The signs of contention that recent spins of a thread found.
+/// The signs of contention in recent spins of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Contention {
-    /// No spin until then.
+    /// No spin before this time.
     rest: Option<Instant>,
-    /// How long to rest after the next sign.
+    /// Duration of the rest after the next sign.
     next: Duration,
 }
 
@@ -97,45 +97,45 @@ impl Contention {
     }
 }
 
-/// How soon to look again at first.
+/// The first polling interval.
 const FASTEST: Duration = Duration::from_micros(50);
 
-/// Looks again at a GPU's progress, which nobody announces: after 50 µs, and later the rarer the longer it takes, up to a
-/// millisecond.
+/// Polling of GPU progress, which sends no notification: after 50 µs, then at growing intervals up
+/// to a millisecond.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     began: Instant,
-    /// Which part of the time since is slept through at once.
+    /// Divisor of the elapsed time that yields the next interval.
     part: u32,
 }
 
 impl Backoff {
-    /// How soon somebody looks at the latest who waits.
+    /// Maximum polling interval while a caller is blocked.
     pub const SLOWEST: Duration = Duration::from_millis(1);
-    /// How soon somebody looks who is in no hurry.
+    /// Polling interval while no caller is blocked.
     pub const UNHURRIED: Duration = Duration::from_millis(2);
 
-    /// For a caller that waits for nothing else: it oversleeps by a sixteenth.
+    /// For a blocked caller: it oversleeps by at most a sixteenth.
     pub fn of_a_waiter() -> Self {
         Self { began: Instant::now(), part: 16 }
     }
 
-    /// For a thread that looks on behalf of whoever may come: at doubling intervals.
+    /// For a background thread: at doubling intervals.
     pub fn of_a_watch() -> Self {
         Self { began: Instant::now(), part: 1 }
     }
 
-    /// When to look again.
+    /// Time of the next poll.
     pub fn next(&self) -> Timeout {
         Timeout::after(Some(self.interval()))
     }
 
-    /// The same for somebody who is in no hurry.
+    /// Time of the next poll while no caller is blocked.
     pub fn next_unhurried() -> Timeout {
         Timeout::after(Some(Self::UNHURRIED))
     }
 
-    /// Whether looks have become so rare that it is worth the while to be told.
+    /// Returns whether polls have become so rare that a wake-up is worth its cost.
     pub fn is_slow(&self) -> bool {
         self.interval() > FASTEST * 2
     }
@@ -144,7 +144,7 @@ impl Backoff {
         (self.began.elapsed() / self.part).clamp(FASTEST, Self::SLOWEST)
     }
 
-    /// There was progress: the next look comes soon.
+    /// Restarts at the first interval, after progress.
     pub fn reset(&mut self) {
         self.began = Instant::now();
     }

@@ -1,7 +1,8 @@
-//! Admitting a reader: from its Hello to its link.
+//! Admission of a reader: from its Hello to its link.
 //!
-//! Three steps, since making fences takes driver calls that must not hold a publication up: promise credit with the
-//! state locked, make pages and fences with it unlocked, link the reader with it locked.
+//! Three steps, since making fences takes driver calls that must not delay a publication: reserve
+//! credit with the state locked, make pages and fences with it unlocked, add the link with it
+//! locked.
 
 use super::{
     departure::Ending,
@@ -34,38 +35,39 @@ use frameshare_protocol::{
 };
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
 
-/// Files that are open while a reader is admitted, and some to spare: two pages, both ends of a wake socket, a timeline.
+/// Files that are open while a reader is admitted, with some reserve: two pages, both ends of a
+/// wake-up socket, a timeline page.
 const FILES_OF_A_READER: u64 = 8;
 
-/// What is left of this process's resources.
+/// Resources left to this process.
 #[derive(Clone, Copy)]
 struct Left {
-    /// Files that it may open; `None` where the system does not say.
+    /// Number of files that it may open; `None` if the system does not say.
     files: Option<u64>,
     /// Bytes of the GPU's memory; `None` without a GPU.
     memory: Option<u64>,
 }
 
-/// What a reader was promised.
+/// The reservation for a reader.
 struct Promise {
     credit: u32,
     way: Way,
     gpu: Option<Arc<Context>>,
 }
 
-/// How a reader gets its frames.
+/// The way in which a reader gets its frames.
 #[derive(Debug)]
 pub(super) struct Way {
     pub fence: Choice<FenceKind>,
-    /// They are downloaded to host memory.
+    /// Frames are downloaded to host memory.
     pub downloads: bool,
-    /// Why it cannot read adopted memory, if it cannot.
+    /// The reason why the reader cannot read adopted memory, if it cannot.
     pub cannot_adopt: Option<String>,
-    /// It is in this very process.
+    /// The reader is in this very process.
     pub local: bool,
 }
 
-/// What a reader and its exporter share.
+/// Resources shared with the reader.
 struct Shares {
     queue: Words,
     claims: Words,
@@ -73,28 +75,28 @@ struct Shares {
     fence: Box<dyn ExporterFence>,
     /// The handles of events.
     events: Vec<u8>,
-    /// What is sent: queue, claims, wake socket, timeline page if there is one.
+    /// Descriptors to send: queue, claims, wake-up socket, and the timeline page if there is one.
     queue_fd: OwnedFd,
     claims_fd: OwnedFd,
     wake_fd: Foreign,
     timeline_fd: Option<OwnedFd>,
 }
 
-/// Admits a reader, or tells it and the owner why not.
+/// Admits a reader, or refuses it and reports the reason to the reader and the owner.
 pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
     let (mut socket, mut peer) = (socket, peer);
-    // Again where the exporter began to use a GPU meanwhile.
+    // Try again if the exporter began to use a GPU meanwhile.
     while let Some(again) = try_to_admit(shared, socket, peer, hello) {
         (socket, peer) = again;
     }
 }
 
-/// The same, unless what was promised no longer holds.
+/// Admits or refuses a reader, or returns its connection if the reservation no longer holds.
 fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> Option<(Socket, Peer)> {
     let gpu = shared.with(|state| state.config.gpu.clone());
-    // A GPU that has failed is noticed elsewhere.
+    // A failure of the GPU is handled elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
-    // Counted here because it takes long with many open files: a publication must not wait for it.
+    // Counted with the state unlocked: it takes long with many open files.
     let left = Left { files: files_left(), memory: memory_left };
     let promise = match shared.with(|state| state.promise(&peer, hello, left)) {
         Ok(promise) => promise,
@@ -114,10 +116,10 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
             return Some((socket, peer));
         }
         let admitted = shares.and_then(|shares| {
-            // The queue is ready before the reader can look at it.
+            // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
             let producer = Producer::new(queue, claims, promise.credit as usize, state.next);
-            // Without a pidfd the page is kept, to see by its lock whether the reader lives.
+            // Without a pidfd the page's record lock shows whether the reader lives.
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
             let life = claims_fd.map(Life::new);
             let (welcome, wake, fence) = state.welcome(hello, &promise, shares)?;
@@ -140,7 +142,7 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
     })
 }
 
-/// A fence, and what its reader needs for it.
+/// A fence, and the resources that its reader needs.
 pub(super) struct Fence {
     pub fence: Box<dyn ExporterFence>,
     /// The handles of events.
@@ -149,7 +151,7 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Makes a fence for a reader with so many queue entries. Takes driver calls.
+    /// Makes a fence for a reader with this number of queue entries. Takes driver calls.
     pub fn new(
         choice: &Choice<FenceKind>,
         gpu: Option<&Arc<Context>>,
@@ -190,23 +192,23 @@ impl Shares {
 }
 
 impl State {
-    /// Tells a reader that it is not admitted, and why.
+    /// Refuses a reader, with the reason.
     pub fn refuse(&mut self, socket: &Socket, peer: &Peer, refusal: &Ending) {
         let message = ToReader::Refused { reason: refusal.reason, text: refusal.text.clone() };
         if let Ok(packet) = message.encode() {
-            // A reader that does not take this learns it from the hang-up.
+            // If the reader does not receive it, it notices the hang-up.
             let _ = socket.send(&packet, &[]);
         }
         self.note_refusal(peer, refusal.text.clone());
     }
 
-    /// Tells the owner of a newcomer that was turned away.
+    /// Reports a refused reader to the owner.
     pub fn note_refusal(&mut self, peer: &Peer, why: String) {
         let notice = self.refusals.note(peer, why, Instant::now());
         self.notices.extend(notice);
     }
 
-    /// What a reader gets. Its credit is reserved from now on.
+    /// Decides what a reader gets, and reserves its credit.
     fn promise(&mut self, peer: &Peer, hello: &Hello, left: Left) -> Result<Promise, Ending> {
         if let Some(text) = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root()) {
             return Err(Ending::new(Reason::PermissionDenied, text.clone()));
@@ -235,7 +237,7 @@ impl State {
         Ok(Promise { credit, way, gpu })
     }
 
-    /// How a reader gets its frames.
+    /// Decides how a reader gets its frames.
     pub fn way_of(&mut self, peer: &Peer, hello: &Hello) -> Result<Way, Ending> {
         let kind = self.memory.kind;
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
@@ -271,7 +273,7 @@ impl State {
         Ok(Way { fence, downloads: !direct, cannot_adopt, local })
     }
 
-    /// Makes what frames are downloaded with, where there is a GPU.
+    /// Creates the resources for downloads, if there is a GPU.
     pub fn begin_downloads(&mut self) -> Result<(), Ending> {
         if let (None, Some(gpu)) = (&self.downloads, &self.config.gpu) {
             let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
@@ -280,8 +282,9 @@ impl State {
         Ok(())
     }
 
-    /// Why a reader cannot read adopted memory, if it cannot. CUDA lets one context of a process open legacy handles of an
-    /// exporter (CUDA driver API, cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
+    /// Returns the reason why a reader cannot read adopted memory, if it cannot. CUDA lets one
+    /// context of a process open legacy handles of an exporter (CUDA driver API,
+    /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
     fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
         let lent = |link: &&Link| {
             let other = &link.hello;
@@ -302,7 +305,7 @@ impl State {
         why.map(Into::into)
     }
 
-    /// Refuses a reader for whom frames could one day not be allocated any more.
+    /// Refuses a reader whose frames could later not be allocated for lack of files.
     fn check_files(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
         let slots =
             self.generations.iter().rfind(|one| one.is_own(self.memory.kind)).map_or(0, |one| one.len());
@@ -320,7 +323,7 @@ impl State {
         }
     }
 
-    /// The same for want of the GPU's memory.
+    /// Refuses a reader whose frames could later not be allocated for lack of GPU memory.
     fn check_memory(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
         let kind = self.memory.kind;
         let current = self.generations.iter().rfind(|one| one.is_own(kind) && !one.is_empty());

@@ -1,4 +1,4 @@
-//! What an exporter allows.
+//! Configuration of an exporter: its limits and its permissions.
 
 use crate::{Endpoint, sys::Peer};
 use frameshare_cuda::context::Context;
@@ -8,59 +8,65 @@ use frameshare_protocol::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Who may ask the exporter to wait for it.
+/// Readers that may ask the exporter to wait for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LosslessReaders {
-    /// Nobody.
+    /// No reader.
     None,
     /// Processes of the exporter's own user, and root's.
     #[default]
     OwnUid,
-    /// Whoever may read the stream.
+    /// Every reader of the stream.
     All,
 }
 
-/// The mode of a socket that the exporter's user alone may connect to.
+/// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
-/// The limits of a stream, and who may read it.
+/// The limits of a stream, and the users that may read it.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Users besides the exporter's own and root that may read. They need a socket at a path of the caller's choice
     /// ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets them connect.
     pub allowed_uids: Vec<u32>,
-    /// Groups whose members may read, likewise.
+    /// Groups whose members may read, on the same conditions.
     pub allowed_gids: Vec<u32>,
-    /// The mode of the socket, 0600 by default: who may write to it may connect. That does not make them readers:
-    /// the kernel says who connects, and those who are not allowed are refused.
+    /// The mode of the socket, 0600 by default: a user that may write to it may connect. That alone
+    /// does not admit a reader: the kernel reports the connecting user, and users that are not
+    /// allowed are refused.
     pub socket_mode: u32,
-    /// Most slots, 4 to 1024. Readers' credits and two more come out of it, besides what upstream holds. A quarter is kept
-    /// for readers of the exporter's own user.
+    /// Maximum number of slots, 4 to 1024. It covers the readers' credits and two more, besides the
+    /// slots that upstream holds. A quarter is reserved for readers of the exporter's own user.
     pub max_slots: u32,
-    /// Most leases that one reader may hold, 1 to 64.
+    /// Maximum number of leases of one reader, 1 to 64.
     pub max_held_limit: u32,
-    /// Who may be lossless.
+    /// Readers that may be lossless.
     pub lossless_readers: LosslessReaders,
-    /// How long a lossless reader may hold the stream back before it is cut off.
+    /// Maximum time that a lossless reader may hold the stream back before it is evicted.
     pub reader_timeout: Duration,
-    /// The CUDA context that frames are written in; `None` for host memory alone.
+    /// The CUDA context that frames are written in; `None` for host memory only.
     pub gpu: Option<Arc<Context>>,
-    /// The kind of memory for frames; `None` is the best that the machine has.
+    /// The kind of memory for frames; `None` selects the best one of the machine.
     pub memory: Option<MemoryKind>,
-    /// The kind of fence for readers on a GPU; `None` is, for each, the best that both sides have.
+    /// The kind of fence for readers on a GPU; `None` selects, for each reader, the best one of
+    /// both sides.
     pub fence: Option<FenceKind>,
-    /// Users besides the exporter's own that get GPU memory. No kind of it can keep an importer from writing.
+    /// Users besides the exporter's own that get GPU memory. No kind of it can prevent an importer
+    /// from writing.
     pub trusted_uids: Vec<u32>,
-    /// Admits readers of other users even where the kernel lets them write into shared memory through `/dev/udmabuf`; false by
-    /// default. Kernels without the fix of Linux 6.13, which was backported, ignore `F_SEAL_FUTURE_WRITE` there. Where other
-    /// users may read, the device is probed once per process. If it takes memory that is sealed like a slot, other users'
-    /// readers are refused with [`Reason::PermissionDenied`](crate::Reason::PermissionDenied) and the owner gets
-    /// [`Notice::OthersCouldWrite`](super::Notice::OthersCouldWrite). If it exists and cannot be probed, because the exporter's
-    /// user may not open it, say, the owner gets the notice alone.
+    /// Admits readers of other users even where the kernel lets them write into shared memory
+    /// through `/dev/udmabuf`; false by default. Kernels without the fix of Linux 6.13, which was
+    /// backported, ignore `F_SEAL_FUTURE_WRITE` there. If other users may read, the device is
+    /// probed once per process. If it accepts memory that is sealed like a slot, readers of other
+    /// users are refused with [`Reason::PermissionDenied`](crate::Reason::PermissionDenied) and the
+    /// owner gets [`Notice::OthersCouldWrite`](super::Notice::OthersCouldWrite). If it exists and
+    /// cannot be probed, for example because the exporter's user may not open it, the owner gets
+    /// the notice only.
     pub allow_udmabuf: bool,
-    /// How long a reader's GPU work on a frame may go on after the reader has released it.
+    /// Maximum time that a reader's GPU work on a frame may continue after the reader has released
+    /// it.
     pub fence_timeout: Duration,
-    /// How much memory of retired generations one reader may keep from being freed, in bytes.
+    /// Maximum memory in bytes of retired generations that one reader may keep from being freed.
     pub max_retired_bytes: u64,
 }
 
@@ -111,7 +117,7 @@ impl Config {
         Ok(())
     }
 
-    /// Whether some users besides the exporter's own and root may read.
+    /// Returns whether some users besides the exporter's own and root may read.
     pub(super) fn lets_others_read(&self) -> bool {
         !self.allowed_uids.is_empty() || !self.allowed_gids.is_empty()
     }

@@ -1,4 +1,5 @@
-//! How readers leave: told to, cut off, or gone; at once, or when what they hold has come back.
+//! Reader disconnection: graceful close, eviction and peer death, at once or after the frames that
+//! the reader holds are released.
 
 use super::{link::Link, notice::Notice, state::State};
 use crate::memory::frees_imports_first;
@@ -8,10 +9,10 @@ use frameshare_protocol::{
 };
 use std::mem;
 
-/// Most links that are kept for their messages alone while the stream goes on.
+/// Maximum number of links that are kept only for their messages while the stream goes on.
 const MAX_DRAINING: usize = 64;
 
-/// Why a link ends.
+/// The reason why a link ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     pub reason: Reason,
@@ -25,8 +26,8 @@ impl Ending {
 }
 
 impl State {
-    /// Ends a link as its ending demands: a reader that was slow may still be reading, one that broke the rules or
-    /// is gone is not waited for.
+    /// Ends a link. A slow reader may still be reading: it keeps the frames that it has taken. A
+    /// reader that broke the rules, or whose connection failed, loses all leases at once.
     pub fn drop_link(&mut self, index: usize, ending: &Ending) {
         match ending.reason {
             Reason::TooSlow | Reason::LimitExceeded => self.dismiss(index, ending),
@@ -34,7 +35,7 @@ impl State {
         }
     }
 
-    /// Ends the link of a reader that is gone or cannot be trusted: all its leases end at once.
+    /// Ends the link of a reader that is dead or untrusted: all its leases end at once.
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.outbox().clear();
@@ -43,7 +44,7 @@ impl State {
         self.forget(link);
     }
 
-    /// Publishes no more to a reader, and lets it release what it has taken in its own time.
+    /// Publishes no further frame to a reader and lets it release its taken frames in its own time.
     fn dismiss(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         if ending.reason == Reason::LimitExceeded {
@@ -67,8 +68,8 @@ impl State {
         self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
-    /// Ends all leases of a link. It is kept only while memory waits for the reader to give up its imports, or, for a
-    /// few seconds, while messages wait for the reader to take them.
+    /// Ends all leases of a link. The link is kept only while memory waits for the reader to drop
+    /// its imports, or, for a few seconds, while messages wait for the reader.
     pub fn forget(&mut self, mut link: Link) {
         self.end_leases(link.take_leases());
         self.links_changed = true;
@@ -81,17 +82,17 @@ impl State {
         }
     }
 
-    /// Whether memory cannot be freed before this reader has given up its imports, or is gone; or events not be
-    /// destroyed before it has hung up.
+    /// Returns whether memory cannot be freed before this reader has dropped its imports or died,
+    /// or events not be destroyed before it has hung up.
     pub fn awaits(&self, link: &Link) -> bool {
         let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
-        // What an opened event does is undefined once its creator has destroyed it.
+        // An opened event is undefined once its creator has destroyed it.
         let shares_events = link.has_events() && !link.hung_up;
         shares_events
             || !link.process_is_gone && link.knows().any(|id| kind_of(id).is_some_and(frees_imports_first))
     }
 
-    /// The connection of a reader is over, or the reader itself is.
+    /// Handles the end of a reader's connection or process.
     pub fn end_link_of(&mut self, id: u64, ending: &Ending, process_is_gone: bool) {
         if let Some(link) = self.links.iter_mut().find(|link| link.info.id == id) {
             link.hung_up(process_is_gone);
@@ -105,12 +106,13 @@ impl State {
         }
     }
 
-    /// A reader says goodbye: it wants no more frames.
+    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame.
     pub fn let_go(&mut self, id: u64, ending: &Ending) {
         if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
             self.links[index].said_goodbye = true;
             match ending.reason {
-                // Its GPU context is lost, say: nothing that it holds will ever be released.
+                // Its GPU context is lost, for example: the frames that it holds will never be
+                // released.
                 Reason::Failed => self.end_link(index, ending),
                 _ => self.dismiss(index, ending),
             }
@@ -121,13 +123,13 @@ impl State {
                 let link = self.leaving.remove(index);
                 self.forget(link);
             } else if again {
-                // One that was sent away says it once itself.
-                self.end_link_of(id, &Ending::new(Reason::Violation, "it said goodbye twice"), false);
+                // A disconnected reader sends its close message once.
+                self.end_link_of(id, &Ending::new(Reason::Violation, "it sent two close messages"), false);
             }
         }
     }
 
-    /// Looks after a link at the time that it named: its messages, and its reader's process.
+    /// Checks a link at the time that it named: its messages and its reader's process.
     pub fn look_after(&mut self, id: u64) {
         let mut links = self.links.iter_mut().chain(&mut self.leaving);
         if links.any(|link| link.info.id == id && link.has_died()) {
@@ -137,7 +139,8 @@ impl State {
         }
     }
 
-    /// Sends a reader what had to wait; to one that is sent away that may be why.
+    /// Sends a reader its waiting messages. For a draining reader, one of them may be the reason of
+    /// its eviction.
     pub fn flush(&mut self, id: u64) {
         self.each_link(|link| if link.info.id == id { link.catch_up() } else { Ok(()) });
         let mut leaving = self.leaving.iter_mut().filter(|link| link.info.id == id);
@@ -146,7 +149,7 @@ impl State {
         }
     }
 
-    /// A reader has given up its imports of a generation.
+    /// Handles a reader's acknowledgement that it has dropped its imports of a generation.
     pub fn acknowledge(&mut self, id: u64, generation: u32) {
         let mut links = self.links.iter_mut().chain(&mut self.leaving);
         let link = links.find(|link| link.info.id == id);
@@ -157,15 +160,16 @@ impl State {
         self.links_changed = true;
     }
 
-    /// A reader cannot import a generation: adopted memory is copied for all from now on, and of the exporter's own memory the
-    /// reader gets downloads, if it wants host memory instead.
+    /// Handles a reader that cannot import a generation. Adopted memory is copied for all readers
+    /// from now on; instead of the exporter's own GPU memory the reader gets downloads, if it
+    /// accepts host memory.
     pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
         let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
         let known = self.links[index].knows().any(|known| known == generation);
         let kind =
             self.generations.iter().find(|one| one.id == generation).map(|one| (one.kind, one.is_foreign()));
         let ending = match (known, kind) {
-            // It is retired by now.
+            // The generation is retired by now.
             (true, None) => return,
             (true, Some((_, true))) => {
                 self.links[index].cannot_adopt = Some(text);
@@ -188,7 +192,7 @@ impl State {
         self.end_link_of(id, &ending, false);
     }
 
-    /// Has a reader get its frames downloaded from now on.
+    /// Downloads frames for this reader from now on.
     fn download_for(&mut self, index: usize) -> Result<(), Ending> {
         self.begin_downloads()?;
         let link = &mut self.links[index];
@@ -201,8 +205,9 @@ impl State {
         })
     }
 
-    /// Ends the stream. What was published can still be taken and read: its slots are not used again, and what readers
-    /// must give up first is not written by those who own it either, until they have released it or are gone.
+    /// Closes the stream. Published frames can still be taken and read: their slots are not used
+    /// again. Memory that readers must drop first is not written by its owners either, until it is
+    /// released or its readers are dead.
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
         for generation in &mut self.generations {
@@ -215,7 +220,8 @@ impl State {
             self.leaving.push(link);
         }
         self.links_changed = true;
-        // Whom memory or events wait for anyway keeps its leases; for those alone the exporter does not live on.
+        // Keep the leases of readers that still pin memory or events. Leases alone do not keep the
+        // exporter alive.
         for link in mem::take(&mut self.leaving) {
             if self.awaits(&link) {
                 self.leaving.push(link);

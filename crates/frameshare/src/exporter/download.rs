@@ -1,9 +1,11 @@
-//! Host memory for readers that may not have, or cannot read, the GPU memory of a stream: each frame is downloaded once
-//! for all of them, and published to them when the copy is done.
+//! Downloads: copies of GPU frames in host memory for readers that must not or cannot import the
+//! GPU memory of a stream. Each frame is downloaded once for all of them, and published to them
+//! when the copy is done.
 //!
 //! # Safety
 //!
-//! Asynchronous copies are started here, into slots that are held, from slots that are leased, until they are done.
+//! Asynchronous copies are started here, into slots that are held, from slots that are leased,
+//! until they are done.
 #![allow(unsafe_code)]
 
 use super::{generation::Place, outbox::Packet, shared::Shared, slot::Slot};
@@ -24,23 +26,23 @@ pub(super) struct Downloads {
     gpu: Arc<Context>,
     stream: Stream,
     waiting: VecDeque<Download>,
-    /// Events of downloads that are over.
+    /// Events of finished downloads, for reuse.
     spare: Vec<Event>,
 }
 
-/// Makes room in host memory for a frame of `size` bytes. Not with the state locked: to allocate memory and to register it
-/// with the GPU takes long.
+/// Returns a host slot for a frame of `size` bytes. Must not be called with the state locked:
+/// allocation and registration with the GPU take long.
 pub(super) fn target(shared: &Shared, size: u64) -> Option<Slot> {
     let gpu = shared.with(|state| state.config.gpu.clone())?;
     let slot = allocate(shared, size)?;
     if slot.0.registered.get().is_none() {
-        // The slot is in use by this thread alone.
+        // No other thread uses the slot.
         let _ = slot.0.registered.set(register(&gpu, &slot, slot.as_ptr()?).ok()?);
     }
     Some(slot)
 }
 
-/// A host slot that nothing else uses.
+/// Returns a host slot that nothing else uses.
 pub(super) fn allocate(shared: &Shared, size: u64) -> Option<Slot> {
     match shared.with(|state| state.place_host(size))? {
         Place::Free(slot) => Some(slot),
@@ -51,7 +53,7 @@ pub(super) fn allocate(shared: &Shared, size: u64) -> Option<Slot> {
     }
 }
 
-/// Lets the GPU write a host slot without the CPU's help.
+/// Registers a host slot, so that the GPU writes it without the CPU's help.
 fn register(
     gpu: &Arc<Context>,
     slot: &Slot,
@@ -59,19 +61,19 @@ fn register(
 ) -> frameshare_cuda::Result<WhenIdle<Registration>> {
     let length = usize::try_from(slot.size()).unwrap_or(usize::MAX);
     let memory = slot.0.memory.clone();
-    // SAFETY: the slot is mapped for as long as its memory is held, which the registration does; it holds plain bytes,
-    // written by the GPU while nobody else does: it is published after the copy.
+    // SAFETY: the slot is mapped while its memory is held, which the registration does. It holds
+    // plain bytes, written by the GPU alone: it is published after the copy.
     let registration = unsafe { Registration::new(gpu, start, length, Access::ReadWrite, memory) }?;
     Ok(WhenIdle::new(gpu, registration))
 }
 
-/// A frame on its way.
+/// A download under way.
 #[derive(Debug)]
 pub(super) struct Download {
     done: Event,
-    /// Where it goes.
+    /// The destination.
     pub slot: Slot,
-    /// The publication that it comes from: one lease on it is the download's.
+    /// The area of the source publication: one lease on it is the download's.
     pub area: usize,
     pub descriptor: Descriptor,
     pub bulky: Option<Packet>,
@@ -82,7 +84,7 @@ impl Downloads {
         Ok(Self { gpu: gpu.clone(), stream: Stream::new(gpu)?, waiting: VecDeque::new(), spare: Vec::new() })
     }
 
-    /// How many frames are on their way.
+    /// Number of downloads under way.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -92,7 +94,7 @@ impl Downloads {
         self.waiting.front().map(|download| download.descriptor.sequence)
     }
 
-    /// Starts a download behind the work that writes the frame.
+    /// Starts a download behind the GPU work that writes the frame.
     pub fn start(
         &mut self,
         signals: &Signals,
@@ -109,7 +111,8 @@ impl Downloads {
             None => Event::new(&self.gpu)?,
         };
         signals.order(&self.stream)?;
-        // SAFETY: the frame lies inside its slot and fits into the other; both are held until `done` is.
+        // SAFETY: the frame lies inside its slot and fits into the other; both are held until
+        // `done` completes.
         unsafe { self.stream.download(target.as_ptr(), source + descriptor.offset, size) }?;
         done.record(&self.stream)?;
         let descriptor =
@@ -118,7 +121,7 @@ impl Downloads {
         Ok(())
     }
 
-    /// The next frame whose download is done, in order.
+    /// Returns the next finished download, in order.
     pub fn next(&mut self) -> frameshare_cuda::Result<Option<Download>> {
         match self.waiting.front().map(|download| download.done.query()).transpose()? {
             Some(Status::Ready) => Ok(self.waiting.pop_front()),
@@ -126,12 +129,13 @@ impl Downloads {
         }
     }
 
-    /// Gives all that are on their way up, since they failed; the publications that they come from.
+    /// Drops all downloads under way, after a failure. Returns the areas of their source
+    /// publications.
     pub fn give_up(&mut self) -> Vec<usize> {
         self.waiting.drain(..).map(|download| download.area).collect()
     }
 
-    /// Takes back what a delivered download needs no more.
+    /// Keeps the event of a delivered download for reuse.
     pub fn recycle(&mut self, download: Download) {
         self.spare.push(download.done);
     }

@@ -1,4 +1,4 @@
-//! The slots that share one size and kind of memory.
+//! One generation: the slots that share a size and a kind of memory.
 
 use super::slot::{AcquireError, Slot, SlotInner};
 use crate::memory::{Allocation, Allocator, MemoryError, allocator, foreign::Foreign};
@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// A generation, in the exporter's ledger.
+/// A generation, as the exporter's state records it.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub id: u32,
@@ -17,29 +17,30 @@ pub(super) struct Generation {
     pub kind: MemoryKind,
     pub source: Source,
     slots: Vec<Arc<SlotInner>>,
-    /// Readers have been told that nothing more is published in it.
+    /// Readers were asked to drop their imports: nothing more is published in it.
     pub retired: bool,
 }
 
-/// Where the slots of a generation come from.
+/// The source of a generation's slots.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// They are ours.
+    /// The exporter's own allocator.
     Allocated(Arc<dyn Allocator>),
-    /// They are somebody else's, found by what CUDA names an allocation by.
+    /// Adopted allocations, indexed by `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     Foreign(BTreeMap<u64, u32>),
 }
 
-/// What there is for a frame.
+/// A place for a frame.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// A slot that nobody holds.
+    /// A free slot.
     Free(Slot),
-    /// One slot more than there are.
+    /// Capacity for one more slot, to be allocated.
     Unallocated(Unallocated),
 }
 
-/// A slot that a generation may have and has not yet. To allocate may wait for the GPU: not with the state locked.
+/// Capacity for one more slot of a generation. Allocation may wait for the GPU: not with the state
+/// locked.
 #[derive(Debug)]
 pub(super) struct Unallocated {
     pub generation: u32,
@@ -54,7 +55,7 @@ impl Unallocated {
 }
 
 impl Generation {
-    /// A generation of our own slots.
+    /// A generation of own slots.
     pub fn new(
         id: u32,
         slot_size: u64,
@@ -65,18 +66,18 @@ impl Generation {
         Ok(Self { id, slot_size, kind, source, slots: Vec::new(), retired: false })
     }
 
-    /// A generation of somebody else's allocations, each of `slot_size` bytes.
+    /// A generation of adopted allocations, each of `slot_size` bytes.
     pub fn foreign(id: u32, slot_size: u64) -> Self {
         let source = Source::Foreign(BTreeMap::new());
         Self { id, slot_size, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
     }
 
-    /// Whether its slots are ours and of this kind.
+    /// Returns whether its slots are own ones of this kind.
     pub fn is_own(&self, kind: MemoryKind) -> bool {
         !self.is_foreign() && self.kind == kind
     }
 
-    /// The same, and slots may still be taken from it.
+    /// Returns whether its slots are own ones of this kind and may still be taken.
     pub fn is_open(&self, kind: MemoryKind) -> bool {
         self.is_own(kind) && !self.retired
     }
@@ -85,13 +86,13 @@ impl Generation {
         matches!(self.source, Source::Foreign(_))
     }
 
-    /// The slot that an allocation of somebody else's has, if it has one.
+    /// Returns the slot of an adopted allocation, if it has one.
     pub fn adopted(&self, buffer_id: u64) -> Option<Slot> {
         let Source::Foreign(known) = &self.source else { return None };
         known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).cloned().map(Slot)
     }
 
-    /// Makes a slot of somebody else's allocation.
+    /// Makes a slot of an adopted allocation.
     pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
         let slot = self.add(Arc::new(memory), exporter);
         if let Source::Foreign(known) = &mut self.source {
@@ -109,7 +110,8 @@ impl Generation {
         Slot(slot)
     }
 
-    /// The allocator of our own slots, whose descriptor importers need once for all slots, where the kind has one.
+    /// The allocator of own slots, whose descriptor importers need once for all slots, if the kind
+    /// has one.
     pub fn pool(&self) -> Option<&Arc<dyn Allocator>> {
         match &self.source {
             Source::Allocated(allocator) => Some(allocator),
@@ -129,14 +131,15 @@ impl Generation {
         self.slots.iter_mut().filter_map(Arc::get_mut).count() as u32
     }
 
-    /// A slot that nobody holds.
+    /// Returns a free slot.
     pub fn free(&mut self) -> Option<Slot> {
-        // `get_mut` succeeds if ours is the only reference, and orders what the last holder did before.
+        // `get_mut` succeeds if this is the only reference, and orders the last holder's accesses
+        // before.
         let free = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some())?;
         Some(Slot(self.slots[free].clone()))
     }
 
-    /// A slot that nobody holds; where there is none, what one more is made with if there may be more.
+    /// Returns a free slot, or capacity to allocate one within `max`.
     pub fn place(&mut self, max: u32) -> Result<Place, AcquireError> {
         if let Some(free) = self.free() {
             return Ok(Place::Free(free));
@@ -151,19 +154,21 @@ impl Generation {
         Ok(Place::Unallocated(Unallocated { generation, allocator, slot_size }))
     }
 
-    /// How many slots are held by others than the `published` ones, of which each may be held upstream as well.
+    /// Returns the number of slots with other holders than publications; a `published` slot may be
+    /// held upstream as well.
     pub fn count_held(&mut self, published: impl Fn(u32) -> bool) -> u32 {
         let held =
             self.slots.iter_mut().filter_map(|slot| Arc::get_mut(slot).is_none().then_some(slot.index));
         held.filter(|index| !published(*index)).count() as u32
     }
 
-    /// Whether nobody but publications, of which a slot has `of(slot)`, refers to any slot.
+    /// Returns whether publications are the only holders of all slots; a slot has `of(slot)` of
+    /// them.
     pub fn is_held_by_publications_alone(&self, of: impl Fn(u32) -> usize) -> bool {
         self.slots.iter().all(|slot| Arc::strong_count(slot) == 1 + of(slot.index))
     }
 
-    /// Forgets the slots that nobody holds, and hands them over to be freed.
+    /// Removes free slots, and returns them to be freed.
     pub fn take_unused(&mut self) -> Vec<Arc<SlotInner>> {
         self.slots.extract_if(.., |slot| Arc::get_mut(slot).is_some()).collect()
     }
@@ -191,7 +196,7 @@ mod tests {
         time::Duration,
     };
 
-    /// Allocates when it is told to.
+    /// Allocator that completes on command.
     #[derive(Debug)]
     struct Slow {
         begun: Sender<()>,
@@ -206,7 +211,7 @@ mod tests {
         }
     }
 
-    /// The memory that frames are downloaded to is allocated by the thread that publishes.
+    /// The publishing thread allocates download targets.
     #[test]
     fn allocation_for_a_download_holds_up_no_other_thread() {
         let folder = tempfile::tempdir().unwrap();
@@ -238,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
         let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
-        // The first begins a generation, whose slots are slow from now on.
+        // The first slot begins a generation, whose allocations are slow from now on.
         let first = exporter.acquire(100, Purpose::Copy).unwrap();
         let (begun, begins) = channel();
         let (go_on, told) = channel();

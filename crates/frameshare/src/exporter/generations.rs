@@ -1,4 +1,4 @@
-//! All generations of a stream: where slots come from, foreign memory, and where memory goes when it is retired.
+//! All generations of a stream: slot allocation, adopted memory, and retirement.
 
 use super::{
     departure::Ending,
@@ -18,10 +18,10 @@ use std::{any::Any, collections::BTreeSet, mem, sync::Arc};
 const PAGE: u64 = 4096;
 
 impl State {
-    /// Tells readers of old generations that only readers still refer to, and frees their slots.
+    /// Retires old generations that only readers still refer to, and frees their slots.
     pub fn retire(&mut self) {
         let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
-        // Of the kind that frames go to, and of what they are downloaded to.
+        // The generation of new frames, and the one of downloads.
         let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
         for index in 0..self.generations.len() {
             let publications = &self.publications;
@@ -46,14 +46,15 @@ impl State {
                 }
             }
         }
-        // What a reader imports stays allocated although we have freed it.
+        // Memory that a reader imports stays allocated although the exporter has freed it.
         self.retired.retain(|id, _| is_imported(&self.links, &self.leaving, *id));
         let closed = self.closed;
         self.generations
             .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
     }
 
-    /// Tells readers that nothing more is published in a generation. Who keeps too much from being freed is cut off.
+    /// Asks readers to drop their imports of a generation. A reader that keeps too much memory from
+    /// being freed is evicted.
     fn retire_generation(&mut self, index: usize) {
         let generation = &mut self.generations[index];
         generation.retired = true;
@@ -73,9 +74,9 @@ impl State {
         self.retired.insert(id, bytes);
     }
 
-    /// A slot of at least `size` bytes that nobody holds, or one to be allocated.
+    /// Returns a free slot of at least `size` bytes, or capacity for one.
     pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Place, AcquireError> {
-        // It may find that the GPU has failed, and close the stream.
+        // This may find that the GPU has failed, and close the stream.
         self.reclaim();
         if self.closed {
             return Err(AcquireError::Closed);
@@ -99,7 +100,8 @@ impl State {
         generation.place(max)
     }
 
-    /// Makes a slot of memory that was allocated for it, unless there may be none any more.
+    /// Makes a slot of memory that was allocated for it, unless the limit has been reached
+    /// meanwhile.
     pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
         let max = self.config.max_slots;
         let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
@@ -111,15 +113,15 @@ impl State {
         Some(slot)
     }
 
-    /// Whether there are slots of `size` bytes to wait for where no more can be allocated.
+    /// Returns whether there are slots of `size` bytes to wait for when no more can be allocated.
     pub fn has_slots(&self, size: u64) -> bool {
         let kind = self.kind();
         let current = self.generations.iter().rfind(|one| one.is_open(kind));
         current.is_some_and(|one| one.slot_size >= size && !one.is_empty())
     }
 
-    /// A slot that nobody holds, among those there are. Readers of the latest give up frames for it that they have not
-    /// taken, unless a lossless one still needs them.
+    /// Reuses an existing slot when no further slot can be allocated. `latest` readers lose untaken
+    /// frames for it, unless a lossless one still needs them.
     pub fn make_do(&mut self, size: u64) -> Option<Slot> {
         let kind = self.kind();
         let lossless = self.links.iter().filter(|link| link.is_lossless());
@@ -129,7 +131,8 @@ impl State {
             if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
                 return Some(slot);
             }
-            // What has just ended may keep one, and goes when the state is unlocked.
+            // User data of a lease that has just ended may hold a slot; it is dropped when the
+            // state is unlocked.
             if !self.dropped.is_empty() {
                 return None;
             }
@@ -147,7 +150,7 @@ impl State {
         }
     }
 
-    /// A host slot for a download that nothing else uses, or one to be allocated; `None` if all are in use.
+    /// Returns a free host slot for a download, or capacity for one; `None` if all are in use.
     pub fn place_host(&mut self, size: u64) -> Option<Place> {
         let needed = size.max(1).checked_next_multiple_of(PAGE)?;
         let renew = mem::replace(&mut self.renew_host, false);
@@ -156,11 +159,11 @@ impl State {
         generation.place(self.config.max_slots).ok()
     }
 
-    /// Starts a new generation of our own where the newest does not suit.
+    /// Starts a new generation of own slots if the newest does not suit.
     fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
         let present = self.generations.iter().rfind(|one| one.is_open(kind)).map_or(0, |one| one.slot_size);
         if needed > present || (renew && needed != present) {
-            // Within one format sizes vary only where frames are plain bytes: leave room for longer ones.
+            // Within one format only plain bytes vary in size: leave room for longer frames.
             let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
             let gpu = self.config.gpu.as_ref();
             self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu)?);
@@ -170,7 +173,8 @@ impl State {
         Ok(())
     }
 
-    /// Readers of this process use memory in place that they could not import.
+    /// Registers memory for readers of this process, which use it in place since they cannot import
+    /// it.
     fn note_local(&self, slot: &Slot, kind: MemoryKind) {
         if !frees_imports_first(kind) {
             return;
@@ -179,21 +183,21 @@ impl State {
         local::note(key, &slot.0.memory, self.config.gpu.as_ref());
     }
 
-    /// A slot for memory that somebody else allocated: the one that it has, or a new one.
+    /// Returns the slot of an adopted allocation: its existing one, or a new one.
     pub fn adopt(
         &mut self,
         pointer: u64,
         owner: Box<dyn Any + Send>,
         exporter: u64,
     ) -> Result<(Slot, u64), AcquireError> {
-        // It may be anything, and call us: it is not dropped with the state locked.
+        // User code in Drop must not run under the lock.
         let mut owner = Some(owner);
         let adopted = self.adopt_from(pointer, &mut owner, exporter);
         self.dropped.extend(owner);
         adopted
     }
 
-    /// The same, which takes the owner where it makes a slot.
+    /// Implements [`State::adopt`]; takes the owner if it makes a slot.
     fn adopt_from(
         &mut self,
         pointer: u64,
@@ -242,7 +246,7 @@ impl State {
         self.renew |= mem::replace(&mut self.in_host, yes) != yes;
     }
 
-    /// Which reader cannot read adopted memory, and why.
+    /// Names a reader that cannot read adopted memory, with the reason, if there is one.
     pub fn cannot_adopt(&self) -> Option<String> {
         self.links.iter().find_map(|link| {
             let info = &link.info;
@@ -252,13 +256,13 @@ impl State {
         })
     }
 
-    /// Why a frame in this slot is not for every reader.
+    /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
     pub fn not_for_all(&self, slot: &Slot) -> Option<String> {
         let mut foreign = self.generations.iter().filter(|one| one.is_foreign());
         foreign.any(|one| one.id == slot.0.generation).then(|| self.cannot_adopt()).flatten()
     }
 
-    /// Gives memory back that was adopted: its owners are told when no reader imports it any more.
+    /// Retires adopted memory: its owners are dropped when no reader imports it any more.
     pub fn retire_adopted(&mut self) {
         for index in 0..self.generations.len() {
             if self.generations[index].is_foreign() && !self.generations[index].retired {
@@ -268,14 +272,14 @@ impl State {
         self.retire();
     }
 
-    /// The credits of all readers.
+    /// The sum of all readers' credits.
     pub fn credit(&self) -> u32 {
         let links = self.links.iter().chain(self.leaving.iter().filter(|link| !link.holds_nothing()));
         self.promised + links.map(|link| link.info.credit).sum::<u32>()
     }
 
-    /// How much credit is left for a newcomer of this user. A quarter of the slots is for readers of our own user: others
-    /// that are let in cannot keep those out.
+    /// Returns the credit left for a joining reader of this user. A quarter of the slots is
+    /// reserved for readers of the exporter's own user, so that other users cannot exclude them.
     pub fn credit_left(&mut self, uid: u32) -> u32 {
         let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|one| one.is_own(kind));
@@ -290,12 +294,12 @@ impl State {
     }
 }
 
-/// Whether a reader has not given up its imports of a generation.
+/// Returns whether a reader has imports of a generation.
 fn is_imported(links: &[Link], leaving: &[Link], generation: u32) -> bool {
     links.iter().chain(leaving).any(|link| link.knows().any(|known| known == generation))
 }
 
-/// How many slots of a generation are held by others than publications.
+/// Returns the number of slots of a generation with other holders than publications.
 fn held_upstream(generation: &mut Generation, publications: &[Option<Publication>]) -> u32 {
     let id = generation.id;
     generation.count_held(|index| {

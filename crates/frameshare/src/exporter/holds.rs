@@ -1,13 +1,13 @@
-//! What has to stay as it is until GPU work is done, such as the sources of copies.
+//! Resources pinned until GPU work completes, such as the sources of copies.
 
 use frameshare_cuda::{Status, event::Event, stream::Stream};
 use std::any::Any;
 
-/// Things, each with what stands for the work that uses it.
+/// Resources pinned until a recorded CUDA event completes.
 #[derive(Default)]
 pub(super) struct Holds {
     waiting: Vec<(Event, Box<dyn Any + Send>)>,
-    /// Events of work that is done.
+    /// Completed events, for reuse.
     spare: Vec<Event>,
 }
 
@@ -22,7 +22,7 @@ impl Holds {
         self.waiting.is_empty()
     }
 
-    /// Holds something until the work put on `stream` so far is done.
+    /// Pins a resource until the work queued on `stream` so far is done.
     pub fn add(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         let context = stream.context();
         let same = |event: &Event| event.context().as_raw() == context.as_raw();
@@ -35,7 +35,7 @@ impl Holds {
         Ok(())
     }
 
-    /// Hands over what no work uses any more. Work that failed uses nothing.
+    /// Moves resources that no work uses any more to `done`. Failed work uses nothing.
     pub fn collect(&mut self, done: &mut Vec<Box<dyn Any + Send>>) {
         let is_done = |(event, _): &mut (Event, _)| !matches!(event.query(), Ok(Status::Pending));
         for (event, what) in self.waiting.extract_if(.., is_done) {

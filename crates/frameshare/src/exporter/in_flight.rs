@@ -98,7 +98,7 @@ impl InFlight {
         self.0.count.fetch_add(count, Relaxed);
     }
 
-    /// An upper bound.
+    /// An upper bound of their number.
     pub fn count(&self) -> usize {
         self.0.count()
     }
@@ -112,7 +112,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let keeps = self.count() > 0 && !self.has_received_all();
-        // The list keeps the socket open; without this the reader would not notice the end.
+        // The list keeps the socket open; without a shutdown the reader would not notice the end.
         self.0.socket.shut_down();
         let mut connections = Connections::lock();
         connections.open.retain(|other| !Arc::ptr_eq(other, &self.0));

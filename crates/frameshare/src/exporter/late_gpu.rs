@@ -1,4 +1,4 @@
-//! A GPU that the exporter begins to use while it has readers.
+//! Late start of a GPU: an exporter with readers begins to use one.
 
 use super::{
     admission::{Fence, Way},
@@ -14,7 +14,7 @@ use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, MemoryKind, message::Reason};
 use std::sync::Arc;
 
-/// A reader that is to have a fence.
+/// A reader that needs a fence.
 struct Wanting {
     id: u64,
     entries: usize,
@@ -22,7 +22,7 @@ struct Wanting {
     local: bool,
 }
 
-/// Uses a GPU from now on. Called by the thread that publishes: no frame comes in between.
+/// Uses a GPU from now on. Called by the publishing thread: no frame is published in between.
 pub(super) fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
     let wanted = shared.with(|state| state.config.memory);
     let (memory, signals) = (choice::memory(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
@@ -48,7 +48,8 @@ pub(super) fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupEr
 }
 
 impl State {
-    /// Notes the GPU, and decides how the readers of now get frames on it; none if there is one already.
+    /// Records the GPU, and decides how the present readers get frames on it. Returns none if there
+    /// is one already.
     fn use_gpu(
         &mut self,
         gpu: &Arc<Context>,
@@ -62,7 +63,7 @@ impl State {
         self.renew = true;
         let (mut wanting, mut endings) = (Vec::new(), Vec::new());
         for index in 0..self.links.len() {
-            // Taken out so that the reader is not compared with itself.
+            // Removed so that the reader is not compared with itself.
             let link = self.links.remove(index);
             match self.way_of(&link.peer, &link.hello) {
                 Ok(Way { fence, downloads, cannot_adopt, local }) => {

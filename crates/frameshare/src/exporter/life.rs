@@ -1,8 +1,9 @@
-//! Death of a reader's process where the kernel gives no pidfd: a peer in another PID namespace before Linux 6.5, any peer
-//! before Linux 5.3.
+//! Death of a reader's process where the kernel gives no pidfd: a peer in another PID namespace
+//! before Linux 6.5, any peer before Linux 5.3.
 //!
-//! A hang-up does not tell it: a forked child keeps the socket open. The reader holds a record lock on its claims page,
-//! which ends with its process. A reader that never took the lock is not judged by it.
+//! A hang-up does not show it: a forked child keeps the socket open. The reader holds a record lock
+//! on its claims page, which ends with its process. A reader that never took the lock is not judged
+//! by it.
 
 use crate::sys::is_locked;
 use std::{
@@ -26,12 +27,12 @@ impl Life {
         Self { claims, was_locked: false, next: Instant::now() + INTERVAL }
     }
 
-    /// When to ask next.
+    /// Time of the next poll.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Whether the process is gone: it held the lock, and no longer does.
+    /// Returns whether the process has ended: it held the lock, and no longer does.
     pub fn is_over(&mut self) -> bool {
         let now = Instant::now();
         if now < self.next {
@@ -44,7 +45,7 @@ impl Life {
                 false
             }
             Ok(false) => self.was_locked,
-            // The kernel is short of memory: ask again.
+            // The kernel is short of memory: poll again later.
             Err(_) => false,
         }
     }

@@ -1,4 +1,4 @@
-//! One admitted reader, as the exporter keeps it.
+//! One admitted reader, from the exporter's side: its leases, messages, imports and fences.
 
 use super::{
     admission::{Fence, Way},
@@ -29,41 +29,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For how long a connection stays open for messages that wait, after its link has ended.
+/// Maximum time that a connection stays open for waiting messages after its link has ended.
 const DRAINING: Duration = Duration::from_secs(5);
 
-/// A lease, in the ledger.
+/// A lease, as the exporter's state records it.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     sequence: u64,
     area: usize,
-    /// The frame is in GPU memory: its lease ends behind the reader's release fence.
+    /// The frame is in GPU memory: its lease ends after the reader's release fence.
     is_fenced: bool,
-    /// When it was first seen released with its fence pending.
+    /// Time when it was first seen released with its fence pending.
     released: Option<Instant>,
 }
 
-/// Whether a reader's GPU ends its work on frames in the order of the frames, as far as anybody has seen.
+/// Whether a reader's GPU work on frames has so far ended in the order of the frames.
 ///
-/// To look at an event takes a call of the driver. Where frames come back in order, those behind a pending one need none.
-/// Words are just read, in whatever order.
+/// Polling an event takes a driver call. While frames are released in order, frames behind a
+/// pending one need no call. Timeline values are read individually, in any order.
 #[derive(Debug)]
 struct InOrder {
     so_far: bool,
-    /// When frames behind a pending one were looked at last.
+    /// Time of the last poll of frames behind a pending one.
     looked: Instant,
 }
 
 impl InOrder {
-    /// How often frames behind a pending one are looked at all the same: an app with several streams may give them back
-    /// in any order. Until that was seen once, what is done there counts as pending for so long.
+    /// Interval at which frames behind a pending one are polled nevertheless: an application with
+    /// several streams may release frames in any order. Until an out-of-order release is observed,
+    /// a finished frame counts as pending for up to this time.
     const DOUBT: Duration = Duration::from_millis(1);
 
     fn new(fence: FenceKind) -> Self {
         Self { so_far: fence == FenceKind::Event, looked: Instant::now() }
     }
 
-    /// Whether to look at frames behind a pending one this time.
+    /// Returns whether to poll frames behind a pending one this time.
     fn is_doubted(&mut self) -> bool {
         if !self.so_far {
             return true;
@@ -77,19 +78,19 @@ impl InOrder {
     }
 }
 
-/// What a reader knows of a generation.
+/// A generation that was introduced to a reader.
 #[derive(Debug, Default)]
 struct Known {
     slots: BTreeSet<u32>,
-    /// It was told to give its imports up.
+    /// The reader was asked to drop its imports.
     retired: bool,
 }
 
-/// Where the next publication of a link goes.
+/// Destination of the next publication of a link.
 pub(super) enum Vacancy {
-    /// Into this entry.
+    /// This entry.
     Entry(usize),
-    /// Nowhere: the reader holds all that it may.
+    /// None: the reader has used all its credit.
     Full,
 }
 
@@ -100,53 +101,54 @@ pub(super) struct Link {
     pub socket: Arc<Socket>,
     pub wake: Arc<Wake>,
     pub gone: Option<Arc<OwnedFd>>,
-    /// Where there is no `gone`.
+    /// Set if `gone` is not.
     life: Option<Life>,
     producer: Producer<Words>,
-    /// The first frame of which it is not decided yet whether the reader gets it.
+    /// The first frame that is neither published to the reader nor lost.
     next: u64,
     fence: Box<dyn ExporterFence>,
-    /// Who it is and what it asked for.
+    /// The reader's process, and its Hello.
     pub peer: Peer,
     pub hello: Hello,
-    /// It gets frames in host memory, though the stream's are on a GPU.
+    /// The reader gets frames in host memory although the stream's frames are on a GPU.
     pub downloads: bool,
-    /// Why it cannot read adopted memory, if it cannot.
+    /// The reason why the reader cannot read adopted memory, if it cannot.
     pub cannot_adopt: Option<String>,
     fence_choice: Choice<FenceKind>,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
-    /// Room for the sequence numbers and entries of what was released.
+    /// Buffer for sequence numbers and entries of released frames.
     released: Vec<(u64, usize)>,
-    /// Ordered messages sent so far, waiting ones included.
+    /// Number of ordered messages sent so far, waiting ones included.
     messages: u64,
     outbox: Outbox,
-    /// Until when the connection is kept open for messages that wait, though the link has ended.
+    /// End of the time that the connection stays open for waiting messages after the link has
+    /// ended.
     drains_until: Option<Instant>,
-    /// The generations whose imports the reader has not given up.
+    /// Generations whose imports the reader has not dropped.
     known: BTreeMap<u32, Known>,
-    /// Where the frame goes that is being handed out.
+    /// Entry of the frame that is being published.
     offered: Option<usize>,
     sent: u64,
     lost: u64,
-    /// Since when the exporter has waited for it, and whether the owner was told.
+    /// Start of the exporter's wait for this reader, and whether a notice was sent.
     pub blocked: Option<(Instant, bool)>,
-    /// It wants no more frames.
+    /// The reader has sent its close message.
     pub said_goodbye: bool,
-    /// Its connection is over; only its process is still watched.
+    /// The connection has ended; only the process is still watched.
     pub hung_up: bool,
-    /// Its process is gone, and with it all that it had imported.
+    /// The process has ended, and all its imports with it.
     pub process_is_gone: bool,
 }
 
-/// How a reader gets its frames.
+/// The resources and choices by which a reader gets its frames.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub producer: Producer<Words>,
-    /// The first frame that it may get.
+    /// The first frame that the reader may get.
     pub next: u64,
     pub wake: Wake,
-    /// Where no pidfd watches its process.
+    /// Set if no pidfd watches the process.
     pub life: Option<Life>,
     pub fence: Box<dyn ExporterFence>,
     pub way: Way,
@@ -194,12 +196,12 @@ impl Link {
         self.info.policy == Policy::Lossless
     }
 
-    /// Sends a message, now or as soon as the reader takes its messages.
+    /// Sends a message, or queues it until the reader receives earlier ones.
     pub fn send(&mut self, message: &ToReader) -> Result<(), Ending> {
         self.send_packet(&Packet::new(message).map_err(cannot_send)?)
     }
 
-    /// The same for a message that other readers get too.
+    /// Sends a message that other readers get too.
     pub fn send_packet(&mut self, packet: &Packet) -> Result<(), Ending> {
         self.enqueue(packet.clone())?;
         if self.producer.reader_sleeps() {
@@ -213,7 +215,8 @@ impl Link {
         self.outbox.send(packet).map_err(unsent)
     }
 
-    /// Sends what waits, now that the reader has taken others, and wakes it if it sleeps until there is more.
+    /// Sends waiting messages after the reader has received others, and wakes the reader if it
+    /// sleeps.
     pub fn catch_up(&mut self) -> Result<(), Ending> {
         let before = self.outbox.len();
         self.outbox.flush().map_err(unsent)?;
@@ -223,34 +226,35 @@ impl Link {
         Ok(())
     }
 
-    /// Whether messages wait for the reader to take others.
+    /// Returns whether messages wait for the reader to receive earlier ones.
     pub fn has_backlog(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Messages that wait, and memory that sent ones referred to.
+    /// The waiting messages, and memory that sent messages referred to.
     pub fn outbox(&mut self) -> &mut Outbox {
         &mut self.outbox
     }
 
-    /// Whether the socket turns writable when the next message can be sent.
+    /// Returns whether the socket becomes writable when the next message can be sent.
     pub fn awaits_room(&self) -> bool {
         self.outbox.awaits_room()
     }
 
-    /// When to look after this link, whatever its descriptors tell.
+    /// Returns the time of the next check of this link, whatever its descriptors report.
     pub fn look_at(&self) -> Option<Instant> {
         let life = self.life.as_ref().filter(|_| !self.process_is_gone).map(Life::next);
         let drained = self.drains_until.filter(|_| self.is_draining());
         self.outbox.retry_at().into_iter().chain(drained).chain(life).min()
     }
 
-    /// Whether the reader's process is gone though its connection is not, as far as its record lock tells.
+    /// Returns whether the process has ended although the connection is open, by its record lock.
     pub fn has_died(&mut self) -> bool {
         !self.process_is_gone && self.life.as_mut().is_some_and(Life::is_over)
     }
 
-    /// Tells the reader why its link ends. What waits before that is still sent, for [`DRAINING`].
+    /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
+    /// [`DRAINING`].
     pub fn say_goodbye(&mut self, ending: &Ending) {
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
         if let Ok(packet) = Packet::new(&message) {
@@ -261,13 +265,14 @@ impl Link {
         self.wake.ring();
     }
 
-    /// Whether the connection is still needed for messages that wait, after the link has ended.
+    /// Returns whether the connection is still needed for waiting messages after the link has
+    /// ended.
     pub fn is_draining(&self) -> bool {
         let in_time = self.drains_until.is_some_and(|until| Instant::now() < until);
         in_time && self.has_backlog() && !self.hung_up && !self.said_goodbye
     }
 
-    /// Tells the reader of a generation that is used no more, if it knows it.
+    /// Asks the reader to drop its imports of a generation, if it has any.
     pub fn retire(&mut self, before: u64, generation: u32) -> Result<(), Ending> {
         let known = self.known.get_mut(&generation);
         if known.is_none_or(|known| std::mem::replace(&mut known.retired, true)) {
@@ -276,7 +281,8 @@ impl Link {
         self.send(&ToReader::Retire { before, generation })
     }
 
-    /// The connection is over. Where the kernel cannot say whether the process is gone, that has to do.
+    /// Records the end of the connection. If the kernel cannot report the process's end, this
+    /// stands for it.
     pub fn hung_up(&mut self, process_is_gone: bool) {
         self.hung_up = true;
         self.process_is_gone |= process_is_gone || self.gone.is_none();
@@ -291,40 +297,42 @@ impl Link {
         self.send_with(&message, timeline_fd.map(|fd| Attachment::File(Arc::new(fd))))
     }
 
-    /// Whether it imports the GPU memory of the stream.
+    /// Returns whether the reader imports the GPU memory of the stream.
     pub fn is_direct(&self) -> bool {
         self.fence.kind() != FenceKind::None && !self.downloads
     }
 
-    /// The kind of memory in which this reader gets frames of a stream that places them in memory of `kind`.
+    /// Returns the kind of memory in which this reader gets frames of a stream whose frames are in
+    /// memory of `kind`.
     pub fn memory_of_frames(&self, kind: MemoryKind) -> MemoryKind {
         if self.downloads { MemoryKind::Host } else { kind }
     }
 
-    /// Whether the reader's GPU may still be at work on a frame that it has released, or will have.
+    /// Returns whether the reader's GPU may still work on a frame that is released or held.
     pub fn is_fenced(&self) -> bool {
         self.entries.iter().flatten().any(|lease| lease.is_fenced)
     }
 
-    /// Whether the reader has opened events of ours.
+    /// Returns whether the reader has opened events of this exporter.
     pub fn has_events(&self) -> bool {
         self.fence.kind() == FenceKind::Event
     }
 
-    /// The generations whose imports the reader has not given up.
+    /// Generations whose imports the reader has not dropped.
     pub fn knows(&self) -> impl Iterator<Item = u32> {
         self.known.keys().copied()
     }
 
-    /// The reader has given its imports of a generation up; false if it had none, or has not been asked to. Who has said
-    /// goodbye gives up everything.
+    /// Records that the reader has dropped its imports of a generation. Returns false if it had
+    /// none, or was not asked to drop them; after its close message a reader may drop all.
     pub fn forget_generation(&mut self, generation: u32) -> bool {
         let asked = self.said_goodbye;
         let known = self.known.get(&generation);
         known.is_some_and(|known| asked || known.retired) && self.known.remove(&generation).is_some()
     }
 
-    /// Makes sure that the reader knows a slot. `pool` is the descriptor that its whole generation has, if any.
+    /// Introduces a slot to the reader unless the reader knows it. `pool` is the descriptor of the
+    /// whole generation, if it has one.
     pub fn introduce(
         &mut self,
         slot: &Slot,
@@ -349,14 +357,14 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message of the handing over of memory, with the descriptor that belongs to it.
+    /// Sends a message that hands over memory, with the descriptor that belongs to it.
     fn send_with(&mut self, message: &ToReader, attachment: Option<Attachment>) -> Result<(), Ending> {
         let packet = Packet::with(message, attachment.into_iter().collect()).map_err(cannot_send)?;
         self.enqueue(packet.kept())
     }
 
-    /// Leases a frame in memory of this kind to the reader in a vacant entry and signals the ready fence, if the frame
-    /// needs one; [`Link::publish`] follows.
+    /// Leases a frame in memory of this kind to the reader, in a vacant entry, and signals the
+    /// ready fence if the frame needs one. [`Link::publish`] follows.
     pub fn offer(
         &mut self,
         entry: usize,
@@ -372,12 +380,12 @@ impl Link {
         }
         self.entries[entry] = Some(Lease { sequence, area, is_fenced, released: None });
         self.offered = Some(entry);
-        // It had room: whoever waits for it next counts from then.
+        // The reader had room: a later wait for it starts anew.
         self.blocked = None;
         Ok(())
     }
 
-    /// Publishes what was offered, if anything was; true if the reader must be woken.
+    /// Publishes the offered frame, if there is one. Returns true if the reader needs a wake-up.
     pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
         let Some(entry) = self.offered.take() else { return false };
         self.sent += 1;
@@ -386,13 +394,15 @@ impl Link {
         self.producer.publish(entry, &Descriptor { messages: self.messages, ..descriptor.clone() })
     }
 
-    /// Whether the reader may still get a frame. It joined later otherwise, or has lost it.
+    /// Returns whether the reader may still get a frame: it joined before the frame, and has not
+    /// lost it.
     pub fn may_get(&self, sequence: u64) -> bool {
         sequence >= self.next
     }
 
-    /// Counts the frames before `next` that the reader has not got: it does not get them. True if it must be woken,
-    /// since what waits for them to be over, such as the end of the stream, may now be delivered.
+    /// Counts the frames before `next` that the reader has not got as lost. Returns true if the
+    /// reader needs a wake-up: messages behind these frames, such as the end of the stream, may now
+    /// be delivered.
     pub fn lose_before(&mut self, next: u64) -> bool {
         if next <= self.next {
             return false;
@@ -403,8 +413,9 @@ impl Link {
         self.producer.reader_sleeps()
     }
 
-    /// Finds leases that the reader has ended, and puts their areas into `ended`. True if some release fence is still
-    /// pending; one that has been for longer than `timeout` is an error. Behind a pending event not every call looks.
+    /// Finds leases that the reader has ended, and appends their areas to `ended`. Returns true if
+    /// a release fence is still pending; one that is pending for longer than `timeout` is an error.
+    /// Frames behind a pending event are not polled in every call.
     pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
         let mut released = mem::take(&mut self.released);
         released.clear();
@@ -422,7 +433,7 @@ impl Link {
         pending
     }
 
-    /// Ends those leases whose fences are ready, as far as it makes sense to ask. True if some are not.
+    /// Ends the released leases whose fences are ready. Returns true if some are not.
     fn end_released(
         &mut self,
         released: &[(u64, usize)],
@@ -440,7 +451,7 @@ impl Link {
                 continue;
             };
             ended.push(area);
-            // The oldest may have been done before this one, after it was looked at.
+            // The oldest fence may have completed after its poll and before this one.
             if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
                 let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
                 self.in_order.so_far = state == FenceState::Ready;
@@ -449,8 +460,8 @@ impl Link {
         Ok(oldest.is_some())
     }
 
-    /// Ends the lease of a frame that was released, and returns its area, unless the fence is still pending, which it may
-    /// be for `timeout`.
+    /// Ends the lease of a released frame and returns its area, unless the fence is still pending,
+    /// for at most `timeout`.
     fn end_if_ready(
         &mut self,
         (sequence, index): (u64, usize),
@@ -474,17 +485,18 @@ impl Link {
         Ok(None)
     }
 
-    /// Whether a publication would have to wait.
+    /// Returns whether a publication would have to wait.
     pub fn is_full(&self) -> bool {
         self.has_backlog() || self.entries.iter().all(Option::is_some)
     }
 
-    /// Whether no lease is left, and no message waits.
+    /// Returns whether no lease is left and no message waits.
     pub fn is_idle(&self) -> bool {
         !self.has_backlog() && self.holds_nothing()
     }
 
-    /// Finds an entry for the next publication. A `latest` reader loses its oldest untaken frame for it.
+    /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
+    /// oldest untaken frame.
     pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Vacancy, Ending> {
         if self.has_backlog() {
             return Ok(Vacancy::Full);
@@ -495,7 +507,7 @@ impl Link {
         Ok(self.revoke_oldest(ended, |_| true)?.map_or(Vacancy::Full, Vacancy::Entry))
     }
 
-    /// Takes back the oldest frame that the reader has not taken, among those in certain areas, and returns its entry.
+    /// Revokes the oldest untaken frame among those in certain areas, and returns its entry.
     pub fn revoke_oldest(
         &mut self,
         ended: &mut Vec<usize>,
@@ -520,7 +532,7 @@ impl Link {
         self.entries.iter().flatten().map(|lease| lease.area)
     }
 
-    /// Takes back what the reader has not taken, and some of what it has released.
+    /// Revokes all untaken frames, and collects released ones that it meets.
     pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(Lease { sequence, area, .. }) = *entry else { continue };
@@ -533,17 +545,18 @@ impl Link {
         self.collect_released(ended, Duration::MAX).map(|_| ())
     }
 
-    /// Whether no lease is left.
+    /// Returns whether no lease is left.
     pub fn holds_nothing(&self) -> bool {
         self.entries.iter().all(Option::is_none)
     }
 
-    /// Takes all leases away, and returns their areas.
+    /// Takes all leases away and returns their areas.
     pub fn take_leases(&mut self) -> Vec<usize> {
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
     }
 
-    /// Has the reader ring what is returned when it ends a lease next.
+    /// Sets the waiting flag: the reader sends a wake-up to the returned socket when it ends its
+    /// next lease.
     pub fn announce_wait(&self) -> Arc<Wake> {
         self.producer.announce_wait();
         self.wake.clone()
@@ -553,7 +566,7 @@ impl Link {
         self.producer.end_wait();
     }
 
-    /// For how long the exporter has waited for this reader.
+    /// Returns the time that the exporter has waited for this reader.
     pub fn blocked_for(&mut self, now: Instant) -> Duration {
         now.duration_since(self.blocked.get_or_insert((now, false)).0)
     }

@@ -1,59 +1,60 @@
-//! What an exporter tells its owner of its readers.
+//! Notices of an exporter to its owner.
 
 use frameshare_protocol::{Policy, message::Reason};
 use std::time::Duration;
 
-/// A reader, as its exporter knows it.
+/// Identity of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderInfo {
-    /// A number that no other reader of this exporter had or will have.
+    /// Unique among all readers of this exporter, past ones included.
     pub id: u64,
-    /// Its process, as the kernel says.
+    /// Its process, reported by the kernel.
     pub pid: u32,
-    /// Its user, as the kernel says.
+    /// Its user, reported by the kernel.
     pub uid: u32,
-    /// What it calls itself.
+    /// The name that it gave itself.
     pub name: String,
-    /// What happens to frames that it has no credit for.
+    /// Its policy.
     pub policy: Policy,
-    /// How many leases it may hold.
+    /// Maximum number of its leases.
     pub credit: u32,
 }
 
-/// Something that happened to a reader, or to the stream's socket.
+/// An event of a reader or of the stream's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It was admitted.
+    /// The reader was admitted.
     ReaderAdded(ReaderInfo),
-    /// It left or was cut off.
+    /// The reader disconnected, died, or was evicted.
     ReaderRemoved {
         /// The reader.
         reader: ReaderInfo,
-        /// What kind of end it was: `Stopped` if the reader left or was killed, all others say why it was cut off.
+        /// `Stopped` if the reader disconnected or died; any other reason says why it was evicted.
         reason: Reason,
-        /// Why, in words.
+        /// The reason, for people.
         why: String,
     },
-    /// It was not admitted.
+    /// A reader was refused.
     ReaderRefused {
-        /// Its process, as the kernel says; 0 if the kernel cannot tell it in this PID namespace.
+        /// Its process, reported by the kernel; 0 if the kernel cannot tell it in this PID
+        /// namespace.
         pid: u32,
         /// Its user.
         uid: u32,
-        /// Why.
+        /// The reason, for people.
         why: String,
     },
-    /// It is lossless and has held the stream back for a while.
+    /// A lossless reader has held the stream back for a while.
     ReaderBlocking {
         /// The reader.
         reader: ReaderInfo,
-        /// For how long.
+        /// Duration so far.
         blocked_for: Duration,
     },
     /// Readers can no longer connect: the socket, its lock file or its folder was removed or replaced, and no new one could
     /// be bound. The exporter tries again every few seconds.
     SocketLost {
-        /// Why.
+        /// The reason, for people.
         why: String,
     },
     /// The kernel lets readers of other users write into shared memory through `/dev/udmabuf`, or may let them. Reported once,
@@ -61,7 +62,7 @@ pub enum Notice {
     OthersCouldWrite {
         /// Readers of other users are refused. If not, the device could not be probed, and they are admitted.
         refused: bool,
-        /// Why.
+        /// The reason, for people.
         why: String,
     },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.

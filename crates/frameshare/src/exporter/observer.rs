@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Notices that are kept for an observer that blocks; later ones are dropped.
+/// Maximum number of notices that wait for an observer that blocks; later ones are dropped.
 const MAX_PENDING: usize = 4096;
 
 /// The owner's observer, and the notices on their way to it.

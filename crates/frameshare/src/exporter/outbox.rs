@@ -1,6 +1,8 @@
-//! Outgoing messages of one connection: sent in order, and kept while the reader leaves others unread.
+//! Outgoing messages of one connection: sent in order, and queued while the reader does not receive
+//! earlier ones.
 //!
-//! The backlog is bounded in messages, bytes and files, and so are descriptors in flight (see [`in_flight`]).
+//! The backlog is bounded in messages, bytes and files, and so are descriptors in flight (see
+//! [`in_flight`]).
 
 use super::in_flight::{self, InFlight};
 use crate::{
@@ -20,28 +22,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most descriptors of a connection that the reader has not received.
+/// Maximum number of descriptors in flight on a connection.
 const MAX_IN_FLIGHT: usize = 16;
-/// Most bytes of messages and payloads that a reader may leave unread: two of the largest payloads.
+/// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
 const MAX_BACKLOG_BYTES: u64 = 128 << 20;
-/// Most payload files that are kept for a reader.
+/// Maximum number of payload files that wait for a reader.
 const MAX_BACKLOG_FILES: usize = 128;
-/// The shortest and the longest pause between attempts to send what only time helps.
+/// The shortest and the longest pause between attempts to send after a shortage.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// A descriptor that goes with a message, by what keeps it open.
+/// A descriptor that belongs to a message, by its owner.
 #[derive(Clone, Debug)]
 pub(super) enum Attachment {
     File(Arc<OwnedFd>),
-    /// The reader's end of its wake socket.
+    /// The reader's end of its wake-up socket.
     Lent(Arc<Foreign>),
     Slot(Arc<dyn Allocation>),
     Pool(Arc<dyn Allocator>),
 }
 
 impl Attachment {
-    /// Whether memory of a GPU, say, is freed when this is dropped.
+    /// Returns whether dropping this frees memory, of a GPU for example.
     fn frees_memory(&self) -> bool {
         match self {
             Self::File(_) | Self::Lent(_) => false,
@@ -60,15 +62,15 @@ impl Attachment {
     }
 }
 
-/// An encoded message, the same for all readers that get it.
+/// An encoded message, shared by all its readers.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     bytes: Arc<[u8]>,
     attachments: Vec<Attachment>,
-    /// Bytes of the payload in a file of its own.
+    /// Size in bytes of a payload in a file of its own.
     payload: u64,
     is_ordered: bool,
-    /// The exporter keeps it for readers to come anyway.
+    /// The exporter keeps it for joining readers anyway.
     is_kept: bool,
 }
 
@@ -106,7 +108,8 @@ impl Packet {
         (self.payload > 0).then(|| (Payload::Sealed(self.payload), self.attachments.clone()))
     }
 
-    /// The same message, as one that the exporter keeps anyway: it does not count against the reader.
+    /// Marks the message as one that the exporter keeps anyway: it does not count against the
+    /// reader.
     pub fn kept(self) -> Self {
         Self { is_kept: true, ..self }
     }
@@ -141,25 +144,26 @@ fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Why messages were not sent.
+/// The reason why messages were not sent.
 #[derive(Debug)]
 pub(super) enum Unsent {
-    /// The reader has left more unread than it may: this says what.
+    /// The reader has left too much unreceived; the text names the limit.
     TooMuch(String),
-    /// The connection is over.
+    /// The connection has ended.
     HungUp(io::Error),
 }
 
 /// The event that unblocks the first waiting message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// Room in the socket, which poll(2) tells.
+    /// Room in the socket, which poll(2) reports.
     Room,
-    /// Descriptors or memory, which nothing tells: the next attempt is due at this time, after this pause.
+    /// Descriptors or memory, without a notification: the next attempt is due at this time, after
+    /// this pause.
     Time(Instant, Duration),
 }
 
-/// Messages that wait, and what is known of those that were sent.
+/// Waiting messages, and accounts of sent ones.
 #[derive(Debug)]
 pub(super) struct Outbox {
     waiting: VecDeque<Packet>,
@@ -169,7 +173,7 @@ pub(super) struct Outbox {
     in_flight: InFlight,
     /// Payload bytes that were sent since the reader was last known to have received everything.
     bytes_in_flight: u64,
-    /// Memory that was kept for messages: to be dropped with no lock held.
+    /// Memory that sent messages referred to, to be dropped with no lock held.
     spent: Vec<Attachment>,
 }
 
@@ -191,17 +195,17 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// How many messages wait.
+    /// Number of waiting messages.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether the socket tells when to go on.
+    /// Returns whether poll(2) reports when to continue.
     pub fn awaits_room(&self) -> bool {
         self.awaited == Some(Awaited::Room)
     }
 
-    /// When to go on, where the socket does not tell.
+    /// Time of the next attempt, if poll(2) does not report it.
     pub fn retry_at(&self) -> Option<Instant> {
         match self.awaited {
             Some(Awaited::Time(at, _)) => Some(at),
@@ -209,12 +213,12 @@ impl Outbox {
         }
     }
 
-    /// Payload files and bytes that are kept for this reader: the more, the greater.
+    /// Number of payload files and bytes that wait for this reader, ordered by weight.
     pub fn weight(&self) -> (usize, u64) {
         (self.files, self.bytes)
     }
 
-    /// Sends a message behind those that wait.
+    /// Sends a message after the waiting ones.
     pub fn send(&mut self, packet: Packet) -> Result<(), Unsent> {
         self.bytes += packet.cost();
         self.files += packet.files();
@@ -260,7 +264,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Drops all that waits: the reader gets none of it.
+    /// Drops all waiting messages: the reader gets none of them.
     pub fn clear(&mut self) {
         while !self.waiting.is_empty() {
             self.pop();
@@ -268,7 +272,7 @@ impl Outbox {
         self.awaited = None;
     }
 
-    /// Memory that sent messages referred to: to be dropped with no lock held.
+    /// Takes memory that sent messages referred to, to be dropped with no lock held.
     pub fn take_spent(&mut self) -> Vec<Attachment> {
         mem::take(&mut self.spent)
     }
@@ -298,8 +302,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether so many more descriptors may be in flight. A reader that has received all that was sent gets a message in
-    /// any case; others share a quarter of what the kernel lets this process's user have.
+    /// Returns whether `count` more descriptors may be in flight. A reader that has received
+    /// everything gets a message in any case; the others share a quarter of the kernel's limit for
+    /// this process's user.
     fn may_send(&mut self, count: usize) -> bool {
         if count == 0 || self.in_flight.count() == 0 {
             return true;
@@ -319,14 +324,14 @@ impl Outbox {
     }
 }
 
-/// Whether sendmsg(2) failed for want of something that comes back: too many descriptors in flight (ETOOMANYREFS), or
-/// memory (ENOBUFS, ENOMEM).
+/// Returns whether sendmsg(2) failed because of a temporary shortage: too many descriptors in
+/// flight (ETOOMANYREFS), or memory (ENOBUFS, ENOMEM).
 fn is_shortage(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Whether this process lacks files or memory: what readers leave unread may have taken them.
+/// Returns whether this process lacks files or memory, possibly because of unreceived messages.
 pub(super) fn is_exhausted(error: &(dyn std::error::Error + 'static)) -> bool {
     let errno =
         error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error);

@@ -1,21 +1,21 @@
-//! Connections whose Hello has not arrived yet.
+//! Pending connections: their Hello has not arrived yet.
 //!
-//! A reader sends its Hello right after it has connected, so silent connections are few unless a peer means harm. They are
-//! bounded per process, per user and in all. Beyond a bound the oldest silent connection goes, never a newer one: a reader
-//! is a moment away from its Hello.
+//! A reader sends its Hello right after connecting, so pending connections are few unless a peer is
+//! hostile. They are bounded per process, per user and in all. Beyond a bound the oldest one is
+//! closed, never a newer one: an honest reader's Hello is about to arrive.
 
 use crate::sys::{Peer, Socket, file_limit};
 use std::time::{Duration, Instant};
 
-/// The Hello arrives within this time.
+/// Maximum time from the connection to the Hello.
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most silent connections of one process.
+/// Maximum number of pending connections of one process.
 const MAX_OF_PROCESS: usize = 16;
-/// Least and most silent connections of all processes. In between it is an eighth of the files that this process may
-/// open: a connection takes two.
+/// Bounds of the maximum number of pending connections in all. Between them it is an eighth of the
+/// files that this process may open: a connection takes two.
 const MAX_OF_ALL: (usize, usize) = (16, 256);
 
-/// A connection whose Hello has not arrived.
+/// A pending connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub socket: Socket,
@@ -28,14 +28,15 @@ impl Connection {
         Self { socket, peer, until: Instant::now() + HELLO_TIMEOUT }
     }
 
-    /// Whether both are of one process. Where the process has a pidfd, it lives as long as its pid stands for it.
+    /// Returns whether both are of one process. A process with a pidfd lives as long as its pid
+    /// identifies it.
     fn is_of_process(&self, other: &Peer) -> bool {
         let (ours, theirs) = (&self.peer, other);
         ours.gone.is_some() && theirs.gone.is_some() && ours.pid != 0 && ours.pid == theirs.pid
     }
 }
 
-/// The connections whose Hello has not arrived, oldest first.
+/// The pending connections, oldest first.
 #[derive(Debug)]
 pub(super) struct Pending {
     connections: Vec<Connection>,
@@ -61,14 +62,15 @@ impl Pending {
         std::mem::take(&mut self.connections)
     }
 
-    /// Adds a connection, and returns the one that has to go for it, if any: its Hello may have arrived meanwhile.
+    /// Adds a connection, and returns the one to close for it, if any: its Hello may have arrived
+    /// meanwhile.
     pub fn add(&mut self, connection: Connection) -> Option<Connection> {
         self.connections.push(connection);
         let newest = &self.connections.last()?.peer;
         let of_process = |other: &Connection| other.is_of_process(newest);
         let of_user = |uid: u32| move |other: &Connection| other.peer.uid == uid;
         let has_process = newest.gone.is_some() && newest.pid != 0;
-        // Without a pidfd nothing tells processes of a user apart for sure.
+        // Without a pidfd, processes of one user cannot be told apart reliably.
         let max_of_user = if has_process { self.max_of_all / 2 } else { self.max_of_all / 8 };
         let oldest = if self.count(of_process) > MAX_OF_PROCESS {
             self.connections.iter().position(of_process)

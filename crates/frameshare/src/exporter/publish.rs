@@ -1,4 +1,4 @@
-//! Publishing a frame, and the downloads that follow it.
+//! Publication of a frame, and of the downloads that follow it.
 
 use super::{
     Interrupted,
@@ -23,41 +23,42 @@ use frameshare_protocol::{
 };
 use std::{any::Any, fmt};
 
-/// Most frames that are being downloaded, or were and wait for lossless readers.
+/// Maximum number of downloads under way, or finished and waiting for lossless readers.
 const MAX_DOWNLOADS: u32 = 4;
 
 /// A frame to be published.
 pub struct Frame<'a> {
     /// The slot that holds it.
     pub slot: &'a Slot,
-    /// By whom it was written.
+    /// The writer of the frame: the CPU, or work on a GPU stream.
     pub written: Written<'a>,
     /// Bytes from the start of the slot to the start of the frame.
     pub offset: u64,
-    /// Bytes of the frame.
+    /// Size of the frame in bytes.
     pub size: u64,
-    /// When it is to be shown, in ns of `CLOCK_MONOTONIC`.
+    /// Presentation time, in ns of `CLOCK_MONOTONIC`.
     pub pts: Option<u64>,
-    /// When it is to be decoded, likewise.
+    /// Decoding time, in ns of `CLOCK_MONOTONIC`.
     pub dts: Option<u64>,
-    /// How long it is to be shown, in ns.
+    /// Duration in ns.
     pub duration: Option<u64>,
-    /// The source's own counter at its start.
+    /// The source's own counter at the frame's start.
     pub media_offset: Option<u64>,
     /// The same counter at its end.
     pub media_offset_end: Option<u64>,
-    /// Flags, in the words of whoever publishes.
+    /// Flags, defined by the publisher.
     pub flags: u64,
-    /// Where its planes lie, at most four; none for plain bytes.
+    /// Layout of its planes, at most four; none for plain bytes.
     pub planes: &'a [Plane],
-    /// Metadata, in the words of whoever publishes.
+    /// Metadata, defined by the publisher.
     pub metadata: &'a [u8],
-    /// Dropped when every lease on the publication has ended: keeps others from writing the frame meanwhile.
+    /// User data that is dropped when every lease on the publication has ended: a guard that keeps
+    /// upstream from writing the frame.
     pub keep: Option<Box<dyn Any + Send>>,
 }
 
 impl<'a> Frame<'a> {
-    /// `size` bytes at the start of the slot, of which nothing more is said.
+    /// A frame of `size` bytes at the start of the slot, without times, planes or metadata.
     pub fn new(slot: &'a Slot, size: u64, written: Written<'a>) -> Self {
         Self {
             slot,
@@ -83,7 +84,7 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
-/// Why a frame was not published.
+/// The reason why a frame was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// The wait for a reader was interrupted.
@@ -95,10 +96,10 @@ pub enum PublishError {
     /// The GPU that the frame was written on has failed.
     #[error("the frame cannot be signalled: {0}")]
     Gpu(frameshare_cuda::Error),
-    /// The frame is in adopted memory, which some reader cannot read; nobody has it.
+    /// The frame is in adopted memory, which some reader cannot read; no reader has it.
     #[error("not every reader can read adopted memory: {0}")]
     NotForAll(String),
-    /// The frame makes no sense.
+    /// The frame's fields are invalid.
     #[error("the frame cannot be published: {0}")]
     Invalid(&'static str),
 }
@@ -137,7 +138,7 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
 
     let mut frame = Some(frame);
-    // Where the frame is downloaded to: not asked for yet, or asked for in vain, or a slot.
+    // Download target: not requested yet, requested without success, or a slot.
     let mut target: Option<Option<Slot>> = None;
     loop {
         let outcome = when_there_is_room(shared, interrupt, |state| {
@@ -154,21 +155,21 @@ pub(super) fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) 
             if target.is_none() && state.wants_download(slot) {
                 return Some(None);
             }
-            // No reader has to be waited for: from here on nothing fails but links.
+            // Every reader has room: from here on only links fail.
             let frame = frame.take()?;
             let target = target.get_or_insert_default();
             Some(Some(state.hand_out(frame, descriptor.clone(), target)))
         })?;
         match outcome {
             Some(Some(outcome)) => return outcome,
-            // With the state unlocked: to allocate memory and to register it with a GPU takes long.
+            // With the state unlocked: allocation and registration with a GPU take long.
             Some(None) => target = Some(download::target(shared, descriptor.size)),
             None => return Err(PublishError::Closed),
         }
     }
 }
 
-/// Runs `publish` until it gives something: now, or whenever a lossless reader that is waited for has made room.
+/// Runs `publish` until it returns a value: now, or after a full lossless reader has made room.
 fn when_there_is_room<T>(
     shared: &Shared,
     interrupt: &Interrupt,
@@ -176,7 +177,7 @@ fn when_there_is_room<T>(
 ) -> Result<Option<T>, Interrupted> {
     let mut state = shared.lock();
     if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
-        // Readers are woken first. What they have released was not needed.
+        // Readers are woken first; reclaiming their released frames can wait.
         state.wake_sleepers();
         state.reclaim();
         shared.finish(state);
@@ -184,26 +185,28 @@ fn when_there_is_room<T>(
     }
     shared.finish(state);
     let outcome = wait_until(shared, interrupt, Timeout::Never, Awaited::Room, publish)?;
-    // It has looked no further than it had to.
+    // The wait has polled only as many readers as it needed.
     shared.with(State::reclaim);
     Ok(outcome)
 }
 
 impl State {
-    /// Gives a frame to every reader that has room or can make some. `target` is taken if the frame is downloaded there.
+    /// Publishes a frame to every reader that has room or can make some. `target` is taken if the
+    /// frame is downloaded into it.
     fn hand_out(
         &mut self,
         frame: Frame<'_>,
         mut descriptor: Descriptor,
         target: &mut Option<Slot>,
     ) -> Result<u64, PublishError> {
-        // Made current once for all the calls of the frame. A host frame needs none.
+        // Makes the context current once for all driver calls of the frame. A host frame needs
+        // none.
         let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
         let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
         let _current = match current.and_then(|current| self.signals.begin(frame.written).map(|()| current)) {
             Ok(current) => current,
             Err(error) => {
-                // It may be anything, and call us.
+                // User code in Drop must not run under the lock.
                 self.dropped.extend(frame.keep);
                 return Err(PublishError::Gpu(error));
             }
@@ -211,7 +214,7 @@ impl State {
         let sequence = self.next;
         self.next += 1;
         self.go_on();
-        // There are as many areas as slots, and fewer leases than slots.
+        // Cannot fail: there are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.lose_the_rest();
             return Ok(sequence);
@@ -223,7 +226,7 @@ impl State {
             descriptor.metadata = frame.metadata.len() as u32;
             store_bytes(&self.metadata, area * METADATA_AREA / 8, frame.metadata);
         }
-        // Encoded once for all readers.
+        // Oversized metadata is encoded once for all readers.
         let bulky = (!fits && !self.links.is_empty()).then(|| {
             let payload = Payload::Inline(frame.metadata.to_vec());
             self.packet_of(&ToReader::Metadata { sequence, payload })
@@ -231,7 +234,7 @@ impl State {
         let bulky = bulky.flatten();
 
         self.offer_all(false, frame.slot, area, sequence, bulky.as_ref());
-        // One call signals all readers' words, and the descriptors follow the signals.
+        // One call signals the timeline values of all readers; the descriptors follow the signals.
         if let Err(error) = self.signals.flush() {
             self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
             self.end_lease(area);
@@ -247,12 +250,12 @@ impl State {
         Ok(sequence)
     }
 
-    /// Whether every reader can lease one more frame, without a look at what has been released.
+    /// Returns whether every reader can lease one more frame, without polling for releases.
     fn has_room(&self) -> bool {
         self.downloads.is_none() && !self.links.iter().any(Link::is_full)
     }
 
-    /// Whether a publication now would take a frame from a lossless reader.
+    /// Returns whether a publication now would cost a lossless reader a frame.
     fn would_lose(&self) -> bool {
         let in_host = self.kind() == MemoryKind::Host;
         let behind = self.is_downloading() && (in_host || !self.may_download());
@@ -261,8 +264,8 @@ impl State {
         self.links.iter().any(|link| link.is_lossless() && full(link))
     }
 
-    /// Leases a frame to every reader that gets it from `slot`, as far as it has room or can make some. What lies on
-    /// the GPU is not for those that get it downloaded, and a download is for those alone.
+    /// Leases a frame in `slot` to every reader that gets it there and has room or can make some.
+    /// GPU frames are not for readers of downloads, and downloads are for those only.
     fn offer_all(
         &mut self,
         is_download: bool,
@@ -272,7 +275,8 @@ impl State {
         bulky: Option<&Packet>,
     ) {
         let in_host = slot.as_ptr().is_some();
-        // What is published straight from host memory must not pass what is still on its way.
+        // A frame that is published straight from host memory must not overtake downloads under
+        // way.
         let passes = !is_download && self.is_downloading();
         let mut index = 0;
         while index < self.links.len() {
@@ -289,7 +293,7 @@ impl State {
         }
     }
 
-    /// Publishes to all readers what was offered to them.
+    /// Publishes the offered frame to all readers.
     fn publish_offered(&mut self, descriptor: &Descriptor) {
         for link in &mut self.links {
             if link.publish(descriptor) {
@@ -298,8 +302,8 @@ impl State {
         }
     }
 
-    /// Readers lose what they have not got, except that those of downloads wait for what is on its way to them and for
-    /// what came after it: what a reader knows to be over never goes back.
+    /// Marks undelivered frames as lost, except for readers of downloads, which wait for downloads
+    /// under way and for the frames after them: a frame that was reported lost is never delivered.
     fn lose_the_rest(&mut self) {
         let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
         for link in &mut self.links {
@@ -310,8 +314,9 @@ impl State {
         }
     }
 
-    /// Whether one more frame may be on its way. Each takes a slot of the GPU's, for which its readers' credit stands since
-    /// they lease none there; and one area more than all the credit, where one has to be left for the next frame.
+    /// Returns whether one more download may start. Each takes a GPU slot, which the credit of its
+    /// readers covers since they lease none there, and one area beyond all credit, of which one
+    /// must be left for the next frame.
     fn may_download(&self) -> bool {
         let readers = self.links.iter().filter(|link| link.downloads);
         let slots = readers.map(|link| link.info.credit).sum();
@@ -320,12 +325,12 @@ impl State {
         self.downloads.as_ref().is_some_and(|downloads| downloads.len() < most)
     }
 
-    /// Whether a frame in this slot is downloaded if it is published now.
+    /// Returns whether a frame in this slot is downloaded if it is published now.
     fn wants_download(&self, slot: &Slot) -> bool {
         slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads) && self.may_download()
     }
 
-    /// Sends a frame on its way to the readers that get host memory.
+    /// Starts the download of a frame for readers of host memory.
     fn start_download(
         &mut self,
         from: &Slot,
@@ -341,7 +346,7 @@ impl State {
         }
     }
 
-    /// Publishes what has been downloaded, in order, as far as lossless readers have room.
+    /// Publishes finished downloads in order, until a lossless reader has no room.
     pub(super) fn deliver_downloads(&mut self) {
         loop {
             let full = |link: &Link| link.downloads && link.is_lossless() && link.is_full();
@@ -352,7 +357,7 @@ impl State {
                 Ok(Some(download)) => download,
                 Ok(None) => return,
                 Err(error) => {
-                    // Work that failed uses nothing any more.
+                    // Failed work uses nothing any more.
                     let areas = downloads.give_up();
                     self.end_leases(areas);
                     return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
@@ -360,7 +365,7 @@ impl State {
             };
             let sequence = download.descriptor.sequence;
             self.end_lease(download.area);
-            // A publication of its own: the host slot is held by whoever leases it, not by the GPU's slot.
+            // A publication of its own: readers lease the host slot, and the GPU slot is free.
             if let Some(area) = self.open_publication(download.slot.clone(), None) {
                 let mut descriptor = Descriptor { area: area as u32, ..download.descriptor.clone() };
                 descriptor.published = monotonic_ns();
@@ -376,8 +381,8 @@ impl State {
         }
     }
 
-    /// The metadata of one publication becomes another's too. Its area has not been used again: the caller has just
-    /// ended the last lease on it, and nothing has been published since.
+    /// Copies the metadata of one publication to another. The source area has not been used again:
+    /// the caller has just ended the last lease on it, and nothing has been published since.
     fn copy_metadata(&self, from: usize, to: usize, length: usize) {
         let at = |area: usize| area * METADATA_AREA / 8;
         store_bytes(&self.metadata, at(to), &load_bytes(&self.metadata, at(from), length));
@@ -402,7 +407,7 @@ impl State {
             link.send_packet(message)?;
         }
         link.offer(entry, area, sequence, kind, &mut self.signals)?;
-        // The thread that sends what waits has to hear of it.
+        // Has the service thread send the waiting messages.
         self.links_changed |= link.has_backlog();
         self.add_lease(area);
         Ok(())

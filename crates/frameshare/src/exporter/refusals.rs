@@ -1,4 +1,4 @@
-//! One line for a newcomer that is refused, not one for each time that it tries.
+//! Log of refused readers: one line for each process and time span, not one for each attempt.
 
 use super::notice::Notice;
 use crate::sys::Peer;
@@ -7,12 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A process is named at most once in this time.
+/// Minimum time between two lines about one process.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Most processes that are remembered. While there are more, those that come on top are not named.
+/// Maximum number of remembered processes. Further ones are not reported until others are
+/// forgotten.
 const MAX_PROCESSES: usize = 64;
 
-/// Who was refused of late.
+/// Recently refused processes.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(BTreeMap<(u32, u32), Refused>);
 
@@ -23,7 +24,8 @@ struct Refused {
 }
 
 impl Refusals {
-    /// What to tell the owner of a refusal, if anything: the next line about the process counts those that had none.
+    /// Returns the notice of a refusal, if one is due; the next line about the process counts
+    /// unreported ones.
     pub fn note(&mut self, peer: &Peer, mut why: String, now: Instant) -> Option<Notice> {
         let key = (peer.uid, peer.pid);
         let recent = |refused: &Refused| now.duration_since(refused.told) < PAUSE;
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_tries_again_and_again_is_named_once_in_a_while() {
+    fn repeated_refusals_of_a_process_are_reported_once_a_second() {
         let peer = |pid| Peer { pid, uid: 1, gids: Vec::new(), gone: None };
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let mut why = |pid, now| match refusals.note(&peer(pid), "no".into(), now) {

@@ -1,4 +1,5 @@
-//! The exporter's own thread: admits readers, notices those that leave, sends what had to wait.
+//! Service thread of an exporter: admits readers, notices their ends, sends waiting messages,
+//! reclaims.
 
 use super::{
     admission::admit,
@@ -33,21 +34,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the socket's file is checked.
+/// Interval of checks of the socket's file.
 const CHECK: Duration = Duration::from_secs(2);
-/// Most connections that are taken at once: those who are connected are looked after in between.
+/// Maximum number of connections accepted at once: connected readers are served in between.
 const MAX_ACCEPTED: usize = 64;
 
-/// The thread.
+/// Handle of the service thread.
 #[derive(Debug)]
 pub(super) struct Service {
     stop: Arc<AtomicBool>,
-    /// Hangs up when the socket and the name are given up.
+    /// Disconnected when the socket and the name are released.
     closed: Mutex<Receiver<()>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What makes the stream reachable. Dropped in this order: `stop` returns when the name is free.
+/// The resources that make the stream reachable. Dropped in this order: `stop` returns when the
+/// name is free.
 struct Open {
     listener: Listener,
     endpoint: Endpoint,
@@ -57,7 +59,7 @@ struct Open {
 }
 
 impl Open {
-    /// Checks now and then that readers find the socket, and returns what the owner has to know.
+    /// Checks periodically that readers find the socket, and returns a notice for the owner.
     fn check(&mut self) -> Option<Notice> {
         let now = Instant::now();
         if now < self.check {
@@ -77,13 +79,13 @@ impl Open {
     }
 }
 
-/// What the thread looks after of one link.
+/// The parts of a link that the thread polls.
 struct Watched {
     id: u64,
     socket: Arc<Socket>,
     gone: Option<Arc<OwnedFd>>,
     awaits_room: bool,
-    /// When to look after it at the latest.
+    /// Latest time of the next check.
     look_at: Option<Instant>,
     hung_up: bool,
 }
@@ -104,8 +106,8 @@ impl Service {
         Ok(Self { stop, closed: Mutex::new(closed), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Closes the socket and gives the name up, which never takes long. The thread lives on while there is memory
-    /// that cannot be freed before readers have given up their imports.
+    /// Closes the socket and releases the name, without waiting for peers. The thread continues
+    /// while memory waits for readers to drop their imports.
     pub fn stop(&self, shared: &Shared) {
         self.stop.store(true, Ordering::Release);
         shared.service.set();
@@ -122,7 +124,7 @@ impl Service {
     }
 }
 
-/// The life of the thread; what it had in hand after the exporter had been let go of.
+/// Main loop of the service thread. Returns the guard of pending teardown once it was stopped.
 fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     let mut open = Some(open);
     let mut in_hand = None;
@@ -130,12 +132,12 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     let mut backoff = Backoff::of_a_watch();
     let mut before = Watch::None;
     loop {
-        // Cleared before anything is looked at: what comes after wakes the thread again.
+        // Cleared before the checks: a later event wakes the thread again.
         shared.service.clear();
         shared.later.clear();
         let stopped = stopped.load(Ordering::Acquire);
         if stopped {
-            // Before whoever stops this thread hears of it, by what `open` holds.
+            // Before the stopping thread is released, by dropping `open`.
             in_hand.get_or_insert_with(InHand::new);
             open = None;
             pending.take();
@@ -145,7 +147,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             state.watch = state.watch_needed();
             (progress, state.watch, state.has_more_to_do(), std::mem::take(&mut state.trash))
         });
-        // What waits for a GPU when it is dropped waits here, where it holds up nobody who publishes or reads.
+        // A drop that waits for a GPU waits here, where it delays no publishing or reading thread.
         drop(trash);
         if stopped && !left {
             return in_hand;
@@ -167,7 +169,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
     }
 }
 
-/// Sleeps until there is something to do, and does it.
+/// Sleeps until an event or a deadline, and handles it.
 fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: Timeout) {
     let links: Vec<Watched> = {
         let state = shared.lock();
@@ -187,7 +189,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
     fds.extend(pending.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
     for link in &links {
         let out = if link.awaits_room { PollFlags::OUT } else { PollFlags::empty() };
-        // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a missing other.
+        // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a
+        // missing other.
         let socket = (!link.hung_up).then_some(link.socket.as_fd());
         let gone = link.gone.as_deref().map(|gone| gone.as_fd());
         let (first, events) = (socket.or(gone).unwrap_or(shared.service.as_fd()), PollFlags::IN | out);
@@ -232,11 +235,11 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
     }
 }
 
-/// Takes the connections that wait.
+/// Accepts waiting connections.
 fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
     for _ in 0..MAX_ACCEPTED {
         if !may_accept() {
-            // They wait until some of what is parked could be closed.
+            // They wait until some parked descriptors are closed.
             thread::sleep(Duration::from_millis(10));
             break;
         }
@@ -250,7 +253,8 @@ fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
                 Err(error) => drop(socket.send(&no_room(&error), &[])),
             },
             Ok(None) => break,
-            // No descriptors left, say: those who are connected go on, and the others are told.
+            // Out of descriptors, for example: connected readers continue, and further ones are
+            // refused.
             Err(error) => {
                 listener.turn_away(&no_room(&error));
                 thread::sleep(Duration::from_millis(10));
@@ -260,13 +264,13 @@ fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
     }
 }
 
-/// What a newcomer is told that cannot even be looked at.
+/// The refusal of a connection that cannot even be accepted.
 fn no_room(error: &io::Error) -> Vec<u8> {
     let text = format!("the exporter cannot take another connection: {error} (see ulimit -n there)");
     (ToReader::Refused { reason: Reason::Failed, text }).encode().unwrap_or_default()
 }
 
-/// Waits for the Hello of a peer that may read; another one is refused at once.
+/// Waits for the Hello of a peer that may read; refuses another one at once.
 fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
     let Connection { socket, peer, .. } = &connection;
     if !shared.with(|state| state.config.may_read(peer)) {
@@ -279,7 +283,7 @@ fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
     }
 }
 
-/// Admits a reader by its Hello, or refuses it: for `silent` if nothing has arrived.
+/// Admits a reader by its Hello, or refuses it: for the reason `silent` if nothing has arrived.
 fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
     let Connection { socket, peer, .. } = connection;
     let refusal = match socket.receive() {
@@ -295,13 +299,13 @@ fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Ending::new(Reason::Violation, error.to_string())
         }
-        // It hung up: there is no one to be told.
+        // The peer hung up: a refusal would reach no one.
         _ => return,
     };
     shared.with(|state| state.refuse(&socket, &peer, &refusal));
 }
 
-/// Hears what a reader says, and sends it what had to wait.
+/// Handles a reader's message, and sends it waiting ones.
 fn listen_to(shared: &Shared, link: &Watched) {
     let ending = match link.socket.receive() {
         Ok(Received::Nothing) => None,
@@ -316,7 +320,7 @@ fn listen_to(shared: &Shared, link: &Watched) {
             Ok(ToExporter::Goodbye { reason, text }) => {
                 return shared.with(|state| state.let_go(link.id, &Ending { reason, text }));
             }
-            Ok(ToExporter::Hello(_)) => Some(Ending::new(Reason::Violation, "it said hello twice")),
+            Ok(ToExporter::Hello(_)) => Some(Ending::new(Reason::Violation, "it sent two Hello messages")),
             Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
         },
         Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),

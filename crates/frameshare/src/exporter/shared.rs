@@ -1,4 +1,4 @@
-//! What the exporter's threads share: the ledger behind its lock, and the ways to wake each other.
+//! State shared by the exporter's threads, behind its lock, and the means to wake each other.
 
 use super::{
     Guard,
@@ -16,15 +16,15 @@ use std::{
     },
 };
 
-/// What the exporter's threads share.
+/// State shared by the exporter's threads.
 pub(super) struct Shared {
-    /// Tells the slots of one exporter from another's.
+    /// Tells the slots of one exporter from those of another.
     pub id: u64,
     state: Mutex<State>,
     pub observer: Arc<Observer>,
-    /// Wakes the service thread: there is something new to look after.
+    /// Wakes the service thread at once.
     pub service: Interrupt,
-    /// Wakes it in a while.
+    /// Wakes the service thread later.
     pub later: Alarm,
 }
 
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Why an exporter could not be made.
+/// The reason why an exporter could not be set up.
 pub(super) type SetupError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Shared {
@@ -50,11 +50,12 @@ impl Shared {
     }
 
     pub fn lock(&self) -> Guard<'_> {
-        // A panic elsewhere leaves numbers behind that are each valid; going on is better than failing everyone.
+        // A panic in another thread leaves values that are each valid; continuing is better than
+        // failing every reader.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `f` with the state locked, and afterwards what it left to be done with the state unlocked.
+    /// Runs `f` with the state locked, then the deferred work with the state unlocked.
     pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = f(&mut state);
@@ -62,7 +63,8 @@ impl Shared {
         result
     }
 
-    /// Unlocks the state, then queues notices for the observer and drops what ended publications kept alive.
+    /// Unlocks the state, then queues notices for the observer and drops what ended publications
+    /// kept alive.
     pub fn finish(&self, mut state: Guard<'_>) {
         let notices = mem::take(&mut state.notices);
         let dropped = mem::take(&mut state.dropped);
@@ -79,7 +81,8 @@ impl Shared {
         if service_needed || wanted == Watch::Close && watch != Watch::Close {
             self.service.set();
         } else if wanted == Watch::Unhurried {
-            // Put off by each publication, which looks itself: while they follow each other the thread sleeps on.
+            // Each publication puts this off, since it reclaims itself: the thread sleeps on while
+            // publications follow each other.
             self.later.set(Backoff::UNHURRIED);
         }
         if links_changed {

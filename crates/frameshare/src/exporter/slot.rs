@@ -1,4 +1,4 @@
-//! Slots, as their holders see them.
+//! Slots, from the view of their holders.
 
 use super::Interrupted;
 use crate::{
@@ -14,31 +14,33 @@ use std::{
 
 /// An exported allocation that holds one frame.
 ///
-/// Whoever holds one keeps it from being used for another frame. It is free again when the last clone is gone
-/// and every lease on what was published in it has ended. Its memory lives as long as any holder.
+/// A clone keeps the slot from being used for another frame. The slot is free when the last clone
+/// is dropped and every lease on publications in it has ended. Its memory lives as long as any
+/// clone.
 #[derive(Clone, Debug)]
 pub struct Slot(pub(super) Arc<SlotInner>);
 
 #[derive(Debug)]
 pub(super) struct SlotInner {
-    /// The exporter that it belongs to.
+    /// The exporter that owns it.
     pub exporter: u64,
     pub generation: u32,
     pub index: u32,
-    // Before the memory, so that it is dropped before: what is kept may refer to it.
+    // Declared before the memory, so that it is dropped first: the user data may refer to the
+    // memory.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// Set when frames are downloaded to it: the GPU writes it without the CPU's help.
+    /// Set for a download target: the GPU writes it without the CPU's help.
     pub registered: OnceLock<WhenIdle<Registration>>,
     pub memory: Arc<dyn Allocation>,
 }
 
-/// What a slot is acquired for.
+/// The purpose of an acquired slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody upstream will write it, and hold it for as long as they like. Refused where it would take slots
-    /// that the readers' credit was promised.
+    /// Upstream writes the slot and holds it without limit. Refused where it would take slots that
+    /// are reserved for the readers' credit.
     Pool,
-    /// The caller will copy a frame into it, publish it and let it go.
+    /// The caller copies a frame into it, publishes it and drops it.
     Copy,
 }
 
@@ -48,41 +50,41 @@ impl From<Interrupted> for AcquireError {
     }
 }
 
-/// Why there is no slot.
+/// The reason why there is no slot.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// All slots that there may be are in use.
+    /// All slots within the limit are in use.
     #[error("all {max_slots} slots are in use: raise max-slots")]
     Exhausted {
-        /// How many there may be.
+        /// The limit.
         max_slots: u32,
     },
-    /// A new slot could not be allocated, or memory not be shared.
+    /// A new slot could not be allocated, or its memory not be shared.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The wait for one was interrupted.
+    /// The wait for a slot was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The stream has ended: readers may still look at its slots.
+    /// The stream is closed: readers may still read its slots.
     #[error("the exporter is closed")]
     Closed,
-    /// The size is none that a slot can have.
+    /// No slot can have this size.
     #[error("a slot of {0} bytes is impossible")]
     Size(u64),
 }
 
 impl Slot {
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.memory.size()
     }
 
-    /// Where it lies.
+    /// Address of the memory.
     pub fn address(&self) -> Address {
         self.0.memory.address()
     }
 
-    /// Where it lies, for the CPU to write; `None` for memory of a GPU.
+    /// Pointer for the CPU to write through; `None` for GPU memory.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         match self.address() {
             Address::Host(start) => Some(start),
@@ -90,14 +92,14 @@ impl Slot {
         }
     }
 
-    /// What the exporter's user keeps with the slot as long as its memory exists, whoever holds the slot meanwhile: it is
-    /// made the first time, and dropped before the memory is freed. It must not hold the slot, which would never be free
-    /// again. `None` if something of another type is kept there.
+    /// Returns user data of the slot, made on first use. It lives as long as the slot's memory,
+    /// whatever holds the slot meanwhile, and is dropped before the memory is freed. It must not
+    /// hold the slot, which would then never be free. `None` if data of another type is present.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.kept.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
-    /// Whether it is one of this exporter's.
+    /// Returns whether the slot belongs to this exporter.
     pub fn belongs_to(&self, exporter: &super::Exporter) -> bool {
         self.0.exporter == exporter.0.shared.id
     }

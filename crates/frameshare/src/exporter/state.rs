@@ -1,4 +1,4 @@
-//! The exporter's private ledger.
+//! Private state of an exporter: all decisions are made from it.
 
 use super::{
     config::Config,
@@ -29,56 +29,57 @@ use frameshare_protocol::{
 };
 use std::{any::Any, collections::BTreeMap, io, mem, os::fd::OwnedFd, sync::Arc};
 
-/// A publication that some reader still has a lease on.
+/// A publication with at least one lease.
 pub(super) struct Publication {
     pub slot: Slot,
     pub leases: u32,
     pub keep: Option<Box<dyn Any + Send>>,
 }
 
-/// How closely the service thread looks for what nobody announces; the more, the greater.
+/// Polling urgency of the service thread, in ascending order: some completions send no
+/// notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watch {
     #[default]
     None,
-    /// Something is to be given back, which nobody is likely to wait for just then.
+    /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
     Unhurried,
-    /// A reader waits.
+    /// A thread waits.
     Close,
 }
 
-/// Everything that the exporter knows.
+/// Private state of an exporter.
 pub(super) struct State {
     pub config: Config,
     pub memory: Choice<MemoryKind>,
-    /// Frames go to host memory for the time being, whatever was chosen.
+    /// Frames currently go to host memory, whatever kind was selected.
     pub in_host: bool,
     pub signals: Signals,
-    /// Tells this run of the stream from others of the same name.
+    /// Tells this run of the stream from other runs of the same name.
     pub session: u64,
-    /// Oldest first; the last of our own is the one that slots are taken from.
+    /// Oldest first. Slots are taken from the last one that is not adopted.
     pub generations: Vec<Generation>,
     pub next_generation: u32,
-    /// Bytes of the generations that were retired, for as long as a reader may keep them from being freed.
+    /// Bytes of retired generations that a reader may keep from being freed, by generation.
     pub retired: BTreeMap<u32, u64>,
     /// The next slot starts a generation if its size differs from the present one's.
     pub renew: bool,
-    /// The same for host slots beside the GPU's.
+    /// The same for host slots beside GPU slots.
     pub renew_host: bool,
     pub links: Vec<Link>,
-    /// Readers that are published to no more, but still hold frames, or memory that waits for them. What they hold
-    /// stays reserved.
+    /// Readers that get no further frame but still hold frames, or memory that waits for them.
+    /// Their credit stays reserved.
     pub leaving: Vec<Link>,
-    /// Credit that was promised to a reader that is being admitted.
+    /// Credit that is reserved for a reader that is being admitted.
     pub promised: u32,
-    /// By metadata area.
+    /// Publications by metadata area.
     pub publications: Vec<Option<Publication>>,
     /// The sequence number of the next publication.
     pub next: u64,
     pub format: Option<Format>,
     /// The kind of memory that was announced with the format.
     pub announced: MemoryKind,
-    /// By kind: the payload of the last such event, and the file of one that has its own.
+    /// Sticky events by kind: the payload of the last one, and its file if it has one.
     pub sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
     pub ended: bool,
     pub closed: bool,
@@ -87,27 +88,27 @@ pub(super) struct State {
     pub readers_total: u64,
     pub notices: Vec<Notice>,
     pub refusals: Refusals,
-    /// The refusal of every reader of another user, where there is one.
+    /// The reason to refuse every reader of another user, if there is one.
     pub refusal_of_others: Option<String>,
-    /// Readers came or went, or have messages that wait, or no longer have.
+    /// Readers joined or left, or the set of readers with waiting messages changed.
     pub links_changed: bool,
-    /// What was begun, whose end the service thread has to look for, wants this.
+    /// Urgency that work since the service thread's last turn requires.
     pub watch_wanted: Watch,
-    /// What that thread does, or is about to.
+    /// Urgency of the service thread's present or next turn.
     pub watch: Watch,
-    /// Some release fence was pending at the last look at all of them, or at one since.
+    /// A release fence was pending at the last poll of all of them, or at a poll since.
     pub fences_pending: bool,
-    /// For readers that get host memory though the stream's is a GPU's.
+    /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     pub downloads: Option<Downloads>,
-    /// What GPU work still uses.
+    /// Resources that GPU work still uses.
     pub holds: Holds,
-    /// Threads of ours that wait for readers.
+    /// Threads of this process that wait for readers.
     pub waiters: Waiters,
-    /// Who must be woken.
+    /// Readers that need a wake-up.
     pub sleepers: Vec<Arc<Wake>>,
-    /// What ended publications kept.
+    /// User data of ended publications, to be dropped with the state unlocked.
     pub dropped: Vec<Box<dyn Any + Send>>,
-    /// What may wait for a GPU when it is dropped: for the service thread.
+    /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
     pub trash: Vec<Box<dyn Any + Send>>,
 }
 
@@ -199,13 +200,13 @@ impl State {
         }
     }
 
-    /// A stream that had ended goes on.
+    /// Continues a stream that had ended.
     pub fn go_on(&mut self) {
         self.ended = false;
     }
 
-    /// The messages for a joining reader, besides those about slots: stream-start, format, sticky events, end.
-    /// `memory` is the kind in which it gets frames.
+    /// Returns the messages for a joining reader, except those about slots: stream-start, format,
+    /// sticky events, end. `memory` is the kind in which it gets frames.
     pub fn introduction(&self, memory: MemoryKind) -> io::Result<Vec<Packet>> {
         let before = self.next;
         let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
@@ -213,7 +214,8 @@ impl State {
             let message = ToReader::Event { before, kind: *kind, payload: payload.clone() };
             if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
         };
-        // A stream-start behind the format would start another stream than the one that the format describes.
+        // A stream-start after the format would start another stream than the one that the format
+        // describes.
         let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
         let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
         let end = self.ended.then_some(ToReader::EndOfStream { before });
@@ -229,8 +231,9 @@ impl State {
         }
     }
 
-    /// Encodes a message that several readers get. Where files or memory for its payload have run out, readers that leave
-    /// their messages unread are evicted until it fits; if that does not help, all links end.
+    /// Encodes a message for several readers. If files or memory for its payload have run out,
+    /// readers with unreceived messages are evicted until it fits; if that does not help, all links
+    /// end.
     pub fn packet_of(&mut self, message: &ToReader) -> Option<Packet> {
         loop {
             match Packet::new(message) {
@@ -245,7 +248,8 @@ impl State {
         }
     }
 
-    /// Evicts the reader whose unread messages take the most files, or else the most bytes. False if none has any.
+    /// Evicts the reader whose unreceived messages take the most files, or else the most bytes.
+    /// Returns false if no reader has any.
     pub fn evict_heaviest(&mut self) -> bool {
         // Readers that are evicted already lose the rest of their messages first.
         let mut draining = self.leaving.iter_mut().map(Link::outbox);
@@ -263,7 +267,7 @@ impl State {
         self.drop_link(index, &Ending::new(Reason::LimitExceeded, text));
         true
     }
-    /// Does something with every link; where it fails, the link ends.
+    /// Applies `f` to every link, and ends links for which it fails.
     pub fn each_link(&mut self, mut f: impl FnMut(&mut Link) -> Result<(), Ending>) {
         let mut index = 0;
         while index < self.links.len() {
@@ -278,9 +282,8 @@ impl State {
         }
     }
 
-    /// Ends the leases that readers have released, and retires generations that are used no more.
-    ///
-    /// True if some lease ended.
+    /// Ends the leases that readers have released, and retires unused generations. Returns true if
+    /// a lease ended.
     pub fn reclaim(&mut self) -> bool {
         let mut ended = Vec::new();
         let mut pending = false;
@@ -300,7 +303,7 @@ impl State {
         }
         self.fences_pending = pending;
         for link in self.links.iter_mut().chain(&mut self.leaving) {
-            // To free memory may wait for a GPU.
+            // Freeing memory may wait for a GPU.
             for memory in link.outbox().take_spent() {
                 self.trash.push(Box::new(memory));
             }
@@ -317,7 +320,7 @@ impl State {
         progress
     }
 
-    /// Wakes who must be woken.
+    /// Sends the pending wake-ups.
     pub fn wake_sleepers(&mut self) {
         self.sleepers.drain(..).for_each(|wake| wake.ring());
     }
@@ -328,7 +331,7 @@ impl State {
         }
     }
 
-    /// Ends one hold on a publication: a reader's lease, a download's, or the publisher's own.
+    /// Ends one lease on a publication: a reader's, a download's, or the publisher's own.
     pub fn end_lease(&mut self, area: usize) {
         let Some(publication) = &mut self.publications[area] else { return };
         publication.leases -= 1;
@@ -343,7 +346,7 @@ impl State {
         self.holds.add(stream, what)
     }
 
-    /// Notes a publication that nobody has a lease on yet, and returns its metadata area.
+    /// Records a publication without leases, and returns its metadata area.
     pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<usize> {
         let Some(area) = self.publications.iter().position(Option::is_none) else {
             self.dropped.extend(keep);
@@ -363,28 +366,29 @@ impl State {
         }
     }
 
-    /// Whether something outlives the stream: readers' imports, or what GPU work uses.
+    /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
     pub fn has_more_to_do(&self) -> bool {
         !self.leaving.is_empty() || !self.holds.is_empty()
     }
 
-    /// Whether a GPU is at work on what nobody would announce.
+    /// Returns whether GPU work is under way whose completion sends no notification.
     pub fn gpu_is_busy(&self) -> bool {
         self.fences_pending || !self.holds.is_empty() || self.is_downloading()
     }
 
-    /// Whether readers wait for a GPU to write frames into memory of the host.
+    /// Returns whether downloads are under way.
     pub fn is_downloading(&self) -> bool {
         self.downloads.as_ref().is_some_and(|downloads| downloads.len() > 0)
     }
 
-    /// Whether somebody upstream may wait for what a publication keeps.
+    /// Returns whether upstream may wait for the user data of a publication.
     fn keeps_something(&self) -> bool {
         self.config.gpu.is_some()
             && self.publications.iter().flatten().any(|publication| publication.keep.is_some())
     }
 
-    /// How closely somebody has to look. A decoder that sleeps for a surface never calls us, and a GPU rings nobody.
+    /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,
+    /// and a GPU sends no notification.
     pub fn watch_needed(&self) -> Watch {
         if self.is_downloading() {
             Watch::Close
@@ -395,8 +399,8 @@ impl State {
         }
     }
 
-    /// Makes room for a lease in a link, whatever its policy demands; the areas of leases that ended for it are
-    /// taken back.
+    /// Makes room for a lease in a link, by its policy, and reclaims the areas of leases that ended
+    /// for it.
     pub fn make_room(&mut self, index: usize) -> Result<Option<usize>, Ending> {
         let mut ended = Vec::new();
         let vacancy = self.links[index].vacate(&mut ended);

@@ -1,44 +1,44 @@
-//! Numbers for people who want to know how a stream is doing.
+//! Statistics of an exporter and its readers.
 
 use super::{notice::ReaderInfo, state::State};
 use crate::memory::choice::Choice;
 use frameshare_protocol::{FenceKind, MemoryKind};
 
-/// One reader's numbers.
+/// Statistics of one reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderStats {
-    /// Who it is.
+    /// Identity of the reader.
     pub info: ReaderInfo,
-    /// Frames that it has taken and not released.
+    /// Frames taken and not released.
     pub held: u32,
-    /// Frames published to it that it has not taken.
+    /// Frames published and not taken.
     pub queued: u32,
-    /// Frames published to it, revoked ones included.
+    /// Frames published to the reader, revoked ones included.
     pub sent: u64,
-    /// Frames that it lost.
+    /// Lost frames.
     pub lost: u64,
-    /// The kind of fence between the two, and why.
+    /// The kind of fence, and the reason for it.
     pub fence: Choice<FenceKind>,
-    /// How many frames the oldest one that it has not taken lies behind the newest; 0 when it has taken all.
+    /// Distance in frames from the oldest untaken frame to the newest; 0 if all are taken.
     pub lag: u64,
 }
 
-/// A stream's numbers.
+/// Statistics of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// The readers of now.
+    /// The present readers.
     pub readers: Vec<ReaderStats>,
     /// Frames published.
     pub published: u64,
     /// Slots allocated.
     pub slots: u32,
-    /// Slots that nobody holds.
+    /// Free slots.
     pub free_slots: u32,
-    /// Most slots that there may be.
+    /// Maximum number of slots.
     pub max_slots: u32,
-    /// Bytes of a slot; 0 before the first.
+    /// Size of a slot in bytes; 0 before the first.
     pub slot_size: u64,
-    /// The kind of the slots' memory, and why.
+    /// The kind of the slots' memory, and the reason for it.
     pub memory: Choice<MemoryKind>,
     /// Bytes of retired generations that are not freed yet.
     pub retired_bytes: u64,

@@ -1,4 +1,4 @@
-//! Waiting for readers: for room, for a slot, for the end.
+//! Backpressure: waits for readers, for a slot, and for the end of the stream.
 
 use super::{
     Interrupted,
@@ -22,18 +22,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A lossless reader that holds the stream back for so long is named to the owner.
+/// Time after which a lossless reader that holds the stream back is reported to the owner.
 const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
-/// How often a thread looks that could not have a bell, for want of descriptors.
+/// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
 const WITHOUT_A_BELL: Duration = Duration::from_millis(1);
 
-/// The threads that wait, each with a bell of its own: what one of them takes may be what another waits for.
+/// The waiting threads, each with a wake-up descriptor of its own: a slot or credit that one of
+/// them takes may be the one that another waits for.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// Threads that wait, with a bell or without.
+    /// Number of waiting threads.
     count: usize,
     bells: Vec<Interrupt>,
-    /// Of whoever waits next; there is seldom more than one.
+    /// Wake-up descriptor for the next waiting thread; there is seldom more than one.
     spare: Option<Interrupt>,
 }
 
@@ -42,7 +43,7 @@ impl Waiters {
         Ok(Self { count: 0, bells: Vec::new(), spare: Some(Interrupt::new()?) })
     }
 
-    /// The bells of all who wait.
+    /// The wake-up descriptors of all waiting threads.
     pub fn bells(&self) -> Vec<Interrupt> {
         self.bells.clone()
     }
@@ -55,7 +56,7 @@ impl Waiters {
         Waiter { bell }
     }
 
-    /// Removes a thread that no longer waits. True if it was the last one.
+    /// Removes a thread that no longer waits. Returns true if it was the last one.
     fn leave(&mut self, waiter: Waiter) -> bool {
         self.count -= 1;
         if let Some(bell) = waiter.bell {
@@ -65,21 +66,21 @@ impl Waiters {
         self.count == 0
     }
 
-    /// Has all others look again.
+    /// Makes all other waiting threads check again.
     fn ring_others(&self, bell: Option<&Interrupt>) {
         let is_own = |other: &Interrupt| bell.is_some_and(|bell| bell.is_the_same(other));
         self.bells.iter().filter(|other| !is_own(other)).for_each(Interrupt::set);
     }
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Debug)]
 struct Waiter {
-    /// `None` if no descriptor was left for one: the thread polls.
+    /// `None` if no descriptor was left: the thread polls.
     bell: Option<Interrupt>,
 }
 
-/// Waits for a slot of those there are, since there can be no more, for this reason.
+/// Waits for one of the existing slots, when no further one can be allocated for the reason `why`.
 pub(super) fn wait_for_slot(
     shared: &Shared,
     size: u64,
@@ -90,7 +91,8 @@ pub(super) fn wait_for_slot(
     if !has_slots {
         return Err(why);
     }
-    // Whoever holds the stream back is cut off after `reader_timeout`: what is not free long after that never will be.
+    // A reader that holds the stream back is evicted after `reader_timeout`: a slot that is not
+    // free long after that never will be.
     let timeout = Timeout::after(Some(limit.saturating_mul(2)));
     let slot = |state: &mut State| if state.closed { Some(None) } else { state.make_do(size).map(Some) };
     match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {
@@ -115,20 +117,22 @@ pub(super) fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<
     wait_until(shared, interrupt, Timeout::Never, Awaited::Readers, is_there).map(|_| ())
 }
 
-/// What is waited for.
+/// The awaited condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// Room for one more frame at every lossless reader: it takes no more than a look at the first that has none.
+    /// Room for one more frame at every lossless reader. Polling stops at the first reader without
+    /// room.
     Room,
-    /// A slot. Readers that lose frames give some back, too, and whoever holds some upstream: they wake nobody.
+    /// A slot. Readers that lose frames, and upstream, free some too, without a notification.
     Slot,
-    /// Something else that readers do. Lossless ones wake the thread that waits, and those that come or go.
+    /// Another change of the readers. Lossless readers, and readers that join or leave, wake the
+    /// waiting thread.
     Readers,
 }
 
-/// Waits until `condition` gives something, looking again whenever a lossless reader ends a lease or readers come
-/// or go, and from time to time where nobody wakes this thread. `None` when time is over. Lossless readers that are
-/// full for longer than they may be are cut off.
+/// Waits until `condition` returns a value. Checks whenever a lossless reader ends a lease or a
+/// reader joins or leaves, and polls where no notification comes. Returns `None` on timeout. Evicts
+/// lossless readers that are full for longer than allowed.
 pub(super) fn wait_until<T>(
     shared: &Shared,
     interrupt: &Interrupt,
@@ -148,7 +152,7 @@ pub(super) fn wait_until<T>(
     result
 }
 
-/// The same. The thread is registered from the first sleep on.
+/// Implements [`wait_until`]. The thread is registered from its first sleep on.
 fn wait_with<T>(
     waiter: &mut Option<Waiter>,
     shared: &Shared,
@@ -178,8 +182,8 @@ fn wait_with<T>(
             shared.finish(state);
             return Ok(None);
         }
-        // GPU work is polled at the intervals below instead. The state is unlocked first: readers are admitted, and
-        // their deaths noticed, by threads that need it.
+        // GPU work is polled at the intervals below instead. The state is unlocked first: the
+        // threads that admit readers and notice their deaths need it.
         if !state.fences_pending && !spin.is_over() {
             shared.finish(state);
             spin.again();
@@ -187,11 +191,12 @@ fn wait_with<T>(
         }
         let deadline = state.look_at_blockers();
         let bell = waiter.get_or_insert_with(|| state.waiters.enter()).bell.as_ref();
-        // Announce, then look once more, at everybody: a release in between wakes nobody. A GPU that works on a frame when
-        // it is released has to be looked at, so its reader need not ring, unless looks have become rare. Where nobody is
-        // to ring, nothing has changed since the first look but what rings the bell.
+        // Set the waiting flags, then re-check every reader: a release before the flag is visible
+        // sends no wake-up. A release with GPU work under way has to be polled, so its reader need
+        // not send a wake-up, unless polls have become rare. If no flag is set, nothing has changed
+        // since the first check except events that wake this thread anyway.
         let lossless = || state.links.iter().filter(|link| link.is_lossless());
-        // Asked once: who is not told to ring is looked at.
+        // Read once: a reader whose flag is not set is polled.
         let looks_are_rare = backoff.is_slow();
         let is_looked_at = |link: &Link| link.is_fenced() && !looks_are_rare;
         let told = |link: &Link| (link.info.id, link.announce_wait());
@@ -205,14 +210,14 @@ fn wait_with<T>(
                 return Ok(Some(result));
             }
         }
-        // Nobody rings when a GPU is done.
+        // No notification follows the end of GPU work.
         let looks = looks || awaited == Awaited::Slot || state.gpu_is_busy();
         let look = if looks { backoff.next() } else { Timeout::Never };
         shared.finish(state);
         let heard = sleep(bell, interrupt, &told, timeout.min(deadline).min(look));
         let mut state = shared.lock();
         if heard.any {
-            // What has been taken here may have been for them.
+            // The value taken here may have been meant for another waiting thread.
             state.waiters.ring_others(bell);
         }
         for (reader, ending) in heard.ended {
@@ -222,15 +227,15 @@ fn wait_with<T>(
     }
 }
 
-/// What a sleep ended with.
+/// The events that ended a sleep.
 struct Heard {
-    /// Some reader rang.
+    /// A reader sent a wake-up.
     any: bool,
-    /// Those whose wake socket ended, and why.
+    /// Readers whose wake-up socket ended, and the reasons.
     ended: Vec<(u64, Ending)>,
 }
 
-/// Sleeps until a reader rings, or something else happens.
+/// Sleeps until a reader sends a wake-up, the thread is interrupted, or time is over.
 fn sleep(
     bell: Option<&Interrupt>,
     interrupt: &Interrupt,
@@ -242,13 +247,13 @@ fn sleep(
     fds.extend(wakes.iter().map(|(_, wake)| PollFd::new(&**wake, PollFlags::IN)));
     fds.extend(bell.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
     if wait(&mut fds, timeout).is_err() {
-        // The kernel lacks memory for the wait: pass a moment by other means rather than spin.
+        // The kernel lacks memory for poll(2): sleep instead of spinning.
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut heard = Heard { any: false, ended: Vec::new() };
     for (fd, (reader, wake)) in fds[1..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd)) {
         heard.any = true;
-        // Who closes half of it alone would have this wait return at once for ever.
+        // A half-closed socket would make every poll return at once.
         let is_over = fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let ending = match wake.drain() {
             Drained::Open if !is_over => continue,
@@ -261,7 +266,7 @@ fn sleep(
 }
 
 impl State {
-    /// Notes that the last thread that waited has stopped: no reader is waited for, and none needs to wake one.
+    /// Records the end of the last wait: no reader is waited for, and none needs to send wake-ups.
     fn end_waits(&mut self) {
         for link in &mut self.links {
             link.end_wait();
@@ -269,10 +274,10 @@ impl State {
         }
     }
 
-    /// Looks at the readers that are full, as far as the first lossless one that stays so: those behind it are not waited
-    /// for yet.
+    /// Polls full readers, up to the first lossless one that stays full: the exporter does not wait
+    /// for those behind it yet.
     fn look_for_room(&mut self) {
-        // What is downloaded takes room, too.
+        // Downloads take room, too.
         if self.downloads.is_some() {
             self.reclaim();
             return;
@@ -291,8 +296,8 @@ impl State {
         self.end_leases(ended);
     }
 
-    /// Cuts off lossless readers that have been full for too long, names those that are about to be, and says
-    /// when to look again.
+    /// Evicts lossless readers that have been full for too long, reports those that soon will be,
+    /// and returns the time of the next check.
     fn look_at_blockers(&mut self) -> Timeout {
         let limit = self.config.reader_timeout;
         let notice = BLOCKING_NOTICE.min(limit / 2);
@@ -303,7 +308,7 @@ impl State {
         let mut ended = Vec::new();
         self.each_link(|link| {
             let holds_back = |link: &Link| link.is_lossless() && link.is_full();
-            // It may have given back what nobody has looked at.
+            // The reader may have released frames since the last poll.
             if holds_back(link) && link.blocked_for(now) >= notice {
                 link.collect_released(&mut ended, timeout)?;
             }
