@@ -6,8 +6,8 @@
 //!
 //! **One import per allocation.** If a process imports an allocation twice, it gets two addresses,
 //! and freeing either unmaps both. A process-wide table therefore rejects a second import until the
-//! first has been freed *and* its stream has executed the free. Concurrent calls of this kind
-//! corrupt the driver's heap, so all of them take one process-wide lock.
+//! first has been freed *and* its stream has executed the free. Concurrent pool calls corrupt
+//! the driver's heap, so all of them take one process-wide lock.
 //!
 //! **Descriptors.** A pool keeps its descriptor; send a duplicate. Importing does not take
 //! ownership of a descriptor: the importer closes its own after importing the pool
