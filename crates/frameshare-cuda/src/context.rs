@@ -4,8 +4,9 @@
 //! thread often belongs to another library.
 //!
 //! # Safety
-//! This file calls the driver with context handles. An own handle lives as long as its [`Context`];
-//! for an external handle the caller of [`Context::handed_in`] guarantees the lifetime.
+//! This file calls the driver with context handles. A handle created here lives as long as its
+//! [`Context`]; for an external handle the caller of [`Context::handed_in`] guarantees the
+//! lifetime.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -1,9 +1,10 @@
 //! CUDA streams: created by this crate, or created elsewhere and passed in.
 //!
 //! # Safety
-//! This file calls the driver with stream handles. An own handle lives as long as its [`Stream`];
-//! for an external handle the caller of [`Stream::handed_in`] or [`Stream::found`] guarantees the
-//! lifetime. Closures passed to the driver are called at most once, on a driver thread.
+//! This file calls the driver with stream handles. A handle created here lives as long as its
+//! [`Stream`]; for an external handle the caller of [`Stream::handed_in`] or [`Stream::found`]
+//! guarantees the lifetime. Closures passed to the driver are called at most once, on a driver
+//! thread.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -208,7 +209,7 @@ impl fmt::Debug for Stream {
 }
 
 impl Drop for Stream {
-    /// Does not block: the driver frees an own stream once its work is complete.
+    /// Does not block: the driver frees a stream created here once its work is complete.
     fn drop(&mut self) {
         if self.owner.is_none() {
             log_drop(self.context.push().and_then(|_current| {

@@ -105,5 +105,8 @@ fn structures_and_flags_match_headers() {
     let theirs = evaluate(&headers, ours.iter().map(|(expression, _)| *expression));
     let wrong: Vec<_> =
         ours.iter().filter(|(expression, value)| theirs.get(*expression) != Some(value)).collect();
-    assert!(wrong.is_empty(), "ours differ from the headers: {wrong:?}\nwhich say {theirs:?}");
+    assert!(
+        wrong.is_empty(),
+        "this crate's values differ from the headers: {wrong:?}\nthe headers have {theirs:?}"
+    );
 }
