@@ -1,8 +1,8 @@
-//! The types and constants of cuda.h that this crate uses, by the names it uses them under.
+//! Types and constants of cuda.h that this crate uses.
 //!
-//! Everything that crosses into the driver comes from here, so that the layout test has one list to check against
-//! cuda.h. cudarc's enums become plain integers at this border: a driver may return or be asked values that the version
-//! of the header behind them did not know.
+//! All types passed to the driver are defined here, so that the layout test can check them against
+//! cuda.h. cudarc's enums become plain integers here: a driver may return or accept values that
+//! cudarc's version of the header does not know.
 
 use std::ffi::c_uint;
 
@@ -13,7 +13,7 @@ pub(crate) use cudarc::driver::sys::{
     CUstream, CUstreamBatchMemOpParams, CUuuid,
 };
 
-/// Error codes that decide something here. Others pass through as integers.
+/// Error codes that this crate handles specially. Other codes are passed through as integers.
 pub(crate) mod code {
     use super::sys::CUresult;
 
@@ -23,7 +23,7 @@ pub(crate) mod code {
     pub(crate) const MAP_FAILED: i32 = CUresult::CUDA_ERROR_MAP_FAILED as i32;
     pub(crate) const ECC_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as i32;
     pub(crate) const NVLINK_UNCORRECTABLE: i32 = CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as i32;
-    /// CUDA_ERROR_CONTAINED, newer than the header that the types come from.
+    /// CUDA_ERROR_CONTAINED, newer than cudarc's header.
     pub(crate) const CONTAINED: i32 = 226;
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const ILLEGAL_ADDRESS: i32 = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as i32;
@@ -32,7 +32,7 @@ pub(crate) mod code {
     pub(crate) const ASSERT: i32 = CUresult::CUDA_ERROR_ASSERT as i32;
     pub(crate) const HARDWARE_STACK_ERROR: i32 = CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR as i32;
     pub(crate) const LAUNCH_FAILED: i32 = CUresult::CUDA_ERROR_LAUNCH_FAILED as i32;
-    /// CUDA_ERROR_TENSOR_MEMORY_LEAK, newer than the header that the types come from.
+    /// CUDA_ERROR_TENSOR_MEMORY_LEAK, newer than cudarc's header.
     pub(crate) const TENSOR_MEMORY_LEAK: i32 = 721;
     pub(crate) const NOT_PERMITTED: i32 = CUresult::CUDA_ERROR_NOT_PERMITTED as i32;
     pub(crate) const MPS_CLIENT_TERMINATED: i32 = CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED as i32;
@@ -46,7 +46,8 @@ pub(crate) mod flag {
     use super::{c_uint, sys};
 
     pub(crate) const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-    /// A handle that stands for another stream on each thread (a cast to a pointer, which bindings leave out).
+    /// Handle of the per-thread default stream (CU_STREAM_PER_THREAD, a pointer cast that bindings
+    /// omit).
     pub(crate) const STREAM_PER_THREAD: usize = 2;
     pub(crate) const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     pub(crate) const EVENT_INTERPROCESS: c_uint = sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
@@ -70,7 +71,7 @@ pub(crate) mod flag {
         sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as c_uint;
 }
 
-/// Device attributes, as numbers (see [`crate::device::Attribute`]).
+/// Device attribute numbers (see [`crate::device::Attribute`]).
 pub(crate) mod attribute {
     use super::sys::CUdevice_attribute as A;
 
@@ -90,12 +91,12 @@ pub(crate) mod attribute {
     pub(crate) const IPC_EVENT_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED as i32;
 }
 
-/// Device memory of `device`: a location for allocations and for access rights.
+/// Returns the location of device memory, for allocations and access rights.
 fn on_device(device: CUdevice) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
-/// Properties of pinned memory on `device` that can be exported as a file descriptor.
+/// Returns the properties of pinned memory on `device` that can be exported as a file descriptor.
 pub(crate) fn exportable_memory(device: CUdevice) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -111,19 +112,20 @@ pub(crate) fn exportable_memory(device: CUdevice) -> CUmemAllocationProp {
     }
 }
 
-/// Properties of a memory pool on `device` that can be exported as a file descriptor.
+/// Returns the properties of a memory pool on `device` that can be exported as a file descriptor.
 pub(crate) fn exportable_pool(device: CUdevice) -> CUmemPoolProps {
     CUmemPoolProps {
         allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         location: on_device(device),
         win32SecurityAttributes: std::ptr::null_mut(),
-        // Newer headers carve further members (maxSize and others) out of these bytes; zero is their default.
+        // Newer headers define further members (maxSize and others) in these bytes; zero is their
+        // default.
         reserved: [0; 64],
     }
 }
 
-/// The right of `device` to read, or to read and write.
+/// Returns an access descriptor that lets `device` read, or read and write.
 pub(crate) fn access(device: CUdevice, write: bool) -> CUmemAccessDesc {
     let flags = if write {
         sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -133,7 +135,7 @@ pub(crate) fn access(device: CUdevice, write: bool) -> CUmemAccessDesc {
     CUmemAccessDesc { location: on_device(device), flags }
 }
 
-/// One write of a 64-bit word, for a batch.
+/// Returns one write of a 64-bit value, for a batch.
 pub(crate) fn write_word(address: u64, value: u64) -> CUstreamBatchMemOpParams {
     let mut operation = CUstreamBatchMemOpParams { pad: [0; 6] };
     operation.writeValue = sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
@@ -149,13 +151,13 @@ pub(crate) fn write_word(address: u64, value: u64) -> CUstreamBatchMemOpParams {
     operation
 }
 
-/// A rectangle of bytes in host or device memory.
+/// Base address of a two-dimensional copy, in host or device memory.
 pub(crate) enum Side {
     Host(*mut u8),
     Device(u64),
 }
 
-/// Parameters of a two-dimensional copy; `width` in bytes, `height` in rows.
+/// Returns the parameters of a two-dimensional copy; `width` in bytes, `height` in rows.
 pub(crate) fn copy_2d(
     (to, to_pitch): (Side, usize),
     (from, from_pitch): (Side, usize),

@@ -1,11 +1,12 @@
-//! CUDA contexts: our own, and those of others that were handed in.
+//! CUDA contexts: created by this crate, or created elsewhere and passed in.
 //!
-//! Contexts are made current by pushing and popping, never by replacing what a thread has: the thread is often someone
-//! else's.
+//! Contexts are made current by push and pop, never by replacing the current context: the calling
+//! thread often belongs to another library.
 //!
 //! # Safety
-//! This file calls the driver with context handles. Handles that we made live as long as the [`Context`]; for handles
-//! that were handed in the caller of [`Context::handed_in`] vouches.
+//! This file calls the driver with context handles. A handle created here lives as long as its
+//! [`Context`]; for an external handle the caller of [`Context::handed_in`] guarantees the
+//! lifetime.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -37,29 +38,31 @@ pub struct Context {
 enum Origin {
     Primary,
     Created,
-    /// Someone else's, with what keeps it alive.
+    /// An external context, with the object that keeps it alive.
     HandedIn {
         _owner: Box<dyn Any + Send + Sync>,
     },
 }
 
 impl Context {
-    /// The device's primary context, which is shared with everything in the process that uses the CUDA runtime.
+    /// Returns the device's primary context, which all users of the CUDA runtime in the process
+    /// share.
     ///
     /// # Errors
-    /// What the driver says, e.g. CUDA_ERROR_DEVICE_UNAVAILABLE when another process has the device for itself.
+    /// Any error that the driver returns, e.g. CUDA_ERROR_DEVICE_UNAVAILABLE if another process
+    /// uses the device exclusively.
     ///
     /// # References
     /// CUDA driver API, cuDevicePrimaryCtxRetain.
     pub fn primary(device: &Device) -> Result<Arc<Context>> {
         let driver = driver::get()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` takes one handle; the device came from the driver.
+        // SAFETY: `raw` is an out-parameter for one handle; the device came from the driver.
         unsafe { driver.cuDevicePrimaryCtxRetain(&mut raw, device.raw()) }?;
         Ok(Arc::new(Context { driver, raw: Handle(raw), device: device.clone(), origin: Origin::Primary }))
     }
 
-    /// A new context of our own. What it maps is invisible to the other contexts of the process.
+    /// Creates a new context. Its mappings are not visible to other contexts of the process.
     ///
     /// # Errors
     /// As [`Context::primary`].
@@ -69,19 +72,21 @@ impl Context {
     pub fn create(device: &Device) -> Result<Arc<Context>> {
         let driver = driver::get()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` takes one handle; the device came from the driver.
+        // SAFETY: `raw` is an out-parameter for one handle; the device came from the driver.
         unsafe { driver.cuCtxCreate_v2(&mut raw, 0, device.raw()) }?;
         let context = Context { driver, raw: Handle(raw), device: device.clone(), origin: Origin::Created };
-        // Creating pushes, and the caller's thread is to stay as it was.
-        // SAFETY: the pop takes one handle, and undoes the push of the call above.
+        // Creating a context pushes it; restore the caller's current context.
+        // SAFETY: the pop has an out-parameter for one handle, and undoes the push of the call
+        // above.
         unsafe { driver.cuCtxPopCurrent_v2(&mut raw) }?;
         Ok(Arc::new(context))
     }
 
-    /// A context that someone else made, such as GStreamer's. `owner` is held as long as the context is used here.
+    /// Wraps a context created elsewhere, such as GStreamer's. `owner` is dropped together with
+    /// this object.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_CONTEXT and what else the driver says.
+    /// CUDA_ERROR_INVALID_CONTEXT and any other error that the driver returns.
     ///
     /// # Safety
     /// `raw` must be a CUcontext of this process that is not destroyed before `owner` is dropped.
@@ -92,7 +97,8 @@ impl Context {
         let driver = driver::get()?;
         let raw: CUcontext = raw.cast();
         let mut device = 0;
-        // SAFETY: the caller vouches for the context; the pop undoes the push, whatever is between them.
+        // SAFETY: the caller guarantees the context; the pop undoes the push, whatever the query
+        // returns.
         let found = unsafe {
             driver.cuCtxPushCurrent_v2(raw)?;
             let found = driver.cuCtxGetDevice(&mut device);
@@ -113,25 +119,26 @@ impl Context {
         self.raw.0
     }
 
-    /// The CUcontext, for libraries that want one. It stays this object's.
+    /// Returns the CUcontext, for use with other libraries. This object keeps ownership.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
     }
 
-    /// The device that the context is on.
+    /// Returns the device of the context.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Makes the context current on the calling thread until the guard is dropped. Guards are dropped in the reverse
-    /// of the order in which they were made.
+    /// Makes the context current on the calling thread until the guard is dropped. Guards must be
+    /// dropped in reverse order of creation.
     ///
-    /// Every call of this crate does so by itself; holding a guard around several saves that work.
+    /// Every call of this crate pushes its context by itself; holding a guard around several calls
+    /// avoids repeated pushes.
     ///
     /// # Errors
-    /// What the driver says, e.g. CUDA_ERROR_INVALID_CONTEXT.
+    /// Any error that the driver returns, e.g. CUDA_ERROR_INVALID_CONTEXT.
     ///
     /// # References
     /// CUDA driver API, cuCtxPushCurrent.
@@ -145,8 +152,8 @@ impl Context {
         Ok(Current { context: self, outer, _thread: PhantomData })
     }
 
-    /// Blocks until all work of the context is done. For teardown, and for worker threads of the context-wide record
-    /// (see [`crate::event::Event::record_context_blocking`]).
+    /// Blocks until all work of the context is complete. For teardown, and for worker threads that
+    /// call [`crate::event::Event::record_context_blocking`].
     ///
     /// # Errors
     /// Failures of earlier work; see [`crate::Error::is_sticky`].
@@ -155,11 +162,11 @@ impl Context {
     /// CUDA driver API, cuCtxSynchronize.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.push()?;
-        // SAFETY: takes nothing but the current context.
+        // SAFETY: the call uses only the current context.
         unsafe { self.driver.cuCtxSynchronize() }
     }
 
-    /// How many bytes of the device's memory nobody has taken, and how many there are.
+    /// Returns the free and the total device memory, in bytes.
     ///
     /// # Errors
     /// Failures of earlier work; see [`crate::Error::is_sticky`].
@@ -169,7 +176,7 @@ impl Context {
     pub fn memory_left(&self) -> Result<(u64, u64)> {
         let _current = self.push()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: each takes one number.
+        // SAFETY: both arguments are out-parameters for one number.
         unsafe { self.driver.cuMemGetInfo_v2(&mut free, &mut total) }?;
         Ok((free as u64, total as u64))
     }
@@ -183,23 +190,23 @@ impl fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Everything made in the context holds it alive, so nothing uses it any more.
+        // Every object created in the context keeps it alive, so it is no longer in use.
         log_drop(match self.origin {
-            // SAFETY: gives back the reference that `primary` took.
+            // SAFETY: releases the reference that `primary` retained.
             Origin::Primary => unsafe { self.driver.cuDevicePrimaryCtxRelease_v2(self.device.raw()) },
-            // SAFETY: the context is ours and not used after this.
+            // SAFETY: `self` owns the context, which is not used after this.
             Origin::Created => unsafe { self.driver.cuCtxDestroy_v2(self.raw.0) },
             Origin::HandedIn { .. } => Ok(()),
         });
     }
 }
 
-/// A context that is current on this thread.
+/// Guard that keeps a context current on this thread.
 #[must_use = "the context is current only as long as the guard lives"]
 pub struct Current<'a> {
     context: &'a Context,
     outer: CUcontext,
-    /// The current context belongs to a thread, and so does the guard.
+    /// The guard must stay on its thread, since the current context is per thread.
     _thread: PhantomData<*mut ()>,
 }
 
@@ -210,10 +217,11 @@ impl Drop for Current<'_> {
         }
         CURRENT.set(self.outer);
         let mut popped = std::ptr::null_mut();
-        // SAFETY: `popped` takes one handle; the matching push was done when the guard was made.
+        // SAFETY: `popped` is an out-parameter for one handle; creating the guard did the matching
+        // push.
         log_drop(unsafe { self.context.driver.cuCtxPopCurrent_v2(&mut popped) });
         if popped != self.context.raw.0 {
-            log::error!("another context was left on the CUDA stack of this thread: {popped:p}");
+            log::error!("unbalanced CUDA context stack on this thread: popped another context, {popped:p}");
         }
     }
 }

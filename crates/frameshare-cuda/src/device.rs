@@ -1,7 +1,7 @@
-//! GPUs of this process: who they are and what they can do.
+//! Device enumeration, identity and capabilities.
 //!
 //! # Safety
-//! This file calls the driver with out-parameters that live on its own stack.
+//! This file calls the driver with out-parameters on its own stack.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};
@@ -13,7 +13,7 @@ use crate::abi::{CUdevice, CUuuid, attribute};
 use crate::driver::{self, Driver};
 use crate::{Error, Result};
 
-/// The identity of a GPU, or of a MIG instance of one: the same in every process and container.
+/// UUID of a GPU or MIG instance: the same in every process and container.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A property of devices that decides what frameshare can do on them.
+/// A device attribute that frameshare depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute {
     number: i32,
@@ -60,19 +60,21 @@ attributes! {
     UNIFIED_ADDRESSING;
     /// Host memory can be registered.
     HOST_REGISTER_SUPPORTED;
-    /// Physical memory can be made, mapped and shared apart from addresses: needed by `vmm`.
+    /// Physical memory can be allocated, mapped and shared separately from addresses: required by
+    /// `vmm`.
     VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    /// Physical memory can be exported as file descriptors: needed by `vmm`.
+    /// Physical memory can be exported as file descriptors: required by `vmm`.
     HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
     /// Host memory that the CPU maps read-only can be registered.
     READ_ONLY_HOST_REGISTER_SUPPORTED;
-    /// Stream-ordered memory pools: needed by `pool`.
+    /// Stream-ordered memory pools: required by `pool`.
     MEMORY_POOLS_SUPPORTED;
-    /// Which handles pools can be exported as, a bit mask (1: file descriptors): needed by `pool`.
+    /// Bit mask of the handle types that pools can be exported as (1: file descriptors): required
+    /// by `pool`.
     MEMPOOL_SUPPORTED_HANDLE_TYPES;
-    /// Streams can write and wait for 64-bit words, under the names with `_v2`: needed by `timeline`.
+    /// Streams can write and wait for 64-bit values, with the `_v2` calls: required by `timeline`.
     CAN_USE_64_BIT_STREAM_MEM_OPS;
-    /// Events can be shared between processes: needed by `event`, and by `legacy`.
+    /// Events can be shared between processes: required by `event` and `legacy`.
     IPC_EVENT_SUPPORTED;
 }
 
@@ -82,7 +84,7 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// A GPU that this process sees.
+/// A GPU visible to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     raw: CUdevice,
@@ -92,11 +94,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// All GPUs that this process sees, in the order of their ordinals. The driver is asked once: which GPUs a process sees
-    /// is settled by `cuInit`.
+    /// Returns all GPUs visible to this process, sorted by ordinal. The driver is queried once,
+    /// since `cuInit` fixes the set of visible GPUs.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; otherwise what the driver says. A later call asks again then.
+    /// [`Error::NoDriver`]; otherwise any error that the driver returns. After an error, a later
+    /// call queries again.
     ///
     /// # References
     /// CUDA driver API, cuDeviceGetCount.
@@ -105,14 +108,15 @@ impl Device {
         let all = ALL.get_or_try_init(|| {
             let driver = driver::get()?;
             let mut count = 0;
-            // SAFETY: `count` takes one int.
+            // SAFETY: `count` is an out-parameter for one int.
             unsafe { driver.cuDeviceGetCount(&mut count) }?;
             (0..usize::try_from(count).unwrap_or(0)).map(|ordinal| Device::load(driver, ordinal)).collect()
         });
         all.map(Vec::as_slice)
     }
 
-    /// The GPU with this ordinal, which is the number that `cuda-device-id` means. Ordinals differ between processes.
+    /// Returns the GPU with this ordinal (the number in `cuda-device-id`). Ordinals differ between
+    /// processes.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; CUDA_ERROR_INVALID_DEVICE for an ordinal that does not exist.
@@ -123,7 +127,7 @@ impl Device {
         Device::load(driver::get()?, ordinal)
     }
 
-    /// The GPU with this identity, if this process sees it.
+    /// Returns the GPU with this UUID, if it is visible to this process.
     ///
     /// # Errors
     /// As [`Device::all`].
@@ -131,24 +135,26 @@ impl Device {
         Ok(Device::all()?.iter().find(|device| device.uuid == uuid).cloned())
     }
 
-    /// The GPU that the driver calls `raw`.
+    /// Returns the GPU with the driver handle `raw`.
     pub(crate) fn with_raw(raw: CUdevice) -> Result<Device> {
         Device::all()?
             .iter()
             .find(|device| device.raw == raw)
             .cloned()
-            .ok_or(Error::Refused("the context belongs to a device that this process does not see"))
+            .ok_or(Error::Refused("the context belongs to a device that is not visible to this process"))
     }
 
     fn load(driver: &Driver, ordinal: usize) -> Result<Device> {
         let mut raw = 0;
-        // SAFETY: `raw` takes one CUdevice; an ordinal out of range is an error code.
+        // SAFETY: `raw` is an out-parameter for one CUdevice; an invalid ordinal yields an error
+        // code.
         unsafe { driver.cuDeviceGet(&mut raw, c_int::try_from(ordinal).unwrap_or(c_int::MAX)) }?;
 
         let mut uuid = CUuuid { bytes: [0; 16] };
-        // The first version of the call gives instances of a divided GPU the UUID of the whole.
+        // On a partitioned GPU, the first version of the call returns the UUID of the whole GPU for
+        // its MIG instances.
         if driver.has("cuDeviceGetUuid_v2") {
-            // SAFETY: `uuid` takes one CUuuid.
+            // SAFETY: `uuid` is an out-parameter for one CUuuid.
             unsafe { driver.cuDeviceGetUuid_v2(&mut uuid, raw) }?;
         } else {
             // SAFETY: as above.
@@ -156,7 +162,7 @@ impl Device {
         }
 
         let mut name = [0; 256];
-        // SAFETY: `name` has room for 256 bytes, the final NUL among them.
+        // SAFETY: `name` has room for 256 bytes, including the final NUL.
         unsafe { driver.cuDeviceGetName(name.as_mut_ptr(), 256, raw) }?;
         let name = name.map(|c| c.cast_unsigned());
         let name = CStr::from_bytes_until_nul(&name).map_or_else(|_| "".into(), CStr::to_string_lossy);
@@ -173,47 +179,49 @@ impl Device {
         self.raw
     }
 
-    /// The GPU's number in this process.
+    /// Returns the GPU's ordinal in this process.
     #[must_use]
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// The GPU's identity; that of the MIG instance on a divided GPU.
+    /// Returns the UUID of the GPU, or of the MIG instance on a partitioned GPU.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// The GPU's name for people.
+    /// Returns the GPU's product name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE when the driver is older than the attribute.
+    /// CUDA_ERROR_INVALID_VALUE if the driver is older than the attribute.
     ///
     /// # References
     /// CUDA driver API, cuDeviceGetAttribute.
     pub fn attribute(&self, attribute: Attribute) -> Result<i32> {
         let mut value = 0;
-        // SAFETY: `value` takes one int; unknown attributes are an error code.
+        // SAFETY: `value` is an out-parameter for one int; an unknown attribute yields an error
+        // code.
         unsafe { driver::get()?.cuDeviceGetAttribute(&mut value, attribute.number, self.raw) }?;
         Ok(value)
     }
 
-    /// Whether any bit of `mask` is set in an attribute; one that the driver does not know counts as not set.
+    /// Returns whether any bit of `mask` is set in an attribute. Attributes unknown to the driver
+    /// count as unset.
     pub(crate) fn offers(&self, attribute: Attribute, mask: i32) -> bool {
         self.attribute(attribute).is_ok_and(|value| value & mask != 0)
     }
 
-    /// Whether this GPU can read and write the memory of `peer`.
+    /// Returns whether this GPU can read and write the memory of `peer`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuDeviceCanAccessPeer.
@@ -222,7 +230,7 @@ impl Device {
             return Ok(true);
         }
         let mut can = 0;
-        // SAFETY: `can` takes one int; both devices came from the driver.
+        // SAFETY: `can` is an out-parameter for one int; both devices came from the driver.
         unsafe { driver::get()?.cuDeviceCanAccessPeer(&mut can, self.raw, peer.raw) }?;
         Ok(can != 0)
     }
@@ -239,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uuids_look_like_nvidia_smi_writes_them() {
+    fn uuid_format_matches_nvidia_smi() {
         let bytes = std::array::from_fn(|index| u8::try_from(index).unwrap());
         assert_eq!(Uuid(bytes).to_string(), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
     }

@@ -1,12 +1,13 @@
-//! The table of the driver's calls, found in libcuda.so.1 at run time.
+//! Driver function table, loaded from libcuda.so.1 at run time.
 //!
-//! Only calls that this crate makes are listed, each under the name that libcuda exports for the interface of CUDA 12.
-//! A symbol that is absent stays `None`, and calling it is [`Error::Missing`]. Results are integers: an enum would make
-//! a code of a newer driver undefined behaviour.
+//! Only the calls that this crate uses are listed, under the names that libcuda exports for the
+//! CUDA 12 interface. A missing symbol stays `None`, and its call returns [`Error::Missing`].
+//! Results are integers: with an enum, a code of a newer driver would be undefined behavior.
 //!
 //! # Safety
-//! This file turns symbols into function pointers and calls them. The signatures must be those of cuda.h (the layout
-//! test checks the types in them); what each call demands of its arguments is upheld by the callers in this crate.
+//! This file converts symbols to function pointers and calls them. The signatures must match cuda.h
+//! (the layout test checks their argument types); the callers in this crate ensure each call's
+//! requirements on its arguments.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -26,7 +27,7 @@ use crate::exit;
 
 macro_rules! table {
     ($(fn $symbol:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
-        /// The calls that were found, and the driver's version.
+        /// The resolved calls and the driver version.
         #[allow(non_snake_case, reason = "the driver's own names")]
         pub(crate) struct Driver {
             version: c_int,
@@ -39,7 +40,7 @@ macro_rules! table {
 
         pub(crate) const NAMES: &[&str] = &[$(stringify!($symbol)),*];
 
-        /// The sizes of each call's arguments.
+        /// Sizes of each call's arguments.
         #[cfg(test)]
         pub(crate) const SIGNATURES: &[&[usize]] = &[$(&[$(size_of::<$ty>()),*]),*];
 
@@ -49,7 +50,7 @@ macro_rules! table {
                 Driver {
                     version: 0,
                     $(
-                        // SAFETY: the type is the one cuda.h declares for this symbol.
+                        // SAFETY: the type matches the declaration in cuda.h.
                         $symbol: unsafe { library.get(concat!(stringify!($symbol), "\0").as_bytes()) }
                             .ok()
                             .map(|symbol| *symbol),
@@ -57,7 +58,7 @@ macro_rules! table {
                 }
             }
 
-            /// Whether the driver exports `call`, one of the calls of this table.
+            /// Returns whether the driver exports `call`, a call of this table.
             pub(crate) fn has(&self, call: &str) -> bool {
                 $(if call == stringify!($symbol) { return self.$symbol.is_some(); })*
                 false
@@ -65,13 +66,14 @@ macro_rules! table {
 
             $(
                 /// # Safety
-                /// As the CUDA driver API demands for the call of this name.
+                /// As the CUDA driver API requires for the call of this name.
                 pub(crate) unsafe fn $symbol(&self, $($arg: $ty),*) -> Result<(), Error> {
                     let call = self.$symbol.ok_or(Error::Missing { call: stringify!($symbol) })?;
                     let deinitialized = Error::Call { call: stringify!($symbol), code: code::DEINITIALIZED };
                     let _under_way = exit::begin_call().ok_or(deinitialized)?;
                     COUNTS[Index::$symbol as usize].fetch_add(1, Ordering::Relaxed);
-                    // SAFETY: the pointer came from a library that is never unloaded; the rest is the caller's.
+                    // SAFETY: the pointer is from a library that is never unloaded; the caller
+                    // guarantees the arguments.
                     Error::check(stringify!($symbol), unsafe { call($($arg),*) })
                 }
             )*
@@ -192,72 +194,73 @@ static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.le
 static DRIVER: OnceCell<Driver> = OnceCell::new();
 
 impl Driver {
-    /// As cuDriverGetVersion gives it.
+    /// Returns the version, as reported by cuDriverGetVersion.
     pub(crate) fn version(&self) -> i32 {
         self.version
     }
 
-    /// The driver's own name for an error code, if it knows one.
+    /// Returns the driver's name for an error code, if it has one.
     pub(crate) fn error_name(&self, code: i32) -> Option<&'static str> {
         let mut name = std::ptr::null();
-        // SAFETY: `name` takes one pointer; unknown codes are allowed.
+        // SAFETY: `name` is an out-parameter for one pointer; unknown codes are allowed.
         unsafe { self.cuGetErrorName(code, &mut name) }.ok()?;
         if name.is_null() {
             return None;
         }
-        // SAFETY: the driver returned a NUL-terminated string of its own, and is never unloaded.
+        // SAFETY: the driver returned a static NUL-terminated string and is never unloaded.
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 }
 
-/// The driver, loaded and initialised on the first call that succeeds.
+/// Returns the driver; loads and initializes it on the first successful call.
 ///
-/// A failure is not remembered: a process may start before the driver does.
+/// Failures are not cached: the process may start before the driver is ready.
 pub(crate) fn get() -> Result<&'static Driver, Error> {
     DRIVER.get_or_try_init(load)
 }
 
-/// The driver, if it was loaded before.
+/// Returns the driver if it is loaded.
 pub(crate) fn loaded() -> Option<&'static Driver> {
     DRIVER.get()
 }
 
-/// Every call of the table with the number of times that it was made.
+/// Iterates over every call of the table with its count.
 pub(crate) fn counts() -> impl Iterator<Item = (&'static str, u64)> {
     NAMES.iter().zip(&COUNTS).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
 }
 
 fn load() -> Result<Driver, Error> {
-    // SAFETY: libcuda's initialisers are made to be run by whoever loads it; nothing of ours depends on them.
+    // SAFETY: libcuda's initializers are made to run in any process that loads it; this crate does
+    // not depend on them.
     let library = unsafe { Library::new("libcuda.so.1") }
         .map_err(|error| Error::NoDriver { reason: loader_says(&error) })?;
     let mut driver = Driver::resolve(&library);
-    // The driver starts threads: its code must stay where it is until the process ends.
+    // The driver starts threads: its code must stay mapped until the process ends.
     std::mem::forget(library);
 
     let refused = |error: Error| Error::NoDriver { reason: error.to_string() };
-    // SAFETY: 0 is the only value that cuInit takes.
+    // SAFETY: 0 is the only valid argument of cuInit.
     unsafe { driver.cuInit(0) }.map_err(refused)?;
     exit::guard();
     let mut version = 0;
-    // SAFETY: `version` takes one int.
+    // SAFETY: `version` is an out-parameter for one int.
     unsafe { driver.cuDriverGetVersion(&mut version) }.map_err(refused)?;
     driver.version = version;
     Ok(driver)
 }
 
-/// The loader's own words, which the error keeps behind a headline.
+/// Returns the loader's own message, which the error carries as its source.
 fn loader_says(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A handle of the driver: a token that the driver interprets, never followed here.
+/// A driver handle: an opaque token that is never dereferenced here.
 #[derive(Debug)]
 pub(crate) struct Handle<T>(pub(crate) *mut T);
 
-// SAFETY: the driver may be called with any of its handles from any thread (CUDA C++ programming guide, driver API).
+// SAFETY: the driver accepts its handles on any thread (CUDA C++ programming guide, driver API).
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as above; concurrent calls on one handle are the driver's to order.
+// SAFETY: as above; the driver synchronizes concurrent calls on one handle.
 unsafe impl<T> Sync for Handle<T> {}
 
 #[cfg(test)]
@@ -265,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_driver_is_an_answer() {
+    fn missing_driver_is_an_error() {
         match get() {
             Ok(driver) => assert!(driver.version() >= 12_000),
             Err(Error::NoDriver { reason }) => {
@@ -276,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_symbol_is_an_answer() {
-        // The C library stands for a driver that has none of the calls.
-        // SAFETY: it is loaded already, and has no initialisers to run again.
+    fn missing_symbol_is_an_error() {
+        // The C library stands in for a driver that lacks every call.
+        // SAFETY: it is already loaded, so no initializers run.
         let library = unsafe { Library::new("libc.so.6") }.unwrap();
         let driver = Driver::resolve(&library);
         assert!(!driver.has("cuInit"));

@@ -1,4 +1,4 @@
-//! What can go wrong, with CUDA's own words for it.
+//! Errors of this crate, with CUDA's names for driver errors.
 
 pub(crate) mod names;
 
@@ -8,44 +8,44 @@ use crate::abi::code;
 use crate::device::Attribute;
 use crate::driver;
 
-/// Why a call of this crate failed.
+/// An error of a call of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no driver that this process could use. Everything but CUDA memory goes on without it.
+    /// This process has no usable CUDA driver. Everything except CUDA memory works without one.
     #[error("no usable CUDA driver: {reason}")]
     NoDriver {
-        /// What the loader or cuInit said.
+        /// The message of the loader, or the error of cuInit.
         reason: String,
     },
-    /// The installed driver does not have this call.
-    #[error("the installed CUDA driver has no {call}")]
+    /// The installed driver does not export this call.
+    #[error("installed CUDA driver does not export {call}: update the driver")]
     Missing {
-        /// The symbol that libcuda.so.1 lacks.
+        /// The symbol missing from libcuda.so.1.
         call: &'static str,
     },
-    /// The driver refused a call, or reports the failure of earlier work through it.
+    /// The driver rejected a call, or the call reported a failure of earlier work.
     #[error("{call} failed: {} ({code}){}", name(*.code), explain(.call, *.code))]
     Call {
-        /// The symbol that was called.
+        /// The symbol of the call.
         call: &'static str,
-        /// The CUresult, as the driver gave it.
+        /// The CUresult returned by the driver.
         code: i32,
     },
-    /// The device or the driver lacks what a kind of memory or fence needs.
+    /// The device or the driver lacks a capability required by a kind of memory or fence.
     #[error(transparent)]
     Unsupported(#[from] Box<Unsupported>),
-    /// The arguments break a rule that the driver does not check, or checks too late.
+    /// The arguments break a rule that the driver checks too late or not at all.
     #[error("{0}")]
     Refused(&'static str),
 }
 
 impl Error {
-    /// `Ok` for CUDA_SUCCESS, otherwise the failure of `call`.
+    /// Returns `Ok` for CUDA_SUCCESS, otherwise the failure of `call`.
     pub(crate) fn check(call: &'static str, code: i32) -> Result<(), Error> {
         if code == code::SUCCESS { Ok(()) } else { Err(Error::Call { call, code }) }
     }
 
-    /// CUDA's code, where CUDA was reached and answered with one.
+    /// Returns the CUDA error code, if the driver returned one.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         match self {
@@ -56,14 +56,15 @@ impl Error {
         }
     }
 
-    /// Whether queued work is not done yet (CUDA_ERROR_NOT_READY): no failure.
+    /// Returns whether queued work is not complete yet (CUDA_ERROR_NOT_READY), which is not a
+    /// failure.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
         self.code() == Some(code::NOT_READY)
     }
 
-    /// Whether the context is lost: every later call in it fails too, and only a new context, for most of these only a
-    /// new process, helps.
+    /// Returns whether the context is lost: every later call in it fails, too. Recovery requires a
+    /// new context, for most of these codes a new process.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         matches!(
@@ -82,8 +83,8 @@ impl Error {
         )
     }
 
-    /// Whether the same call may succeed later or on another thread: a stream capture is under way, or the caller is
-    /// inside a host function of a stream.
+    /// Returns whether the same call may succeed later or on another thread: a stream capture is in
+    /// progress, or the caller runs inside a host function of a stream.
     #[must_use]
     pub fn is_deferrable(&self) -> bool {
         matches!(
@@ -92,43 +93,46 @@ impl Error {
         )
     }
 
-    /// Whether memory, or what stands for it (IPC events), is used up (CUDA_ERROR_OUT_OF_MEMORY).
+    /// Returns whether memory or another resource (IPC events) is exhausted
+    /// (CUDA_ERROR_OUT_OF_MEMORY).
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(code::OUT_OF_MEMORY)
     }
 
-    /// Whether a mapping of another process's object failed (CUDA_ERROR_MAP_FAILED): for events, /dev/shm is not shared.
+    /// Returns whether mapping an object of another process failed (CUDA_ERROR_MAP_FAILED): for
+    /// events, the processes do not share /dev/shm.
     #[must_use]
     pub fn is_map_failed(&self) -> bool {
         self.code() == Some(code::MAP_FAILED)
     }
 
-    /// Whether the driver is shutting down with the process (CUDA_ERROR_DEINITIALIZED): nothing is left to do.
+    /// Returns whether the driver is shutting down with the process (CUDA_ERROR_DEINITIALIZED),
+    /// which needs no handling.
     #[must_use]
     pub fn is_deinitialized(&self) -> bool {
         self.code() == Some(code::DEINITIALIZED)
     }
 }
 
-/// What a device or a driver lacks for one kind of memory or fence.
+/// A kind of memory or fence that a device or driver does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} is not possible on {device}: {lacks}")]
+#[error("{kind} is not supported on {device}: {lacks}")]
 pub struct Unsupported {
-    /// The kind that was asked for: `vmm`, `pool`, `legacy`, `event` or `timeline`.
+    /// The requested kind: `vmm`, `pool`, `legacy`, `event` or `timeline`.
     pub kind: &'static str,
     /// The device's name and UUID.
     pub device: String,
-    /// What it would need.
+    /// The missing capability.
     pub lacks: Lack,
 }
 
-/// One missing thing.
+/// A missing capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The device says no to this attribute.
+    /// The device does not have this attribute.
     Attribute(Attribute),
-    /// The driver has no such call.
+    /// The driver does not export this call.
     Call(&'static str),
 }
 
@@ -141,14 +145,15 @@ impl fmt::Display for Lack {
     }
 }
 
-/// CUDA's name of a code; for one that is newer than this crate, the driver's own answer.
+/// Returns CUDA's name of a code; for a code newer than this crate, the name from the loaded
+/// driver.
 fn name(code: i32) -> &'static str {
     names::name(code)
         .or_else(|| driver::loaded().and_then(|driver| driver.error_name(code)))
-        .unwrap_or("a CUDA error without a known name")
+        .unwrap_or("unknown CUDA error")
 }
 
-/// What to do, where the code speaks of the GPU's memory: of other calls it speaks of other limits.
+/// Returns a hint for calls that allocate GPU memory; other calls run out of other resources.
 fn explain(call: &str, code: i32) -> &'static str {
     let takes_memory = matches!(
         call,
@@ -161,16 +166,16 @@ fn explain(call: &str, code: i32) -> &'static str {
             | "cuDevicePrimaryCtxRetain"
     );
     if takes_memory && code == code::OUT_OF_MEMORY {
-        ": the GPU's memory is used up: end what else uses it (nvidia-smi lists that), or use less"
+        ": GPU memory is exhausted: stop other processes that use it (see nvidia-smi), or use less"
     } else {
         ""
     }
 }
 
-/// Logs what a `Drop` could not do. A driver that is shutting down has already given everything back.
+/// Logs an error in a `Drop`. On CUDA_ERROR_DEINITIALIZED there is nothing left to release.
 pub(crate) fn log_drop(result: Result<(), Error>) {
     match result {
-        Err(error) if !error.is_deinitialized() => log::warn!("while giving back a CUDA object: {error}"),
+        Err(error) if !error.is_deinitialized() => log::warn!("cannot release a CUDA object: {error}"),
         _ => {}
     }
 }
@@ -180,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_without_a_driver() {
+    fn error_names_need_no_driver() {
         let error = Error::check("cuEventQuery", 600).unwrap_err();
         assert!(error.is_not_ready());
         assert_eq!(error.to_string(), "cuEventQuery failed: CUDA_ERROR_NOT_READY (600)");
@@ -189,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_ran_out_is_explained() {
+    fn allocation_out_of_memory_has_hint() {
         let text = |call| Error::check(call, 2).unwrap_err().to_string();
-        assert!(text("cuMemCreate").contains("the GPU's memory is used up"));
+        assert!(text("cuMemCreate").contains("GPU memory is exhausted"));
         assert_eq!(text("cuEventCreate"), "cuEventCreate failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
     }
 
     #[test]
-    fn unknown_codes_are_integers() {
+    fn unknown_code_is_printed_as_integer() {
         let error = Error::check("cuInit", 12_345).unwrap_err();
         assert_eq!(error.code(), Some(12_345));
         assert!(error.to_string().ends_with("(12345)"));
     }
 
     #[test]
-    fn sticky_is_what_ends_a_context() {
+    fn sticky_codes_match_lost_context() {
         let sticky = |code| Error::Call { call: "cuStreamQuery", code }.is_sticky();
         assert!(
             [214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810]
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_names_kind_device_and_attribute() {
+    fn unsupported_text_names_kind_device_attribute() {
         let error = Unsupported {
             kind: "vmm",
             device: "Test (GPU-0)".into(),
@@ -222,7 +227,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "vmm is not possible on Test (GPU-0): the device lacks \
+            "vmm is not supported on Test (GPU-0): the device lacks \
              CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED"
         );
     }

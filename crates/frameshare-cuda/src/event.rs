@@ -1,7 +1,7 @@
-//! Markers in queues of GPU work: recorded on a stream or on a whole context, waited for by streams, looked at by CPUs.
+//! CUDA events: recorded on a stream or a whole context, waited for by streams, polled by the CPU.
 //!
-//! Events within this process are made here; those between processes in [`crate::fence::ipc_event`]. All are without
-//! timing.
+//! This file creates events for use within the process; [`crate::fence::ipc_event`] creates
+//! interprocess events. All events are created without timing.
 //!
 //! # Safety
 //! This file calls the driver with event handles, which live as long as the [`Event`].
@@ -18,19 +18,19 @@ use crate::fence::ipc_event;
 use crate::stream::Stream;
 use crate::{Error, Result, Status};
 
-/// A CUDA event. One that was never recorded counts as done.
+/// A CUDA event. An event that was never recorded counts as complete.
 pub struct Event {
     raw: Handle<cudarc::driver::sys::CUevent_st>,
-    /// Counts against the limit of events that this process can share.
+    /// Counts against the limit of interprocess events per process.
     _shared: Option<ipc_event::Slot>,
     context: Arc<Context>,
 }
 
 impl Event {
-    /// An event for this process alone.
+    /// Creates an event for use within this process only.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuEventCreate with CU_EVENT_DISABLE_TIMING.
@@ -45,12 +45,12 @@ impl Event {
     ) -> Result<Event> {
         let _current = context.push()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` takes one handle.
+        // SAFETY: `raw` is an out-parameter for one handle.
         unsafe { context.driver().cuEventCreate(&mut raw, flags) }?;
         Ok(Event { raw: Handle(raw), _shared: shared, context: context.clone() })
     }
 
-    /// Takes ownership of an event that the driver just made in `context`.
+    /// Takes ownership of an event that the driver created in `context`.
     pub(crate) fn from_raw(context: &Arc<Context>, raw: CUevent) -> Event {
         Event { raw: Handle(raw), _shared: None, context: context.clone() }
     }
@@ -59,19 +59,19 @@ impl Event {
         self.raw.0
     }
 
-    /// The context of the event.
+    /// Returns the context of the event.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Makes the event stand for the work put on `stream` so far. Does not block.
+    /// Records the work queued on `stream` so far. Does not block.
     ///
-    /// Never record an event again whose last record another process made and died with: the recording stream then
-    /// stops for ever, too.
+    /// If another process made the last record and died, never record the event again: the
+    /// recording stream would block forever, too.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_HANDLE when the stream is of another context.
+    /// CUDA_ERROR_INVALID_HANDLE if the stream belongs to another context.
     ///
     /// # References
     /// CUDA driver API, cuEventRecord.
@@ -81,12 +81,13 @@ impl Event {
         unsafe { self.context.driver().cuEventRecord(self.raw.0, stream.raw()) }
     }
 
-    /// Makes the event stand for all work of its context so far, on every stream. Does not block and adds no barrier.
+    /// Records all work of the event's context so far, on every stream. Does not block and adds no
+    /// barrier.
     ///
     /// # Errors
-    /// [`Error::Missing`] before driver 555; deferrable errors (see [`Error::is_deferrable`]) during a stream capture,
-    /// which this call then invalidates, and inside host functions. In each of these cases a worker thread calls
-    /// [`Event::record_context_blocking`].
+    /// [`Error::Missing`] before driver 555. Deferrable errors (see [`Error::is_deferrable`])
+    /// during a stream capture, which this call then invalidates, and inside host functions. In
+    /// each of these cases, call [`Event::record_context_blocking`] from a worker thread.
     ///
     /// # References
     /// CUDA driver API, cuCtxRecordEvent.
@@ -96,11 +97,13 @@ impl Event {
         unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) }
     }
 
-    /// As [`Event::record_context`], by waiting where that call is missing: blocks until all work of the context is
-    /// done, then records on `stream`. (The legacy stream would not do: it passes by non-blocking streams.)
+    /// Like [`Event::record_context`], with a blocking fallback for drivers that lack
+    /// cuCtxRecordEvent: blocks until all work of the context is complete, then records on
+    /// `stream`. (A record on the legacy stream would not suffice: it does not synchronize with
+    /// non-blocking streams.)
     ///
     /// # Errors
-    /// Deferrable errors while a stream capture goes on: call again.
+    /// Deferrable errors during a stream capture: call again later.
     ///
     /// # References
     /// CUDA driver API, cuCtxRecordEvent, cuCtxSynchronize.
@@ -114,8 +117,8 @@ impl Event {
         }
     }
 
-    /// Whether the work that the event stands for is done. Does not block. For a process that died before its work was
-    /// done the answer is pending for ever.
+    /// Returns whether the recorded work is complete. Does not block. If the recording process died
+    /// before its work was complete, the result stays [`Status::Pending`] forever.
     ///
     /// # Errors
     /// Failures of work in the context.
@@ -136,10 +139,10 @@ impl fmt::Debug for Event {
 }
 
 impl Drop for Event {
-    /// Does not wait: the driver frees an event once the work that uses it is done.
+    /// Does not block: the driver frees an event once the work that uses it is complete.
     fn drop(&mut self) {
         log_drop(self.context.push().and_then(|_current| {
-            // SAFETY: the handle is ours and not used after this.
+            // SAFETY: `self` owns the handle, which is not used after this.
             unsafe { self.context.driver().cuEventDestroy_v2(self.raw.0) }
         }));
     }

@@ -1,32 +1,34 @@
-//! No call into the driver while the process exits.
+//! Exit guard: no driver calls while the process exits.
 //!
-//! libcuda takes its state apart in exit handlers of its own, under threads that are still in it: what they do then is
-//! undefined (CUDA C++ programming guide, "Initialization"). Threads that free memory or wait for peers outlive what they
-//! work for, and so may run then. A handler that runs before libcuda's, since it was registered later (atexit(3)), waits
-//! until they are out of the driver, and they are kept out of it from then on.
+//! libcuda tears its state down in its own exit handlers while other threads may still be in driver
+//! calls; the result is undefined (CUDA C++ programming guide, "Initialization"). Threads that free
+//! memory or poll for peers outlive the objects they serve, so they may run at that time. An exit
+//! handler registered after libcuda's runs before it (atexit(3)): it rejects new driver calls and
+//! waits until calls in progress have returned.
 //!
 //! # Safety
-//! The handler is a function of this crate that touches nothing but an atomic.
+//! The handler is a function of this crate that accesses only an atomic.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long exiting waits for calls that are under way; one that waits for a stream that is stuck never ends.
+/// Maximum wait of the exit handler for calls in progress; a call that waits for a stuck stream
+/// never returns.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Set once the process exits; the other bits count the calls that are under way.
+/// Set once the process is exiting; the other bits count the calls in progress.
 const EXITING: usize = 1 << (usize::BITS - 1);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// A call that is under way.
+/// A driver call in progress.
 pub(crate) struct UnderWay(());
 
-/// Begins a call, unless the process exits.
+/// Begins a call, unless the process is exiting.
 pub(crate) fn begin_call() -> Option<UnderWay> {
     let call = UnderWay(());
-    // Acquire and release order a call with the handler's wait for it.
+    // Acquire and Release order each call before the end of the handler's wait.
     let before = CALLS.fetch_add(1, Ordering::Acquire);
     (before & EXITING == 0).then_some(call)
 }
@@ -37,9 +39,9 @@ impl Drop for UnderWay {
     }
 }
 
-/// Has the process wait for calls when it exits, from now on: to be called when libcuda has registered its own handlers.
+/// Registers the exit handler. Call it once libcuda has registered its own.
 pub(crate) fn guard() {
-    // SAFETY: the handler neither unwinds nor uses what is gone by then.
+    // SAFETY: the handler does not unwind, and uses nothing that is destroyed before it runs.
     unsafe { libc::atexit(wait_for_calls) };
 }
 

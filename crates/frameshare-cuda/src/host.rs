@@ -1,8 +1,9 @@
-//! Host memory made visible to the GPU, by locking its pages.
+//! Registered host memory: page-locked and accessible to the GPU.
 //!
 //! # Safety
-//! This file gives host addresses to the driver. They stay mapped because the owner of the mapping is held until the
-//! registration is undone; that the owner does so is what the caller of [`Registration::new`] vouches for.
+//! This file passes host addresses to the driver. They stay mapped because a [`Registration`] holds
+//! the owner of the mapping until it is unregistered; the caller of [`Registration::new`]
+//! guarantees that the owner keeps the mapping.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -15,46 +16,49 @@ use crate::context::Context;
 use crate::error::log_drop;
 use crate::{DevicePtr, Result};
 
-/// What the GPU may do with registered memory.
+/// GPU access rights to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reading only. The one choice for memory that the CPU maps read-only.
+    /// Read only. Required for memory that the CPU maps read-only.
     Read,
-    /// Reading and writing.
+    /// Read and write.
     ReadWrite,
 }
 
-/// Host memory that the GPU can reach.
+/// Host memory that the GPU can access.
 ///
-/// Registering takes some hundred µs and undoing it waits for the GPU work that uses the memory: neither belongs on a
-/// streaming thread.
+/// Registration takes some hundred µs, and unregistration waits for the GPU work that uses the
+/// memory: do neither on a streaming thread.
 pub struct Registration {
     start: Handle,
     access: Access,
     device: DevicePtr,
     context: Arc<Context>,
-    /// Dropped after the registration was undone.
+    /// Dropped after unregistration.
     _owner: Box<dyn Any + Send + Sync>,
 }
 
-/// The registered address; what it points to is shared with the GPU and is not touched through it.
+/// The registered address. Its memory is shared with the GPU and never accessed through this
+/// pointer.
 struct Handle(NonNull<u8>);
 
-// SAFETY: only the driver gets the address, and the driver may be called from any thread.
+// SAFETY: the address is passed only to the driver, which may be called from any thread.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Registration {
-    /// Registers `size` bytes from `start`, best whole pages. `owner` keeps them mapped and is dropped last.
+    /// Registers `size` bytes from `start`, preferably whole pages. `owner` keeps them mapped and
+    /// is dropped last.
     ///
     /// # Errors
-    /// CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_NOT_SUPPORTED for [`Access::Read`] without
-    /// [`crate::device::Attribute::READ_ONLY_HOST_REGISTER_SUPPORTED`].
+    /// CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED; CUDA_ERROR_NOT_SUPPORTED for [`Access::Read`]
+    /// without [`crate::device::Attribute::READ_ONLY_HOST_REGISTER_SUPPORTED`].
     ///
     /// # Safety
-    /// The range must be mapped, and writable for [`Access::ReadWrite`], until `owner` is dropped; what the GPU does
-    /// there must not break what Rust believes about it (atomics, or a plan who touches it when).
+    /// The range must be mapped, and for [`Access::ReadWrite`] writable, until `owner` is dropped.
+    /// GPU accesses must not violate Rust's aliasing rules: use atomics, or an agreed order of
+    /// accesses.
     ///
     /// # References
     /// CUDA driver API, cuMemHostRegister, cuMemHostGetDevicePointer.
@@ -67,14 +71,15 @@ impl Registration {
     ) -> Result<Registration> {
         let _current = context.push()?;
         let driver = context.driver();
-        // For every context of the process: streams of any may wait for a word.
+        // Registered for every context of the process: streams of any of them may wait for a value
+        // in it.
         let flags = flag::HOST_REGISTER_PORTABLE
             | flag::HOST_REGISTER_DEVICE_MAP
             | match access {
                 Access::Read => flag::HOST_REGISTER_READ_ONLY,
                 Access::ReadWrite => 0,
             };
-        // SAFETY: the caller vouches for the range.
+        // SAFETY: the caller guarantees the range.
         unsafe { driver.cuMemHostRegister_v2(start.as_ptr().cast(), size, flags) }?;
         let mut registration = Registration {
             start: Handle(start),
@@ -83,18 +88,19 @@ impl Registration {
             context: context.clone(),
             _owner: Box::new(owner),
         };
-        // SAFETY: `device` takes one pointer; the address was just registered; 0 is the only value for the flags.
+        // SAFETY: `device` is an out-parameter for one pointer; the address has just been
+        // registered; 0 is the only valid flags value.
         unsafe { driver.cuMemHostGetDevicePointer_v2(&mut registration.device, start.as_ptr().cast(), 0) }?;
         Ok(registration)
     }
 
-    /// Where the GPU sees the first byte.
+    /// Returns the GPU's address of the first byte.
     #[must_use]
     pub fn device_ptr(&self) -> DevicePtr {
         self.device
     }
 
-    /// What the GPU may do.
+    /// Returns the GPU's access rights.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
@@ -111,7 +117,8 @@ impl Drop for Registration {
     /// Waits for the GPU work that uses the memory.
     fn drop(&mut self) {
         log_drop(self.context.push().and_then(|_current| {
-            // SAFETY: the address was registered by `new` and is still mapped, since `_owner` is alive.
+            // SAFETY: the address was registered by `new` and is still mapped, since `_owner` is
+            // alive.
             unsafe { self.context.driver().cuMemHostUnregister(self.start.0.as_ptr().cast()) }
         }));
     }

@@ -1,25 +1,28 @@
-//! CUDA as frameshare uses it: memory that other processes can import, and fences between processes.
+//! CUDA primitives for frameshare: memory that other processes can import, and fences between
+//! processes.
 //!
-//! The driver is found at run time. Without one every entry point answers [`Error::NoDriver`] and nothing panics;
-//! with one, [`memory::supports`] and [`fence::supports`] say what a device can do and what it lacks.
+//! The driver is loaded at run time. Without a driver, every entry point returns
+//! [`Error::NoDriver`] and nothing panics. With a driver, [`memory::supports`] and
+//! [`fence::supports`] report device capabilities, and name the missing one.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`device`], [`context`], [`stream`], [`event`] | the objects everything else is made of |
-//! | [`copy`], [`host`] | asynchronous copies; host memory made visible to the GPU |
-//! | [`memory`] | `vmm`, `pool`, `legacy`: allocate, export, import; `foreign`: export what others allocated |
-//! | [`fence`] | events between processes, and timeline words |
-//! | [`calls`] | how often each driver call was made |
+//! | [`device`], [`context`], [`stream`], [`event`] | basic CUDA objects |
+//! | [`copy`], [`host`] | asynchronous copies; host memory registered for GPU access |
+//! | [`memory`] | `vmm`, `pool`, `legacy`: allocation, export, import; `foreign`: export of external allocations |
+//! | [`fence`] | interprocess events and timeline values |
+//! | [`calls`] | driver call counts |
 //!
 //! # Conventions
 //!
-//! - Sizes and offsets are bytes. A [`DevicePtr`] is valid in this process only.
-//! - Every object keeps its [`context::Context`] alive. Handles of the driver are thread-safe, and so are these types.
-//! - A call makes its context current on the calling thread and puts back what was there. Around many calls, hold one
-//!   [`context::Current`]: the calls inside then save the pushing and popping.
-//! - Nothing here waits for the GPU except where the documentation of a function says so.
-//! - `Drop` never fails and never panics: what goes wrong there is logged.
-//! - Once the process exits, calls answer CUDA_ERROR_DEINITIALIZED, on whatever thread.
+//! - Sizes and offsets are in bytes. A [`DevicePtr`] is valid in this process only.
+//! - Every object keeps its [`context::Context`] alive. Driver handles are thread-safe, and so are
+//!   these types.
+//! - A call makes its context current on the calling thread and restores the previous one. Around
+//!   many calls, hold one [`context::Current`]: the inner calls then skip the push and pop.
+//! - Functions wait for the GPU only where their documentation says so.
+//! - `Drop` never fails and never panics: errors are logged.
+//! - Once the process is exiting, calls return CUDA_ERROR_DEINITIALIZED on every thread.
 
 mod abi;
 pub mod calls;
@@ -40,27 +43,27 @@ pub use error::{Error, Lack, Unsupported};
 /// A `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An address in GPU memory, as this process sees it (CUdeviceptr).
+/// An address in GPU memory, valid in this process only (CUdeviceptr).
 pub type DevicePtr = u64;
 
-/// What a look at queued GPU work found. A failure is the `Err` of the call that looked.
+/// Status of queued GPU work. A failure is returned as the `Err` of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// The work is done.
+    /// The work is complete.
     Ready,
-    /// The work is still queued or running, or whoever should do it is gone, or the driver would not say.
+    /// The work is queued or running, its process has died, or the driver rejected the query.
     Pending,
 }
 
 impl Status {
-    /// Whether the work is done.
+    /// Returns whether the work is complete.
     #[must_use]
     pub fn is_ready(self) -> bool {
         self == Status::Ready
     }
 }
 
-/// The version of CUDA that the installed driver implements, as 1000 * major + 10 * minor.
+/// Returns the CUDA version of the installed driver, as 1000 * major + 10 * minor.
 ///
 /// # Errors
 /// [`Error::NoDriver`] without a usable libcuda.

@@ -1,8 +1,10 @@
-//! Queues of GPU work: our own, and those of others that were handed in.
+//! CUDA streams: created by this crate, or created elsewhere and passed in.
 //!
 //! # Safety
-//! This file calls the driver with stream handles, which live as long as the [`Stream`] or, handed in, as long as the
-//! caller of [`Stream::handed_in`] vouches; and it gives closures to the driver to be called once from its threads.
+//! This file calls the driver with stream handles. A handle created here lives as long as its
+//! [`Stream`]; for an external handle the caller of [`Stream::handed_in`] or [`Stream::found`]
+//! guarantees the lifetime. Closures passed to the driver are called at most once, on a driver
+//! thread.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -18,35 +20,36 @@ use crate::error::log_drop;
 use crate::event::Event;
 use crate::{Error, Result, Status};
 
-/// A CUDA stream: work put on it is done in order, beside the work of other streams.
+/// A CUDA stream: its work runs in order, concurrently with the work of other streams.
 pub struct Stream {
     raw: Handle<cudarc::driver::sys::CUstream_st>,
-    /// What keeps a stream alive that someone else made; `None` for our own.
+    /// Keeps an external stream alive; `None` for a stream that this crate created.
     owner: Option<Box<dyn Any + Send + Sync>>,
     context: Arc<Context>,
 }
 
 impl Stream {
-    /// A stream of our own, which does not order itself with the context's NULL stream.
+    /// Creates a stream that does not synchronize with the context's NULL stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuStreamCreate with CU_STREAM_NON_BLOCKING.
     pub fn new(context: &Arc<Context>) -> Result<Stream> {
         let _current = context.push()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` takes one handle.
+        // SAFETY: `raw` is an out-parameter for one handle.
         unsafe { context.driver().cuStreamCreate(&mut raw, flag::STREAM_NON_BLOCKING) }?;
         Ok(Stream { raw: Handle(raw), owner: None, context: context.clone() })
     }
 
-    /// A stream that someone else made in `context`; null is the context's NULL stream. `owner` is held as long as the
-    /// stream is used here.
+    /// Wraps a stream of `context` that was created elsewhere; null is the context's NULL stream.
+    /// `owner` is dropped together with this object.
     ///
     /// # Safety
-    /// `raw` must be a CUstream of `context`, or null, that is not destroyed before `owner` is dropped.
+    /// `raw` must be null or a CUstream of `context` that is not destroyed before `owner` is
+    /// dropped.
     #[must_use]
     pub unsafe fn handed_in(
         context: &Arc<Context>,
@@ -56,36 +59,39 @@ impl Stream {
         Stream { raw: Handle(raw.cast()), owner: Some(Box::new(owner)), context: context.clone() }
     }
 
-    /// A stream that someone else made, in whatever context: the NULL stream is that of the context that is current on
-    /// this thread. The stream and its context have to outlive this object. To find the context of others the driver
-    /// may want to have any context current, which `any` is then.
+    /// Wraps a stream that was created elsewhere, and finds its context. For the NULL stream, that
+    /// is the context current on the calling thread. The driver may require a current context to
+    /// look up the context of another stream; `any` is made current for that.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_HANDLE for what is no stream; [`Error::Refused`] for the handle of the threads' own default
-    /// streams, which means another stream on another thread.
+    /// CUDA_ERROR_INVALID_HANDLE if `raw` is not a stream; [`Error::Refused`] for the handle of the
+    /// per-thread default stream, since it means a different stream on each thread.
     ///
     /// # Safety
-    /// `raw` must be a CUstream, or null, that is not destroyed before this object is dropped, nor is its context.
+    /// `raw` must be null or a CUstream. Neither the stream nor its context may be destroyed before
+    /// this object is dropped.
     ///
     /// # References
     /// CUDA driver API, cuStreamGetCtx.
     pub unsafe fn found(raw: *mut c_void, any: &Arc<Context>) -> Result<Stream> {
         if raw.addr() == flag::STREAM_PER_THREAD {
             return Err(Error::Refused(
-                "the default stream of a thread cannot be used by another one: name a stream",
+                "the per-thread default stream cannot be used from another thread: pass an explicit stream",
             ));
         }
         let mut context = std::ptr::null_mut();
         {
             let _current = (!raw.is_null()).then(|| any.push()).transpose()?;
-            // SAFETY: the caller vouches for the stream; `context` takes one handle.
+            // SAFETY: the caller guarantees a valid stream; `context` is an out-parameter for one
+            // handle.
             unsafe { any.driver().cuStreamGetCtx(raw.cast(), &mut context) }?;
         }
-        // SAFETY: the driver named the context, and the caller vouches that it lives as long as the stream.
+        // SAFETY: the driver returned the context; the caller guarantees that it outlives the
+        // stream.
         unsafe { Ok(Stream::handed_in(&Context::handed_in(context.cast(), ())?, raw, ())) }
     }
 
-    /// The context of the stream.
+    /// Returns the context of the stream.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -95,17 +101,18 @@ impl Stream {
         self.raw.0
     }
 
-    /// The CUstream, for libraries that want one. It stays this object's.
+    /// Returns the CUstream, for use with other libraries. This object keeps ownership.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
     }
 
-    /// Work put on the stream from now on starts after the work that `event` stands for at this moment. The event may
-    /// be of any context and device. Does not block; an event that is never signalled stops the stream for ever.
+    /// Makes later work of the stream wait for the work that the last record of `event` covers. The
+    /// event may belong to any context and device. Does not block. An event that is never signaled
+    /// blocks the stream forever.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuStreamWaitEvent.
@@ -115,7 +122,7 @@ impl Stream {
         unsafe { self.context.driver().cuStreamWaitEvent(self.raw.0, event.raw(), 0) }
     }
 
-    /// Whether all work put on the stream so far is done.
+    /// Returns whether all work queued on the stream so far is complete.
     ///
     /// # Errors
     /// Failures of that work.
@@ -128,7 +135,7 @@ impl Stream {
         Status::of(unsafe { self.context.driver().cuStreamQuery(self.raw.0) })
     }
 
-    /// Blocks until all work put on the stream so far is done. For teardown and tests.
+    /// Blocks until all work queued on the stream so far is complete. For teardown and tests.
     ///
     /// # Errors
     /// Failures of that work.
@@ -141,11 +148,12 @@ impl Stream {
         unsafe { self.context.driver().cuStreamSynchronize(self.raw.0) }
     }
 
-    /// Calls `function` on a thread of the driver once the work before it is done; the work after it waits for its
-    /// return. It must not call CUDA. When the context fails before, it is never called and what it holds is leaked.
+    /// Calls `function` on a driver thread once all earlier work of the stream is complete. Later
+    /// work of the stream waits until `function` returns. `function` must not call CUDA. If the
+    /// context fails first, `function` is never called, and its captures are leaked.
     ///
     /// # Errors
-    /// What the driver says; `function` is then dropped without being called.
+    /// Any error that the driver returns; `function` is then dropped without being called.
     ///
     /// # References
     /// CUDA driver API, cuLaunchHostFunc.
@@ -153,11 +161,13 @@ impl Stream {
         let _current = self.context.push()?;
         let boxed: Box<HostFunction> = Box::new(Box::new(function));
         let data = Box::into_raw(boxed);
-        // SAFETY: `call_host` takes back exactly this allocation, and the driver calls it at most once.
+        // SAFETY: `call_host` reclaims exactly this allocation, and the driver calls it at most
+        // once.
         let queued =
             unsafe { self.context.driver().cuLaunchHostFunc(self.raw.0, Some(call_host), data.cast()) };
         if queued.is_err() {
-            // SAFETY: the driver refused, so it will not call, and the allocation is still ours.
+            // SAFETY: the driver rejected the call, so `call_host` does not run and the allocation
+            // is still owned here.
             drop(unsafe { Box::from_raw(data) });
         }
         queued
@@ -166,22 +176,23 @@ impl Stream {
 
 type HostFunction = Box<dyn FnOnce() + Send>;
 
-/// Calls one closure that [`Stream::call`] gave away.
+/// Calls the closure that [`Stream::call`] passed to the driver.
 ///
 /// # Safety
-/// `data` must come from `Box::into_raw` of a `Box<HostFunction>` and be used here only.
+/// `data` must come from `Box::into_raw` of a `Box<HostFunction>`, and must not be used elsewhere.
 unsafe extern "C" fn call_host(data: *mut c_void) {
-    // SAFETY: the caller hands over the allocation of `Stream::call`.
+    // SAFETY: the caller passes ownership of the allocation made in `Stream::call`.
     let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    // Unwinding into the driver would end the process.
+    // Unwinding into the driver would abort the process.
     if catch_unwind(AssertUnwindSafe(function)).is_err() {
-        log::error!("a host function panicked on a CUDA stream");
+        log::error!("host function panicked on a CUDA stream");
     }
 }
 
 impl Status {
-    /// Reads the answer of a query: not ready is no failure, and while another thread captures a stream the driver may
-    /// answer nobody (CUDA driver API, cuStreamBeginCapture): then nothing is known to be done.
+    /// Converts the result of a query. CUDA_ERROR_NOT_READY is not a failure. While another thread
+    /// captures a stream, the driver may reject queries from every thread (CUDA driver API,
+    /// cuStreamBeginCapture); the work then counts as pending.
     pub(crate) fn of(answer: Result<()>) -> Result<Status> {
         match answer {
             Ok(()) => Ok(Status::Ready),
@@ -198,11 +209,11 @@ impl fmt::Debug for Stream {
 }
 
 impl Drop for Stream {
-    /// Does not wait: the driver frees a stream of ours once the work on it is done.
+    /// Does not block: the driver frees a stream created here once its work is complete.
     fn drop(&mut self) {
         if self.owner.is_none() {
             log_drop(self.context.push().and_then(|_current| {
-                // SAFETY: the handle is ours and not used after this.
+                // SAFETY: `self` owns the handle, which is not used after this.
                 unsafe { self.context.driver().cuStreamDestroy_v2(self.raw.0) }
             }));
         }
@@ -214,10 +225,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_will_not_say_is_pending() {
+    fn rejected_query_is_pending() {
         let status = |code| Status::of(Error::check("cuEventQuery", code));
         assert_eq!(status(0), Ok(Status::Ready));
-        // Not ready; within a host function; while another thread captures.
+        // Not ready; called inside a host function; stream capture on another thread.
         assert!([600, 800, 900].into_iter().all(|code| status(code) == Ok(Status::Pending)));
         assert!(status(700).is_err());
     }

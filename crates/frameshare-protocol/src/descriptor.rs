@@ -1,72 +1,72 @@
-//! What a reader is told of a frame: the words of one queue entry.
+//! Frame descriptors: the content of one queue entry, as 64-bit words.
 
 use crate::limits::{MAX_PLANES, METADATA_AREA};
 
-/// 64-bit words of an encoded descriptor: three cache lines.
+/// Length of an encoded descriptor in 64-bit words: three cache lines.
 pub const WORDS: usize = 24;
-/// Stands for "none" in the words of optional values.
+/// Encodes an absent optional value.
 const NONE: u64 = u64::MAX;
 
-/// Where a plane of a frame lies.
+/// Layout of a plane within a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plane {
     /// Bytes from the start of the frame to the start of the plane.
     pub offset: u64,
-    /// Bytes from one row to the next; negative for images stored bottom up.
+    /// Bytes from one row to the next; negative for bottom-up images.
     pub stride: i32,
 }
 
-/// One publication, as its reader sees it.
+/// Descriptor of one published frame, for one reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The publication's number in the stream, counted from 1.
+    /// Sequence number of the frame in the stream, counted from 1.
     pub sequence: u64,
-    /// How many ordered control messages were sent to this reader before it.
+    /// Number of ordered control messages sent to this reader before this frame.
     pub messages: u64,
-    /// The generation that its slot belongs to.
+    /// Generation of the slot.
     pub generation: u32,
-    /// The slot that holds it.
+    /// Slot that holds the frame.
     pub slot: u32,
-    /// The metadata area that belongs to the publication.
+    /// Metadata area assigned to the frame.
     pub area: u32,
     /// Bytes of metadata in that area.
     pub metadata: u32,
     /// Bytes from the start of the slot to the start of the frame.
     pub offset: u64,
-    /// Bytes of the frame.
+    /// Size of the frame in bytes.
     pub size: u64,
-    /// When the frame is to be shown, in ns of `CLOCK_MONOTONIC`.
+    /// Presentation time, in ns of `CLOCK_MONOTONIC`.
     pub pts: Option<u64>,
-    /// When the frame is to be decoded, likewise.
+    /// Decoding time, in ns of `CLOCK_MONOTONIC`.
     pub dts: Option<u64>,
-    /// How long it is to be shown, in ns.
+    /// Presentation duration, in ns.
     pub duration: Option<u64>,
-    /// The source's own counter at the frame's start (of frames, samples or bytes).
+    /// The source's own counter (of frames, samples or bytes) at the start of the frame.
     pub media_offset: Option<u64>,
-    /// The same counter at its end.
+    /// The same counter at the end of the frame.
     pub media_offset_end: Option<u64>,
-    /// Flags of the frame, in the words of whoever publishes it.
+    /// Frame flags, defined by the publisher.
     pub flags: u64,
-    /// When it was published, in ns of `CLOCK_MONOTONIC`.
+    /// Time of publication, in ns of `CLOCK_MONOTONIC`.
     pub published: u64,
-    /// How many of `planes` are used; none where the frame is plain bytes or in its format's default layout.
+    /// Number of valid entries in `planes`; 0 for plain bytes or the default layout of the format.
     pub plane_count: u32,
-    /// The planes' places.
+    /// Layout of the planes.
     pub planes: [Plane; MAX_PLANES],
 }
 
-/// A descriptor that cannot be right, with what is wrong in it.
+/// An invalid descriptor, with the name of the offending field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the descriptor of frame {sequence} has an impossible {field}")]
+#[error("descriptor of frame {sequence} has an invalid {field}")]
 pub struct InvalidDescriptor {
-    /// The sequence number that it names.
+    /// Sequence number in the descriptor.
     pub sequence: u64,
-    /// The field that cannot be right.
+    /// The invalid field.
     pub field: &'static str,
 }
 
 impl Descriptor {
-    /// The descriptor as words.
+    /// Encodes the descriptor as words.
     pub fn encode(&self) -> [u64; WORDS] {
         let some = |value: Option<u64>| value.unwrap_or(NONE);
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -99,10 +99,15 @@ impl Descriptor {
         ]
     }
 
-    /// The descriptor that a peer's words stand for.
+    /// Decodes a descriptor written by a peer.
     ///
-    /// Checks what can be checked of the words alone; that slot and area exist and that the frame lies inside
-    /// its slot is for the caller, who knows their sizes ([`Descriptor::check_frame`]).
+    /// Validates the words by themselves only. The caller, which knows the sizes, must check that
+    /// the slot and the area exist and that the frame is inside its slot
+    /// ([`Descriptor::check_frame`]).
+    ///
+    /// # Errors
+    /// [`InvalidDescriptor`] for a plane count or metadata length above its limit, and for reserved
+    /// words that are not zero.
     pub fn decode(words: &[u64; WORDS]) -> Result<Self, InvalidDescriptor> {
         let some = |word: u64| (word != NONE).then_some(word);
         let high = |word: u64| (word >> 32) as u32;
@@ -145,7 +150,11 @@ impl Descriptor {
         Ok(descriptor)
     }
 
-    /// Checks that the frame lies inside a slot of `slot_size` bytes and every plane starts inside the frame.
+    /// Checks that the frame is inside a slot of `slot_size` bytes, and that every plane starts
+    /// inside the frame.
+    ///
+    /// # Errors
+    /// [`InvalidDescriptor`] with the field that is out of range.
     pub fn check_frame(&self, slot_size: u64) -> Result<(), InvalidDescriptor> {
         let invalid = |field| InvalidDescriptor { sequence: self.sequence, field };
         if self.offset.checked_add(self.size).is_none_or(|end| end > slot_size) {
@@ -157,7 +166,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// The planes that are used.
+    /// Returns the valid entries of `planes`.
     pub fn used_planes(&self) -> &[Plane] {
         &self.planes[..(self.plane_count as usize).min(MAX_PLANES)]
     }
@@ -195,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_survive_the_round_trip() {
+    fn descriptor_round_trip_is_lossless() {
         assert_eq!(Descriptor::decode(&sample().encode()), Ok(sample()));
     }
 
     #[test]
-    fn a_frame_must_lie_inside_its_slot() {
+    fn frame_outside_slot_is_rejected() {
         assert!(sample().check_frame(5096).is_ok());
         assert_eq!(sample().check_frame(5095).unwrap_err().field, "size");
         let overflowing = Descriptor { offset: u64::MAX, ..sample() };
@@ -211,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_cannot_be_right_are_refused() {
+    fn invalid_words_are_rejected() {
         for (word, value, field) in [
             (13, 5, "plane count"),
             (13, 1 << 33, "plane count"),

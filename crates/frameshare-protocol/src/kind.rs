@@ -1,39 +1,41 @@
-//! The kinds of memory, fences and delivery that two sides agree on.
+//! Memory kinds, fence kinds and delivery policies, negotiated between exporter and reader.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// Where the frames of a generation lie.
+/// Memory kind of the frames of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemoryKind {
     /// A sealed memfd that readers map read-only.
     Host,
-    /// A CUDA allocation shared by `cuIpcGetMemHandle`.
+    /// A CUDA allocation shared by legacy IPC handle (`cuIpcGetMemHandle`).
     Legacy,
-    /// A CUDA virtual-memory allocation shared by a POSIX file descriptor.
+    /// A CUDA virtual-memory allocation shared by file descriptor.
     Vmm,
-    /// An allocation of a CUDA stream-ordered pool, shared by the pool's descriptor and a pointer export.
+    /// An allocation from a CUDA stream-ordered pool, shared by the pool's descriptor and a pointer
+    /// export.
     Pool,
 }
 
-/// What orders a reader's work on a frame after the exporter's, and the exporter's next write after the reader's.
+/// Fence kind: orders a reader's GPU work on a frame after the exporter's, and the exporter's next
+/// write of the slot after the reader's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FenceKind {
-    /// None is needed: a host frame is complete when it is published, and unused when it is released.
+    /// No fence: a host frame is complete when published, and unused when released.
     None,
-    /// A CUDA IPC event each way.
+    /// CUDA IPC events: one for ready, one for release.
     Event,
-    /// 64-bit words in shared memory that CUDA streams write and wait on.
+    /// Timeline values: 64-bit words in shared memory that CUDA streams write and wait for.
     Timeline,
 }
 
-/// What happens to frames that a reader has no credit for.
+/// Delivery policy for a reader without credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
-    /// The reader loses its oldest untaken frame, and the exporter goes on.
+    /// The reader loses its oldest undelivered frame; the exporter continues.
     #[default]
     Latest,
-    /// The exporter waits for the reader, no longer than it allows readers to hold it back.
+    /// The exporter blocks until the reader releases a frame, for at most its configured timeout.
     Lossless,
 }
 
@@ -49,12 +51,12 @@ macro_rules! words {
             fn from_str(word: &str) -> Result<Self, String> {
                 match word {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(format!(concat!("{:?} is no ", $what, ": use one of", $(" ", $word),+), word)),
+                    _ => Err(format!(concat!("invalid ", $what, " {:?}: use one of", $(" ", $word),+), word)),
                 }
             }
         }
     };
 }
-words!(MemoryKind, "kind of memory", Host = "host", Legacy = "legacy", Vmm = "vmm", Pool = "pool");
-words!(FenceKind, "kind of fence", None = "none", Event = "event", Timeline = "timeline");
+words!(MemoryKind, "memory kind", Host = "host", Legacy = "legacy", Vmm = "vmm", Pool = "pool");
+words!(FenceKind, "fence kind", None = "none", Event = "event", Timeline = "timeline");
 words!(Policy, "policy", Latest = "latest", Lossless = "lossless");

@@ -1,13 +1,15 @@
-//! What crosses between the exporter of a video stream and its readers: control messages, the layout of the
-//! pages they share, names, limits, and the checks on all of it.
+//! Protocol between the exporter of a video stream and its readers: control messages, the layout of
+//! shared pages, stream names, limits, and the validation of all of them.
 //!
-//! This crate does no I/O and knows no CUDA: it turns values into bytes and words, and bytes and words of a
-//! peer that nobody trusts back into values or an error. Sockets, mappings and atomics are the engine's.
+//! This crate does no I/O and does not use CUDA: it encodes values as bytes and words, and decodes
+//! bytes and words from an untrusted peer into values or errors. Sockets, mappings and atomics are
+//! in the `frameshare` crate.
 //!
 //! # Versions
 //!
-//! [`VERSION`] stands in the header of every message and of every page. Only the header itself never changes,
-//! so that two versions can tell each other apart; everything behind it may change with the version.
+//! The header of every message and of every page contains [`VERSION`]. Only the layout of the
+//! header itself is stable, so that two versions can detect a mismatch; everything after it may
+//! change with the version.
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
@@ -21,5 +23,5 @@ pub use descriptor::{Descriptor, Plane};
 pub use kind::{FenceKind, MemoryKind, Policy};
 pub use name::StreamName;
 
-/// The version of the protocol that this crate speaks.
+/// The protocol version implemented by this crate.
 pub const VERSION: u16 = 2;

@@ -1,26 +1,29 @@
-//! The numbers that bound what a peer may ask for or send.
+//! Limits on requests and data from a peer.
 
-/// Most slots that a stream can have, and so most leases that all its readers can hold together.
+/// Maximum number of slots of a stream, hence of leases held by all its readers together.
 pub const MAX_SLOTS: u32 = 1024;
-/// Most leases that one reader can be granted; also the number of entries of the largest queue.
+/// Maximum number of leases granted to one reader; also the number of entries of the largest queue.
 pub const MAX_CREDIT: u32 = 64;
-/// Most messages that an exporter keeps for a reader that leaves others unread.
+/// Maximum number of messages that an exporter queues for a reader that does not receive them.
 pub const MAX_BACKLOG: usize = 1024;
-/// Most bytes of a control message; longer payloads travel as a sealed memfd.
+/// Maximum size of a control message in bytes; longer payloads are sent as a sealed memfd.
 pub const MAX_MESSAGE: usize = 64 * 1024;
-/// Most bytes of a payload that travels as a sealed memfd (cover art in tags, say).
+/// Maximum size in bytes of a payload sent as a sealed memfd (for example cover art in tags).
 pub const MAX_PAYLOAD: u64 = 64 * 1024 * 1024;
-/// Most file descriptors that come with a message; a [`Welcome`](crate::message::Welcome) has up to five.
+/// Maximum number of file descriptors per message; a [`Welcome`](crate::message::Welcome) has up to
+/// five.
 pub const MAX_FDS: usize = 5;
-/// Bytes of metadata that fit beside a frame; more travels as a message bound to its sequence number.
+/// Size in bytes of a metadata area; longer metadata is sent as a message with the frame's sequence
+/// number.
 pub const METADATA_AREA: usize = 4096;
-/// Planes of a frame, as in GStreamer's `GST_VIDEO_MAX_PLANES`.
+/// Maximum number of planes of a frame, as in GStreamer's `GST_VIDEO_MAX_PLANES`.
 pub const MAX_PLANES: usize = 4;
-/// Most bytes of a slot: 1 TiB, far above any frame and far below where sizes overflow.
+/// Maximum size of a slot: 1 TiB, larger than any frame and small enough that sizes do not
+/// overflow.
 pub const MAX_SLOT_SIZE: u64 = 1 << 40;
-/// Most GPUs that a peer can name.
+/// Maximum number of GPUs that a peer can list.
 pub const MAX_GPUS: usize = 64;
-/// Most bytes of the name by which a reader calls itself.
+/// Maximum length in bytes of a reader's name.
 pub const MAX_PEER_NAME: usize = 128;
-/// Most bytes of a text that one side writes for a person on the other to read; the rest is cut off.
+/// Maximum length in bytes of a human-readable text from a peer; longer texts are truncated.
 pub const MAX_TEXT: usize = 1024;

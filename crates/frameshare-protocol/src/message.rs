@@ -1,8 +1,9 @@
-//! Control messages, and how they become the packets of the socket.
+//! Control messages and their encoding as socket packets.
 //!
-//! A packet is an 8-byte header (magic `fshr`, the version as a little-endian `u16`, two zero bytes) and one
-//! message in [postcard](https://postcard.jamesmunns.com/wire-format) encoding. File descriptors travel beside
-//! it, from exporter to reader only; [`ToReader::fds`] says how many belong to which message.
+//! A packet is an 8-byte header (magic `fshr`, the version as a little-endian `u16`, two zero
+//! bytes) followed by one message in [postcard](https://postcard.jamesmunns.com/wire-format)
+//! encoding. File descriptors are sent with a packet from exporter to reader only;
+//! [`ToReader::fds`] returns the number for each message.
 
 use crate::{
     VERSION,
@@ -16,251 +17,256 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 const MAGIC: [u8; 4] = *b"fshr";
 const HEADER: usize = 8;
 
-/// A random number that a process draws once: equal nonces mean one and the same process.
+/// A random number drawn once per process: two peers with equal nonces are the same process.
 pub type Nonce = [u8; 16];
-/// Bytes of the handle of a CUDA event (`CUipcEventHandle`).
+/// Size in bytes of a CUDA IPC event handle (`CUipcEventHandle`).
 pub const EVENT_HANDLE: usize = 64;
-/// The UUID of a GPU, or of a MIG instance (`cuDeviceGetUuid_v2`).
+/// UUID of a GPU or MIG instance (`cuDeviceGetUuid_v2`).
 pub type GpuUuid = [u8; 16];
 
-/// The first message, from reader to exporter: who asks, for what, and what the reader can do.
+/// First message, from reader to exporter: the reader's request and capabilities.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The reader's process.
+    /// Nonce of the reader's process.
     pub nonce: Nonce,
-    /// What the reader calls itself, for the exporter's statistics.
+    /// Name of the reader in the exporter's statistics.
     pub name: String,
-    /// What is to happen to frames that the reader has no credit for.
+    /// Requested delivery policy.
     pub policy: Policy,
-    /// How many leases it would like to hold at once.
+    /// Requested number of simultaneous leases.
     pub credit: u32,
-    /// The kinds of memory that it can import.
+    /// Memory kinds that the reader can import.
     pub memory: Vec<MemoryKind>,
-    /// The kinds of fence that it can take part in.
+    /// Fence kinds that the reader supports.
     pub fences: Vec<FenceKind>,
-    /// The GPUs whose memory its context can read.
+    /// GPUs whose memory the reader's context can read.
     pub gpus: Vec<GpuUuid>,
-    /// Its CUDA context, by a number that tells it from others of the process; 0 without one.
+    /// Identifies the reader's CUDA context within its process; 0 without a context.
     pub context: u64,
-    /// It wants frames in host memory where it cannot read the GPU's.
+    /// Whether the reader accepts frames in host memory if it cannot read the GPU memory.
     pub host_fallback: bool,
 }
 
-/// The exporter's answer to a [`Hello`], with four descriptors: queue page, claims page, metadata areas, wake socket;
-/// and a fifth with timeline fences: the timeline page.
+/// The exporter's answer to a [`Hello`]. Carries four descriptors: queue page, claims page,
+/// metadata areas, wake-up socket. With timeline fences a fifth follows: the timeline page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The exporter's process.
+    /// Nonce of the exporter's process.
     pub nonce: Nonce,
-    /// A number that tells this run of the stream from an earlier or later one of the same name.
+    /// Identifies this run of the stream; earlier and later runs under the same name differ.
     pub session: u64,
-    /// The policy granted: the one asked for.
+    /// The granted policy, equal to the requested one.
     pub policy: Policy,
-    /// How many leases the reader may hold at once, at most what it asked for; also the entries of its queue.
+    /// Number of simultaneous leases granted, at most as requested; also the number of queue
+    /// entries.
     pub credit: u32,
-    /// The kind of fence that the two use.
+    /// Fence kind of the connection.
     pub fence: FenceKind,
-    /// With event fences, the handles of the events: the ready event of each entry, then the release event of each.
+    /// With event fences, the event handles: the ready event of each entry, then the release event
+    /// of each.
     pub events: Vec<u8>,
-    /// The GPU that the frames lie on, if they lie on one.
+    /// GPU of the frames, if they are in GPU memory.
     pub gpu: Option<GpuUuid>,
-    /// How many metadata areas there are.
+    /// Number of metadata areas.
     pub areas: u32,
-    /// The sequence number that the next publication will have.
+    /// Sequence number of the next frame to be published.
     pub next: u64,
 }
 
-/// Why an exporter refuses a reader or ends its connection, or a reader its own.
+/// Reason for rejecting a reader or closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// The peer stops in good order.
+    /// The peer stopped normally.
     Stopped,
-    /// The reader may not read this stream.
+    /// The reader is not allowed to read this stream.
     PermissionDenied,
-    /// All credit is given to other readers.
+    /// All credit is granted to other readers.
     NoCreditLeft,
-    /// The exporter does not let this reader hold the stream back.
+    /// The exporter does not grant this reader the `lossless` policy.
     LosslessNotGranted,
-    /// The two have no kind of memory or fence in common.
+    /// Exporter and reader have no memory kind or fence kind in common.
     NothingInCommon,
-    /// The reader held a lossless stream back for longer than the exporter allows.
+    /// The reader blocked a lossless stream for longer than the exporter allows.
     TooSlow,
-    /// The reader took more or longer than it may.
+    /// The reader exceeded a limit of resources or time.
     LimitExceeded,
-    /// The peer broke the rules of the protocol.
+    /// The peer violated the protocol.
     Violation,
-    /// The peer has an error of its own and cannot go on.
+    /// The peer failed and cannot continue.
     Failed,
 }
 
-/// A caps string and, for raw video, what an app needs without parsing it.
+/// A caps string, and for raw video its format and size, so that applications need not parse the
+/// caps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
     /// GStreamer caps as text.
     pub caps: String,
-    /// Set for raw video.
+    /// Set for raw video only.
     pub video: Option<Video>,
 }
 
-/// The shape of raw video frames.
+/// Format and size of raw video frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Video {
-    /// The pixel format as GStreamer writes it, e.g. `NV12`.
+    /// Pixel format, as named by GStreamer, e.g. `NV12`.
     pub format: String,
-    /// Pixels a row.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height in rows.
     pub height: u32,
 }
 
-/// Bytes inside the message, or in a sealed memfd beside it where they are many.
+/// Payload bytes, in the message or, if too large, in a sealed memfd sent with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
     /// The bytes.
     Inline(Vec<u8>),
-    /// How many bytes the memfd holds.
+    /// Size of the memfd in bytes.
     Sealed(u64),
 }
 
 /// A message from exporter to reader.
 ///
-/// Where there is a `before`, it is the sequence number of the first frame after the message; a reader applies
+/// A field `before` is the sequence number of the first frame after the message. A reader applies
 /// all messages up to *n* before it takes frame *n*.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToReader {
-    /// The reader is admitted.
+    /// The reader is accepted.
     Welcome(Welcome),
-    /// The reader is not admitted.
+    /// The reader is rejected.
     Refused {
-        /// Why.
+        /// Reason of the rejection.
         reason: Reason,
-        /// Why, for a person to read.
+        /// Human-readable reason.
         text: String,
     },
-    /// The exporter uses a GPU from now on, which it did not when the reader joined; with the timeline page where `fence` is
-    /// timeline.
+    /// The exporter starts to use a GPU that it did not use when the reader joined. Carries the
+    /// timeline page if `fence` is timeline.
     Gpu {
-        /// The GPU that frames lie on.
+        /// GPU of the frames.
         gpu: GpuUuid,
-        /// The kind of fence that the two use for them.
+        /// Fence kind for these frames.
         fence: FenceKind,
-        /// With event fences, the handles of the events, as in [`Welcome`].
+        /// With event fences, the event handles, as in [`Welcome`].
         events: Vec<u8>,
     },
-    /// A new generation of slots; with a descriptor where the kind of memory has one for all slots.
+    /// A new generation of slots. Carries a descriptor if the memory kind has one for all slots.
     Generation {
-        /// Its number.
+        /// Number of the generation.
         generation: u32,
-        /// The kind of its memory.
+        /// Memory kind of its slots.
         memory: MemoryKind,
-        /// Bytes of each slot.
+        /// Size of each slot in bytes.
         slot_size: u64,
-        /// The slots are memory of a third party, such as a decoder, which the exporter shares in place.
+        /// Whether the slots are memory of a third party, such as a decoder, shared in place.
         adopted: bool,
     },
-    /// A slot of a generation, to be imported; with a descriptor where the kind of memory has one.
+    /// A slot of a generation, to be imported. Carries a descriptor if the memory kind has one per
+    /// slot.
     Slot {
-        /// The generation.
+        /// Generation of the slot.
         generation: u32,
-        /// The slot's number in it.
+        /// Number of the slot in its generation.
         slot: u32,
-        /// What the kind of memory needs besides a descriptor.
+        /// Data that an import of this memory kind needs in addition to a descriptor.
         handle: Vec<u8>,
     },
-    /// No frame from `before` on lies in this generation: its imports are to be given up and acknowledged.
+    /// From frame `before` on, no frame uses this generation. The reader must release its imports
+    /// and acknowledge with [`ToExporter::Retired`].
     Retire {
-        /// The sequence number of the first frame after the message.
+        /// Sequence number of the first frame after the message.
         before: u64,
-        /// The generation.
+        /// The retired generation.
         generation: u32,
     },
-    /// The frames from `before` on have this format.
+    /// The format of the frames from `before` on.
     Format {
-        /// The sequence number of the first frame after the message.
+        /// Sequence number of the first frame after the message.
         before: u64,
-        /// The kind of memory in which this reader gets the frames.
+        /// Memory kind in which this reader receives the frames.
         memory: MemoryKind,
         /// The format.
         format: Format,
     },
-    /// Something that has its place among the frames, in the words of whoever publishes it.
+    /// An event in order with the frames, defined by the publisher.
     Event {
-        /// The sequence number of the first frame after the message.
+        /// Sequence number of the first frame after the message.
         before: u64,
-        /// What it is.
+        /// Kind of event.
         kind: u32,
-        /// Its content; a descriptor where it is sealed.
+        /// Content of the event; a sealed payload carries a descriptor.
         payload: Payload,
     },
-    /// The metadata of frame `sequence`, which did not fit beside it.
+    /// Metadata of frame `sequence` that is too large for the frame's metadata area.
     Metadata {
-        /// The frame.
+        /// Sequence number of the frame.
         sequence: u64,
-        /// The metadata; a descriptor where it is sealed.
+        /// The metadata; a sealed payload carries a descriptor.
         payload: Payload,
     },
-    /// The stream has ended; it may go on later.
+    /// End of the stream. The stream may resume later.
     EndOfStream {
-        /// The sequence number of the first frame after the message, if one comes.
+        /// Sequence number of the first frame after the message, if there is one.
         before: u64,
     },
-    /// The exporter ends this connection.
+    /// Close message: the exporter closes this connection.
     Goodbye {
-        /// Why.
+        /// Reason for closing.
         reason: Reason,
-        /// Why, for a person to read.
+        /// Human-readable reason.
         text: String,
     },
 }
 
-/// A message from reader to exporter. None carries file descriptors.
+/// A message from reader to exporter, without file descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToExporter {
-    /// The reader asks to be admitted.
+    /// Asks the exporter to accept the reader.
     Hello(Hello),
-    /// The reader has given up its imports of a retired generation.
+    /// The reader has released its imports of a retired generation.
     Retired {
-        /// The generation.
+        /// The retired generation.
         generation: u32,
     },
-    /// The reader cannot import a slot of this generation. It takes no frame of the generation and gets frames elsewhere from
-    /// now on, if it may.
+    /// The reader cannot import a slot of this generation. It takes no frames of the generation;
+    /// from now on it receives frames in other memory, if allowed.
     CannotImport {
-        /// The generation.
+        /// Generation of the slot.
         generation: u32,
-        /// Why, for a person to read.
+        /// Human-readable reason.
         text: String,
     },
-    /// The reader ends its connection.
+    /// Close message: the reader closes its connection.
     Goodbye {
-        /// Why.
+        /// Reason for closing.
         reason: Reason,
-        /// Why, for a person to read.
+        /// Human-readable reason.
         text: String,
     },
 }
 
-/// A packet that is no message of this version.
+/// A packet that cannot be decoded as a message of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The peer speaks the protocol in another version.
-    #[error("the other side speaks version {0} of the frameshare protocol, this side version {VERSION}")]
+    /// The peer uses another version of the protocol.
+    #[error("frameshare protocol version mismatch: received version {0}, expected {VERSION}")]
     Version(u16),
-    /// The peer speaks another protocol altogether.
-    #[error("the other side does not speak the frameshare protocol")]
+    /// The peer uses another protocol.
+    #[error("peer does not use the frameshare protocol")]
     NotOurs,
-    /// The packet is damaged or wrong in itself.
+    /// The packet is damaged or has invalid content.
     #[error("malformed message: {0}")]
     Malformed(&'static str),
 }
 
-/// A message that is too long to be sent.
+/// A message that exceeds the maximum size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {0} bytes is longer than the {MAX_MESSAGE} that one may have")]
+#[error("message of {0} bytes exceeds the limit of {MAX_MESSAGE} bytes")]
 pub struct TooLong(pub usize);
 
 impl ToReader {
-    /// How many file descriptors belong to the message.
+    /// Returns the number of file descriptors sent with the message.
     pub fn fds(&self) -> std::ops::RangeInclusive<usize> {
         match self {
             Self::Welcome(welcome) if welcome.fence == FenceKind::Timeline => 5..=5,
@@ -273,17 +279,23 @@ impl ToReader {
         }
     }
 
-    /// Whether a frame's descriptor counts the message among those that precede it.
+    /// Returns whether [`Descriptor::messages`](crate::Descriptor::messages) counts this message.
     pub fn is_ordered(&self) -> bool {
         !matches!(self, Self::Welcome(_) | Self::Refused { .. } | Self::Goodbye { .. })
     }
 
-    /// The packet that carries the message.
+    /// Encodes the message as a packet.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the packet would exceed [`MAX_MESSAGE`].
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
         encode(self)
     }
 
-    /// The message in a packet from an exporter.
+    /// Decodes and validates a packet from an exporter.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for another protocol or version, and for malformed or out-of-range content.
     pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
         let mut message: Self = decode(packet)?;
         if let Self::Refused { text, .. } | Self::Goodbye { text, .. } = &mut message {
@@ -297,13 +309,13 @@ impl ToReader {
                 let events = if welcome.fence == FenceKind::Event { 2 * welcome.credit as usize } else { 0 };
                 check(
                     welcome.events.len() == events * EVENT_HANDLE,
-                    "event handles that do not fit the credit",
+                    "number of event handles does not match the credit",
                 )?;
             }
             Self::Gpu { events, .. } => check(
                 events.len().is_multiple_of(2 * EVENT_HANDLE)
                     && events.len() <= 2 * EVENT_HANDLE * MAX_CREDIT as usize,
-                "event handles that fit no credit",
+                "number of event handles does not match any credit",
             )?,
             Self::Generation { slot_size, .. } => {
                 check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;
@@ -320,12 +332,18 @@ impl ToReader {
 }
 
 impl ToExporter {
-    /// The packet that carries the message.
+    /// Encodes the message as a packet.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the packet would exceed [`MAX_MESSAGE`].
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
         encode(self)
     }
 
-    /// The message in a packet from a reader.
+    /// Decodes and validates a packet from a reader.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for another protocol or version, and for malformed or out-of-range content.
     pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
         let mut message: Self = decode(packet)?;
         if let Self::Goodbye { text, .. } | Self::CannotImport { text, .. } = &mut message {
@@ -346,7 +364,8 @@ impl ToExporter {
     }
 }
 
-/// Makes one short line of what a peer wrote: it ends up in logs and on terminals.
+/// Truncates a peer's text and replaces control characters, since it is printed to logs and
+/// terminals.
 fn make_printable(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
     if text.contains(char::is_control) {
@@ -359,7 +378,7 @@ fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, TooLong> {
     packet.extend(MAGIC);
     packet.extend(VERSION.to_le_bytes());
     packet.extend([0, 0]);
-    // Serialising into a growing buffer has no way to fail: our types are plain data.
+    // Serializing plain data into a growing buffer cannot fail.
     let packet = postcard::to_extend(message, packet).unwrap_or_default();
     if packet.is_empty() || packet.len() > MAX_MESSAGE {
         return Err(TooLong(packet.len()));
@@ -379,12 +398,12 @@ fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, DecodeError> {
         return Err(DecodeError::Version(version));
     }
     if header[6..] != [0, 0] {
-        return Err(DecodeError::Malformed("reserved bytes in the header"));
+        return Err(DecodeError::Malformed("reserved header bytes are not zero"));
     }
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Ok(message),
-        Ok(_) => Err(DecodeError::Malformed("bytes after the message")),
-        Err(_) => Err(DecodeError::Malformed("the body is no message")),
+        Ok(_) => Err(DecodeError::Malformed("extra bytes after the message")),
+        Err(_) => Err(DecodeError::Malformed("cannot decode the message body")),
     }
 }
 
@@ -407,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_round_trip() {
+    fn message_round_trip_is_lossless() {
         let format = Format {
             caps: "video/x-raw, format=NV12".into(),
             video: Some(Video { format: "NV12".into(), width: 1920, height: 1080 }),
@@ -437,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named_and_other_protocols_are_told_apart() {
+    fn other_version_and_protocol_are_distinguished() {
         let mut packet = ToExporter::Hello(hello()).encode().unwrap();
         packet[4] = 9;
         assert_eq!(ToExporter::decode(&packet), Err(DecodeError::Version(9)));
@@ -446,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_values_and_damaged_packets_are_refused() {
+    fn invalid_values_and_packets_are_rejected() {
         for absurd in [
             Hello { credit: 0, ..hello() },
             Hello { credit: MAX_CREDIT + 1, ..hello() },
@@ -464,16 +483,16 @@ mod tests {
             );
         }
         let longer = [packet, vec![0]].concat();
-        assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed("bytes after the message")));
+        assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed("extra bytes after the message")));
     }
 
     #[test]
-    fn what_a_peer_writes_is_one_short_line() {
+    fn peer_text_is_truncated_to_one_printable_line() {
         let text = format!("gone\n\x1b[2Jroot: all is well {}", "é".repeat(2 * MAX_TEXT));
         let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: text.clone() };
         let refused = ToReader::Refused { reason: Reason::Stopped, text };
         let Ok(ToExporter::Goodbye { text, .. }) = ToExporter::decode(&goodbye.encode().unwrap()) else {
-            panic!("it is a goodbye");
+            panic!("expected a Goodbye message");
         };
         assert!(
             text.starts_with("gone??[2Jroot") && text.len() <= MAX_TEXT && !text.contains(char::is_control)
@@ -487,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_the_limit_is_not_made() {
+    fn message_over_size_limit_is_not_encoded() {
         let message = ToReader::Event { before: 1, kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
         assert!(message.encode().is_err());
     }

@@ -1,18 +1,21 @@
-//! Names of streams.
+//! Stream names.
 
 use std::{fmt, str::FromStr};
 
-/// The name of a stream on this machine: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with a dot.
+/// Name of a stream on this machine: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with a
+/// dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamName(String);
 
-/// A text that is no stream name.
+/// An invalid stream name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no stream name: use 1 to 64 characters of A-Z a-z 0-9 . _ - and start with no dot")]
+#[error(
+    "invalid stream name {0:?}: use 1 to 64 characters of A-Z a-z 0-9 . _ -, and do not start with a dot"
+)]
 pub struct InvalidName(String);
 
 impl StreamName {
-    /// The name as text.
+    /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_file_names() {
+    fn valid_names_are_plain_file_names() {
         for good in ["cam0", "a", "Front.Door_2-left", &"x".repeat(64)] {
             assert_eq!(good.parse::<StreamName>().unwrap().as_str(), good);
         }

@@ -1,8 +1,8 @@
-//! CUDA contexts, and how the elements of a pipeline come to share one.
+//! CUDA contexts, and sharing of one context between the elements of a pipeline.
 //!
 //! # Safety
-//! Calls into the library with objects that are alive. The one place that both sides write, the pointer in
-//! [`ElementContext`], is described there.
+//! This file calls the library with live objects. The only location written by both sides, the
+//! `offer` pointer in [`ElementContext`], is described at its uses.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 glib::wrapper! {
-    /// A GstCudaContext.
+    /// A reference to a GstCudaContext.
     pub struct Context(Object<GstCudaContext, GstCudaContextClass>) @extends gst::Object;
 
     match fn {
@@ -28,35 +28,35 @@ glib::wrapper! {
     }
 }
 
-// SAFETY: GstObjects may be used from any thread, and the driver's contexts too.
+// SAFETY: GstObjects and driver contexts may be used from any thread.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// A new context on a device, by CUDA's number for it; none where there is no such device. The library must have
-    /// been [loaded](crate::load).
+    /// Creates a context on the device with this CUDA ordinal; `None` if there is no such device.
+    /// The library must be [loaded](crate::load).
     #[must_use]
     pub fn new(device: u32) -> Option<Self> {
         let library = library::loaded()?;
-        // SAFETY: takes a number; the result is NULL or a new reference.
+        // SAFETY: takes only a number; the result is NULL or a new reference.
         unsafe { from_glib_full((library.gst_cuda_context_new)(device)) }
     }
 
-    /// The CUcontext. It lives as long as this object.
+    /// Returns the CUcontext, valid as long as this object.
     #[must_use]
     pub fn handle(&self) -> *mut c_void {
         // SAFETY: the context is alive.
         unsafe { (library::library().gst_cuda_context_get_handle)(self.to_glib_none().0) }
     }
 
-    /// CUDA's number for the device, in this process.
+    /// Returns the CUDA ordinal of the device in this process.
     #[must_use]
     pub fn device(&self) -> u32 {
         self.property("cuda-device-id")
     }
 
-    /// What the start and the pitch of a plane have to be multiples of to be read as a texture.
+    /// Returns the alignment of a plane's start and pitch that texture reads require.
     #[must_use]
     pub fn texture_alignment(&self) -> u32 {
         // SAFETY: the context is alive.
@@ -66,15 +66,16 @@ impl Context {
     }
 }
 
-/// The place in an element for the context that it works in.
+/// The CUDA context of an element.
 ///
-/// An element calls [`ElementContext::ensure`] when it starts and [`ElementContext::clear`] when it stops, and hands
-/// `set_context` and context queries on to the functions of these names. Where [`crate::load`] fails all of them leave
-/// everything to others.
+/// An element calls [`ElementContext::ensure`] when it starts and [`ElementContext::clear`] when it
+/// stops, and forwards `set_context` and context queries to [`ElementContext::set_context`] and
+/// [`ElementContext::query`]. If [`crate::load`] fails, none of these functions has an effect.
 #[derive(Debug, Default)]
 pub struct ElementContext {
     context: Mutex<Option<Context>>,
-    /// What others offer, until `ensure` takes it: a reference, or null.
+    /// A context offered by another element or the application, until `ensure` takes it: an owned
+    /// reference, or null.
     offer: AtomicPtr<GstCudaContext>,
 }
 
@@ -83,13 +84,13 @@ impl ElementContext {
         self.context.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context, if the element has one.
+    /// Returns the context, if the element has one.
     #[must_use]
     pub fn get(&self) -> Option<Context> {
         self.context().clone()
     }
 
-    /// Gives the context up, so that the next start may find another.
+    /// Drops the context, so that the next start may find another.
     pub fn clear(&self) {
         drop(self.take_offer());
         let context = self.context().take();
@@ -97,22 +98,24 @@ impl ElementContext {
     }
 
     fn take_offer(&self) -> Option<Context> {
-        // SAFETY: the place owns a reference where it is not null, and has given it up now.
+        // SAFETY: a non-null `offer` owns a reference, which the swap transfers to the caller.
         unsafe { from_glib_full(self.offer.swap(ptr::null_mut(), Ordering::AcqRel)) }
     }
 
-    /// Finds the context that the neighbours or the application use, or makes one and offers it to them: on `device`,
-    /// or on any. None where the driver refuses.
+    /// Finds the context used by neighbors or the application, on `device` or on any. If there is
+    /// none, creates one and offers it to them. `None` if the driver fails to create it.
     ///
-    /// Asks the pads' peers and posts messages: to be called without locks, and not by two threads at once.
+    /// Queries the pads' peers and posts messages: call without locks held, and never from two
+    /// threads at once.
     pub fn ensure(&self, element: &impl IsA<gst::Element>, device: Option<u32>) -> Option<Context> {
         let library = library::loaded()?;
         if let Some(context) = self.get() {
             return Some(context);
         }
-        // SAFETY: element and place are alive. The library asks others for a context, who give it by `set_context`
-        // below, and then looks at the place; it writes the place if it is still null. As in its own elements, that
-        // look and that write are plain ones of an aligned pointer, which it does not follow.
+        // SAFETY: `element` and `self.offer` are alive. The library queries for a context, which
+        // `set_context` below stores in `offer`. It then reads `offer`, and writes it if it is
+        // still null. As in GStreamer's own elements, these are plain accesses of an aligned
+        // pointer, which the library does not dereference.
         unsafe {
             let element = element.as_ref().to_glib_none().0;
             (library.gst_cuda_ensure_element_context)(element, wanted(device), self.offer.as_ptr());
@@ -122,8 +125,8 @@ impl ElementContext {
         found
     }
 
-    /// Makes a context on a device and takes it in place of the one at hand, whatever neighbours use. None, and nothing
-    /// changes, where the driver refuses.
+    /// Creates a context on a device and replaces the current one, even if neighbors use another.
+    /// If the driver fails to create it, returns `None` and changes nothing.
     pub fn replace(&self, device: u32) -> Option<Context> {
         let made = Context::new(device)?;
         let before = self.context().replace(made.clone());
@@ -131,15 +134,17 @@ impl ElementContext {
         Some(made)
     }
 
-    /// Takes note of a context that somebody offers, if it is CUDA's, on the right device, and the first.
+    /// Stores an offered context if it is a CUDA context on the right device, and no other is
+    /// stored.
     pub fn set_context(&self, element: &impl IsA<gst::Element>, offered: &gst::Context, device: Option<u32>) {
-        // Applications may offer one before the element has any reason to look for the library.
+        // Applications may offer a context before the element has loaded the library.
         if offered.context_type() != "gst.cuda.context" || self.context().is_some() || load().is_err() {
             return;
         }
         let Some(library) = library::loaded() else { return };
         let mut found = ptr::null_mut();
-        // SAFETY: element and offer are alive; `found` is null, and takes one new reference.
+        // SAFETY: `element` and `offered` are alive; `found` is a null out-parameter for one new
+        // reference.
         unsafe {
             let element = element.as_ref().to_glib_none().0;
             let offered = offered.as_ptr().cast_mut();
@@ -147,15 +152,16 @@ impl ElementContext {
         }
         let place = self.offer.compare_exchange(ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire);
         if place.is_err() {
-            // SAFETY: the place holds another one, and has not taken this reference.
+            // SAFETY: `offer` holds another context and did not take over this reference.
             drop(unsafe { from_glib_full::<_, Option<Context>>(found) });
         }
     }
 
-    /// Answers a neighbour's context query; false where it is not for us.
+    /// Answers a neighbor's context query; returns false if the query is for another type of
+    /// context or the element has no context.
     pub fn query(&self, element: &impl IsA<gst::Element>, query: &mut gst::QueryRef) -> bool {
         let (Some(library), Some(context)) = (library::loaded(), self.get()) else { return false };
-        // SAFETY: all three are alive, and the query is borrowed mutably.
+        // SAFETY: element, query and context are alive, and the query is borrowed mutably.
         let answered = unsafe {
             let element = element.as_ref().to_glib_none().0;
             (library.gst_cuda_handle_context_query)(element, query.as_mut_ptr(), context.to_glib_none().0)
@@ -170,7 +176,7 @@ impl Drop for ElementContext {
     }
 }
 
-/// A device as the library wants it: -1 is any.
+/// Converts a device to the library's argument: -1 means any.
 fn wanted(device: Option<u32>) -> i32 {
     device.and_then(|device| i32::try_from(device).ok()).unwrap_or(-1)
 }

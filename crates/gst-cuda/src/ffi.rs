@@ -1,14 +1,15 @@
-//! What is public in the library's C structures, and has been the same since 1.22.
+//! Public parts of the library's C structures, unchanged since 1.22.
 
 use std::ffi::c_void;
 
-/// The first version with everything that is called here.
+/// The first GStreamer version with all functions used here.
 pub(crate) const MINIMUM: &str = "1.24";
 
-/// `GST_MAP_CUDA`: a map gives the address on the GPU.
+/// `GST_MAP_CUDA`: the map returns the GPU address.
 pub(crate) const MAP_CUDA: gst::ffi::GstMapFlags = gst::ffi::GST_MAP_FLAG_LAST << 1;
 
-// `GstCudaMemoryTransfer`: what has to be done before the CPU, the GPU, or another stream may read memory.
+// `GstCudaMemoryTransfer`: the step required before the CPU, the GPU or another stream may read the
+// memory.
 pub(crate) const NEED_DOWNLOAD: u32 = gst::ffi::GST_MEMORY_FLAG_LAST;
 pub(crate) const NEED_UPLOAD: u32 = gst::ffi::GST_MEMORY_FLAG_LAST << 1;
 pub(crate) const NEED_SYNC: u32 = gst::ffi::GST_MEMORY_FLAG_LAST << 2;

@@ -1,11 +1,12 @@
-//! Where the planes of a picture lie on a GPU.
+//! Memory layout of video frames on a GPU.
 
 use gst_video::{VideoFormat, VideoInfo};
 
-/// The layout that the library's own allocators give a picture: every plane with the same pitch, a multiple of
-/// `alignment`, and one plane right behind the other. The CPU's view of CUDA memory and the kernels of 1.24 rely on it.
+/// Returns the layout used by the library's own allocators: all planes have the same pitch, a
+/// multiple of `alignment`, and follow each other without gaps. The library's CPU mapping and the
+/// kernels of 1.24 rely on it.
 ///
-/// None for formats that the library does not know.
+/// `None` for formats unknown to the library.
 #[must_use]
 pub fn of(info: &VideoInfo, alignment: u32) -> Option<VideoInfo> {
     let heights = plane_heights(info)?;
@@ -32,11 +33,11 @@ pub fn of(info: &VideoInfo, alignment: u32) -> Option<VideoInfo> {
         .ok()
 }
 
-/// The rows of each plane, as they are allocated.
+/// Returns the allocated rows of each plane.
 fn plane_heights(info: &VideoInfo) -> Option<Vec<usize>> {
     use VideoFormat as F;
     if info.format().to_str() == "GBR_16LE" {
-        // Without a name of its own before 1.24.
+        // This format has no enum variant before 1.24.
         return Some(vec![info.height() as usize; 3]);
     }
     let height = info.height() as usize;
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planes_share_a_pitch_and_follow_each_other() {
+    fn planes_share_pitch_and_are_contiguous() {
         gst::init().unwrap();
         let info = VideoInfo::builder(VideoFormat::I420, 322, 241).build().unwrap();
         let layout = of(&info, 256).unwrap();

@@ -1,21 +1,23 @@
-//! GStreamer's CUDA library, found at run time: contexts, streams, memory and pools that its `cuda*` and `nv*` elements
-//! share.
+//! GStreamer's CUDA library, loaded at run time: contexts, streams, memory and pools shared with
+//! the `cuda*` and `nv*` elements.
 //!
-//! Nothing links to libgstcuda-1.0: one plugin binary serves machines with and without it. [`load`] finds it and says
-//! what is missing; every object of this crate is proof that it was found.
+//! Nothing links to libgstcuda-1.0: one plugin binary runs on machines with and without it.
+//! [`load`] loads the library, or returns the missing part; objects of this crate exist only after
+//! it succeeded.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`context`] | [`Context`], and how elements share one |
+//! | [`context`] | [`Context`], and its sharing between elements |
 //! | [`stream`] | [`Stream`] |
-//! | [`memory`] | a look at memory of others; memory wrapped once and lent out again and again |
-//! | [`pool`] | the class that pools of CUDA memory derive from, and their configuration |
-//! | [`layout`] | where the planes of a picture lie on a GPU |
+//! | [`memory`] | access to existing CUDA memory; reusable wrapped memory |
+//! | [`pool`] | base class of pools of CUDA memory, and their configuration |
+//! | [`layout`] | memory layout of video frames on a GPU |
 //!
 //! # Conventions
 //!
-//! - Sizes and offsets are bytes. An [`Address`] is valid in this process only, and belongs to a context.
-//! - Nothing here waits for the GPU except where the documentation of a function says so.
+//! - Sizes and offsets are in bytes. An [`Address`] is valid in this process only, and belongs to a
+//!   context.
+//! - Functions wait for the GPU only where their documentation says so.
 
 pub mod context;
 mod ffi;
@@ -34,5 +36,5 @@ pub use stream::Stream;
 /// An address in GPU memory (CUdeviceptr).
 pub type Address = u64;
 
-/// What caps say of frames in CUDA memory.
+/// Caps feature of frames in CUDA memory.
 pub const CAPS_FEATURE: &str = "memory:CUDAMemory";

@@ -1,8 +1,9 @@
-//! The table of the library's functions.
+//! Function table of the library.
 //!
 //! # Safety
-//! This file turns symbols into function pointers. The signatures are those of the headers of 1.24 and newer; two of them
-//! were different in 1.22, which is why none is used before all were found: 1.22 lacks half of them.
+//! This file converts symbols to function pointers. The signatures are those of the headers of 1.24
+//! and newer. Two of them differ in 1.22; a library of 1.22 is never used, since it lacks half of
+//! the functions and all must be found first.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -18,31 +19,31 @@ use std::ffi::{c_int, c_uint, c_void};
 
 const FILE: &str = "libgstcuda-1.0.so.0";
 
-/// Why there is no CUDA memory in GStreamer here.
+/// Reason why CUDA memory is not available in GStreamer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// The library is not installed.
     #[error("CUDA memory needs GStreamer {MINIMUM} or newer with its CUDA library: {reason}")]
     Absent {
-        /// The loader's own words.
+        /// The loader's message.
         reason: String,
     },
-    /// The library is an old one.
+    /// The installed library is too old.
     #[error(
-        "CUDA memory needs GStreamer {MINIMUM} or newer: the {FILE} that is installed is older, it lacks {lacks}"
+        "CUDA memory needs GStreamer {MINIMUM} or newer: the installed {FILE} is older and lacks {lacks}"
     )]
     TooOld {
-        /// A function that newer ones have.
+        /// A function that newer versions have.
         lacks: &'static str,
     },
-    /// The library finds no driver.
-    #[error("CUDA memory needs NVIDIA's driver: GStreamer finds no libcuda.so.1 that it can use")]
+    /// The library found no usable driver.
+    #[error("CUDA memory needs the NVIDIA driver: GStreamer found no usable libcuda.so.1")]
     NoDriver,
 }
 
 macro_rules! table {
     ($(fn $symbol:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)*) => {
-        /// The functions.
+        /// The resolved functions.
         pub(crate) struct Library {
             $(pub(crate) $symbol: unsafe extern "C" fn($($arg: $ty),*) $(-> $result)?,)*
         }
@@ -51,7 +52,8 @@ macro_rules! table {
             fn resolve(file: &File) -> Result<Self, Unavailable> {
                 Ok(Self {
                     $(
-                        // SAFETY: the type is the one that the headers of 1.24 and newer declare for this symbol.
+                        // SAFETY: the type matches the declaration in the headers of 1.24 and
+                        // newer.
                         $symbol: *unsafe { file.get(concat!(stringify!($symbol), "\0").as_bytes()) }
                             .map_err(|_| Unavailable::TooOld { lacks: stringify!($symbol) })?,
                     )*
@@ -62,7 +64,7 @@ macro_rules! table {
 }
 
 table! {
-    // First, since its absence is what tells an old library best.
+    // First, so that errors name it: its absence is the clearest sign of an old library.
     fn gst_cuda_stream_new(context: *mut GstCudaContext) -> *mut GstCudaStream;
     fn gst_cuda_stream_get_type() -> GType;
     fn gst_cuda_stream_get_handle(stream: *mut GstCudaStream) -> *mut c_void;
@@ -120,49 +122,54 @@ table! {
 
 static LIBRARY: OnceCell<Library> = OnceCell::new();
 
-/// Finds the library and the driver, once.
+/// Loads the library and checks that it finds a driver, once.
 ///
 /// # Errors
-/// What is missing. A later call looks again.
+/// [`Unavailable`] with the missing part. After an error, a later call tries again.
 pub fn load() -> Result<(), Unavailable> {
     LIBRARY.get_or_try_init(find).map(|_| ())
 }
 
-/// The library, if [`load`] has found it.
+/// Returns the library if [`load`] has succeeded.
 pub(crate) fn loaded() -> Option<&'static Library> {
     LIBRARY.get()
 }
 
-/// The library, for callers that hold an object of it.
+/// Returns the library, for callers that hold an object of it.
 pub(crate) fn library() -> &'static Library {
     loaded().expect("an object of the library exists only once it was loaded")
 }
 
-/// GStreamer's plugin of CUDA elements, which links to the library.
+/// GStreamer's plugin of CUDA elements, linked to the library.
 const PLUGIN: &str = "nvcodec";
 
-/// Loads the plugin of the GStreamer that runs, and with it the library that this one was built with: where two GStreamers
-/// are installed, the soname alone may name the other one's. A library that is loaded is found by its soname (dlopen(3)).
+/// Loads the plugin from the running GStreamer, and with it the library that belongs to it. If two
+/// GStreamer versions are installed, the soname alone may resolve to the library of the other one.
+/// A library that is already loaded is found by its soname (dlopen(3)).
 fn load_plugin() {
-    // SAFETY: takes nothing, and may be called before GStreamer is initialised.
+    // SAFETY: takes no arguments, and may be called before GStreamer is initialized.
     if unsafe { gst::ffi::gst_is_initialized() } == glib::ffi::GFALSE {
         return;
     }
     if let Err(error) = gst::Plugin::load_by_name(PLUGIN) {
-        gst::debug!(gst::CAT_RUST, "{FILE} is taken from the system's folders: {PLUGIN}: {error}");
+        gst::debug!(
+            gst::CAT_RUST,
+            "loading {FILE} from the system's default path, since plugin {PLUGIN} failed to load: {error}"
+        );
     }
 }
 
 fn find() -> Result<Library, Unavailable> {
     load_plugin();
-    // SAFETY: the library's initialisers are made to be run by whoever loads it; nothing of ours depends on them.
+    // SAFETY: the library's initializers are made to run in any process that loads it; this crate
+    // does not depend on them.
     let file =
         unsafe { File::new(FILE) }.map_err(|error| Unavailable::Absent { reason: loader_says(&error) })?;
     let library = Library::resolve(&file);
-    // It registers types with GLib, which outlive everything: its code must stay where it is.
+    // The library registers GLib types, which are permanent: its code must stay mapped.
     std::mem::forget(file);
     let library = library?;
-    // SAFETY: both take nothing, and may be called from any thread, any number of times.
+    // SAFETY: both take no arguments, and may be called from any thread, any number of times.
     unsafe {
         if (library.gst_cuda_load_library)() == glib::ffi::GFALSE {
             return Err(Unavailable::NoDriver);
@@ -172,7 +179,7 @@ fn find() -> Result<Library, Unavailable> {
     Ok(library)
 }
 
-/// The loader's own words, which the error keeps behind a headline.
+/// Returns the loader's own message, which the error carries as its source.
 fn loader_says(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_an_answer() {
+    fn missing_library_is_an_error() {
         match load() {
             Ok(()) => assert!(loaded().is_some()),
             Err(error) => {
@@ -193,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn an_old_library_is_told_by_what_it_lacks() {
-        // The C library stands for one that has none of the functions.
-        // SAFETY: it is loaded already, and has no initialisers to run again.
+    fn old_library_error_names_missing_function() {
+        // The C library stands in for a library without any of the functions.
+        // SAFETY: it is already loaded, so no initializers run.
         let file = unsafe { File::new("libc.so.6") }.unwrap();
         let error = Library::resolve(&file).err().unwrap();
         assert_eq!(error, Unavailable::TooOld { lacks: "gst_cuda_stream_new" });

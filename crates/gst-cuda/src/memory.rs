@@ -1,9 +1,10 @@
-//! CUDA memory: a look at somebody else's, and memory of one's own that is wrapped once and lent out again and again.
+//! CUDA memory: access to existing memory, and reusable memory that is wrapped once and loaned
+//! repeatedly.
 //!
 //! # Safety
-//! Raw pointers into GStreamer's C structures. Of memory that is looked at, borrowing keeps a reference. What memory
-//! that is lent out carries is freed when the memory is, by `free`; who holds the one reference of idle memory is
-//! described at [`Reusable`].
+//! This file uses raw pointers into GStreamer's C structures. A borrow keeps a reference to the
+//! memory it accesses. The data attached to wrapped memory is freed by `free`, together with the
+//! memory; [`Reusable`] describes the owner of the single reference to idle memory.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -22,16 +23,16 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-/// Memory that is known to be CUDA's.
+/// Borrowed memory of the CUDA allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a>(&'a gst::MemoryRef);
 
 impl<'a> Memory<'a> {
-    /// A look at memory, if it is CUDA's.
+    /// Returns a view of the memory if it is CUDA memory.
     #[must_use]
     pub fn of(memory: &'a gst::MemoryRef) -> Option<Self> {
         let library = library::loaded()?;
-        // SAFETY: the memory is borrowed, and only looked at.
+        // SAFETY: the memory is borrowed and only read.
         let is = unsafe { (library.gst_is_cuda_memory)(memory.as_ptr().cast_mut()) };
         (is != glib::ffi::GFALSE).then_some(Self(memory))
     }
@@ -40,66 +41,72 @@ impl<'a> Memory<'a> {
         self.0.as_ptr().cast_mut().cast()
     }
 
-    /// The context that it was allocated in.
+    /// Returns the context that the memory was allocated in.
     #[must_use]
     pub fn context(self) -> Context {
-        // SAFETY: a public field that is set once, before anyone else sees the memory.
+        // SAFETY: a public field that is set once, before the memory is shared.
         unsafe { from_glib_none((*self.raw()).context) }
     }
 
-    /// The stream that it says it is written on; none for the context's NULL stream. Decoders hand out memory that
-    /// names a stream which they no longer use.
+    /// Returns the stream that the memory is written on, as recorded in it; `None` for the
+    /// context's NULL stream. The record may be stale: decoders return memory with a stream that
+    /// they no longer use.
     #[must_use]
     pub fn stream(self) -> Option<Stream> {
-        // SAFETY: the memory is borrowed; the result is borrowed from it, and referenced here.
+        // SAFETY: the memory is borrowed; the result is borrowed from it, and gets its own
+        // reference here.
         unsafe { from_glib_none((library::library().gst_cuda_memory_get_stream)(self.raw())) }
     }
 
-    /// Where the planes of its picture lie.
+    /// Returns the layout of the frame in the memory.
     #[must_use]
     pub fn info(self) -> VideoInfo {
-        // SAFETY: a public field that is set once, before anyone else sees the memory.
+        // SAFETY: a public field that is set once, before the memory is shared.
         unsafe { from_glib_none(&raw const (*self.raw()).info) }
     }
 
-    /// Whether it may be taken back by whoever owns it, such as a decoder, and must not be kept for long.
+    /// Returns whether the owner, such as a decoder, may take the memory back. Such memory must not
+    /// be kept for long.
     #[must_use]
     pub fn is_from_fixed_pool(self) -> bool {
-        // SAFETY: the memory is borrowed, and only looked at.
+        // SAFETY: the memory is borrowed and only read.
         unsafe {
             (library::library().gst_cuda_memory_is_from_fixed_pool)(self.raw().cast()) != glib::ffi::GFALSE
         }
     }
 
-    /// Whether what was written on its stream may not be there yet.
+    /// Returns whether writes on the memory's stream may still be incomplete.
     #[must_use]
     pub fn is_pending(self) -> bool {
-        // SAFETY: the memory is borrowed; its flags are a plain word, which `sync` alone changes meanwhile.
+        // SAFETY: the memory is borrowed; its flags are a plain word, which only `sync` changes
+        // concurrently.
         unsafe { (*self.raw()).memory.mini_object.flags & NEED_SYNC != 0 }
     }
 
-    /// Waits on the CPU until what was written on its stream is there.
+    /// Blocks the CPU until writes on the memory's stream are complete.
     pub fn sync(self) {
         // SAFETY: the memory is borrowed, and the call takes its lock.
         unsafe { (library::library().gst_cuda_memory_sync)(self.raw()) }
     }
 
-    /// Maps it for reading on the GPU. What the CPU has written to it is uploaded first, on its stream. None where
-    /// somebody has it mapped for writing.
+    /// Maps the memory for reading on the GPU. CPU writes are uploaded first, on the memory's
+    /// stream. `None` if the memory is mapped for writing elsewhere.
     #[must_use]
     pub fn map(self) -> Option<Mapped<'a>> {
         Mapped::new(self.0, ffi::GST_MAP_READ)
     }
 }
 
-/// Maps memory that the caller alone has for reading and writing on the GPU; none where it is not CUDA's.
+/// Maps exclusively owned memory for reading and writing on the GPU; `None` if it is not CUDA
+/// memory.
 #[must_use]
 pub fn map_writable(memory: &mut gst::MemoryRef) -> Option<Mapped<'_>> {
     Memory::of(memory)?;
     Mapped::new(memory, ffi::GST_MAP_READ | ffi::GST_MAP_WRITE)
 }
 
-/// The address of CUDA memory, for as long as it is mapped. The memory stays where it is as long as anyone refers to it.
+/// A GPU mapping of CUDA memory. The address does not change while any reference to the memory
+/// exists.
 #[derive(Debug)]
 pub struct Mapped<'a> {
     memory: &'a gst::MemoryRef,
@@ -109,7 +116,8 @@ pub struct Mapped<'a> {
 impl<'a> Mapped<'a> {
     fn new(memory: &'a gst::MemoryRef, access: ffi::GstMapFlags) -> Option<Self> {
         let mut info = MaybeUninit::uninit();
-        // SAFETY: the memory is borrowed until the map is undone; `info` is filled in where the call succeeds.
+        // SAFETY: the memory is borrowed until the unmap; `info` is initialized if the call
+        // succeeds.
         unsafe {
             let mapped =
                 ffi::gst_memory_map(memory.as_ptr().cast_mut(), info.as_mut_ptr(), access | MAP_CUDA);
@@ -117,13 +125,13 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Where it lies on the GPU.
+    /// Returns the GPU address.
     #[must_use]
     pub fn address(&self) -> Address {
         self.info.data as Address
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.info.size
@@ -132,16 +140,18 @@ impl<'a> Mapped<'a> {
 
 impl Drop for Mapped<'_> {
     fn drop(&mut self) {
-        // SAFETY: undoes the map of `new`.
+        // SAFETY: undoes the map done by `new`.
         unsafe { ffi::gst_memory_unmap(self.memory.as_ptr().cast_mut(), &mut self.info) }
     }
 }
 
-/// Memory that the library allocates and frees, for a picture of this layout; none where the driver refuses.
+/// Allocates memory with the library's allocator for a frame of this layout; `None` if the driver
+/// fails.
 #[must_use]
 pub fn allocate(context: &Context, stream: Option<&Stream>, info: &VideoInfo) -> Option<gst::Memory> {
     let allocate = library::library().gst_cuda_allocator_alloc;
-    // SAFETY: all three are alive, and the default allocator is meant; the result is NULL or a new reference.
+    // SAFETY: all three are alive, and a null allocator means the default one; the result is NULL
+    // or a new reference.
     unsafe {
         from_glib_full(allocate(
             ptr::null_mut(),
@@ -152,29 +162,32 @@ pub fn allocate(context: &Context, stream: Option<&Stream>, info: &VideoInfo) ->
     }
 }
 
-/// How memory that is wrapped may be used by who gets it.
+/// Restrictions on the use of wrapped memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Nobody may write it.
+    /// The memory must not be written.
     pub read_only: bool,
-    /// It is taken back: cudadownload copies it at once, and others do not export it anew.
+    /// The owner takes the memory back: cudadownload copies it at once, and other elements do not
+    /// export it again.
     pub fixed_pool: bool,
 }
 
-/// A place on the GPU as one GstCudaMemory, wrapped once and lent out again and again: what elements attach to it,
-/// such as textures and registrations, is made once.
+/// A GPU memory region that is wrapped once as a GstCudaMemory and loaned repeatedly. Resources
+/// that elements attach to the memory, such as textures and registrations, are thus created once.
 ///
-/// While it is lent out it keeps what it was lent with. When the last reference goes it comes back, by the hook that
-/// GStreamer calls then, and what it was lent with is dropped, on whatever thread that is.
+/// A loan carries the value passed to [`Reusable::lend`]. When the last reference to the loaned
+/// memory is dropped, GStreamer's dispose hook returns the memory to this object and then drops the
+/// value, on the thread that dropped the reference.
 ///
-/// Whoever wraps a place keeps it allocated until this object and everything lent are gone.
+/// The caller of [`Reusable::wrap`] must keep the region allocated until this object and all loans
+/// are dropped.
 pub struct Reusable(Arc<Place>);
 
-/// The memory while nobody has it. While it is lent out, its [`Loan`] leads here.
+/// The memory while it is idle. While it is loaned, its [`Loan`] refers to this.
 #[derive(Default)]
 struct Place(Mutex<Option<gst::Memory>>);
 
-/// What such a memory carries, from the day that it is wrapped.
+/// Data attached to the wrapped memory for its lifetime.
 struct Carried(Mutex<Option<Loan>>);
 
 struct Loan {
@@ -194,14 +207,15 @@ impl Carried {
     }
 }
 
-/// Marks memory as wrapped here. Named after an address, since a process may have this code loaded twice.
+/// Marks memory as wrapped by this code. The name contains an address, since a process may load
+/// this code twice.
 static MARK: LazyLock<glib::Quark> = LazyLock::new(|| {
     static HERE: u8 = 0;
     glib::Quark::from_str(format!("gst-cuda-reusable-{:p}", &raw const HERE))
 });
 
 impl Reusable {
-    /// Wraps the place at `address`, which is laid out as `info` says. None where the library refuses.
+    /// Wraps the region at `address`, with the layout `info`. `None` if the library fails.
     #[must_use]
     pub fn wrap(
         context: &Context,
@@ -212,8 +226,9 @@ impl Reusable {
     ) -> Option<Self> {
         let library = library::library();
         let carried = Box::into_raw(Box::new(Carried(Mutex::new(None))));
-        // SAFETY: context, stream and info are alive. The memory owns `carried` from here on and frees it by `free`,
-        // with which it must not free the place itself; the mark points to it, too.
+        // SAFETY: context, stream and info are alive. The memory owns `carried` from here on and
+        // releases it with `free`, instead of freeing the region itself; the mark also points to
+        // `carried`.
         let memory: Option<gst::Memory> = unsafe {
             let memory = (library.gst_cuda_allocator_alloc_wrapped)(
                 ptr::null_mut(),
@@ -240,14 +255,15 @@ impl Reusable {
         Some(Self(Arc::new(Place(Mutex::new(memory)))))
     }
 
-    /// Lends the memory out, and `held` with it; `pending` where its stream has still to wait for what is in the place.
-    /// None, and `held` is dropped, while it is lent out already.
+    /// Loans the memory together with `held`. `pending` means that writes on its stream may still
+    /// be incomplete. If the memory is already on loan, drops `held` and returns `None`.
     #[must_use]
     pub fn lend(&self, held: impl Any + Send, pending: bool) -> Option<gst::Memory> {
         let memory = self.0.idle().take()?;
         *carried(&memory)?.loan() = Some(Loan { back: self.0.clone(), held: Box::new(held) });
-        // SAFETY: the memory is ours alone, and GStreamer looks at the hook when the last reference goes. What is in
-        // the place is new, and not what the CPU has seen or written before.
+        // SAFETY: the memory is exclusively owned here; GStreamer calls `dispose` when the last
+        // reference is dropped. The content of the region is new: copies of earlier content on the
+        // CPU are stale, so it needs a download and no upload.
         unsafe {
             let object = &mut (*memory.as_mut_ptr()).mini_object;
             object.dispose = Some(come_back);
@@ -264,15 +280,17 @@ impl fmt::Debug for Reusable {
     }
 }
 
-/// A copy of what memory was lent out with; none where it was not, or with something else.
+/// Returns a copy of the value that the memory was loaned with; `None` without a loan or if the
+/// value has another type.
 #[must_use]
 pub fn held<T: Any + Clone>(memory: &gst::MemoryRef) -> Option<T> {
     carried(memory)?.loan().as_ref()?.held.downcast_ref().cloned()
 }
 
-/// What memory carries that was wrapped here.
+/// Returns the data attached to memory wrapped here.
 fn carried(memory: &gst::MemoryRef) -> Option<&Carried> {
-    // SAFETY: only this file sets the mark, always to what lives as long as the memory, which is borrowed.
+    // SAFETY: only this file sets the mark, to data that lives as long as the memory, which is
+    // borrowed.
     unsafe {
         ffi::gst_mini_object_get_qdata(memory.as_ptr().cast_mut().cast(), MARK.into_glib())
             .cast::<Carried>()
@@ -280,31 +298,36 @@ fn carried(memory: &gst::MemoryRef) -> Option<&Carried> {
     }
 }
 
-/// Called by GStreamer instead of freeing memory that was lent out: the last reference is handed to the hook.
+/// Dispose hook of loaned memory: GStreamer calls it instead of freeing, and passes the last
+/// reference.
 unsafe extern "C" fn come_back(memory: *mut ffi::GstMiniObject) -> glib::ffi::gboolean {
-    // SAFETY: GStreamer passes the memory, which nobody else refers to any more. It was lent out, so it is marked.
+    // SAFETY: GStreamer passes the memory without any other reference. It was loaned, so it is
+    // marked.
     let memory: gst::Memory = unsafe {
         (*memory).dispose = None;
-        // Freeing would wait on the CPU for the stream, which may be stuck for ever behind a process that died.
+        // With NEED_SYNC, freeing would block the CPU on the stream, which may be stuck forever
+        // behind the fence of a dead process.
         (*memory).flags &= !NEED_SYNC;
         ffi::gst_mini_object_ref(memory);
         from_glib_full(memory.cast::<ffi::GstMemory>())
     };
-    // What was held may run any code when it is dropped, and a panic must not unwind into C.
+    // Dropping `held` may run arbitrary code, and a panic must not unwind into C.
     let _ = std::panic::catch_unwind(move || {
         let Some(loan) = carried(&memory).and_then(|carried| carried.loan().take()) else { return };
         let Loan { back, held } = loan;
         *back.idle() = Some(memory);
-        // It can be lent out again, or is freed if it was the last time; then the place may go.
+        // The memory can be loaned again, or is freed here if its `Reusable` was dropped; only then
+        // may the region be released.
         drop(back);
         drop(held);
     });
     glib::ffi::GFALSE
 }
 
-/// Frees what a memory carried, when it is freed itself.
+/// Frees the attached data of a memory, called when the memory is freed.
 unsafe extern "C" fn free(carried: glib::ffi::gpointer) {
-    // SAFETY: `wrap` made the pointer from a box and gave it to one memory, which calls this once.
+    // SAFETY: `wrap` created the pointer from a box and gave it to one memory, which calls this
+    // once.
     let carried = unsafe { Box::from_raw(carried.cast::<Carried>()) };
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(carried)));
 }

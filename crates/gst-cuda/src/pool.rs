@@ -1,12 +1,14 @@
-//! The class that pools of CUDA memory derive from.
+//! Base class of pools of CUDA memory.
 //!
-//! NVIDIA's decoders and the `cuda*` elements take a pool of a neighbour's only if it is a GstCudaBufferPool, and most
-//! of them only if it is in their own context. A class of ours derives from [`BufferPool`] as from any other; it
-//! overrides `set_config` (see [`set_config`]), `start`, `stop` and `alloc_buffer` together, since those of the library
-//! belong to an allocator that such a pool does not have. It is registered on first use, after [`crate::load`].
+//! NVIDIA's decoders and the `cuda*` elements accept a neighbor's pool only if it is a
+//! GstCudaBufferPool, and most of them only if it is in their own context. Subclasses of
+//! [`BufferPool`] must override all of `set_config` (see [`set_config`]), `start`, `stop` and
+//! `alloc_buffer`: the library's implementations use an allocator that such a pool does not have.
+//! The class is registered on first use, after [`crate::load`].
 //!
 //! # Safety
-//! Public fields and functions of the library's and GStreamer's classes, with objects that are alive.
+//! This file uses public fields and functions of the library's and GStreamer's classes, with live
+//! objects.
 #![allow(unsafe_code)]
 
 use crate::{
@@ -18,7 +20,7 @@ use glib::{prelude::*, subclass::prelude::*, translate::*};
 use gst::subclass::prelude::*;
 
 glib::wrapper! {
-    /// A GstCudaBufferPool.
+    /// A reference to a GstCudaBufferPool.
     pub struct BufferPool(Object<GstCudaBufferPool, GstCudaBufferPoolClass>) @extends gst::BufferPool, gst::Object;
 
     match fn {
@@ -31,11 +33,11 @@ unsafe impl Send for BufferPool {}
 // SAFETY: as above.
 unsafe impl Sync for BufferPool {}
 
-// SAFETY: the class begins with GstBufferPool's and adds nothing to it.
+// SAFETY: the class struct begins with GstBufferPool's and adds nothing to it.
 unsafe impl<T: BufferPoolImpl> IsSubclassable<T> for BufferPool {}
 
 impl BufferPool {
-    /// A pool of the library's own memory in `context`.
+    /// Creates a pool of the library's own memory in `context`.
     #[must_use]
     pub fn new(context: &Context) -> Self {
         // SAFETY: the context is alive; the result is a new reference.
@@ -45,10 +47,11 @@ impl BufferPool {
     }
 }
 
-/// Says which context the buffers of a new pool are in. To be called once, before anyone else sees the pool.
+/// Sets the context of a new pool's buffers. Call once, before the pool is shared.
 pub fn set_context(pool: &impl IsA<BufferPool>, context: &Context) {
     let pool: *mut GstCudaBufferPool = pool.as_ref().to_glib_none().0;
-    // SAFETY: a public field, which the library's own constructor sets likewise, and whose reference its `dispose` drops.
+    // SAFETY: a public field; the library's own constructor sets it the same way, and `dispose`
+    // drops its reference.
     unsafe {
         let old: Option<Context> = from_glib_full((*pool).context);
         (*pool).context = context.to_glib_full();
@@ -56,21 +59,21 @@ pub fn set_context(pool: &impl IsA<BufferPool>, context: &Context) {
     }
 }
 
-/// What `set_config` of GstBufferPool itself does, past the library's, which would allocate.
+/// Calls GstBufferPool's own `set_config` and bypasses GstCudaBufferPool's, which would allocate.
 pub fn set_config<T: BufferPoolImpl>(pool: &T, config: &mut gst::BufferPoolConfigRef) -> bool {
     let Some(class) = glib::Class::<gst::BufferPool>::from_type(gst::BufferPool::static_type()) else {
         return false;
     };
     let Some(set_config) = class.as_ref().set_config else { return false };
     let pool = pool.obj();
-    // SAFETY: the pool is one, and the configuration is borrowed mutably.
+    // SAFETY: `pool` is a GstBufferPool, and the configuration is borrowed mutably.
     unsafe {
         let pool = pool.upcast_ref::<gst::BufferPool>().to_glib_none().0;
         set_config(pool, config.as_mut().as_mut_ptr()) != glib::ffi::GFALSE
     }
 }
 
-/// The stream that the buffers of a pool are written on, if the configuration names one.
+/// Returns the stream that the buffers of a pool are written on, if the configuration has one.
 #[must_use]
 pub fn stream(config: &gst::BufferPoolConfigRef) -> Option<Stream> {
     let library = library::loaded()?;
@@ -79,10 +82,10 @@ pub fn stream(config: &gst::BufferPoolConfigRef) -> Option<Stream> {
     unsafe { from_glib_full((library.gst_buffer_pool_config_get_cuda_stream)(config.as_ptr().cast_mut())) }
 }
 
-/// Names the stream that the buffers of a pool are written on.
+/// Sets the stream that the buffers of a pool are written on.
 pub fn set_stream(config: &mut gst::BufferPoolConfigRef, stream: &Stream) {
     let config = AsMut::<gst::StructureRef>::as_mut(config);
-    // SAFETY: the configuration is borrowed mutably, and takes a reference of its own.
+    // SAFETY: the configuration is borrowed mutably, and takes its own reference.
     unsafe {
         let set = library::library().gst_buffer_pool_config_set_cuda_stream;
         set(config.as_mut_ptr(), stream.to_glib_none().0);

@@ -1,7 +1,7 @@
-//! Queues of GPU work that elements share.
+//! CUDA streams shared by elements.
 //!
 //! # Safety
-//! Calls into the library with objects that are alive.
+//! This file calls the library with live objects.
 #![allow(unsafe_code)]
 
 use crate::{Context, ffi, library};
@@ -9,9 +9,10 @@ use glib::translate::*;
 use std::ffi::c_void;
 
 glib::wrapper! {
-    /// A GstCudaStream. It keeps its context alive.
+    /// A reference to a GstCudaStream. It keeps its context alive.
     ///
-    /// Work put on it is ordered with the context's NULL stream: GStreamer makes its streams blocking ones.
+    /// Its work is ordered with the context's NULL stream, since GStreamer creates blocking
+    /// streams.
     #[derive(Debug, PartialEq, Eq, Hash)]
     pub struct Stream(Shared<ffi::GstCudaStream>);
 
@@ -22,30 +23,30 @@ glib::wrapper! {
     }
 }
 
-// SAFETY: a mini object with an atomic count of references, that nobody changes after it was made.
+// SAFETY: a mini object with an atomic reference count, immutable after creation.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of its own in `context`; none where the driver refuses.
+    /// Creates a stream in `context`; `None` if the driver fails.
     #[must_use]
     pub fn new(context: &Context) -> Option<Self> {
         // SAFETY: the context is alive; the result is NULL or a new reference.
         unsafe { from_glib_full((library::library().gst_cuda_stream_new)(context.to_glib_none().0)) }
     }
 
-    /// The CUstream. It stays this object's.
+    /// Returns the CUstream, valid as long as this object.
     #[must_use]
     pub fn handle(&self) -> *mut c_void {
         // SAFETY: the stream is alive.
         unsafe { (library::library().gst_cuda_stream_get_handle)(self.to_glib_none().0) }
     }
 
-    /// The context that it was made in.
+    /// Returns the context of the stream.
     #[must_use]
     pub fn context(&self) -> Context {
-        // SAFETY: a public field that is set once, before anyone else sees the stream.
+        // SAFETY: a public field that is set once, before the stream is shared.
         unsafe {
             let stream: *mut ffi::GstCudaStream = self.to_glib_none().0;
             from_glib_none((*stream).context)

@@ -1,4 +1,5 @@
-//! The library itself, on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated driver.
+//! Tests of the loaded library on any driver: `make test` runs them on GStreamer 1.26 and the
+//! simulated driver.
 
 use gst::prelude::*;
 use gst_cuda::{
@@ -13,7 +14,8 @@ use std::{
     },
 };
 
-/// Whether there is a library and a driver; what is missing is said past the harness's capture, where it is counted.
+/// Returns whether the library and a driver are available. Prints a skip past the harness's output
+/// capture, so that it is counted.
 fn is_there(test: &str) -> bool {
     gst::init().unwrap();
     let missing = gst_cuda::load().err();
@@ -28,14 +30,15 @@ fn picture() -> VideoInfo {
     VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap()
 }
 
-/// Memory of the library's own, to be wrapped as if it were somebody else's; and its address.
+/// Allocates memory with the library, to be wrapped like external memory; returns it with its
+/// address.
 fn place(context: &Context, info: &VideoInfo) -> (gst::Memory, Address) {
     let mut memory = memory::allocate(context, None, info).unwrap();
     let address = memory::map_writable(memory.get_mut().unwrap()).unwrap().address();
     (memory, address)
 }
 
-/// Counts how often it was dropped.
+/// Counts its drops.
 #[derive(Clone)]
 struct Held(Arc<AtomicU32>);
 
@@ -46,7 +49,7 @@ impl Drop for Held {
 }
 
 #[test]
-fn memory_is_lent_out_again_and_again() {
+fn wrapped_memory_is_loaned_repeatedly() {
     if !is_there("reusable") {
         return;
     }
@@ -61,7 +64,7 @@ fn memory_is_lent_out_again_and_again() {
     let drops = Arc::new(AtomicU32::new(0));
     let lent = reusable.lend(Held(drops.clone()), false).unwrap();
     let first = lent.as_ptr();
-    assert!(reusable.lend(Held(drops.clone()), false).is_none(), "it is lent out already");
+    assert!(reusable.lend(Held(drops.clone()), false).is_none(), "memory on loan was loaned again");
     assert_eq!(drops.swap(0, Relaxed), 1);
     let look = memory::Memory::of(&lent).unwrap();
     assert_eq!((look.context(), look.stream()), (context.clone(), Some(stream.clone())));
@@ -72,21 +75,24 @@ fn memory_is_lent_out_again_and_again() {
     assert!(lent.map_readable().is_ok());
     assert!(lent.flags().contains(gst::MemoryFlags::READONLY));
     drop(memory::held::<Held>(&lent).unwrap());
-    assert_eq!(drops.swap(0, Relaxed), 1, "what was looked at is a copy");
+    assert_eq!(drops.swap(0, Relaxed), 1, "`held` did not return a copy");
     assert!(memory::held::<u32>(&lent).is_none());
 
-    // A copy of the buffer shares the memory, which comes back with the last of them.
+    // A copy of the buffer shares the memory, which returns when the last copy is dropped.
     let mut buffer = gst::Buffer::new();
     buffer.get_mut().unwrap().append_memory(lent);
     let copy = buffer.copy();
     drop(buffer);
-    assert!(reusable.lend((), false).is_none() && drops.load(Relaxed) == 0, "the copy has it");
+    assert!(
+        reusable.lend((), false).is_none() && drops.load(Relaxed) == 0,
+        "memory returned while a buffer copy still held it"
+    );
     drop(copy);
     assert_eq!(drops.swap(0, Relaxed), 1);
     let again = reusable.lend(Held(drops.clone()), false).unwrap();
     assert_eq!(again.as_ptr(), first);
 
-    // Whoever has it may be the last.
+    // A loan may outlive its `Reusable`.
     drop(reusable);
     assert_eq!(drops.load(Relaxed), 0);
     drop(again);
@@ -94,7 +100,7 @@ fn memory_is_lent_out_again_and_again() {
 }
 
 #[test]
-fn the_cpu_sees_what_is_in_the_place_each_time() {
+fn each_loan_shows_current_content_to_cpu() {
     if !is_there("cpu") {
         return;
     }
@@ -104,12 +110,12 @@ fn the_cpu_sees_what_is_in_the_place_each_time() {
     let reusable = Reusable::wrap(&context, None, &info, address, memory::Rules::default()).unwrap();
     for value in [1, 2, 3] {
         place.get_mut().unwrap().map_writable().unwrap().fill(value);
-        // The map for the GPU uploads.
+        // Mapping for the GPU uploads the CPU writes.
         memory::Memory::of(&place).unwrap().map().unwrap();
         let lent = reusable.lend((), false).unwrap();
         assert_eq!(lent.map_readable().unwrap()[0], value);
     }
-    // What the CPU writes goes with the loan, and not over what is in the place the next time.
+    // CPU writes end with the loan, and do not overwrite the content of the next one.
     let mut lent = reusable.lend((), false).unwrap();
     lent.get_mut().unwrap().map_writable().unwrap().fill(9);
     drop(lent);
@@ -121,7 +127,7 @@ fn the_cpu_sees_what_is_in_the_place_each_time() {
 }
 
 #[test]
-fn only_what_is_pending_is_to_be_waited_for() {
+fn only_pending_loan_requires_sync() {
     if !is_there("pending") {
         return;
     }
@@ -141,7 +147,7 @@ fn only_what_is_pending_is_to_be_waited_for() {
 }
 
 #[test]
-fn the_librarys_own_pool_gives_its_own_memory() {
+fn library_pool_returns_memory_on_its_stream() {
     if !is_there("own-pool") {
         return;
     }
@@ -221,7 +227,7 @@ glib::wrapper! {
 }
 
 #[test]
-fn pools_derive_from_the_librarys() {
+fn pool_subclasses_derive_from_library_pool() {
     use gst::prelude::*;
     if !is_there("pool") {
         return;
@@ -237,7 +243,7 @@ fn pools_derive_from_the_librarys() {
     pool::set_stream(&mut config, &stream);
     pool.set_config(config).unwrap();
     assert_eq!(pool::stream(&pool.config()), Some(stream));
-    // The library's own would have made this the size of a frame.
+    // The library's own `set_config` would set this to the frame size.
     assert_eq!(pool.config().params().unwrap().1, 100);
     pool.set_active(true).unwrap();
     assert_eq!(pool.acquire_buffer(None).unwrap().n_memory(), 0);
@@ -245,7 +251,7 @@ fn pools_derive_from_the_librarys() {
 }
 
 #[test]
-fn neighbours_share_a_context() {
+fn neighbors_share_one_context() {
     use gst::{prelude::*, subclass::prelude::*};
     if !is_there("sharing") {
         return;
@@ -257,9 +263,9 @@ fn neighbours_share_a_context() {
     assert_eq!(place(0).get(), None);
     let first = place(0).ensure(&elements[0], None).unwrap();
     assert_eq!(place(0).get().as_ref(), Some(&first));
-    // The pipeline has kept it, and answers with it.
+    // The pipeline has stored the context and answers the query with it.
     assert_eq!(place(1).ensure(&elements[1], Some(0)).unwrap(), first);
-    // There is no such device, and nobody has a context on it.
+    // An unknown device yields no context.
     place(1).clear();
     assert_eq!(place(1).get(), None);
     assert!(Context::new(99).is_none());

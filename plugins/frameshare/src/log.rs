@@ -64,10 +64,10 @@ mod tests {
                 note.lock().unwrap().push((level, message.get().map(|text| text.to_string())));
             }
         });
-        log::warn!("while giving back a CUDA object: {}", 700);
+        log::warn!("cannot release a CUDA object: {}", 700);
         log::debug!("below the threshold");
         gst::log::remove_log_function(function);
-        let expected = (gst::DebugLevel::Warning, Some("while giving back a CUDA object: 700".to_owned()));
+        let expected = (gst::DebugLevel::Warning, Some("cannot release a CUDA object: 700".to_owned()));
         assert!(seen.lock().unwrap().contains(&expected), "{:?}", seen.lock().unwrap());
         assert_eq!(
             seen.lock().unwrap().iter().filter(|(level, _)| *level == gst::DebugLevel::Debug).count(),

@@ -1,4 +1,5 @@
-//! Compares what crosses into the driver with NVIDIA's cuda.h, by compiling a C++ program against it.
+//! ABI tests: compare the types and constants passed to the driver with NVIDIA's cuda.h, by
+//! compiling a C++ program.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +13,14 @@ use super::*;
 use crate::driver::{NAMES, SIGNATURES};
 use crate::error::names::NAMES as NAMES_OF_ERRORS;
 
-/// Runs a command and returns what it printed; a failure shows all of it.
+/// Runs a command and returns its output; panics with all its output on failure.
 fn output(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(done.status.success(), "{command:?}: {}\n{}", done.status, String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Where cuda.h is; fetched on the first use.
+/// Returns the folder of cuda.h; fetches it on first use.
 fn headers() -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tools/cuda-headers.sh");
     PathBuf::from(output(&mut Command::new(script)).trim())
@@ -42,7 +43,8 @@ fn evaluate<'a>(definitions: &str, expressions: impl Iterator<Item = &'a str>) -
     let (file, program) = (folder.path().join("layout.cpp"), folder.path().join("layout"));
     std::fs::write(&file, source).unwrap();
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    // Nested offsetof through anonymous unions is conditionally supported, and is by every compiler that we use.
+    // Nested offsetof through anonymous unions is conditionally supported; all compilers used here
+    // support it.
     output(
         Command::new(compiler)
             .args(["-std=c++17", "-w", "-I"])
@@ -77,11 +79,11 @@ fn compare(ours: &[(&str, u64)]) {
     let theirs = evaluate("", ours.iter().map(|(expression, _)| *expression));
     let wrong: Vec<_> =
         ours.iter().filter(|(expression, value)| theirs.get(*expression) != Some(value)).collect();
-    assert!(wrong.is_empty(), "ours differ from cuda.h: {wrong:?}\ncuda.h says {theirs:?}");
+    assert!(wrong.is_empty(), "this crate's values differ from cuda.h: {wrong:?}\ncuda.h has {theirs:?}");
 }
 
 #[test]
-fn structs_are_laid_out_as_in_cuda_h() {
+fn struct_layouts_match_cuda_h() {
     type Write = sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st;
 
     compare(&layout! {
@@ -109,7 +111,7 @@ fn structs_are_laid_out_as_in_cuda_h() {
             "location.id" = location.id,
             "flags" = flags,
         }
-        // The members that newer headers have begin where our zeroed reserved bytes do.
+        // Members added by newer headers start where `reserved`, all zero, starts here.
         "CUmemPoolProps" = CUmemPoolProps {
             "allocType" = allocType,
             "handleTypes" = handleTypes,
@@ -148,7 +150,7 @@ fn structs_are_laid_out_as_in_cuda_h() {
 }
 
 #[test]
-fn constants_are_those_of_cuda_h() {
+fn constants_match_cuda_h() {
     let access = |write| access(0, write).flags as u32;
     let memory = exportable_memory(0);
     let rectangle = copy_2d((Side::Host(std::ptr::null_mut()), 0), (Side::Device(0), 0), 0, 0);
@@ -209,7 +211,8 @@ fn constants_are_those_of_cuda_h() {
     });
 }
 
-/// The numbers that the design names, spelled out: cuda.h and cudarc could be wrong together only if NVIDIA renumbered.
+/// Checks the numbers literally: a comparison of cudarc with cuda.h would miss a renumbering in
+/// both.
 #[test]
 fn deciding_attributes_have_their_known_numbers() {
     use attribute as a;
@@ -221,10 +224,10 @@ fn deciding_attributes_have_their_known_numbers() {
     assert_eq!([a::CAN_USE_64_BIT_STREAM_MEM_OPS, a::IPC_EVENT_SUPPORTED], [122, 125]);
 }
 
-/// Sizes of the arguments, since those decide how a call is passed.
+/// Compares the sizes of the arguments, which determine how a call passes them.
 #[test]
-fn calls_take_the_arguments_that_cuda_h_declares() {
-    // Exported by every driver, but no longer declared.
+fn call_arguments_match_cuda_h() {
+    // Exported by every driver, but no longer declared in cuda.h.
     let undeclared = ["cuCtxCreate_v2", "cuDeviceGetUuid"];
     const DEFINITIONS: &str = "
         template <class... A> constexpr unsigned long long digest(CUresult (*)(A...)) {
@@ -249,7 +252,7 @@ fn calls_take_the_arguments_that_cuda_h_declares() {
 }
 
 #[test]
-fn error_names_are_those_of_cuda_h() {
+fn error_names_match_cuda_h() {
     let text = std::fs::read_to_string(headers().join("cuda.h")).unwrap();
     let mut theirs: Vec<_> = text
         .lines()
@@ -260,7 +263,7 @@ fn error_names_are_those_of_cuda_h() {
         })
         .collect();
     theirs.sort();
-    assert!(theirs.len() > 100, "cuda.h lists its error codes in another way: {theirs:?}");
+    assert!(theirs.len() > 100, "cannot parse the error codes of cuda.h: {theirs:?}");
     let ours: Vec<_> = NAMES_OF_ERRORS.iter().map(|(code, name)| (*code, (*name).to_owned())).collect();
     assert_eq!(ours, theirs);
     assert_eq!(crate::error::names::name(999), Some("CUDA_ERROR_UNKNOWN"));

@@ -1,14 +1,14 @@
 //! CUDA's names of its error codes.
 //!
-//! A copy, since the driver can be asked for a name only once it is initialised, and the error that most needs one is
-//! that it could not be. A test compares it with cuda.h.
+//! The table is a copy: the driver returns names only once it is initialized, and the most
+//! important error is a failed initialization. A test compares the table with cuda.h.
 
-/// The name of a code that cuda.h lists.
+/// Returns the name of a code listed in cuda.h.
 pub(crate) fn name(code: i32) -> Option<&'static str> {
     NAMES.binary_search_by_key(&code, |(code, _)| *code).ok().map(|place| NAMES[place].1)
 }
 
-/// In the order of the codes.
+/// Sorted by code.
 pub(crate) const NAMES: &[(i32, &str)] = &[
     (1, "CUDA_ERROR_INVALID_VALUE"),
     (2, "CUDA_ERROR_OUT_OF_MEMORY"),

@@ -1,14 +1,17 @@
-//! Events that two processes share.
+//! Interprocess CUDA events.
 //!
-//! - Created by one process, opened by another from 64 bytes, then recorded, waited for and looked at by either. The
-//!   creator destroys last; what an opened event does after that is undefined.
-//! - A wait or a look means the record made *before* it: tell the other side after [`Event::record`] returned.
-//! - A process that dies with its record pending leaves the event pending for ever. Streams that wait for it are stuck,
-//!   and recording it again sticks the recording stream, too: drop the event and those streams.
-//! - A process can create about [`PER_PROCESS`] of them.
+//! - One process creates an event, another opens it from a 64-byte handle; then both can record it,
+//!   wait for it and poll it. The creator must destroy it last: using an opened event after that is
+//!   undefined.
+//! - A wait or a query refers to the record made *before* it: notify the peer after
+//!   [`Event::record`] has returned.
+//! - If a process dies while its record is pending, the event stays pending forever. Streams that
+//!   wait for it block, and recording it again blocks the recording stream, too: drop the event and
+//!   those streams.
+//! - A process can create about [`PER_PROCESS`] interprocess events.
 //!
 //! # Safety
-//! This file calls the driver with out-parameters on its own stack and events that are alive.
+//! This file calls the driver with out-parameters on its own stack and with live events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,14 +22,15 @@ use crate::abi::{CUipcEventHandle, flag};
 use crate::context::Context;
 use crate::event::Event;
 
-/// What another process needs to open an event (CUipcEventHandle).
+/// The 64-byte handle from which another process opens an event (CUipcEventHandle).
 pub type Handle = [u8; 64];
 
-/// How many interprocess events one process can count on. Driver 580 has 4,096 for a process; on some machines two of
-/// them were taken before the first was created here, and other libraries in the process draw on the same number.
+/// Number of interprocess events that a process can rely on. Driver 580 has 4,096 per process; on
+/// some machines two of them were taken before this crate created its first, and other libraries in
+/// the process share the limit.
 pub const PER_PROCESS: usize = 4094;
 
-/// How many events that this crate created to be shared are alive.
+/// Returns the number of live interprocess events created by this crate.
 #[must_use]
 pub fn alive() -> usize {
     ALIVE.load(Ordering::Relaxed)
@@ -51,10 +55,12 @@ impl Drop for Slot {
 }
 
 impl Event {
-    /// An event that other processes can open. Creating it belongs to the side that outlives the other.
+    /// Creates an event that other processes can open. The process that outlives the other must
+    /// create it.
     ///
     /// # Errors
-    /// What the driver says; beyond about [`PER_PROCESS`] of them it has no more (CUDA_ERROR_OUT_OF_MEMORY).
+    /// Any error that the driver returns: CUDA_ERROR_OUT_OF_MEMORY beyond about [`PER_PROCESS`]
+    /// events.
     ///
     /// # References
     /// CUDA driver API, cuEventCreate with CU_EVENT_INTERPROCESS and CU_EVENT_DISABLE_TIMING.
@@ -63,26 +69,29 @@ impl Event {
         Event::with_flags(context, flags, Some(Slot::take()))
     }
 
-    /// What another process needs to open this event, made with [`Event::new_shared`].
+    /// Returns the handle from which another process opens this event, made with
+    /// [`Event::new_shared`].
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_HANDLE for an event that was not made to be shared.
+    /// CUDA_ERROR_INVALID_HANDLE if the event was not created with [`Event::new_shared`].
     ///
     /// # References
     /// CUDA driver API, cuIpcGetEventHandle.
     pub fn export(&self) -> Result<Handle> {
         let _current = self.context().push()?;
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
-        // SAFETY: `handle` takes one handle; the event is alive.
+        // SAFETY: `handle` is an out-parameter for one handle; the event is alive.
         unsafe { self.context().driver().cuIpcGetEventHandle(&mut handle, self.raw()) }?;
         Ok(handle.reserved.map(|c| c.cast_unsigned()))
     }
 
-    /// Opens an event of another process, to be recorded on streams of `context` and waited for by any.
+    /// Opens an event of another process. Streams of `context` can record it, and any stream can
+    /// wait for it.
     ///
     /// # Errors
-    /// CUDA_ERROR_MAP_FAILED when the two processes have not the same /dev/shm ([`crate::Error::is_map_failed`]);
-    /// CUDA_ERROR_INVALID_CONTEXT for an event of this process; CUDA_ERROR_INVALID_HANDLE.
+    /// CUDA_ERROR_MAP_FAILED if the processes do not share /dev/shm
+    /// ([`crate::Error::is_map_failed`]); CUDA_ERROR_INVALID_CONTEXT for an event of this process;
+    /// CUDA_ERROR_INVALID_HANDLE.
     ///
     /// # References
     /// CUDA driver API, cuIpcOpenEventHandle.
@@ -90,7 +99,8 @@ impl Event {
         let _current = context.push()?;
         let handle = CUipcEventHandle { reserved: handle.map(|byte| byte.cast_signed()) };
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` takes one handle; a handle that means nothing is an error code.
+        // SAFETY: `raw` is an out-parameter for one handle; an invalid IPC handle yields an error
+        // code.
         unsafe { context.driver().cuIpcOpenEventHandle(&mut raw, handle) }?;
         Ok(Event::from_raw(context, raw))
     }

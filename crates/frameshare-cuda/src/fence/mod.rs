@@ -1,9 +1,10 @@
-//! Fences between processes: signalled by a GPU in one, waited for by a GPU or looked at by a CPU in another.
+//! Fences between processes: signaled by a GPU in one process, waited for by a GPU or polled by a
+//! CPU in another.
 //!
-//! | kind | what it is | a signaller's death | needs |
+//! | kind | mechanism | if the signaler dies | requires |
 //! | --- | --- | --- | --- |
-//! | [`ipc_event`] | an event that both processes opened | pending for ever: drop it and the streams that wait | one /dev/shm |
-//! | [`timeline`] | a 64-bit word in shared memory | the survivor's CPU stores the value, and all goes on | a shared page |
+//! | [`ipc_event`] | an event opened by both processes | pending forever: drop it and the waiting streams | a shared /dev/shm |
+//! | [`timeline`] | a 64-bit value in shared memory | the survivor's CPU stores the value, releasing waiters | a shared page |
 
 pub mod ipc_event;
 pub mod timeline;
@@ -14,17 +15,17 @@ use crate::Result;
 use crate::device::{Attribute, Device};
 use crate::memory::require;
 
-/// A way to signal across processes.
+/// Mechanism for signaling across processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// CUDA's interprocess events.
+    /// CUDA interprocess events.
     Event,
-    /// Words in shared memory that streams write and wait for.
+    /// Timeline values: 64-bit words in shared memory that streams write and wait for.
     Timeline,
 }
 
 impl Kind {
-    /// The word for the kind in properties and messages.
+    /// Returns the name of the kind in properties and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,10 +41,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whether fences of `kind` work on `device`. That both processes share a /dev/shm, for events, shows when one is opened.
+/// Checks whether fences of `kind` work on `device`. For events, a missing shared /dev/shm is
+/// detected only when an event is opened.
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] with the kind, the device and what it lacks; [`crate::Error::NoDriver`].
+/// [`crate::Error::Unsupported`] with the kind, the device and the missing capability;
+/// [`crate::Error::NoDriver`].
 ///
 /// # References
 /// CUDA driver API, cuDeviceGetAttribute.

@@ -1,18 +1,22 @@
-//! Words of 64 bits in memory shared by two processes, which streams write and wait for.
+//! Timeline fences: 64-bit values in memory shared by two processes, written and waited for by CUDA
+//! streams.
 //!
-//! A word grows: a fence is a word and a value, reached when the word is at least the value (compared cyclically, as
-//! CUDA does). A default write makes earlier writes of its stream visible to the whole system first.
+//! Timeline values only increase. A fence is a timeline value and a target: it is signaled once the
+//! value is at least the target (compared cyclically, as CUDA does). A default write first makes
+//! earlier writes of its stream visible to the whole system.
 //!
-//! - A signaller that dies leaves the word below the value. The survivor's CPU stores the value; a dying process's
-//!   queue runs on for some milliseconds and may write an *older* value over it: store again until the process is gone
-//!   and the streams that wait are idle.
-//! - What a peer writes into a shared word is its claim, not a fact.
-//! - [`Page`]s are made and dropped off the streaming thread: registering takes some hundred µs, and undoing it waits
-//!   for the GPU work that uses the page.
+//! - If the signaler dies, the value stays below the target. The surviving process then stores the
+//!   target from the CPU. The queue of a dying process runs on for some milliseconds and may
+//!   overwrite the value with an *older* one: repeat the store until the process has exited and the
+//!   waiting streams are idle.
+//! - A value written by a peer is untrusted.
+//! - Create and drop [`Page`]s outside the streaming thread: registration takes some hundred µs,
+//!   and unregistration waits for the GPU work that uses the page.
 //!
 //! # Safety
-//! This file passes addresses of registered words to the driver. A stream can outlast the page only by the work that was
-//! queued, and undoing a registration waits for that; afterwards the address means nothing to the GPU.
+//! This file passes addresses of registered values to the driver. Queued stream work is all that
+//! can still use a page after its drop, and unregistration waits for that work; afterwards the GPU
+//! no longer uses the address.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -28,7 +32,7 @@ use crate::{DevicePtr, Error, Result};
 /// Operations in one batch stay below this (CUDA driver API, cuStreamBatchMemOp).
 const BATCH: usize = 255;
 
-/// Shared words that the GPU can reach.
+/// A timeline page: values in shared memory that the GPU can access.
 #[derive(Debug)]
 pub struct Page {
     registration: Registration,
@@ -36,18 +40,20 @@ pub struct Page {
     length: usize,
 }
 
-// SAFETY: the words are atomics, in memory that the registration's owner keeps mapped.
+// SAFETY: the values are atomics, in memory that the registration's owner keeps mapped.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Registers words in shared memory, best whole pages of it. `memory` is held until the registration is undone.
-    /// With [`Access::Read`], for memory that is mapped read-only, streams can wait but not write.
+    /// Registers timeline values in shared memory, preferably whole pages. `memory` is held until
+    /// it is unregistered. With [`Access::Read`], for memory that is mapped read-only, streams can
+    /// wait for values but not write them.
     ///
     /// # Errors
-    /// [`Error::Refused`] for no words; CUDA_ERROR_NOT_SUPPORTED for [`Access::Read`] without
-    /// [`crate::device::Attribute::READ_ONLY_HOST_REGISTER_SUPPORTED`]; CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED.
+    /// [`Error::Refused`] if `memory` is empty; CUDA_ERROR_NOT_SUPPORTED for [`Access::Read`]
+    /// without [`crate::device::Attribute::READ_ONLY_HOST_REGISTER_SUPPORTED`];
+    /// CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED.
     ///
     /// # References
     /// CUDA driver API, cuMemHostRegister.
@@ -58,35 +64,35 @@ impl Page {
         let slice = (*memory).as_ref();
         let (words, length) = (NonNull::from(slice).cast::<AtomicU64>(), slice.len());
         if length == 0 {
-            return Err(Error::Refused("a page of timeline words without a word"));
+            return Err(Error::Refused("cannot register an empty timeline page"));
         }
-        // SAFETY: the words stay valid as long as `memory` is shared, since they were borrowed from it; atomics allow
-        // the GPU to write them at any time.
+        // SAFETY: the values are borrowed from `memory` and stay valid as long as it is shared;
+        // atomics allow the GPU to write them at any time.
         let registration =
             unsafe { Registration::new(context, words.cast(), size_of_val(slice), access, memory.clone()) }?;
         Ok(Page { registration, words, length })
     }
 
-    /// The word at `index`.
+    /// Returns the value at `index`.
     #[must_use]
     pub fn word(&self, index: usize) -> Option<Word<'_>> {
         (index < self.length).then_some(Word { page: self, index })
     }
 
-    /// How many words there are.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: a page has at least one word.
+    /// Always false: pages are not empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// One word of a [`Page`].
+/// One timeline value of a [`Page`].
 #[derive(Debug, Clone, Copy)]
 pub struct Word<'a> {
     page: &'a Page,
@@ -95,7 +101,8 @@ pub struct Word<'a> {
 
 impl Word<'_> {
     fn atomic(&self) -> &AtomicU64 {
-        // SAFETY: the index was checked when the word was made, and the page holds the memory.
+        // SAFETY: the index was checked when the `Word` was created, and the page keeps the memory
+        // mapped.
         unsafe { self.page.words.add(self.index).as_ref() }
     }
 
@@ -103,16 +110,18 @@ impl Word<'_> {
         self.page.registration.device_ptr() + (self.index * size_of::<u64>()) as DevicePtr
     }
 
-    /// What the word says now. What the GPU or the peer did before writing it is visible after this.
+    /// Returns the current value. Writes that the GPU or the peer made before storing it are
+    /// visible to the caller.
     #[must_use]
     pub fn load(&self) -> u64 {
         self.atomic().load(Ordering::Acquire)
     }
 
-    /// Stores from the CPU: to begin with, and to free streams that wait for a peer that is gone.
+    /// Stores the value from the CPU: to initialize it, or to release streams that wait for a peer
+    /// that died.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a page that was registered for reading.
+    /// [`Error::Refused`] if the page was registered with [`Access::Read`].
     pub fn store(&self, value: u64) -> Result<()> {
         self.writable()?;
         self.atomic().store(value, Ordering::Release);
@@ -122,23 +131,25 @@ impl Word<'_> {
     fn writable(&self) -> Result<()> {
         match self.page.registration.access() {
             Access::ReadWrite => Ok(()),
-            Access::Read => Err(Error::Refused("a timeline word of a page that is registered for reading")),
+            Access::Read => Err(Error::Refused("the page of the timeline value is registered read-only")),
         }
     }
 }
 
 impl Stream {
-    /// Writes `value` once the work before it is done, and visible to the whole system. Does not block.
+    /// Writes `value` once all earlier work of the stream is complete and visible to the whole
+    /// system. Does not block.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a page that was registered for reading; otherwise what the driver says.
+    /// [`Error::Refused`] if the page was registered with [`Access::Read`]; otherwise any error
+    /// that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuStreamWriteValue64 (the interface with `_v2`).
     pub fn write_word(&self, word: Word<'_>, value: u64) -> Result<()> {
         word.writable()?;
         let _current = self.context().push()?;
-        // SAFETY: the address is that of a registered word.
+        // SAFETY: the address belongs to a registered value.
         unsafe {
             self.context().driver().cuStreamWriteValue64_v2(
                 self.raw(),
@@ -149,10 +160,10 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::write_word`], for many words: one call for each 255 of them.
+    /// Like [`Stream::write_word`], for many values: one driver call per 255 values.
     ///
     /// # Errors
-    /// As [`Stream::write_word`]; some of the words may then be written.
+    /// As for [`Stream::write_word`]; some of the values may have been written already.
     ///
     /// # References
     /// CUDA driver API, cuStreamBatchMemOp (the interface with `_v2`).
@@ -163,22 +174,24 @@ impl Stream {
             writes.iter().map(|(word, value)| abi::write_word(word.address(), *value)).collect();
         operations.chunks_mut(BATCH).try_for_each(|batch| {
             let count = u32::try_from(batch.len()).unwrap_or(u32::MAX);
-            // SAFETY: the addresses are those of registered words; the operations are read during the call.
+            // SAFETY: the addresses belong to registered values; the operations are read during the
+            // call.
             unsafe { self.context().driver().cuStreamBatchMemOp_v2(self.raw(), count, batch.as_mut_ptr(), 0) }
         })
     }
 
-    /// Work put on the stream from now on starts once the word has reached `value`. Does not block; a word that never
-    /// does stops the stream until a CPU stores it.
+    /// Makes later work of the stream wait until the timeline value has reached `value`. Does not
+    /// block. If the value is never reached, the stream stays blocked until a CPU stores it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
-    /// CUDA driver API, cuStreamWaitValue64 (the interface with `_v2`) with CU_STREAM_WAIT_VALUE_GEQ.
+    /// CUDA driver API, cuStreamWaitValue64 (the interface with `_v2`) with
+    /// CU_STREAM_WAIT_VALUE_GEQ.
     pub fn wait_word(&self, word: Word<'_>, value: u64) -> Result<()> {
         let _current = self.context().push()?;
-        // SAFETY: the address is that of a registered word.
+        // SAFETY: the address belongs to a registered value.
         unsafe {
             self.context().driver().cuStreamWaitValue64_v2(
                 self.raw(),

@@ -1,16 +1,17 @@
-//! GPU memory that other processes can import, in three kinds, and the export of memory that others allocated.
+//! GPU memory that other processes can import, in three kinds, and export of external allocations.
 //!
 //! | kind | token | who may import | after the exporter's death |
 //! | --- | --- | --- | --- |
-//! | [`vmm`] | one fd an allocation | who holds the fd; may map read-only | readers keep it |
-//! | [`pool`] | one fd a pool, 64 bytes an allocation | who holds both | measured: readable; undocumented |
-//! | [`legacy`] | 64 bytes an allocation | who knows them | measured: readable; undefined by CUDA |
+//! | [`vmm`] | one fd per allocation | any process that has the fd; may map read-only | readers keep it |
+//! | [`pool`] | one fd per pool, 64 bytes per allocation | any process that has both | measured: readable; undocumented |
+//! | [`legacy`] | 64 bytes per allocation | any process that has them | measured: readable; undefined by CUDA |
 //!
-//! An import is mapped in the context that it is made with, so for the device of that context; that may be another
-//! device than the memory's where the two can reach each other ([`crate::device::Device::can_access`]).
+//! An import is mapped in the context it is created with, for the device of that context. This may
+//! differ from the device of the memory if the two have peer access
+//! ([`crate::device::Device::can_access`]).
 //!
-//! **Order of freeing.** `vmm`: any. `legacy` and `pool`: every import is closed, and for pools the close has been done
-//! by the importer's stream, before the exporter frees.
+//! **Freeing order.** `vmm`: any. `legacy` and `pool`: every import must be closed before the
+//! exporter frees; for pools, the importer's stream must have executed the close.
 
 pub mod foreign;
 pub mod legacy;
@@ -23,19 +24,19 @@ use crate::device::{Attribute, Device};
 use crate::error::{Lack, Unsupported};
 use crate::{Result, driver};
 
-/// A way to share GPU memory.
+/// Mechanism for sharing GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Physical memory with a file descriptor, mapped where each side likes.
+    /// Physical memory shared by file descriptor and mapped at any address on each side.
     Vmm,
-    /// Allocations from a stream-ordered pool with a file descriptor.
+    /// Allocations from a stream-ordered pool that is shared by file descriptor.
     Pool,
-    /// Whole blocks by CUDA's first interface for this.
+    /// Whole blocks shared by legacy CUDA IPC handle.
     Legacy,
 }
 
 impl Kind {
-    /// The word for the kind in properties and messages.
+    /// Returns the name of the kind in properties and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,13 +53,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whether memory of `kind` can be shared on `device`.
+/// Checks whether memory of `kind` can be shared on `device`.
 ///
-/// A yes to `legacy` is not final on boards with an integrated GPU, where the attribute speaks of events only: there
-/// [`legacy::Allocation::new`] has the last word.
+/// Success for `legacy` is not conclusive on boards with an integrated GPU, where the attribute
+/// covers events only: there, only [`legacy::Allocation::new`] shows whether sharing works.
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] with the kind, the device and what it lacks; [`crate::Error::NoDriver`].
+/// [`crate::Error::Unsupported`] with the kind, the device and the missing capability;
+/// [`crate::Error::NoDriver`].
 ///
 /// # References
 /// CUDA driver API, cuDeviceGetAttribute.
@@ -84,7 +86,7 @@ pub fn supports(kind: Kind, device: &Device) -> Result<()> {
     require(kind.name(), device, attributes, calls)
 }
 
-/// Checks a list of attributes (with the bits that count) and calls.
+/// Checks that a device has the attributes (under their bit masks), and the driver the calls.
 pub(crate) fn require(
     kind: &'static str,
     device: &Device,
@@ -103,7 +105,7 @@ pub(crate) fn require(
     Err(Box::new(Unsupported { kind, device: device.to_string(), lacks }).into())
 }
 
-/// `size` rounded up to a multiple of `step`, which is a power of two; `None` on overflow.
+/// Rounds `size` up to a multiple of `step`, a power of two; `None` on overflow.
 pub(crate) fn round_up(size: usize, step: usize) -> Option<usize> {
     size.checked_next_multiple_of(step)
 }

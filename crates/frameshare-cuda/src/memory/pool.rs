@@ -1,21 +1,25 @@
-//! Allocations from a stream-ordered pool: one file descriptor for the pool, 64 bytes for each allocation.
+//! Stream-ordered pool allocations: one file descriptor per pool, 64 bytes per allocation.
 //!
-//! **Order of freeing**, which CUDA leaves to us: the reader calls [`Import::free`] on a stream and signals a fence
-//! behind it; the exporter sees that fence signalled; then it calls [`Allocation::free`].
+//! **Freeing order**, which CUDA does not enforce: the reader calls [`Import::free`] on a stream
+//! and then signals a fence on it; once the exporter has seen the fence signaled, it calls
+//! [`Allocation::free`].
 //!
-//! **One import an allocation.** Importing an allocation twice into a process gives two addresses of which the first to
-//! be freed unmaps both. A process-wide table refuses the second import until the first was freed *and* its stream got
-//! there. The same calls corrupt the driver's heap when they run at once, so all of them take one process-wide lock.
+//! **One import per allocation.** If a process imports an allocation twice, it gets two addresses,
+//! and freeing either unmaps both. A process-wide table therefore rejects a second import until the
+//! first has been freed *and* its stream has executed the free. Concurrent pool calls corrupt
+//! the driver's heap, so all of them take one process-wide lock.
 //!
-//! **Descriptors.** A pool's own stays with it; send a duplicate. An import takes nothing over: the importer closes its
-//! descriptor once the pool was imported (NVIDIA/cuda-samples, streamOrderedAllocationIPC; CUDA driver API,
+//! **Descriptors.** A pool keeps its descriptor; send a duplicate. Importing does not take
+//! ownership of a descriptor: the importer closes its own after importing the pool
+//! (NVIDIA/cuda-samples, streamOrderedAllocationIPC; CUDA driver API,
 //! cuMemPoolImportFromShareableHandle).
 //!
-//! Memory that a pool has taken stays its own until it is destroyed: a new layout takes a new pool. An imported pool
+//! A pool keeps its memory until it is destroyed: use a new pool for a new layout. An imported pool
 //! cannot be exported again, and its memory cannot be mapped read-only.
 //!
 //! # Safety
-//! This file hands the driver out-parameters on its own stack, and handles and addresses that the driver gave.
+//! This file calls the driver with out-parameters on its own stack, and with handles and addresses
+//! returned by the driver.
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
@@ -30,14 +34,14 @@ use crate::error::log_drop;
 use crate::stream::Stream;
 use crate::{DevicePtr, Error, Result};
 
-/// What an importer of the pool needs to import one allocation (CUmemPoolPtrExportData).
+/// The token from which an importer of the pool imports one allocation (CUmemPoolPtrExportData).
 pub type Token = [u8; 64];
 
-/// Held around every call that makes or ends something shared by pools.
+/// Held during every call that creates or destroys an object of a shared pool.
 static POOLS: Mutex<()> = Mutex::new(());
 
-/// The tokens of what this process has imported. Apart from [`POOLS`] because a host function, on a thread that the
-/// driver may be waiting for, takes tokens out.
+/// Tokens of the allocations that this process has imported. Separate from [`POOLS`]: a host
+/// function removes tokens, on a thread that a driver call under `POOLS` may be waiting for.
 static IMPORTED: LazyLock<Mutex<HashSet<Token>>> = LazyLock::new(Mutex::default);
 
 fn serialise() -> MutexGuard<'static, ()> {
@@ -48,7 +52,7 @@ fn imported() -> MutexGuard<'static, HashSet<Token>> {
     IMPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pool of this process that can be exported.
+/// An exportable pool of this process.
 #[derive(Debug)]
 pub struct Pool {
     raw: RawPool,
@@ -56,11 +60,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool on the context's device. Its descriptor is made with it: exporting allocations of a pool that was not
-    /// exported before fails.
+    /// Creates a pool on the context's device, and exports its descriptor at once: exporting
+    /// allocations of a pool that has not been exported fails.
     ///
     /// # Errors
-    /// CUDA_ERROR_NOT_SUPPORTED and CUDA_ERROR_INVALID_VALUE where [`crate::memory::supports`] says no.
+    /// CUDA_ERROR_NOT_SUPPORTED and CUDA_ERROR_INVALID_VALUE if [`crate::memory::supports`] fails.
     ///
     /// # References
     /// CUDA driver API, cuMemPoolCreate, cuMemPoolExportToShareableHandle.
@@ -70,21 +74,23 @@ impl Pool {
         let properties = abi::exportable_pool(context.device().raw());
         let (mut raw, mut fd): (_, c_int) = (std::ptr::null_mut(), -1);
         let lock = serialise();
-        // SAFETY: `raw` takes one handle; the properties are read during the call.
+        // SAFETY: `raw` is an out-parameter for one handle; the properties are read during the
+        // call.
         unsafe { driver.cuMemPoolCreate(&mut raw, &properties) }?;
-        // SAFETY: for this type of handle the driver writes one int.
+        // SAFETY: for this handle type the driver writes one int.
         let exported = unsafe {
             driver.cuMemPoolExportToShareableHandle((&raw mut fd).cast(), raw, flag::HANDLE_POSIX_FD, 0)
         };
         drop(lock);
         let raw = RawPool { raw: Handle(raw), context: context.clone() };
         exported?;
-        // SAFETY: the driver just opened this descriptor for us.
+        // SAFETY: the driver has just opened this descriptor for the caller.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Arc::new(Pool { raw, fd }))
     }
 
-    /// Allocates `size` bytes in the order of `stream`: other streams wait for it before they use the memory.
+    /// Allocates `size` bytes in stream order: other streams must wait for the allocation before
+    /// they use the memory.
     ///
     /// # Errors
     /// CUDA_ERROR_OUT_OF_MEMORY.
@@ -95,22 +101,22 @@ impl Pool {
         let context = &self.raw.context;
         let _current = context.push()?;
         let mut start = 0;
-        // SAFETY: `start` takes one pointer; pool and stream are alive.
+        // SAFETY: `start` is an out-parameter for one pointer; pool and stream are alive.
         unsafe { context.driver().cuMemAllocFromPoolAsync(&mut start, size, self.raw.raw.0, stream.raw()) }?;
         Ok(Allocation { start, size, freed: false, pool: self.clone() })
     }
 }
 
 impl AsFd for Pool {
-    /// The descriptor that importers need. It stays the pool's.
+    /// Returns the descriptor from which importers import the pool. The pool keeps ownership.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Memory from a pool of this process.
+/// An allocation from a pool of this process.
 ///
-/// Dropping it without [`Allocation::free`] frees it too, and waits for the GPU.
+/// Dropping it without [`Allocation::free`] also frees it, and waits for the GPU.
 #[derive(Debug)]
 pub struct Allocation {
     start: DevicePtr,
@@ -120,10 +126,10 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// What importers need, beside the pool.
+    /// Returns the token from which importers of the pool import this allocation.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuMemPoolExportPointer.
@@ -132,28 +138,28 @@ impl Allocation {
         let _current = context.push()?;
         let mut token = CUmemPoolPtrExportData { reserved: [0; 64] };
         let _lock = serialise();
-        // SAFETY: `token` takes one token; the allocation is alive.
+        // SAFETY: `token` is an out-parameter for one token; the allocation is alive.
         unsafe { context.driver().cuMemPoolExportPointer(&mut token, self.start) }?;
         Ok(token.reserved)
     }
 
-    /// Where the memory begins.
+    /// Returns the start of the memory.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr {
         self.start
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Frees the memory in the order of `stream`. Only after every import was freed and the fences behind those frees
-    /// were seen signalled.
+    /// Frees the memory in the order of `stream`. Call only after every import was freed and the
+    /// fences behind those frees were seen signaled.
     ///
     /// # Errors
-    /// What the driver says; the memory is then freed as by dropping it.
+    /// Any error that the driver returns; the memory is then freed as on drop.
     ///
     /// # References
     /// CUDA driver API, cuMemFreeAsync.
@@ -161,9 +167,9 @@ impl Allocation {
         let context = &self.pool.raw.context;
         let _current = context.push()?;
         let lock = serialise();
-        // SAFETY: the allocation is ours and not used after this.
+        // SAFETY: `self` owns the allocation, which is not used after this.
         let freed = unsafe { context.driver().cuMemFreeAsync(self.start, stream.raw()) };
-        // Dropping `self` takes the lock again if there is something left to free.
+        // If the call failed, dropping `self` frees the memory and takes the lock again.
         drop(lock);
         self.freed = freed.is_ok();
         freed
@@ -176,39 +182,39 @@ impl Drop for Allocation {
             let context = &self.pool.raw.context;
             log_drop(context.push().and_then(|_current| {
                 let _lock = serialise();
-                // SAFETY: the allocation is ours and not used after this.
+                // SAFETY: `self` owns the allocation, which is not used after this.
                 unsafe { context.driver().cuMemFree_v2(self.start) }
             }));
         }
     }
 }
 
-/// A pool of another process.
+/// A pool imported from another process.
 #[derive(Debug)]
 pub struct ImportedPool {
     raw: RawPool,
 }
 
 impl ImportedPool {
-    /// Imports the pool behind `fd` and lets the context's device read and write its memory. The descriptor stays the
-    /// caller's, and may be closed once this returned.
+    /// Imports the pool behind `fd` and gives the context's device read and write access. The
+    /// caller keeps the descriptor and may close it afterwards.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_VALUE for a descriptor that is none of a pool.
+    /// CUDA_ERROR_INVALID_VALUE if the descriptor is not of a pool.
     ///
     /// # References
     /// CUDA driver API, cuMemPoolImportFromShareableHandle, cuMemPoolSetAccess.
     pub fn new(context: &Arc<Context>, fd: BorrowedFd<'_>) -> Result<Arc<ImportedPool>> {
         let _current = context.push()?;
         let driver = context.driver();
-        // For this type of handle the driver takes the number of the descriptor in place of a pointer.
+        // For this handle type the driver takes the descriptor number in place of a pointer.
         let shareable = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX) as *mut c_void;
         let mut raw = std::ptr::null_mut();
         let lock = serialise();
-        // SAFETY: `raw` takes one handle; the descriptor is open during the call.
+        // SAFETY: `raw` is an out-parameter for one handle; the descriptor is open during the call.
         unsafe { driver.cuMemPoolImportFromShareableHandle(&mut raw, shareable, flag::HANDLE_POSIX_FD, 0) }?;
         let access = abi::access(context.device().raw(), true);
-        // SAFETY: the pool was just imported; one description is passed.
+        // SAFETY: the pool has just been imported; one access descriptor is passed.
         let allowed = unsafe { driver.cuMemPoolSetAccess(raw, &access, 1) };
         drop(lock);
         let raw = RawPool { raw: Handle(raw), context: context.clone() };
@@ -216,10 +222,11 @@ impl ImportedPool {
         Ok(Arc::new(ImportedPool { raw }))
     }
 
-    /// Imports one allocation of the pool. It may be used by work that waits for the exporter's allocation of it.
+    /// Imports one allocation of the pool. Only work that waits for the exporter's allocation may
+    /// use it.
     ///
     /// # Errors
-    /// [`Error::Refused`] while this process has it imported already, or is still freeing it.
+    /// [`Error::Refused`] while this process already has it imported, or is still freeing it.
     ///
     /// # References
     /// CUDA driver API, cuMemPoolImportPointer.
@@ -227,12 +234,13 @@ impl ImportedPool {
         let context = &self.raw.context;
         let _current = context.push()?;
         if !imported().insert(*token) {
-            return Err(Error::Refused("this allocation of a pool is imported in this process already"));
+            return Err(Error::Refused("pool allocation is already imported in this process"));
         }
         let mut data = CUmemPoolPtrExportData { reserved: *token };
         let mut start = 0;
         let lock = serialise();
-        // SAFETY: `start` takes one pointer; a token that means nothing is an error code.
+        // SAFETY: `start` is an out-parameter for one pointer; an invalid token yields an error
+        // code.
         let done = unsafe { context.driver().cuMemPoolImportPointer(&mut start, self.raw.raw.0, &mut data) };
         drop(lock);
         if let Err(error) = done {
@@ -243,9 +251,9 @@ impl ImportedPool {
     }
 }
 
-/// An allocation of another process's pool, mapped here, readable and writable.
+/// An imported allocation of another process's pool, mapped readable and writable.
 ///
-/// Dropping it without [`Import::free`] frees it too, and waits for the GPU.
+/// Dropping it without [`Import::free`] also unmaps it, and waits for the GPU.
 #[derive(Debug)]
 pub struct Import {
     start: DevicePtr,
@@ -255,17 +263,17 @@ pub struct Import {
 }
 
 impl Import {
-    /// Where the memory begins in this process.
+    /// Returns the start of the memory in this process.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr {
         self.start
     }
 
-    /// Unmaps the memory in the order of `stream`. A fence signalled on `stream` after this tells the exporter that it
-    /// may free.
+    /// Unmaps the memory in the order of `stream`. A fence signaled on `stream` afterwards tells
+    /// the exporter that it may free the allocation.
     ///
     /// # Errors
-    /// What the driver says; the memory is then unmapped as by dropping it.
+    /// Any error that the driver returns; the memory is then unmapped as on drop.
     ///
     /// # References
     /// CUDA driver API, cuMemFreeAsync.
@@ -273,13 +281,14 @@ impl Import {
         let context = &self.pool.raw.context;
         let _current = context.push()?;
         let lock = serialise();
-        // SAFETY: the mapping is ours and not used after this.
+        // SAFETY: `self` owns the mapping, which is not used after this.
         let freed = unsafe { context.driver().cuMemFreeAsync(self.start, stream.raw()) };
-        // Dropping `self` takes the lock again if there is something left to unmap.
+        // If the call failed, dropping `self` unmaps the memory and takes the lock again.
         drop(lock);
         self.freed = freed.is_ok();
         freed?;
-        // Until the stream gets here, a new import of the same allocation would be unmapped with this one.
+        // Until the stream has executed the free, a new import of this allocation would be unmapped
+        // by it.
         let token = self.token;
         stream.call(move || {
             imported().remove(&token);
@@ -295,14 +304,14 @@ impl Drop for Import {
         let context = &self.pool.raw.context;
         log_drop(context.push().and_then(|_current| {
             let _lock = serialise();
-            // SAFETY: the mapping is ours and not used after this.
+            // SAFETY: `self` owns the mapping, which is not used after this.
             unsafe { context.driver().cuMemFree_v2(self.start) }
         }));
         imported().remove(&self.token);
     }
 }
 
-/// A pool's handle, destroyed when dropped; the driver keeps what is still in use.
+/// A pool handle, destroyed on drop; the driver keeps memory that is still in use.
 #[derive(Debug)]
 struct RawPool {
     raw: Handle<cudarc::driver::sys::CUmemPoolHandle_st>,
@@ -313,7 +322,7 @@ impl Drop for RawPool {
     fn drop(&mut self) {
         log_drop(self.context.push().and_then(|_current| {
             let _lock = serialise();
-            // SAFETY: the handle is ours and not used after this.
+            // SAFETY: `self` owns the handle, which is not used after this.
             unsafe { self.context.driver().cuMemPoolDestroy(self.raw.0) }
         }));
     }

@@ -1,18 +1,21 @@
-//! Physical memory apart from addresses: exported as a file descriptor, mapped where each side likes.
+//! CUDA virtual memory management: physical memory exported as a file descriptor and mapped at any
+//! address on each side.
 //!
-//! The memory lives until every mapping and every descriptor of it, in all processes, is gone: a reader keeps its
-//! frames when the exporter dies, and an exporter's memory is pinned by readers that do not unmap.
+//! The memory exists until all its mappings and descriptors, in all processes, are released: a
+//! reader keeps its frames if the exporter dies, and readers that do not unmap pin an exporter's
+//! memory.
 //!
-//! **Descriptors.** The one that [`Allocation::export`] returns is the caller's to close, at any time after it was sent.
-//! An import takes nothing over: "close the file descriptor once the memory was imported" is the importer's
-//! (NVIDIA/cuda-samples, memMapIPCDrv; CUDA driver API, cuMemImportFromShareableHandle).
+//! **Descriptors.** The caller owns the descriptor returned by [`Allocation::export`] and may close
+//! it at any time after sending it. Importing does not take ownership of a descriptor: the importer
+//! closes its own after the import (NVIDIA/cuda-samples, memMapIPCDrv; CUDA driver API,
+//! cuMemImportFromShareableHandle).
 //!
-//! Each allocation is whole: whoever holds its descriptor can map all of it, also writable. [`Access::Read`] guards
-//! against mistakes, not against malice.
+//! An allocation is shared as a whole: any process that has its descriptor can map all of it, also
+//! writable. [`Access::Read`] guards against mistakes, not against malice.
 //!
 //! # Safety
-//! This file hands the driver out-parameters on its own stack, descriptors that it borrows for the length of the call,
-//! and ranges that it reserved itself.
+//! This file calls the driver with out-parameters on its own stack, with descriptors borrowed for
+//! the duration of the call, and with ranges that it reserved itself.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -26,20 +29,21 @@ use crate::host::Access;
 use crate::memory::round_up;
 use crate::{DevicePtr, Error, Result};
 
-/// Memory of this process, mapped readable and writable, that can be exported.
+/// An exportable allocation of this process, mapped readable and writable.
 #[derive(Debug)]
 pub struct Allocation {
-    // Unmapped before the memory is released, which the order of these two sees to.
+    // Drop order: unmap the range, then release the memory.
     mapping: Mapping,
     memory: Memory,
 }
 
 impl Allocation {
-    /// Allocates at least `size` bytes on the context's device, rounded up to the device's granularity (2 MiB on most).
+    /// Allocates at least `size` bytes on the context's device, rounded up to the device's
+    /// granularity (2 MiB on most).
     ///
     /// # Errors
-    /// CUDA_ERROR_OUT_OF_MEMORY; CUDA_ERROR_NOT_SUPPORTED and CUDA_ERROR_INVALID_VALUE where
-    /// [`crate::memory::supports`] says no.
+    /// CUDA_ERROR_OUT_OF_MEMORY; CUDA_ERROR_NOT_SUPPORTED and CUDA_ERROR_INVALID_VALUE if
+    /// [`crate::memory::supports`] fails.
     ///
     /// # References
     /// CUDA driver API, cuMemGetAllocationGranularity, cuMemCreate.
@@ -48,32 +52,34 @@ impl Allocation {
         let driver = context.driver();
         let properties = abi::exportable_memory(context.device().raw());
         let mut granularity = 0;
-        // SAFETY: `granularity` takes one size; the properties are read during the call.
+        // SAFETY: `granularity` is an out-parameter for one size; the properties are read during
+        // the call.
         unsafe {
             driver.cuMemGetAllocationGranularity(&mut granularity, &properties, flag::GRANULARITY_MINIMUM)
         }?;
         let size = round_up(size.max(1), granularity)
-            .ok_or(Error::Refused("the size of an allocation exceeds the address space"))?;
+            .ok_or(Error::Refused("allocation size exceeds the address space"))?;
         let mut handle = 0;
-        // SAFETY: `handle` takes one handle; the properties are read during the call.
+        // SAFETY: `handle` is an out-parameter for one handle; the properties are read during the
+        // call.
         unsafe { driver.cuMemCreate(&mut handle, size, &properties, 0) }?;
         let memory = Memory { handle, context: context.clone() };
         let mapping = Mapping::new(&memory, size, Access::ReadWrite)?;
         Ok(Allocation { mapping, memory })
     }
 
-    /// A new descriptor of the memory, for one or many readers. It is the caller's to close, and counts as a user of
-    /// the memory until then, wherever it was sent.
+    /// Returns a new descriptor of the memory, for any number of readers. The caller owns it. Until
+    /// it is closed, it keeps the memory allocated, also in a process that it was sent to.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Any error that the driver returns.
     ///
     /// # References
     /// CUDA driver API, cuMemExportToShareableHandle.
     pub fn export(&self) -> Result<OwnedFd> {
         let _current = self.memory.context.push()?;
         let mut fd: c_int = -1;
-        // SAFETY: for this type of handle the driver writes one int.
+        // SAFETY: for this handle type the driver writes one int.
         unsafe {
             self.memory.context.driver().cuMemExportToShareableHandle(
                 (&raw mut fd).cast(),
@@ -82,49 +88,51 @@ impl Allocation {
                 0,
             )
         }?;
-        // SAFETY: the driver just opened this descriptor for us.
+        // SAFETY: the driver has just opened this descriptor for the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Where the memory begins.
+    /// Returns the start of the memory.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr {
         self.mapping.start
     }
 
-    /// The size in bytes, as importers must give it.
+    /// Returns the size in bytes, which importers must pass.
     #[must_use]
     pub fn size(&self) -> usize {
         self.mapping.size
     }
 }
 
-/// Memory of another process (or of this one), mapped here.
+/// Memory imported from another process (or from this one) and mapped.
 ///
-/// Drop it once the GPU work that uses it is done: an access under way when it is unmapped fails, and the context with
-/// it. Unmapping may wait for the GPU.
+/// Drop it once the GPU work that uses it is complete: an access in progress when the memory is
+/// unmapped fails and invalidates the context. Unmapping may wait for the GPU.
 #[derive(Debug)]
 pub struct Import {
     mapping: Mapping,
 }
 
 impl Import {
-    /// Maps `size` bytes, the whole of the allocation behind `fd`, for the context's device. The descriptor stays the
-    /// caller's, and may be closed once this returned.
+    /// Maps `size` bytes, the whole allocation behind `fd`, for the context's device. The caller
+    /// keeps the descriptor and may close it afterwards.
     ///
     /// # Errors
-    /// CUDA_ERROR_UNKNOWN for a descriptor that is none of CUDA's, CUDA_ERROR_NOT_SUPPORTED for a size larger than the
-    /// allocation's, CUDA_ERROR_INVALID_VALUE for one that is no multiple of the granularity (measured on an H200, driver
-    /// 580); CUDA_ERROR_INVALID_DEVICE when the exporter's GPU is not visible here.
+    /// CUDA_ERROR_UNKNOWN if the descriptor is not CUDA's, CUDA_ERROR_NOT_SUPPORTED if `size` is
+    /// larger than the allocation, CUDA_ERROR_INVALID_VALUE if it is not a multiple of the
+    /// granularity (measured on an H200, driver 580); CUDA_ERROR_INVALID_DEVICE if the exporter's
+    /// GPU is not visible to this process.
     ///
     /// # References
     /// CUDA driver API, cuMemImportFromShareableHandle, cuMemMap, cuMemSetAccess.
     pub fn new(context: &Arc<Context>, fd: BorrowedFd<'_>, size: usize, access: Access) -> Result<Import> {
         let _current = context.push()?;
         let mut handle = 0;
-        // For this type of handle the driver takes the number of the descriptor in place of a pointer.
+        // For this handle type the driver takes the descriptor number in place of a pointer.
         let shareable = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX) as *mut c_void;
-        // SAFETY: `handle` takes one handle; the descriptor is open during the call.
+        // SAFETY: `handle` is an out-parameter for one handle; the descriptor is open during the
+        // call.
         unsafe {
             context.driver().cuMemImportFromShareableHandle(&mut handle, shareable, flag::HANDLE_POSIX_FD)
         }?;
@@ -133,13 +141,13 @@ impl Import {
         Ok(Import { mapping: Mapping::new(&memory, size, access)? })
     }
 
-    /// Where the memory begins in this process.
+    /// Returns the start of the memory in this process.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr {
         self.mapping.start
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.mapping.size
@@ -156,13 +164,13 @@ struct Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         log_drop(self.context.push().and_then(|_current| {
-            // SAFETY: the reference is ours and not used after this.
+            // SAFETY: `self` owns the reference, which is not used after this.
             unsafe { self.context.driver().cuMemRelease(self.handle) }
         }));
     }
 }
 
-/// A range of addresses with memory behind it.
+/// A reserved address range with memory mapped to it.
 #[derive(Debug)]
 struct Mapping {
     start: DevicePtr,
@@ -177,14 +185,15 @@ impl Mapping {
         let _current = context.push()?;
         let driver = context.driver();
         let mut start = 0;
-        // SAFETY: `start` takes one pointer; no address or alignment is asked for.
+        // SAFETY: `start` is an out-parameter for one pointer; no address or alignment is
+        // requested.
         unsafe { driver.cuMemAddressReserve(&mut start, size, 0, 0, 0) }?;
         let mut mapping = Mapping { start, size, mapped: false, context: context.clone() };
-        // SAFETY: the range was just reserved and nothing is mapped there.
+        // SAFETY: the range has just been reserved, and nothing is mapped there.
         unsafe { driver.cuMemMap(start, size, 0, memory.handle, 0) }?;
         mapping.mapped = true;
         let access = abi::access(context.device().raw(), access == Access::ReadWrite);
-        // SAFETY: the whole range was just mapped; one description is passed.
+        // SAFETY: the whole range has just been mapped; one access descriptor is passed.
         unsafe { driver.cuMemSetAccess(start, size, &access, 1) }?;
         Ok(mapping)
     }
@@ -195,11 +204,13 @@ impl Drop for Mapping {
         log_drop(self.context.push().and_then(|_current| {
             let driver = self.context.driver();
             if self.mapped {
-                // An address whose memory could not be unmapped must not be given out again.
-                // SAFETY: the range is one whole mapping of ours; users of the pointer were told to be done.
+                // If the memory cannot be unmapped, `?` keeps the range reserved: its addresses
+                // must not be reused.
+                // SAFETY: the range is one whole mapping owned by `self`; its users must be done
+                // before the drop.
                 unsafe { driver.cuMemUnmap(self.start, self.size) }?;
             }
-            // SAFETY: the range was reserved by us and nothing is mapped there any more.
+            // SAFETY: the range was reserved by `new`, and nothing is mapped there any more.
             unsafe { driver.cuMemAddressFree(self.start, self.size) }
         }));
     }

@@ -1,4 +1,4 @@
-//! Compares what crosses into the library with its own headers, by compiling a C program against them.
+//! ABI test: compares the types passed to the library with its headers, by compiling a C program.
 
 use super::*;
 use std::{
@@ -10,7 +10,8 @@ use std::{
     process::Command,
 };
 
-/// What the library's headers want to know of GL and CUDA, of which nothing is used here.
+/// Stubs for the GL and CUDA declarations that the library's headers require and these tests do not
+/// use.
 const STUBS: [(&str, &str); 2] = [("cudaGL.h", "typedef int CUGLDeviceList;\n"), ("GL/gl.h", "")];
 
 fn output(command: &mut Command) -> String {
@@ -23,7 +24,7 @@ fn tool(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tools").join(name)
 }
 
-/// Where the headers are, or why there are none.
+/// Returns the folder of the headers, or the reason why there is none.
 fn headers() -> Result<String, String> {
     let done = Command::new(tool("gstcuda-headers.sh")).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -77,11 +78,11 @@ macro_rules! layout {
 }
 
 #[test]
-fn structures_and_flags_are_those_of_the_headers() {
+fn structures_and_flags_match_headers() {
     let headers = match headers() {
         Ok(headers) => headers,
         Err(reason) => {
-            // Past the harness's capture, where it is counted.
+            // Bypasses the harness's output capture, so that the skip is counted.
             std::io::stdout().write_all(format!("SKIP gst-cuda/layout: {reason}\n").as_bytes()).unwrap();
             return;
         }
@@ -104,5 +105,5 @@ fn structures_and_flags_are_those_of_the_headers() {
     let theirs = evaluate(&headers, ours.iter().map(|(expression, _)| *expression));
     let wrong: Vec<_> =
         ours.iter().filter(|(expression, value)| theirs.get(*expression) != Some(value)).collect();
-    assert!(wrong.is_empty(), "ours differ from the headers: {wrong:?}\nwhich say {theirs:?}");
+    assert!(wrong.is_empty(), "values differ from the headers: {wrong:?}\nheaders have {theirs:?}");
 }

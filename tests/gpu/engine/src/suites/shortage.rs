@@ -57,7 +57,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
             .bind(Bind { path: elsewhere.path(), memory: Some(kind), ..Bind::default() })
             .and_then(|()| other.publish(publish(1)).map(|_| ())),
     )?;
-    ensure!(told.contains("the GPU's memory is used up: end what else"), "another exporter is told: {told}");
+    ensure!(told.contains("GPU memory is exhausted: stop other"), "another exporter is told: {told}");
     let refusal = in_vain(newcomer.connect(stage.lossless(2, Some(FenceKind::Timeline))).map(|_| ()))?;
     ensure!(refusal.contains("bytes of memory left"), "a newcomer is told: {refusal}");
     for (reader, us) in readers.iter().zip([5_000, 20_000]) {
