@@ -84,6 +84,11 @@ struct Shares {
 
 /// Admits a reader, or refuses it and reports the reason to the reader and the owner.
 pub(super) fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
+    // Checked here because it takes a call for each connection: a publication must not wait for it.
+    if !in_flight::may_join(peer.uid) {
+        let refusal = Ending::new(Reason::LimitExceeded, in_flight::too_many(peer.uid));
+        return shared.with(|state| state.refuse(&socket, &peer, &refusal));
+    }
     let (mut socket, mut peer) = (socket, peer);
     // Try again if the exporter began to use a GPU meanwhile.
     while let Some(again) = try_to_admit(shared, socket, peer, hello) {
@@ -216,9 +221,6 @@ impl State {
         if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
             let text = "the exporter does not let this reader be lossless";
             return Err(Ending::new(Reason::LosslessNotGranted, text));
-        }
-        if !in_flight::may_join(peer.uid) {
-            return Err(Ending::new(Reason::LimitExceeded, in_flight::too_many(peer.uid)));
         }
         let way = self.way_of(peer, hello)?;
         self.reclaim();

@@ -11,26 +11,36 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
-/// Maximum time between two checks of closed connections.
-pub(super) const CHECK: Duration = Duration::from_secs(1);
+/// Maximum of this process, where the kernel allows more: each closed connection takes a file, memory, and time to check.
+const MAX: usize = 4096;
+/// The shortest and the longest pause between two checks of closed connections.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_millis(500);
+/// Stack size in bytes of the thread that checks them.
+const STACK: usize = 64 * 1024;
 
-static CONNECTIONS: Mutex<Connections> = Mutex::new(Connections { open: Vec::new(), closed: Vec::new() });
+static CONNECTIONS: Mutex<Connections> =
+    Mutex::new(Connections { open: Vec::new(), closed: Vec::new(), is_watched: false });
 
 /// The connections of this process to readers.
 struct Connections {
     open: Vec<Arc<Connection>>,
     /// Those whose readers have neither received everything nor closed their ends.
     closed: Vec<Arc<Connection>>,
+    /// A thread checks the closed ones.
+    is_watched: bool,
 }
 
 #[derive(Debug)]
 struct Connection {
     socket: Arc<Socket>,
     uid: u32,
-    /// Descriptors that were sent since the reader was last known to have received everything.
+    /// Descriptors that were sent since the reader was last known to have received everything; one more for the socket
+    /// of a closed connection.
     count: AtomicUsize,
 }
 
@@ -41,9 +51,11 @@ impl Connection {
 
     /// Asks the kernel whether the reader has received everything.
     fn has_received_all(&self) -> bool {
+        let before = self.count();
         let all = unreceived(&*self.socket).is_ok_and(|bytes| bytes == 0);
         if all {
-            self.count.store(0, Relaxed);
+            // Descriptors that another thread has sent in between still count.
+            let _ = self.count.compare_exchange(before, 0, Relaxed, Relaxed);
         }
         all
     }
@@ -117,22 +129,41 @@ impl Drop for InFlight {
         let mut connections = Connections::lock();
         connections.open.retain(|other| !Arc::ptr_eq(other, &self.0));
         if keeps {
+            self.add(1);
             connections.closed.push(self.0.clone());
+        }
+        let starts = keeps && !connections.is_watched;
+        connections.is_watched |= starts;
+        drop(connections);
+        let builder = thread::Builder::new().name("frameshare-flight".into()).stack_size(STACK);
+        if starts && builder.spawn(watch).is_err() {
+            // The next reader that joins, or connection that closes, has them checked.
+            Connections::lock().is_watched = false;
         }
     }
 }
 
-/// Forgets closed connections whose readers have received everything or closed their ends. Returns whether any is left.
-pub(super) fn check() -> bool {
-    let (gone, is_any_left) = {
+/// Checks closed connections until none is left. They may outlive all exporters.
+fn watch() {
+    let mut pause = SHORTEST;
+    loop {
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST);
+        check();
         let mut connections = Connections::lock();
-        let gone: Vec<_> =
-            connections.closed.extract_if(.., |connection| connection.has_received_all()).collect();
-        (gone, !connections.closed.is_empty())
-    };
+        connections.is_watched = !connections.closed.is_empty();
+        if !connections.is_watched {
+            return;
+        }
+    }
+}
+
+/// Forgets closed connections whose readers have received everything or closed their ends.
+fn check() {
+    let has_received_all = |connection: &mut Arc<Connection>| connection.has_received_all();
+    let gone: Vec<_> = Connections::lock().closed.extract_if(.., has_received_all).collect();
     // Sockets are closed without the lock.
     drop(gone);
-    is_any_left
 }
 
 /// An upper bound of the descriptors in flight of this process.
@@ -140,12 +171,16 @@ pub(super) fn total() -> usize {
     Connections::lock().total()
 }
 
-/// Whether a further reader of user `uid` may join. Closed connections of a user may keep a quarter of `RLIMIT_NOFILE` in
-/// flight. From three quarters in all on, users that keep any may not join.
+/// Whether a further reader of user `uid` may join. Closed connections of a user may keep a quarter of `RLIMIT_NOFILE`, or of
+/// 4096, in flight. From three quarters in all on, users that keep any may not join.
 pub(super) fn may_join(uid: u32) -> bool {
-    check();
-    let limit = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    Connections::lock().may_join(uid, limit)
+    let limit =
+        file_limit().and_then(|limit| usize::try_from(limit).ok()).map_or(MAX, |limit| limit.min(MAX));
+    let may_join = || Connections::lock().may_join(uid, limit);
+    may_join() || {
+        check();
+        may_join()
+    }
 }
 
 /// The text that refuses a reader when [`may_join`] is false.
@@ -154,4 +189,36 @@ pub(super) fn too_many(uid: u32) -> String {
         "user {uid} leaves too many descriptors unreceived: end its processes that connect and do not read, or raise \
          the exporter's limit (ulimit -n)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{Listener, connect, memfd};
+    use std::{os::fd::AsFd, thread, time::Instant};
+
+    #[test]
+    fn closed_connection_is_kept_until_peer_closes() {
+        const UID: u32 = 4_000_010;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let theirs = connect(&path).unwrap();
+        let ours = Arc::new(listener.accept().unwrap().unwrap());
+        let kept = Arc::downgrade(&ours);
+        let in_flight = InFlight::new(ours, UID);
+        let file = memfd("test", 4096).unwrap();
+        in_flight.socket().send(b"message", &[file.as_fd()]).unwrap();
+        in_flight.add(1);
+        drop(in_flight);
+        thread::sleep(Duration::from_millis(100));
+        assert!(kept.upgrade().is_some());
+        // No exporter runs here.
+        drop(theirs);
+        let end = Instant::now() + Duration::from_secs(30);
+        while kept.strong_count() > 0 {
+            assert!(Instant::now() < end, "the socket stays open");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

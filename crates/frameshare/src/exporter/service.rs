@@ -4,7 +4,6 @@
 use super::{
     admission::admit,
     departure::Ending,
-    in_flight,
     link::Link,
     notice::Notice,
     pending::{Connection, HELLO_TIMEOUT, Pending},
@@ -161,7 +160,6 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
             Watch::Close => backoff.next(),
         };
         let look = open.as_ref().map_or(look, |open| look.min(Timeout::At(open.check)));
-        let look = if in_flight::check() { look.min(Timeout::after(Some(in_flight::CHECK))) } else { look };
         turn(shared, open.as_mut(), &mut pending, look);
         if let Some(notice) = open.as_mut().and_then(Open::check) {
             shared.observer.notify(vec![notice]);

@@ -76,7 +76,7 @@ pub struct Config {
     /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
     /// | the connection is closed with `Reason::Failed`: the exporter's GPU, say | error | searches |
     /// | closed with any other reason: the reader was evicted | error | error |
-    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections) | waits | waits |
+    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
     /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
     /// | refused with any other reason | error | error |
     /// | another version of the protocol, or a breach of it; a GPU that cannot be used | error | error |
