@@ -6,6 +6,7 @@
 use super::notice::Notice;
 use std::{
     collections::VecDeque,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, ThreadId},
@@ -30,6 +31,8 @@ struct Pending {
     thread: Option<ThreadId>,
     /// Whether there is one.
     runs: bool,
+    /// Notices that were dropped since the last line in the log.
+    dropped: usize,
 }
 
 impl Observer {
@@ -37,28 +40,41 @@ impl Observer {
         Arc::new(Self { call, pending: Mutex::default(), delivered: Condvar::new() })
     }
 
-    /// Queues notices for delivery. Does not wait, and drops them where [`MAX_PENDING`] are queued already. Without a thread
-    /// (`ulimit -u`) they stay queued until the next ones are.
+    /// Queues notices and starts their delivery.
     pub fn notify(self: &Arc<Self>, notices: Vec<Notice>) {
-        if notices.is_empty() {
-            return;
-        }
+        self.queue(notices);
+        self.start();
+    }
+
+    /// Queues notices, which [`start`](Self::start) has delivered in the order of these calls. Drops them where
+    /// [`MAX_PENDING`] are queued already. It calls no foreign code: the exporter's state may be locked.
+    pub fn queue(&self, notices: Vec<Notice>) {
         let mut pending = self.lock();
         let room = MAX_PENDING.saturating_sub(pending.notices.len());
-        if notices.len() > room {
-            log::warn!("the observer of the exporter blocks: {} notices are dropped", notices.len() - room);
-        }
+        pending.dropped += notices.len().saturating_sub(room);
         pending.notices.extend(notices.into_iter().take(room));
-        if !pending.runs {
+    }
+
+    /// Starts the delivery of queued notices, unless it is under way. Without a thread (`ulimit -u`) they stay queued until
+    /// the next call.
+    pub fn start(self: &Arc<Self>) {
+        let mut pending = self.lock();
+        let dropped = mem::take(&mut pending.dropped);
+        if !pending.runs && !pending.notices.is_empty() {
             let observer = self.clone();
             let builder = thread::Builder::new().name("frameshare-notice".into());
             pending.runs = builder.spawn(move || observer.deliver()).is_ok();
         }
+        drop(pending);
+        if dropped > 0 {
+            log::warn!("the observer of the exporter blocks: {dropped} notices are dropped");
+        }
     }
 
     /// Waits until all notices were delivered, at most this long. Returns at once in the observer itself.
-    pub fn flush(&self, timeout: Duration) {
+    pub fn flush(self: &Arc<Self>, timeout: Duration) {
         let deadline = Instant::now() + timeout;
+        self.start();
         let mut pending = self.lock();
         while pending.runs && pending.thread != Some(thread::current().id()) {
             let left = deadline.saturating_duration_since(Instant::now());

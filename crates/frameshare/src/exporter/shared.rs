@@ -63,10 +63,15 @@ impl Shared {
         result
     }
 
-    /// Unlocks the state, then queues notices for the observer and drops what ended publications
-    /// kept alive.
+    /// Queues notices for the observer, unlocks the state, then starts their delivery and drops what
+    /// ended publications kept alive.
     pub fn finish(&self, mut state: Guard<'_>) {
         let notices = mem::take(&mut state.notices);
+        let has_notices = !notices.is_empty();
+        if has_notices {
+            // Queued with the state locked: another thread could otherwise queue later notices first.
+            self.observer.queue(notices);
+        }
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = mem::take(&mut state.sleepers);
@@ -89,6 +94,8 @@ impl Shared {
             bells.iter().for_each(Interrupt::set);
         }
         drop(dropped);
-        self.observer.notify(notices);
+        if has_notices {
+            self.observer.start();
+        }
     }
 }
