@@ -48,7 +48,8 @@ fn join_and_hold(path: &Path) -> (Reader, Item) {
     }
 }
 
-/// Root is exempt from the limit, so the exporter is an ordinary user, and one without other processes.
+/// Root is exempt from the limit, so the exporter is an ordinary user, and one without other
+/// processes.
 #[test]
 fn unreceived_descriptors_disconnect_no_honest_reader() {
     if !is_root("unreceived_descriptors_disconnect_no_honest_reader") {
@@ -115,8 +116,8 @@ fn unreceived_descriptors_are_bounded_under_high_file_limit() {
     }
 }
 
-/// Descriptors that a peer was sent and has not received stay in flight when its connection ends, until it closes its end.
-/// The late reader is of a user that has none.
+/// Descriptors that a peer was sent and has not received stay in flight when its connection ends,
+/// until it closes its end. The late reader is of a user that has none.
 fn closed_connections_are_bounded(files: u32) {
     let stage = Stage::new();
     stage.open_to_others();

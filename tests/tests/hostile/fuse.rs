@@ -1,8 +1,10 @@
-//! Descriptors of a FUSE file whose server answers neither GETATTR nor FLUSH (tests/src/bin/hostile/fuse.rs).
+//! Descriptors of a FUSE file whose server answers neither GETATTR nor FLUSH
+//! (tests/src/bin/hostile/fuse.rs).
 //!
-//! Exporter and reader stop in time. The process itself cannot exit, nor be killed, until the server is gone: the server
-//! is killed first, and every variable that holds a victim or an attacker is declared before that of the server, so that
-//! a test that panics ends the server first, too.
+//! Exporter and reader stop in time. The process itself cannot exit, nor be killed, until the
+//! server is gone: the server is killed first, and every variable that holds a victim or an
+//! attacker is declared before that of the server, so that a test that panics ends the server
+//! first, too.
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, hostile,
@@ -59,7 +61,8 @@ fn wait_until_blocked(server: &mut Process, pid: u32) {
     }
 }
 
-/// The kernel releases descriptors that the exporter never received without FLUSH, so nothing blocks there.
+/// The kernel releases descriptors that the exporter never received without FLUSH, so nothing
+/// blocks there.
 fn exporter_stops(kernel: &str) {
     for name in AGAINST_EXPORTERS {
         let stage = Stage::new();

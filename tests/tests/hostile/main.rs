@@ -1,6 +1,6 @@
-//! Peers that mean harm (tests/src/bin/hostile), one after the other: exporters and readers survive each, drop it with a
-//! line, and nobody else notices. After each they stop and exit in time, with the attacker still there
-//! (`Process::finish`). What is promised is in `docs/reliability.md`.
+//! Peers that mean harm (tests/src/bin/hostile), one after the other: exporters and readers survive
+//! each, drop it with a line, and nobody else notices. After each they stop and exit in time, with
+//! the attacker still there (`Process::finish`). What is promised is in `docs/reliability.md`.
 
 mod exporters;
 mod fuse;
@@ -15,8 +15,8 @@ use frameshare_tests::raw::Channel;
 use stage::{Process, Stage, wait_until};
 use std::path::Path;
 
-/// Commands that become the victim: as the kernel is, and as it was before Linux 6.16, which refuses no descriptors at
-/// their sender.
+/// Commands that become the victim: as the kernel is, and as it was before Linux 6.16, which
+/// refuses no descriptors at their sender.
 const WITH_PASSRIGHTS: &str = "env";
 const WITHOUT_PASSRIGHTS: &str = concat!(env!("CARGO_BIN_EXE_without"), " SO_PASSRIGHTS --");
 

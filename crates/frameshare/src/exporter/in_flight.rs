@@ -1,9 +1,10 @@
 //! Descriptors in flight: sent to a reader and not received by it.
 //!
-//! The kernel counts them against the sender's user and refuses further ones beyond `RLIMIT_NOFILE` (unix(7), ETOOMANYREFS).
-//! Closing a connection does not free them: they stay in flight until the reader receives them or closes its end. They are
-//! therefore counted for this whole process and for each user, also those of closed connections, and users that leave too
-//! many unreceived are refused.
+//! The kernel counts them against the sender's user and refuses further ones beyond `RLIMIT_NOFILE`
+//! (unix(7), ETOOMANYREFS). Closing a connection does not free them: they stay in flight until the
+//! reader receives them or closes its end. They are therefore counted for this whole process and
+//! for each user, also those of closed connections, and users that leave too many unreceived are
+//! refused.
 
 use crate::sys::{Socket, file_limit, unreceived};
 use std::{
@@ -15,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-/// Maximum of this process, where the kernel allows more: each closed connection takes a file, memory, and time to check.
+/// Maximum of this process, where the kernel allows more: each closed connection takes a file,
+/// memory, and time to check.
 const MAX: usize = 4096;
 /// The shortest and the longest pause between two checks of closed connections.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -39,8 +41,8 @@ struct Connections {
 struct Connection {
     socket: Arc<Socket>,
     uid: u32,
-    /// Descriptors that were sent since the reader was last known to have received everything; one more for the socket
-    /// of a closed connection.
+    /// Descriptors that were sent since the reader was last known to have received everything; one
+    /// more for the socket of a closed connection.
     count: AtomicUsize,
 }
 
@@ -171,8 +173,9 @@ pub(super) fn total() -> usize {
     Connections::lock().total()
 }
 
-/// Whether a further reader of user `uid` may join. Closed connections of a user may keep a quarter of `RLIMIT_NOFILE`, or of
-/// 4096, in flight. From three quarters in all on, users that keep any may not join.
+/// Whether a further reader of user `uid` may join. Closed connections of a user may keep a quarter
+/// of `RLIMIT_NOFILE`, or of 4096, in flight. From three quarters in all on, users that keep any
+/// may not join.
 pub(super) fn may_join(uid: u32) -> bool {
     let limit =
         file_limit().and_then(|limit| usize::try_from(limit).ok()).map_or(MAX, |limit| limit.min(MAX));

@@ -1,7 +1,8 @@
 //! Delivery of notices to the owner's observer, which is foreign code.
 //!
-//! Notices are delivered in order, one at a time, by a thread that runs only while there are some. No thread of the
-//! exporter waits for the observer, so one that blocks holds up neither readers nor the end of the stream.
+//! Notices are delivered in order, one at a time, by a thread that runs only while there are some.
+//! No thread of the exporter waits for the observer, so one that blocks holds up neither readers
+//! nor the end of the stream.
 
 use super::notice::Notice;
 use std::{
@@ -46,8 +47,9 @@ impl Observer {
         self.start();
     }
 
-    /// Queues notices, which [`start`](Self::start) has delivered in the order of these calls. Drops them where
-    /// [`MAX_PENDING`] are queued already. It calls no foreign code: the exporter's state may be locked.
+    /// Queues notices, which [`start`](Self::start) has delivered in the order of these calls.
+    /// Drops them where [`MAX_PENDING`] are queued already. It calls no foreign code: the
+    /// exporter's state may be locked.
     pub fn queue(&self, notices: Vec<Notice>) {
         let mut pending = self.lock();
         let room = MAX_PENDING.saturating_sub(pending.notices.len());
@@ -55,8 +57,8 @@ impl Observer {
         pending.notices.extend(notices.into_iter().take(room));
     }
 
-    /// Starts the delivery of queued notices, unless it is under way. Without a thread (`ulimit -u`) they stay queued until
-    /// the next call.
+    /// Starts the delivery of queued notices, unless it is under way. Without a thread (`ulimit
+    /// -u`) they stay queued until the next call.
     pub fn start(self: &Arc<Self>) {
         let mut pending = self.lock();
         let dropped = mem::take(&mut pending.dropped);
@@ -71,7 +73,8 @@ impl Observer {
         }
     }
 
-    /// Waits until all notices were delivered, at most this long. Returns at once in the observer itself.
+    /// Waits until all notices were delivered, at most this long. Returns at once in the observer
+    /// itself.
     pub fn flush(self: &Arc<Self>, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         self.start();
