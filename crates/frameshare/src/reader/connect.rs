@@ -1,6 +1,7 @@
 //! Connection setup: the search for the exporter, and the handshake with it.
 //!
-//! No step blocks: [`Search::advance`] does what can be done now, [`Search::wait`] sleeps until there is more to do.
+//! No step blocks: [`Search::advance`] performs the steps that are possible now, [`Search::wait`]
+//! sleeps until another one is.
 
 use super::{Config, ConnectError, connection::Connection, trust::Trust};
 use crate::{
@@ -30,7 +31,7 @@ use std::{
 
 /// Pause before the socket is tried again, and between two checks of its file during a handshake.
 const RETRY: Duration = Duration::from_millis(20);
-/// The same after a refusal, which costs the exporter more than a missing socket.
+/// Pause after a refusal, which costs the exporter more than a missing socket.
 const RETRY_REFUSED: Duration = Duration::from_millis(100);
 /// Age in seconds up to which a socket that denies permission may still get its final mode.
 const YOUNG: u64 = 1;
@@ -54,7 +55,7 @@ pub(super) fn connect(
     }
 }
 
-/// Refuses values outside of what [`Config`] documents.
+/// Refuses values outside of the ranges that [`Config`] documents.
 fn check(config: &Config) -> Result<(), ConnectError> {
     if !(1..=MAX_CREDIT).contains(&config.max_held) {
         return Err(ConnectError::Config(format!(
@@ -75,7 +76,7 @@ pub(super) struct Search {
     start: Instant,
     deadline: Timeout,
     step: Step,
-    /// What the last attempt met with, where it was not a missing exporter.
+    /// The obstacle of the last attempt, unless it was a missing exporter.
     obstacle: Option<Obstacle>,
     /// Readable when the next attempt is due.
     alarm: Alarm,
@@ -96,7 +97,7 @@ struct Handshake {
     peer: Peer,
     /// The socket's file when the connection was made.
     file: SocketFile,
-    /// When to check whether the path still leads to that file.
+    /// Time of the next check whether the path still leads to that file.
     recheck: Instant,
 }
 
@@ -108,7 +109,8 @@ enum Obstacle {
     Error(ConnectError),
 }
 
-/// Identity of a socket's file. A successor's differs: on file systems that reuse inode numbers by its time of change.
+/// Identity of a socket's file. A successor's differs, on file systems that reuse inode numbers by
+/// its time of change.
 #[derive(Debug, PartialEq, Eq)]
 struct SocketFile {
     device: u64,
@@ -127,10 +129,10 @@ impl SocketFile {
         })
     }
 
-    /// Whether the socket at `path` was made or changed within the last second.
+    /// Returns whether the socket at `path` was made or changed within the last second.
     fn is_young(path: &Path) -> bool {
         let now = clock_gettime(ClockId::Realtime).tv_sec;
-        // A clock that was set back leaves times in the future: those far ahead say nothing.
+        // A clock that was set back leaves times in the future: those far ahead are ignored.
         Self::at(path).is_ok_and(|file| file.changed.0.abs_diff(now) <= YOUNG)
     }
 }
@@ -150,8 +152,8 @@ impl Search {
         Ok(search)
     }
 
-    /// Does what can be done without waiting. An error where the search is over: then a further call makes one more
-    /// attempt.
+    /// Performs the steps that are possible without waiting. An error ends the search: a further
+    /// call makes one more attempt.
     pub fn advance(
         &mut self,
         endpoint: &Endpoint,
@@ -193,7 +195,7 @@ impl Search {
         }
     }
 
-    /// When to call [`Search::advance`] again at the latest.
+    /// Latest time to call [`Search::advance`] again.
     pub fn due(&self) -> Instant {
         let next = match &self.step {
             Step::Pause(until) => *until,
@@ -227,7 +229,7 @@ impl Search {
         let path = endpoint.path();
         // Before connecting: if the file is replaced in between, the check notices a difference.
         let Ok(file) = SocketFile::at(path) else {
-            // Its folder may not be searchable: connecting tells.
+            // Its folder may not be searchable: the error of connect(2) tells.
             return self.note_failure(endpoint, sys::connect(path).err());
         };
         let socket = match sys::connect(path) {
@@ -237,7 +239,7 @@ impl Search {
         let peer = Peer::of(&socket).map_err(|source| failed(endpoint, source))?;
         let trust = match Trust::of(config.exporter_uid, path) {
             Ok(trust) => trust,
-            // The file may be gone again.
+            // The file may have been removed again.
             Err(error) => return self.note_failure(endpoint, Some(error)),
         };
         if !trust.includes(peer.uid) {
@@ -246,7 +248,8 @@ impl Search {
         }
         match socket.send(&hello(config)?, &[]) {
             Ok(()) => {}
-            // A listener that closes resets what is in its queue. A refusal without a Hello was sent before that.
+            // A closing listener resets the connections in its queue. A refusal without a Hello was
+            // sent before that.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             Err(source) => return Err(failed(endpoint, source)),
@@ -256,7 +259,7 @@ impl Search {
         Ok(())
     }
 
-    /// Tells failures to connect that may pass from those that do not.
+    /// Separates temporary failures to connect from final ones.
     fn note_failure(&mut self, endpoint: &Endpoint, error: Option<io::Error>) -> Result<(), ConnectError> {
         let Some(error) = error else { return Ok(()) };
         match error.kind() {
@@ -276,8 +279,9 @@ impl Search {
         Ok(())
     }
 
-    /// Receives the answer, if it has come. Without one the connection is kept as long as the path leads to the same
-    /// socket: a stopped exporter's backlog does not fill with abandoned connections.
+    /// Receives the answer, if it has arrived. Until then the connection is kept as long as the
+    /// path leads to the same socket: the backlog of a stopped exporter does not fill with
+    /// abandoned connections.
     fn finish_handshake(
         &mut self,
         endpoint: &Endpoint,
@@ -299,7 +303,7 @@ impl Search {
                     }
                 }
             }
-            // As an exporter does that is just stopping.
+            // The exporter may be stopping.
             Ok(Received::HungUp) => {
                 self.pause(RETRY);
                 Ok(None)
@@ -321,7 +325,7 @@ impl Search {
         }
     }
 
-    /// The error of a search that found no exporter in time.
+    /// Returns the error of a search that found no exporter in time.
     fn give_up(&mut self, endpoint: &Endpoint) -> ConnectError {
         let (endpoint, waited) = (endpoint.clone(), self.start.elapsed());
         match (&self.step, self.obstacle.take()) {
@@ -334,18 +338,19 @@ impl Search {
     }
 }
 
-/// The GPUs whose memory a context can read: its own, and those of others that this process sees and that it reaches.
+/// Returns the GPUs whose memory a context can read: its own, and those of other visible devices
+/// that it reaches.
 fn reachable(gpu: Option<&Arc<Context>>) -> Result<Vec<GpuUuid>, ConnectError> {
     let Some(gpu) = gpu else { return Ok(Vec::new()) };
     let reaches = |other: &&Device| gpu.device().can_access(other).unwrap_or(false);
     Ok(Device::all()?.iter().filter(reaches).take(MAX_GPUS).map(|device| device.uuid().0).collect())
 }
 
-/// Whether a later attempt may succeed: see the table at [`Config::reconnect`].
+/// Returns whether a later attempt may succeed: see the table at [`Config::reconnect`].
 fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
     match error {
         ConnectError::Refused { reason, .. } => match reason {
-            // The exporter could not wait for the Hello in a crowd of silent connections, or is just stopping.
+            // The exporter closed the connection among too many pending ones, or is stopping.
             Reason::LimitExceeded | Reason::Stopped => true,
             Reason::NoCreditLeft | Reason::Failed => reconnect,
             Reason::PermissionDenied
@@ -359,7 +364,7 @@ fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
     }
 }
 
-/// The first message, as a packet.
+/// Returns the first message as a packet.
 fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
     let allowed =
         |kind: &FenceKind| *kind == FenceKind::None || config.fence.is_none_or(|fence| fence == *kind);

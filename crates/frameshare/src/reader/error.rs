@@ -1,61 +1,62 @@
-//! What can go wrong for a reader, and what to do about it.
+//! Errors of a reader.
 
 use crate::{endpoint::Endpoint, memory::MemoryError};
 use frameshare_protocol::message::{DecodeError, Reason};
 use std::{io, time::Duration};
 
-/// Why a reader could not connect.
+/// The reason why a reader could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// There is no exporter.
     #[error("no exporter at {endpoint} after {waited:?}")]
     NotThere {
-        /// Where it was looked for.
+        /// The endpoint that was searched.
         endpoint: Endpoint,
-        /// For how long.
+        /// Duration of the search.
         waited: Duration,
     },
-    /// An exporter's socket is there, but nothing answers: the process is stopped or hangs, or a forked child of an exporter
-    /// that is gone keeps the socket open.
+    /// An exporter's socket exists but nothing answers: the process is stopped or hangs, or a
+    /// forked child of a dead exporter keeps the socket open.
     #[error(
         "the exporter at {endpoint} has not answered within {waited:?}: its process is stopped, or hangs"
     )]
     NotAnswering {
-        /// The stream's place.
+        /// The stream's endpoint.
         endpoint: Endpoint,
         /// Time since the search began.
         waited: Duration,
     },
-    /// The exporter runs as a user that this reader takes no frames from.
+    /// The exporter runs as a user that this reader does not accept.
     #[error("the exporter at {endpoint} runs as user {found}, but frames are taken from {expected} alone")]
     WrongUser {
-        /// The stream's place.
+        /// The stream's endpoint.
         endpoint: Endpoint,
-        /// The exporter's user, as of `SO_PEERCRED`: the one that called listen(2).
+        /// The exporter's user by `SO_PEERCRED`: the one that called listen(2).
         found: u32,
-        /// The users that would do, and why: see [`Config::exporter_uid`](super::Config::exporter_uid).
+        /// The accepted users, and the reason: see
+        /// [`Config::exporter_uid`](super::Config::exporter_uid).
         expected: String,
     },
-    /// The socket's file mode keeps this user out.
+    /// The socket's file mode denies this user access.
     #[error(
         "permission denied at {endpoint}: its exporter runs as another user, and neither its folder nor its socket lets this one in"
     )]
     PermissionDenied {
-        /// The stream's place.
+        /// The stream's endpoint.
         endpoint: Endpoint,
     },
-    /// The exporter does not admit this reader.
+    /// The exporter refuses this reader.
     #[error("refused by the exporter: {text}")]
     Refused {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Why, in words.
+        /// The reason, for people.
         text: String,
     },
-    /// The other side speaks another version, or another protocol.
+    /// The peer uses another version, or another protocol.
     #[error(transparent)]
     Protocol(#[from] DecodeError),
-    /// The exporter breaks the rules of the protocol.
+    /// The exporter violates the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
     /// The frames are on a GPU that the reader's context does not reach.
@@ -63,10 +64,10 @@ pub enum ConnectError {
     GpuOutOfReach {
         /// The exporter's GPU.
         gpu: frameshare_cuda::device::Uuid,
-        /// Why, in words.
+        /// The reason, for people.
         text: String,
     },
-    /// The frames are on a GPU that this reader cannot use as it asked to.
+    /// The frames are on a GPU that this reader cannot use as configured.
     #[error("{0}")]
     Gpu(String),
     /// The CUDA driver failed.
@@ -75,73 +76,74 @@ pub enum ConnectError {
     /// The wait was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// Something else.
+    /// Another error of the system.
     #[error("cannot connect to {endpoint}: {source}")]
     Io {
-        /// The stream's place.
+        /// The stream's endpoint.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
 }
 
-/// Why a reader cannot go on.
+/// The reason why a reader cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The wait was interrupted; the reader can go on.
+    /// The wait was interrupted; the reader can continue.
     #[error("interrupted")]
     Interrupted,
-    /// The exporter has stopped in good order, without an end of stream.
+    /// The exporter closed the stream, without an end of stream.
     #[error("{}", stopped(.0))]
     Stopped(String),
-    /// The exporter has gone without a word.
+    /// The connection was lost without a close message.
     #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_unwritten(*.torn, *.lost))]
     Gone {
-        /// Frames that were delivered ahead of a fence that never came: their content is not to be trusted.
+        /// Frames that were delivered before a ready fence that was never signaled: their content
+        /// is invalid.
         torn: u64,
-        /// Frames that were published and could not be delivered, since they were not written or there was no credit left
-        /// for them. They count as lost.
+        /// Published frames that could not be delivered, because they were not written or the
+        /// reader had no credit. They count as lost.
         lost: u64,
     },
-    /// The exporter's GPU work on a frame did not end in time.
+    /// The exporter's GPU work on a frame did not complete in time.
     #[error("frame {sequence} was not written within {limit:?}: the exporter's GPU has failed or hangs{}", and_unwritten(*.torn, *.lost))]
     Stalled {
         /// The frame.
         sequence: u64,
-        /// How long that was waited for: [`Config::fence_timeout`](super::Config::fence_timeout).
+        /// The limit: [`Config::fence_timeout`](super::Config::fence_timeout).
         limit: Duration,
-        /// As above.
+        /// Frames that were delivered before a ready fence that was never signaled.
         torn: u64,
-        /// As above.
+        /// Published frames that could not be delivered.
         lost: u64,
     },
-    /// This reader's GPU work can no longer be signalled.
+    /// The release fence of this reader can no longer be signaled.
     #[error("frames can no longer be released: {0}")]
     Fence(String),
-    /// The exporter ended this reader's connection.
+    /// The exporter evicted this reader.
     #[error("cut off by the exporter: {text}")]
     CutOff {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Why, in words.
+        /// The reason, for people.
         text: String,
     },
-    /// The exporter was gone, and none came back.
+    /// The connection was lost, and no next exporter was found.
     #[error("the exporter is gone and did not come back: {0}")]
     NotBack(#[source] ConnectError),
-    /// The exporter began to use a GPU that this reader cannot use as it asked to.
+    /// The exporter began to use a GPU that this reader cannot use as configured.
     #[error("{0}")]
     Gpu(#[source] ConnectError),
-    /// The exporter breaks the rules of the protocol.
+    /// The exporter violates the protocol.
     #[error("the exporter broke the protocol: {0}")]
     Violation(String),
-    /// An event, or the metadata of a frame, is larger than this reader takes.
+    /// An event, or the metadata of a frame, exceeds this reader's limit.
     #[error("metadata of {size} bytes: this reader takes {limit}")]
     TooMuchMetadata {
-        /// Its bytes.
+        /// Its size in bytes.
         size: u64,
         /// [`Config::max_metadata_bytes`](super::Config::max_metadata_bytes).
         limit: u64,
@@ -149,14 +151,14 @@ pub enum ReadError {
     /// A slot could not be imported.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The system failed.
+    /// A system call failed.
     #[error("cannot hear the exporter: {0}")]
     Io(#[source] io::Error),
 }
 
 impl ReadError {
-    /// Whether the exporter is gone or has failed, so that another may come: with
-    /// [`Config::reconnect`](super::Config::reconnect) the reader looks for it.
+    /// Returns whether the exporter is dead, stopped or failed, so that another may start: with
+    /// [`Config::reconnect`](super::Config::reconnect) the reader searches for it.
     pub fn is_exporter_gone(&self) -> bool {
         match self {
             Self::Stopped(_) | Self::Gone { .. } | Self::Stalled { .. } => true,
@@ -190,7 +192,7 @@ fn and_unwritten(torn: u64, lost: u64) -> String {
 }
 
 impl ConnectError {
-    /// Events that could not be opened, with the usual reasons.
+    /// Converts the error of opening events, with its usual reasons.
     pub(super) fn of_events(error: frameshare_cuda::Error) -> Self {
         if error.is_map_failed() {
             Self::Gpu(format!(

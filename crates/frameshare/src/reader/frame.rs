@@ -1,9 +1,9 @@
-//! Frames, as a reader holds them.
+//! Frames held by a reader.
 //!
 //! # Safety
 //!
-//! A [`Frame`] keeps its import mapped and its lease open. The one unsafe thing is to look at the bytes as a plain
-//! slice, which only the caller can justify.
+//! A [`Frame`] keeps its import mapped and its lease open. The only unsafe access is the plain
+//! slice, which the caller has to justify.
 #![allow(unsafe_code)]
 
 use super::{imports::Imported, session::Session};
@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-/// A lease; ends when it is dropped.
+/// A lease; dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Lease {
     session: Arc<Session>,
@@ -27,9 +27,9 @@ pub(super) struct Lease {
     sequence: u64,
     /// The frame is in GPU memory.
     is_fenced: bool,
-    /// Streams of other contexts that the app reads the frame on.
+    /// Streams of other contexts on which the application reads the frame.
     used: Mutex<Vec<Stream>>,
-    /// It has been ended already.
+    /// It has ended already.
     ended: bool,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Lease {
     }
 }
 
-/// A frame that may be read until it is dropped. Then its slot goes back to the exporter.
+/// A frame that may be read until it is dropped. Its slot then returns to the exporter.
 #[derive(Debug)]
 pub struct Frame {
     descriptor: Descriptor,
@@ -61,7 +61,7 @@ pub struct Frame {
     import: Arc<Imported>,
 }
 
-// SAFETY: the address is of memory that the import keeps mapped in this process, whichever thread uses it.
+// SAFETY: the address is of memory that the import keeps mapped in this process, on every thread.
 unsafe impl Send for Frame {}
 // SAFETY: as above; nothing changes through a shared reference.
 unsafe impl Sync for Frame {}
@@ -82,7 +82,7 @@ impl Frame {
         Self { descriptor, lost_before, metadata, start, lease, import }
     }
 
-    /// What the exporter says of it: sequence number, times, flags, planes.
+    /// The exporter's description: sequence number, times, flags, planes.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -92,25 +92,26 @@ impl Frame {
         self.lease.session.id
     }
 
-    /// How many frames were lost between the one before and this one.
+    /// Number of frames lost between the previous frame and this one.
     pub fn lost_before(&self) -> u64 {
         self.lost_before
     }
 
-    /// What was published beside it. A private copy.
+    /// Metadata of the publication, as a private copy.
     pub fn metadata(&self) -> &[u8] {
         &self.metadata
     }
 
-    /// Takes that copy out of the frame, which may be held long after it was looked at.
+    /// Takes the metadata out of the frame, which may be held long after it was read.
     pub fn take_metadata(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.metadata)
     }
 
-    /// Work put on `stream` from now on starts when the frame is written. Does not block. Not needed for host frames,
-    /// nor where the reader delivers only frames that are written (see [`Config::gpu_wait`](super::Config)).
+    /// Makes work queued on `stream` from now on start after the frame is written. Does not block.
+    /// Not needed for host frames, nor if the reader delivers written frames only (see
+    /// [`Config::gpu_wait`](super::Config)).
     ///
-    /// With event fences a stream that waits when the exporter is killed never goes on.
+    /// With event fences, a stream that waits when the exporter is killed never continues.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
         if !self.lease.is_fenced {
             return Ok(());
@@ -118,7 +119,7 @@ impl Frame {
         self.lease.session.waits().fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
     }
 
-    /// Whether the frame is written.
+    /// Returns whether the frame is written.
     pub fn is_written(&self) -> Result<bool, FenceError> {
         if !self.lease.is_fenced {
             return Ok(true);
@@ -126,8 +127,9 @@ impl Frame {
         self.lease.session.waits().is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
     }
 
-    /// Gives the frame back once the work put on `stream`, of whichever context, so far is done, where that is all the work
-    /// on the frame. Does not block. Cheaper than to drop the frame, which waits for all streams of the reader's context.
+    /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
+    /// all the work on the frame. Does not block. Cheaper than dropping the frame, which waits for
+    /// all streams of the reader's context.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
         let lease = &mut self.lease;
         if !lease.is_fenced {
@@ -138,48 +140,51 @@ impl Frame {
         Ok(())
     }
 
-    /// Names a stream of another context than the reader's own that the frame is read on: its work on the frame, up to
-    /// when the frame is dropped, is waited for as well. Work of the reader's own context always is.
+    /// Names a stream of another context than the reader's own on which the frame is read: the
+    /// release also waits for its work up to the drop of the frame. It always waits for work of the
+    /// reader's own context.
     pub fn used_on(&self, stream: Stream) {
         self.lease.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 
-    /// Something of the application's that goes with the frame's slot, made by `make` when it is first asked for: many
-    /// frames come in one slot, one after the other. It is dropped before the slot's memory is unmapped, when no frame
-    /// is out in the slot and none will come. `None` if something of another type is kept there.
+    /// Returns per-slot user data, made by `make` on first use: many frames arrive in one slot, one
+    /// after the other. It is dropped before the slot's memory is unmapped, when no frame is held
+    /// in the slot and none will arrive. `None` if data of another type is present.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.import.kept(make)
     }
 
-    /// As [`Frame::used_on`], for a stream of which no more than its handle is known; a null one is the NULL stream of the
-    /// context that is current on this thread.
+    /// As [`Frame::used_on`], for a stream of which only the handle is known; a null one is the
+    /// NULL stream of the context that is current on this thread.
     ///
     /// # Safety
     ///
-    /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped, nor is its context.
+    /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped, nor
+    /// is its context.
     pub unsafe fn used_on_handle(&self, stream: *mut std::ffi::c_void) -> frameshare_cuda::Result<()> {
         let Some(gpu) = self.lease.session.context() else { return Ok(()) };
-        // SAFETY: the caller's promise; the lease, which keeps it, records on it for the last time when it ends.
+        // SAFETY: the caller's guarantee; the lease, which keeps the stream, records on it for the
+        // last time when it ends.
         self.used_on(unsafe { Stream::found(stream, gpu) }?);
         Ok(())
     }
 
-    /// Where its first byte lies.
+    /// Address of its first byte.
     pub fn address(&self) -> Address {
         self.start
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn len(&self) -> usize {
         self.descriptor.size as usize
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where its first byte lies, for the CPU to read; `None` for memory of a GPU.
+    /// Pointer to its first byte, for the CPU to read; `None` for GPU memory.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         match self.start {
             Address::Host(start) => Some(start),
@@ -187,7 +192,8 @@ impl Frame {
         }
     }
 
-    /// Its bytes, to be loaded one by one: right whatever the exporter does. Empty for memory of a GPU.
+    /// Its bytes, to be loaded one by one, which is sound whatever the exporter writes. Empty for
+    /// GPU memory.
     pub fn bytes(&self) -> &[AtomicU8] {
         let Some(start) = self.as_ptr() else { return &[] };
         // SAFETY: the range lies inside the import, which is mapped until `self` is dropped; atomics may be
@@ -195,15 +201,15 @@ impl Frame {
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), self.len()) }
     }
 
-    /// Its bytes as a plain slice. Empty for memory of a GPU.
+    /// Its bytes as a plain slice. Empty for GPU memory.
     ///
     /// # Safety
     ///
-    /// Nobody may write the frame while the slice is used. An exporter that keeps the protocol does not, for as
-    /// long as the lease is open, which this frame is; the caller must trust it to.
+    /// No process may write the frame while the slice is used. An exporter that keeps the protocol
+    /// does not while the lease is open, as this frame's is; the caller must trust it.
     pub unsafe fn as_slice(&self) -> &[u8] {
         let Some(start) = self.as_ptr() else { return &[] };
-        // SAFETY: mapped as in `bytes`; that nobody writes is the caller's promise.
+        // SAFETY: mapped as in `bytes`; the caller guarantees that nothing writes.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a reader has imported, as its frames share it with its connection.
+//! Imports of a reader, shared by its frames and its connection.
 
 use super::session::Session;
 use crate::{
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// The slots of a generation that were imported. The last holder's going tells the exporter.
+/// The imported slots of a generation. Dropping the last holder sends the acknowledgement.
 #[derive(Debug)]
 pub(super) struct Imports {
     pub generation: u32,
@@ -22,22 +22,23 @@ pub(super) struct Imports {
 
 impl Drop for Imports {
     fn drop(&mut self) {
-        // In a context that is lost nothing can be given up before the process ends.
+        // In a lost context nothing can be freed before the process ends.
         let is_lost = |gpu: &Arc<Context>| gpu.memory_left().is_err_and(|error| error.is_sticky());
         if self.session.context().is_some_and(is_lost) {
             return;
         }
         if let Ok(packet) = (ToExporter::Retired { generation: self.generation }).encode() {
-            // An exporter that is gone does not need to know.
+            // It fails if the exporter is dead, which needs no acknowledgement.
             let _ = self.session.socket.send(&packet, &[]);
         }
     }
 }
 
-/// A slot that was imported, and what the application keeps with it.
+/// An imported slot, and its per-slot user data.
 #[derive(Debug)]
 pub(super) struct Imported {
-    // Fields are dropped in this order: what is kept may refer to the memory, and the last acknowledges.
+    // Fields are dropped in this order: the user data may refer to the memory, and the last field
+    // acknowledges.
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
     memory: Arc<dyn Import>,
     imports: Arc<Imports>,
@@ -58,8 +59,8 @@ impl Imported {
 }
 
 impl Drop for Imported {
-    /// Gives the memory up when no work of the reader's uses it, and acknowledges it then. Behind a stream that is stuck for
-    /// ever neither happens, and the exporter goes on holding what it may not free.
+    /// Frees the import once no GPU work of the reader uses it, then acknowledges. Behind a stream
+    /// that never completes neither happens, and the exporter keeps the memory.
     fn drop(&mut self) {
         drop(self.kept.take());
         if let Some(gpu) = self.imports.session.context() {

@@ -1,19 +1,19 @@
-//! A reader of a stream: connects, takes frames in order, gives them back.
+//! A reader of a stream: connects, takes frames in order, releases them.
 //!
-//! A [`Reader`] is used from one thread at a time; the [`Frame`]s that it yields go anywhere, and each one's lease
-//! ends when it is dropped. There is no thread of its own: [`Reader::next`] sleeps on the descriptors, and
-//! [`Reader::wake_fd`] with [`Reader::try_next`] fits any event loop.
+//! A [`Reader`] is used from one thread at a time; the [`Frame`]s that it yields may go to any
+//! thread, and dropping one ends its lease. The reader has no thread of its own: [`Reader::next`]
+//! sleeps on descriptors, and [`Reader::wake_fd`] with [`Reader::try_next`] fits any event loop.
 //!
 //! # Invariants
 //!
 //! 1. All messages up to *n* are applied before frame *n* is taken.
-//! 2. Sequence numbers only rise within a session, and every number that is missing is counted as lost.
-//! 3. What the exporter writes is checked before it is used: descriptors, sizes, seals.
+//! 2. Sequence numbers only rise within a session, and every missing number is counted as lost.
+//! 3. Everything that the exporter writes is checked before it is used: descriptors, sizes, seals.
 //!
 //! # Failure
 //!
-//! When the exporter is gone, what it had published and said before is still delivered; then comes an error that
-//! says how it went, never an end of stream.
+//! When the exporter dies, everything that it published and sent before is still delivered; then
+//! comes an error that describes the end, never an end of stream.
 
 mod connect;
 mod connection;
@@ -48,64 +48,67 @@ use std::{
 /// Default of [`Config::max_metadata_bytes`].
 pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 
-/// What a reader asks for.
+/// Configuration of a reader.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it calls itself in the exporter's statistics; cut to 128 bytes.
+    /// Name of the reader in the exporter's statistics; cut to 128 bytes.
     pub name: String,
-    /// What is to happen to frames that it has no credit for.
+    /// Treatment of frames beyond the credit.
     pub policy: Policy,
-    /// How many frames it would like to hold at once, 1 to 64; the exporter may grant fewer.
+    /// Requested number of frames to hold at once, 1 to 64; the exporter may grant fewer.
     pub max_held: u32,
-    /// How long to spin for the next frame before sleeping.
+    /// Maximum time to spin for the next frame before sleeping.
     pub busy_poll: Duration,
-    /// How long to search for an exporter that admits this reader; `None` is for ever. It counts anew from each loss of a
-    /// connection. An exporter that accepts the connection and does not answer, because it is stopped say, is waited for
-    /// just as long.
+    /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
+    /// starts anew with each loss of a connection. The reader waits as long for an exporter that
+    /// accepts the connection and does not answer, because it is stopped for example.
     pub connection_timeout: Option<Duration>,
-    /// Whether to search for the next exporter of the same name when this one is gone.
+    /// Whether to search for the next exporter of the same name after the end of this one.
     ///
-    /// What ends the reader, and what it survives:
+    /// Conditions that end the reader, and conditions that it survives:
     ///
-    /// | what happens | without `reconnect` | with it |
+    /// | condition | without `reconnect` | with it |
     /// | --- | --- | --- |
     /// | no socket, a stale one, a full backlog, no answer | waits | waits |
     /// | permission denied by a socket that was made or changed within the last second | waits | waits |
     /// | permission denied by an older socket, or by a folder | error | error |
     /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
     /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
-    /// | the connection is closed with `Reason::Failed`: the exporter's GPU, say | error | searches |
+    /// | the connection is closed with `Reason::Failed`, for example by a failure of the exporter's GPU | error | searches |
     /// | closed with any other reason: the reader was evicted | error | error |
     /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
     /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
     /// | refused with any other reason | error | error |
-    /// | another version of the protocol, or a breach of it; a GPU that cannot be used | error | error |
+    /// | another version of the protocol, or a violation of it; a GPU that cannot be used | error | error |
     ///
-    /// "Waits" is until [`connection_timeout`](Self::connection_timeout) is over; then the last obstacle is the error.
+    /// "Waits" lasts until [`connection_timeout`](Self::connection_timeout); then the last obstacle
+    /// is the error.
     pub reconnect: bool,
-    /// The user that the exporter must run as. `None` is any user where only root, this process's user and users that
-    /// either of them put in charge can write to the folders on the way to the socket; in a folder that others can write
-    /// to, as /tmp, it is this process's user or root.
+    /// The user that the exporter must run as. `None` accepts any user if only root, this process's
+    /// user and users that either of them put in charge can write to the folders on the way to the
+    /// socket; in a folder that others can write to, such as /tmp, it accepts this process's user
+    /// and root.
     ///
-    /// The kernel tells the user of the process that listens (`SO_PEERCRED`, unix(7)), as seen in this user namespace: one
-    /// without a mapping is 65534.
+    /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
+    /// this user namespace: one without a mapping is 65534.
     pub exporter_uid: Option<u32>,
-    /// The CUDA context that frames are read in; `None` for host memory alone.
+    /// The CUDA context that frames are read in; `None` for host memory only.
     pub gpu: Option<Arc<Context>>,
-    /// Whether frames that cannot be read in the GPU's memory, since the context does not reach it or the driver refuses an
-    /// import, are to come in host memory instead. Without it that is an error.
+    /// Whether frames that cannot be read in GPU memory, because the context does not reach the GPU
+    /// or the driver refuses an import, come in host memory instead. Otherwise that is an error.
     pub host_fallback: bool,
-    /// The one kind of fence to take part in; `None` is whichever suits.
+    /// The only kind of fence to use; `None` accepts every kind.
     pub fence: Option<FenceKind>,
-    /// Whether frames are delivered ahead of their fences, for streams to wait on ([`Frame::wait_on`]). `None` is yes
-    /// with timeline fences and no with event fences, whose waits a crash of the exporter leaves stuck for ever.
+    /// Whether frames are delivered speculatively, before their ready fence is signaled, for GPU
+    /// streams to wait on ([`Frame::wait_on`]). `None` is yes with timeline fences and no with
+    /// event fences, whose waits never end after a crash of the exporter.
     pub gpu_wait: Option<bool>,
-    /// How long the exporter's GPU work on a published frame may take before the exporter counts as gone. Zero is refused,
-    /// since no work would be done in time.
+    /// Maximum time for the exporter's GPU work on a published frame before the exporter counts as
+    /// dead. Zero is refused, since no work would complete in time.
     pub fence_timeout: Duration,
-    /// Bytes of events and metadata that may wait in this process for the frames that they precede. No more is received
-    /// until some were delivered; a single one that is larger ends the reader with
-    /// [`ReadError::TooMuchMetadata`].
+    /// Maximum bytes of events and metadata that wait in this process for the frames that they
+    /// precede. No more is received until some were delivered; a single larger one ends the reader
+    /// with [`ReadError::TooMuchMetadata`].
     pub max_metadata_bytes: u64,
 }
 
@@ -129,41 +132,42 @@ impl Default for Config {
     }
 }
 
-/// What comes out of a stream, in order.
+/// The next item of a stream, in order.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every item is a frame, and an allocation a frame costs more"
 )]
 pub enum Item {
-    /// The format of the frames to come.
+    /// The format of the following frames.
     Format(Arc<Format>),
-    /// Something among the frames.
+    /// An in-band event.
     Event(Event),
     /// A frame.
     Frame(Frame),
-    /// The stream has ended here; it may go on later.
+    /// The stream has ended; it may continue later.
     EndOfStream,
-    /// The exporter was gone and there is a new one: sequence numbers start again, and the format comes again.
+    /// The next exporter was found after the end of the last: sequence numbers start again, and the
+    /// format follows again.
     Reconnected,
 }
 
-/// A reader's numbers, over all its sessions.
+/// Statistics of a reader over all its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The run of the stream that it reads.
     pub session: u64,
     /// The exporter's process.
     pub exporter_pid: u32,
-    /// How many frames it may hold.
+    /// Maximum number of frames that it may hold.
     pub credit: u32,
-    /// How many frames it holds.
+    /// Number of frames that it holds.
     pub held: u32,
-    /// Frames that it took.
+    /// Frames taken.
     pub received: u64,
-    /// Frames that it lost.
+    /// Frames lost.
     pub lost: u64,
-    /// How many times it found a new exporter.
+    /// Number of reconnections.
     pub reconnects: u64,
 }
 
@@ -173,31 +177,31 @@ pub struct Reader {
     endpoint: Endpoint,
     config: Config,
     state: State,
-    /// Of earlier sessions.
+    /// Statistics of earlier sessions.
     past: Stats,
-    /// When the last connection was made.
+    /// Time of the last connection.
     connected: Instant,
-    /// For how long there was nothing to take, the last time that it had to sleep.
+    /// Time without a frame before the last sleep ended.
     last_wait: Duration,
 }
 
 #[derive(Debug)]
 enum State {
     Connected(Box<Connection>),
-    /// The exporter is gone, and the next one is searched for.
+    /// The exporter is lost, and the reader searches for the next one.
     Searching(Box<Search>),
 }
 
-/// How often a reader that spins listens for messages.
+/// Interval at which a spinning reader checks for messages.
 const LISTEN: Duration = Duration::from_millis(1);
 
-/// A wait shorter than this was hardly worth sleeping for.
+/// A wait shorter than this is not worth a sleep.
 const SHORT_WAIT: Duration = Duration::from_micros(100);
 
-/// How long a frame may have been late before somebody who sleeps finds out.
+/// Maximum delay until a sleeping reader notices a late frame.
 const LATE_FOR: Duration = Duration::from_millis(250);
 
-/// Shortest time between two connections: an exporter that ends each at once is not asked all the time.
+/// Minimum time between two connections, against an exporter that ends each at once.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
 
 impl Reader {
@@ -240,10 +244,12 @@ impl Reader {
         }
     }
 
-    /// The next thing in order, if it is there. After `None`, [`Reader::wake_fd`] turns readable when more comes.
+    /// Returns the next item in order, if it has arrived. After `None`, [`Reader::wake_fd`] becomes
+    /// readable when more arrives.
     ///
-    /// Never sleeps. With [`Config::reconnect`] each call advances the search for the next exporter. What a GPU does the
-    /// descriptor does not tell: [`Reader::ask_again`] does.
+    /// Never sleeps. With [`Config::reconnect`] each call advances the search for the next
+    /// exporter. The descriptor does not show GPU progress; [`Reader::ask_again`] says when to
+    /// poll.
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
         loop {
             let result = match &mut self.state {
@@ -257,17 +263,18 @@ impl Reader {
         }
     }
 
-    /// Gives the lost connection up and begins the search for the next exporter.
+    /// Drops the lost connection and begins the search for the next exporter.
     fn search(&mut self) -> Result<(), ReadError> {
         let begin = (self.connected + BETWEEN_CONNECTIONS).max(Instant::now());
         let search = Search::new(&self.endpoint, &self.config, begin).map_err(ReadError::NotBack)?;
         self.past = Stats { credit: 0, held: 0, ..self.stats() };
-        // The connection goes now: the search may take long, and the next exporter need the memory.
+        // The connection is dropped now: the search may take long, and the next exporter may need
+        // the memory.
         self.state = State::Searching(Box::new(search));
         Ok(())
     }
 
-    /// Does what can be done of the search without waiting; [`Item::Reconnected`] if that ends it.
+    /// Advances the search without waiting; returns [`Item::Reconnected`] at its end.
     fn advance_search(&mut self) -> Result<Option<Item>, ReadError> {
         let State::Searching(search) = &mut self.state else { return Ok(None) };
         let found = search.advance(&self.endpoint, &self.config).map_err(ReadError::NotBack)?;
@@ -298,10 +305,11 @@ impl Reader {
         }
     }
 
-    /// How soon to ask [`Reader::try_next`] again after it found nothing, though [`Reader::wake_fd`] is not readable by
-    /// then: soon where the next frame is published and shall be delivered when it is written, or the next exporter is
-    /// searched for; later where a frame that was delivered ahead of its fence may turn out to be late. `None` where the
-    /// descriptor tells everything.
+    /// Returns when to call [`Reader::try_next`] again after it returned `None`, although
+    /// [`Reader::wake_fd`] is not readable: soon if the next frame is published and is to be
+    /// delivered when it is written, or if the reader searches for the next exporter; later if a
+    /// speculatively delivered frame may turn out to be late. `None` if the descriptor shows
+    /// everything.
     pub fn ask_again(&self) -> Option<Duration> {
         match &self.state {
             State::Connected(connection) => ask_again(connection, &self.config),
@@ -309,11 +317,12 @@ impl Reader {
         }
     }
 
-    /// Turns readable when there is something to be taken, after [`Reader::try_next`] found nothing. During the search for
-    /// the next exporter it turns readable when that has answered, or when the next attempt is due.
+    /// Becomes readable when an item can be taken, after [`Reader::try_next`] returned `None`.
+    /// During the search for the next exporter it becomes readable when that has answered, or when
+    /// the next attempt is due.
     ///
-    /// Each loss of a connection, each attempt and each reconnection bring another descriptor and close the last one: an
-    /// event loop asks for it after each call of [`Reader::try_next`].
+    /// Each loss of a connection, each attempt and each reconnection bring another descriptor and
+    /// close the last one: an event loop asks for it after each call of [`Reader::try_next`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         match &self.state {
             State::Connected(connection) => connection.wake().as_fd(),
@@ -328,33 +337,37 @@ impl Reader {
         }
     }
 
-    /// Whether frames of the format that was delivered last come in GPU memory, in the context of the configuration. It
-    /// changes with formats and reconnections; a frame's own [`Frame::address`] is what counts.
+    /// Returns whether frames of the last delivered format come in GPU memory, in the context of
+    /// the configuration. It changes with formats and reconnections; a frame's own
+    /// [`Frame::address`] is authoritative.
     pub fn is_on_gpu(&self) -> bool {
         self.connection().is_some_and(Connection::is_on_gpu)
     }
 
-    /// The GPU that the exporter has frames on, as far as it has said so, whether or not this reader gets them there.
+    /// The GPU that the exporter has announced for its frames, whether or not this reader gets them
+    /// there.
     pub fn exporter_gpu(&self) -> Option<frameshare_cuda::device::Uuid> {
         self.connection().and_then(Connection::exporter_gpu)
     }
 
-    /// How many frames it may hold at once; 0 while it searches for the next exporter.
+    /// Maximum number of frames that it may hold at once; 0 while it searches for the next
+    /// exporter.
     pub fn credit(&self) -> u32 {
         self.connection().map_or(0, Connection::credit)
     }
 
-    /// How many frames of this session it holds.
+    /// Number of frames of this session that it holds.
     pub fn held(&self) -> u32 {
         self.connection().map_or(0, Connection::held)
     }
 
-    /// Returns the numbers so far. During a search for the next exporter, session and process are the last ones.
+    /// Statistics so far. During a search for the next exporter, session and process are the last
+    /// ones.
     pub fn stats(&self) -> Stats {
         let Some(now) = self.connection().map(Connection::stats) else { return self.past.clone() };
         Stats {
             received: self.past.received + now.received,
-            // What an exporter says was lost may be any number.
+            // The exporter may report any number of lost frames.
             lost: self.past.lost.saturating_add(now.lost),
             reconnects: self.past.reconnects,
             ..now
@@ -366,10 +379,10 @@ fn try_next(connection: &mut Connection) -> Result<Option<Item>, ReadError> {
     if let Some(item) = connection.next()? {
         return Ok(Some(item));
     }
-    // An application that slept on the descriptor does not say whether it rang.
+    // An application that slept on the descriptor does not say whether it was readable.
     connection.drain_wake();
     connection.announce_sleep();
-    // Announce, then look once more: what was published in between wakes nobody.
+    // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
     connection.receive()?;
     connection.next()
 }
@@ -385,7 +398,7 @@ fn wait_next(
         return Ok(Some(item));
     }
     let (start, began) = (Instant::now(), monotonic_ns());
-    // While frames follow each other faster than a sleep takes, a moment's spinning saves both sides work.
+    // While frames follow each other faster than a sleep takes, a short spin saves both sides work.
     let mut spin = Spin::default();
     let mut heard = start;
     while !timeout.is_over()
@@ -394,7 +407,7 @@ fn wait_next(
         if interrupt.is_set() {
             return Err(ReadError::Interrupted);
         }
-        // What is not among the frames, the end say, shows in no word that is looked at here.
+        // Other items than frames, such as the end, change none of the words that are polled here.
         if heard.elapsed() > LISTEN {
             connection.receive()?;
             heard = Instant::now();
@@ -403,19 +416,19 @@ fn wait_next(
             return Ok(Some(item));
         }
     }
-    // From when a frame is there whose fence is waited for, however long the frame took to come.
+    // Set when a frame with a pending fence arrives, however long the frame took to arrive.
     let mut fence: Option<Backoff> = None;
     let item = loop {
         if interrupt.is_set() {
             return Err(ReadError::Interrupted);
         }
-        // Announce, then look once more: what was published in between wakes nobody.
+        // Set the sleeping flag, then check once more: a publication in between sends no wake-up.
         connection.announce_sleep();
         let item = connection.next();
         if !matches!(item, Ok(None)) {
             break item;
         }
-        // Nobody rings when a GPU is done.
+        // No notification follows the end of GPU work.
         let look = match connection.look() {
             Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
             Look::Late | Look::Not => {
@@ -423,7 +436,7 @@ fn wait_next(
                 Timeout::after(ask_again(connection, config))
             }
         };
-        // Also where no time is left: messages and the exporter's death show in no word, only here.
+        // Called even without time left: messages and the exporter's death are seen only here.
         let slept = connection.sleep(interrupt, timeout.min(look));
         let item = slept.and_then(|()| connection.next());
         if !matches!(item, Ok(None)) || timeout.is_over() {
@@ -431,7 +444,7 @@ fn wait_next(
         }
     };
     connection.end_sleep();
-    // For how long there was nothing to take, not for how long it slept: to wake takes long itself.
+    // The time without a frame, not the time of the sleep: the wake-up itself takes long.
     if let Ok(Some(Item::Frame(frame))) = &item {
         *last_wait = Duration::from_nanos(frame.descriptor().published.saturating_sub(began));
     }

@@ -1,13 +1,15 @@
-//! Freeing GPU streams that wait for an exporter that is gone.
+//! Unblocking of GPU streams that wait for a dead exporter.
 //!
-//! A stream that waits for a timeline word goes on as soon as somebody stores the word. A dying process's queue runs on
-//! for some milliseconds and can write an older value over it, so it is stored again until the process has been gone
-//! for a while. (Measured on an H200, driver 580: 83 times, the last one 22 ms after the kill.) Then it stays as it is: a
-//! stream that somebody else holds up finds it when it gets there, in a page that stays as long as the context has work.
+//! A stream that waits for a timeline value continues as soon as the value is stored. The queue of
+//! a dying process continues for some milliseconds and can write an older value over it, so the
+//! value is stored again until the process has been dead for a while. (Measured on an H200, driver
+//! 580: 83 times, the last one 22 ms after the kill.) Then it stays: a stream that is delayed by
+//! other work finds it later, in a page that lives as long as the context has work.
 //!
-//! An exporter that lives, and has only not written a frame in time, can write over it for ever: it is stored until the
-//! streams are through or its process is gone, the more rarely the longer nobody has written over it. One thread does
-//! that for all sessions of the process, however many there were.
+//! A live exporter that has only missed a deadline can overwrite the value for an unlimited time.
+//! The value is then stored until the streams have passed it or the process has ended, at intervals
+//! that grow with the time since it was last overwritten. One thread does that for all sessions of
+//! the process.
 
 use super::{
     session::{Session, Watch},
@@ -27,30 +29,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long after the process's end its GPU queue can still write.
+/// Time after the end of a process during which its GPU queue can still write.
 const AFTERLIFE: Duration = Duration::from_millis(250);
-/// How long an exporter that has said goodbye may take to finish what it has queued.
+/// Time that an exporter has to finish its queued work after its close message.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the pause is after words were stored, at first.
+/// Initial pause between two rounds of stores.
 const PAUSE: Duration = Duration::from_millis(1);
-/// For how long at most they are stored in a row, against somebody who writes over them all the time: a GPU then sees as
-/// much of us as of him.
+/// Maximum duration of a burst of stores while another process keeps overwriting the value: a GPU
+/// then sees both values equally often.
 const CONTEST: Duration = Duration::from_millis(8);
 
-/// What tells that a watch is leaving; goes last.
+/// Pending teardown of a watcher; dropped last.
 type Leaving = Arc<Mutex<Option<InHand>>>;
 
-/// A session whose exporter will not write what streams wait for.
+/// A session whose exporter will not signal the fences that streams wait for.
 struct Stranded {
     waits: Arc<Waits>,
-    /// Tells when the exporter's process is gone, where the kernel shows it.
+    /// Readable when the exporter's process has ended, if the kernel provides that.
     gone: Option<OwnedFd>,
     was_gone: Option<Instant>,
-    /// Nothing is stored before, unless the process ends.
+    /// No store before this time, unless the process ends.
     begin: Instant,
-    /// Lives until the streams are through with what they were made to wait for.
+    /// Alive until the streams have passed their waits.
     work: Option<Weak<()>>,
-    /// Since when nobody has written over what was stored.
+    /// Time of the last overwrite.
     quiet: Instant,
     contest: Duration,
     _leaving: Leaving,
@@ -58,7 +60,7 @@ struct Stranded {
 
 static LOOKOUT: Lazy<Lookout<Stranded>> = Lazy::new(|| Lookout::new("frameshare-rescue"));
 
-/// Sees to it that no stream waits for ever for a frame of this session.
+/// Unblocks all streams that wait for frames of this session.
 pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
     strand(waits, gone, said_goodbye, Arc::default());
 }
@@ -79,7 +81,7 @@ fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving:
 }
 
 impl Pending for Stranded {
-    /// Stores the words that the exporter will not write.
+    /// Stores the values that the exporter will not write.
     fn is_pending(&mut self) -> bool {
         let now = Instant::now();
         if self.was_gone.is_none() && wait_for_end(self.gone.as_ref(), now) {
@@ -111,8 +113,8 @@ impl Pending for Stranded {
         self.quiet
     }
 
-    /// Lets go of the session elsewhere: with an old driver that waits for the context's work, and the work for what this
-    /// thread stores for other sessions.
+    /// Drops the session on another thread: an old driver waits for the context's work there, and
+    /// the work waits for the stores of this thread for other sessions.
     fn done(self) {
         if let Some(gpu) = self.waits.gpu.clone() {
             idle::drop_elsewhere_when_idle(&gpu, self);
@@ -121,7 +123,7 @@ impl Pending for Stranded {
 }
 
 impl Stranded {
-    /// Whether the streams are not through with what they had been made to wait for when this was asked first.
+    /// Returns whether the streams have not passed the waits that were queued at the first call.
     fn has_work(&mut self) -> bool {
         let Some(gpu) = &self.waits.gpu else { return false };
         let work = self.work.get_or_insert_with(|| {
@@ -134,31 +136,31 @@ impl Stranded {
     }
 }
 
-/// Watches the exporter on a thread of its own, as long as the session lasts and streams wait: an app that waits for its
-/// stream asks for no further frame, and one that leaves asks for none at all. Neither would hear that the process is gone,
-/// nor that a frame is not written in time.
+/// Watches the exporter on a thread of its own while the session lasts and streams wait. An
+/// application that waits for its stream asks for no further frame, and one that has dropped its
+/// reader asks for none at all; neither would notice the exporter's death or a missed deadline.
 pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Duration) {
     let Ok(over) = Interrupt::new() else { return };
-    // Where the kernel does not show the process, only asking helps, or that it writes nothing.
+    // Without a process handle, only polling and the deadline help.
     let gone = gone.and_then(|gone| gone.try_clone().ok());
     let leaving = Leaving::default();
     session.watched_by(Watch { over: over.clone(), leaving: Arc::clone(&leaving) });
     let waits = session.waits().clone();
     let run = move || {
-        // Goes last.
+        // Dropped last.
         let leaving = leaving;
         let waits = waits;
         if needs_rescue(&waits, gone.as_ref(), fence_timeout, &over) {
             strand(waits, gone, false, leaving);
         }
     };
-    // Without a thread it is as it is without the watch.
+    // If the thread cannot be started, the session works without the watch.
     let _ = thread::Builder::new().name("frameshare-watch".into()).spawn(run);
 }
 
-/// Watches until the exporter is gone or breaks the rules, or nobody waits for it any more.
+/// Watches until the exporter dies or violates the protocol, or no stream waits any more.
 fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, over: &Interrupt) -> bool {
-    // For how long the oldest frame that streams wait for is late.
+    // Time by which the oldest frame that streams wait for is late.
     let unwritten = || match waits.oldest(None) {
         Ok(oldest) => oldest.map(|(_, waited)| waited),
         Err(_) => Some(Duration::MAX),
@@ -181,7 +183,8 @@ fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, 
             return true;
         }
     }
-    // Usually everything is written: nothing is kept alive for it then. What streams still wait for is, or is late soon.
+    // Usually every frame is written, and nothing needs to be kept alive. A frame that streams
+    // still wait for is written or late soon.
     while let Some(waited) = unwritten() {
         if is_late(waited) || wait_for_end(gone, Instant::now()) {
             return true;
@@ -191,7 +194,7 @@ fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, 
     false
 }
 
-/// Whether the process has ended by a moment.
+/// Returns whether the process ended before a deadline.
 fn wait_for_end(gone: Option<&OwnedFd>, until: Instant) -> bool {
     let Some(gone) = gone else { return false };
     let mut fds = [PollFd::new(gone, PollFlags::IN)];
@@ -206,7 +209,7 @@ mod tests {
     use frameshare_protocol::FenceKind;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Counts how often it is checked.
+    /// Counts its checks.
     #[derive(Debug)]
     struct Counted(Arc<AtomicU32>);
 
@@ -250,7 +253,7 @@ mod tests {
                 over.set();
                 assert!(!watch.join().unwrap());
             });
-            // One check a pause at most, and one at the end.
+            // At most one check a pause, and one at the end.
             let most = begin.elapsed().as_millis() + 2;
             let checks = u128::from(checks.load(Ordering::Relaxed));
             assert!(checks <= most, "{timeout:?}: {checks} checks in {most} ms");

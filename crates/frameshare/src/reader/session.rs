@@ -1,4 +1,4 @@
-//! What the frames that are out share with their connection: the way back to the exporter.
+//! State shared by outstanding frames and their connection; signals and publishes releases.
 
 use super::waits::Waits;
 use crate::{
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// One session, as its frames need it.
+/// The part of a session that frames need.
 #[derive(Debug)]
 pub(super) struct Session {
     pub id: u64,
@@ -31,51 +31,52 @@ pub(super) struct Session {
     pub held: AtomicU32,
     // Fields are dropped in this order: work on the stream refers to the fence's events.
     gpu: OnceLock<Gpu>,
-    /// Those of host frames, until the exporter uses a GPU.
+    /// Waits of host frames, until the exporter uses a GPU.
     first_waits: Arc<Waits>,
     waits: OnceLock<Arc<Waits>>,
-    /// A fence could not be signalled: nothing that is held will ever be released.
+    /// A fence could not be signaled: no held frame can ever be released.
     failure: OnceLock<String>,
-    /// The last goodbye.
+    /// The reason in the last close message.
     said: Mutex<Option<Reason>>,
     watch: OnceLock<Watch>,
-    // Last: when they hang up, the exporter destroys the events that were opened here, and what an opened one does then is
-    // undefined.
+    // Dropped last: on the hang-up the exporter destroys the events that were opened here, and an
+    // opened event is undefined after that.
     pub wake: Arc<Wake>,
     pub socket: Arc<Socket>,
-    /// Tells the exporter that this process lives, as long as frames are held.
+    /// Shows the exporter that this process lives, while frames are held.
     life: Option<SignOfLife>,
 }
 
-/// Leads to the thread that watches the exporter.
+/// Connection to the thread that watches the exporter.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Set when the session is over.
+    /// Set when the session has ended.
     pub over: Interrupt,
-    /// What it has in hand from then on.
+    /// Its pending teardown from then on.
     pub leaving: Arc<Mutex<Option<InHand>>>,
 }
 
-/// What releases are signalled with.
+/// GPU resources that signal releases.
 #[derive(Debug)]
 struct Gpu {
     context: Arc<Context>,
     lane: Mutex<Lane>,
-    /// For the thread below, which may wait while it has it: others release meanwhile.
+    /// Deferred-release stream, for the thread below, which may wait while it holds the lock: other
+    /// threads release meanwhile.
     late_lane: Mutex<Lane>,
-    /// Leads to the thread that does what this one may not, once there is one.
+    /// Channel to the thread for deferred releases, once there is one.
     late: Mutex<Option<Sender<Late>>>,
 }
 
-/// A stream of our own: the streams that read frames never touch anything that is shared.
+/// A release stream: the streams that read frames never touch shared state.
 #[derive(Debug)]
 struct Lane {
-    /// Stands for all work of the context, on whatever stream.
+    /// Recorded behind all work of the context, on every stream.
     read: Event,
     stream: Stream,
 }
 
-/// A release that could not be signalled where the frame was let go.
+/// A release that could not be signaled on the thread that dropped the frame.
 struct Late {
     session: Arc<Session>,
     entry: usize,
@@ -110,7 +111,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Keeps this fence from now on, once.
+    /// Sets the fence of the session, once.
     pub fn use_gpu(&self, waits: Waits) -> frameshare_cuda::Result<()> {
         if let Some(context) = waits.gpu.clone().filter(|_| waits.fence.kind() != FenceKind::None) {
             let (lane, late_lane) = (Lane::new(&context)?, Lane::new(&context)?);
@@ -122,18 +123,18 @@ impl Session {
         Ok(())
     }
 
-    /// The fence, and who waits for it.
+    /// The fence, and the waits for it.
     pub fn waits(&self) -> &Arc<Waits> {
         self.waits.get().unwrap_or(&self.first_waits)
     }
 
-    /// Holds the lock by which the exporter sees that this process lives, to the end of the session.
+    /// Holds the lock that shows the exporter that this process lives, until the session ends.
     pub fn with_life(mut self, life: SignOfLife) -> Self {
         self.life = Some(life);
         self
     }
 
-    /// Has `watch` told when the session is over.
+    /// Registers `watch`, to be notified of the end of the session.
     pub fn watched_by(&self, watch: Watch) {
         let _ = self.watch.set(watch);
     }
@@ -143,14 +144,14 @@ impl Session {
         self.gpu.get().map(|gpu| &gpu.context)
     }
 
-    /// Ends a lease: on a fenced frame once all GPU work of the context on the frame is done, and that of the streams that
-    /// the app named.
+    /// Ends a lease: on a fenced frame after all GPU work of the context on the frame, and the work
+    /// on the streams that the application named.
     pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, is_fenced: bool, used: Vec<Stream>) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some(gpu) = self.gpu.get().filter(|_| is_fenced) else {
             return self.end_lease(entry, sequence);
         };
-        // Made current once for all the calls; what fails here fails below as well, where it is dealt with.
+        // Made current once for all the calls; a failure here repeats below, where it is handled.
         let _current = gpu.context.push();
         let signalled = self.signal(&gpu.lane, entry, sequence, |lane| {
             lane.read.record_context()?;
@@ -166,10 +167,11 @@ impl Session {
         }
     }
 
-    /// Ends a lease once the work put on one stream so far is done. Where that fails the lease stays open.
+    /// Ends a lease after the work queued on one stream so far. On failure the lease stays open.
     pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
         match self.gpu.get() {
-            // What is to be unmapped waits for the work of the reader's own context alone: so that has to wait for this.
+            // Unmapping waits for the work of the reader's own context only, which therefore has to
+            // wait for this stream.
             Some(gpu) if stream.context().as_raw() != gpu.context.as_raw() => {
                 self.signal(&gpu.lane, entry, sequence, |lane| lane.wait_for(slice::from_ref(stream)))?;
             }
@@ -181,7 +183,7 @@ impl Session {
         Ok(())
     }
 
-    /// Signals a release on a stream that was made to wait for what has to be done before.
+    /// Signals a release on a stream that waits for the work before it.
     fn signal(
         &self,
         lane: &Mutex<Lane>,
@@ -200,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Leaves a release to a thread that may wait: late, never wrong.
+    /// Defers a release to a thread that may wait: late, never wrong.
     fn release_late(&self, gpu: &Gpu, late: Late) {
         let mut sender = gpu.late.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_none() {
@@ -213,39 +215,43 @@ impl Session {
                 *sender = Some(new);
             }
         }
-        // Without the thread the lease stays open, and the exporter takes the slot back with the connection.
+        // Without the thread the lease stays open, and the exporter reclaims the slot at the end of
+        // the connection.
         if let Some(sender) = &*sender {
             let _ = sender.send(late);
         }
     }
 
-    /// Nothing can be released any more: the exporter is told, and need not wait for a deadline.
+    /// Records that nothing can be released any more, and reports it to the exporter, which need
+    /// not wait for a deadline.
     fn fail(&self, error: &FenceError) {
         let text = error.to_string();
         self.say_goodbye(Reason::Failed, &text);
         let _ = self.failure.set(text);
     }
 
-    /// Tells the exporter that no more frames are wanted. Who has left may still fail; who has failed has nothing to add.
+    /// Sends the close message (`Goodbye`). `Stopped` may be followed by `Failed`, never the
+    /// reverse.
     pub fn say_goodbye(&self, reason: Reason, text: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != Some(Reason::Failed)
             && let Ok(packet) = (ToExporter::Goodbye { reason, text: text.into() }).encode()
         {
             *said = Some(reason);
-            // An exporter that is gone does not need to know.
+            // It fails if the exporter is dead, which needs no message.
             let _ = self.socket.send(&packet, &[]);
         }
     }
 
-    /// Why nothing can be released any more, if so.
+    /// The reason why nothing can be released any more, if there is one.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 }
 
 impl Drop for Session {
-    /// Hangs up when the work that reads frames is done: until then the exporter waits for the fences of what was released.
+    /// Hangs up when the work that reads frames is done: until then the exporter waits for release
+    /// fences.
     fn drop(&mut self) {
         if let Some(watch) = self.watch.get() {
             *watch.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(InHand::new());
@@ -264,7 +270,7 @@ impl Lane {
         Ok(Mutex::new(Self { read: Event::new(gpu)?, stream: Stream::new(gpu)? }))
     }
 
-    /// Has the stream wait for what was put on others so far.
+    /// Makes the stream wait for the work queued on other streams so far.
     fn wait_for(&self, others: &[Stream]) -> frameshare_cuda::Result<()> {
         others.iter().try_for_each(|other| {
             let read = Event::new(other.context())?;
@@ -274,7 +280,8 @@ impl Lane {
     }
 }
 
-/// Whether a release only has to wait: for the end of a stream capture, or to be out of a host callback.
+/// Returns whether a release only has to wait: for the end of a stream capture, or of a host
+/// callback.
 fn may_be_late(error: &FenceError) -> bool {
     match &error.cause {
         FenceFault::Driver(frameshare_cuda::Error::Missing { .. }) => true,
@@ -283,7 +290,7 @@ fn may_be_late(error: &FenceError) -> bool {
     }
 }
 
-/// The life of the thread for late releases: ends with the session.
+/// Main loop of the thread for deferred releases; ends with the session.
 fn release_when_possible(late: &Receiver<Late>) {
     while let Ok(Late { session, entry, sequence, used }) = late.recv() {
         let Some(gpu) = session.gpu.get() else { continue };
@@ -314,7 +321,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags};
     use std::sync::atomic::AtomicBool;
 
-    /// Takes a while to go.
+    /// Fence that takes a while to drop.
     #[derive(Debug)]
     struct Slow(Arc<AtomicBool>);
 
@@ -351,7 +358,7 @@ mod tests {
         }
     }
 
-    /// A session with this fence, and the exporter's ends of what connects the two.
+    /// A session with this fence, and the exporter's ends of its sockets.
     fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, Foreign) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
@@ -369,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_says_goodbye_once_more_and_that_is_the_last() {
+    fn failed_close_follows_stopped_once() {
         let (session, theirs, _wake) = connected(Box::new(NoFence));
         let error = FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu };
         session.say_goodbye(Reason::Stopped, "it has stopped");
@@ -386,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_up_has_let_go_of_the_fence() {
+    fn fence_is_dropped_before_hang_up() {
         let is_gone = Arc::new(AtomicBool::new(false));
         let (session, theirs, their_wake) = connected(Box::new(Slow(is_gone.clone())));
         let leaves = thread::spawn(move || drop(session));

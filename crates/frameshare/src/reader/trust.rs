@@ -31,11 +31,12 @@ pub(super) enum Trust {
     },
 }
 
-/// Most symbolic links on the way to a socket, as in path_resolution(7).
+/// Maximum number of symbolic links on the way to a socket, as in path_resolution(7).
 const MAX_LINKS: u32 = 40;
 
 impl Trust {
-    /// The users to trust at a path: `user` if one is configured, else by the folders on the way.
+    /// Returns the users to trust at a path: `user` if one is configured, else by the folders on
+    /// the way.
     pub fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
         if let Some(user) = user {
             return Ok(Self::User(user));
@@ -68,12 +69,14 @@ impl fmt::Display for Trust {
     }
 }
 
-/// The first folder on the way to a socket in which other users can put something in its place.
+/// Returns the first folder on the way to a socket in which other users can put something in its
+/// place.
 ///
-/// That is one that its group or others may write to: the bits of the group stand for those of access control lists as
-/// well, acl(5). In a sticky folder such as /tmp only the owner of an entry can replace it (inode(7)), so an entry of root
-/// or of this user is safe there, unless it is the socket itself, which may not be there at all times. The owner of a
-/// folder can write to it, but was put in charge by the folder above.
+/// That is a folder that its group or others may write to: the group bits stand for those of access
+/// control lists as well, acl(5). In a sticky folder such as /tmp only the owner of an entry can
+/// replace it (inode(7)), so an entry of root or of this user is safe there, unless it is the
+/// socket itself, which may not be there at all times. The owner of a folder can write to it, but
+/// was put in charge by the folder above.
 fn open_folder(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut here = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = VecDeque::new();

@@ -1,4 +1,4 @@
-//! What the GPU streams of this process wait for: frames that were delivered ahead of their fences.
+//! Waits of this process's GPU streams for speculatively delivered frames.
 
 use crate::fence::{FenceError, FenceState, ReaderFence};
 use frameshare_cuda::context::Context;
@@ -11,23 +11,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The fence of one session, and who waits for it. Outlives the session where streams do.
+/// The fence of one session, and the waits for it. Outlives the session if the streams do.
 #[derive(Debug)]
 pub(super) struct Waits {
     pub fence: Box<dyn ReaderFence>,
     /// The context that frames are read in.
     pub gpu: Option<Arc<Context>>,
     ahead: Mutex<Ahead>,
-    /// The exporter lives, and was found to be late or to break the rules.
+    /// The exporter lives, but missed a deadline or violated the protocol.
     given_up: AtomicBool,
 }
 
-/// Frames that were not written when they were delivered.
+/// Frames that were not written at their delivery.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// With their entries, oldest first.
+    /// Their entries and sequence numbers, oldest first.
     frames: VecDeque<(usize, u64)>,
-    /// The oldest frame that was not written when it was looked at last, and has not been since this moment.
+    /// The oldest frame that was unwritten at the last poll, and the time since when.
     unwritten: Option<(u64, Instant)>,
 }
 
@@ -36,7 +36,7 @@ impl Waits {
         Self { fence, gpu, ahead: Mutex::default(), given_up: AtomicBool::new(false) }
     }
 
-    /// Whether a frame has not been written by its exporter yet.
+    /// Returns whether the exporter has not written a frame yet.
     pub fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
         Ok(self.fence.poll_ready(entry, sequence)? == FenceState::Pending)
     }
@@ -45,18 +45,18 @@ impl Waits {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a frame is delivered ahead.
+    /// Records a speculatively delivered frame.
     pub fn push(&self, entry: usize, sequence: u64) {
         self.ahead().frames.push_back((entry, sequence));
     }
 
-    /// Leaves out the frames that were in an entry.
+    /// Drops the records of frames in an entry.
     pub fn forget(&self, entry: usize) {
         self.ahead().frames.retain(|(used, _)| *used != entry);
     }
 
-    /// The oldest frame that has not been written though it was delivered, or is the `next` to be, and for how long it has
-    /// kept everyone waiting: frames are written in order.
+    /// Returns the oldest unwritten frame that was delivered, or is the `next` to be, and the time
+    /// that it has been waited for: frames are written in order.
     pub fn oldest(&self, next: Option<u64>) -> Result<Option<(u64, Duration)>, FenceError> {
         self.fence.check()?;
         let mut ahead = self.ahead();
@@ -78,19 +78,19 @@ impl Waits {
         Ok(Some((oldest, since.elapsed())))
     }
 
-    /// How many frames were delivered ahead of a fence that has not come.
+    /// Number of frames that were delivered before a ready fence that was never signaled.
     pub fn count(&self) -> u64 {
         let is_written = |entry, sequence| matches!(self.is_pending(entry, sequence), Ok(false));
         let ahead = self.ahead();
         ahead.frames.iter().filter(|(entry, sequence)| !is_written(*entry, *sequence)).count() as u64
     }
 
-    /// Gives up an exporter that lives: no frame of it is delivered any more before it is written.
+    /// Ends speculative delivery for a live exporter.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the exporter was given up.
+    /// Returns whether speculative delivery has ended.
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Which frames may be delivered ahead of their fences, and what becomes of them when the exporter is gone.
+//! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
 
 use super::{Connection, Over};
 use crate::{
@@ -7,26 +7,27 @@ use crate::{
 };
 use frameshare_protocol::FenceKind;
 
-/// What somebody who sleeps has to look at all the same, since nobody rings when a GPU is done.
+/// The condition that a sleeping reader has to poll, since no notification follows the end of GPU
+/// work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::reader) enum Look {
-    /// Nothing.
+    /// None.
     Not,
-    /// Whether frames that were delivered ahead of their fences are late.
+    /// Speculatively delivered frames may be late.
     Late,
-    /// Whether the next frame, which is published, is written.
+    /// The next frame is published and may be written.
     Written,
 }
 
 impl Connection {
-    /// Whether a frame is written, or may be delivered ahead of its fence. One that is not written when the exporter
-    /// is gone never will be.
+    /// Returns whether a frame is written, or may be delivered speculatively. A frame that is not
+    /// written when the exporter dies never will be.
     pub(super) fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
         match self.session.waits().fence.kind() {
-            // A violation, which whoever makes the frame finds.
+            // A violation, which is found when the frame is made.
             FenceKind::None => return Ok(true),
-            // An entry is used again only when its last frame has been written and read; its event speaks of this one
-            // now. A word speaks of them all.
+            // An entry is reused only after its last frame was written and read, so its event
+            // stands for the present one. One timeline value stands for all.
             FenceKind::Event => self.session.waits().forget(entry),
             FenceKind::Timeline => {}
         }
@@ -44,8 +45,8 @@ impl Connection {
         Ok(may)
     }
 
-    /// Looks for how long the oldest frame that was delivered ahead of its fence, or else frame `next`, has kept everyone
-    /// waiting.
+    /// Checks the waiting time of the oldest speculatively delivered frame, or else of frame
+    /// `next`.
     pub(super) fn look_ahead(&mut self, next: Option<u64>) -> Result<(), ReadError> {
         if self.session.waits().fence.kind() == FenceKind::None {
             return Ok(());
@@ -58,14 +59,14 @@ impl Connection {
         Ok(())
     }
 
-    /// What is to be looked at before anybody rings.
+    /// The condition to poll before a wake-up comes.
     pub fn look(&self) -> Look {
         self.look
     }
 
-    /// Frees the streams that wait for frames that will not be written.
+    /// Unblocks the streams that wait for frames that will not be written.
     pub(super) fn rescue_streams(&mut self, said_goodbye: bool) {
-        // An exporter in this process ends its work whether or not it says goodbye.
+        // An exporter in this process finishes its work, with or without a close message.
         if self.session.waits().fence.kind() == FenceKind::Timeline && !self.local && !self.rescued {
             self.rescued = true;
             rescue(self.session.waits().clone(), self.peer.gone.take(), said_goodbye);

@@ -1,4 +1,5 @@
-//! What an exporter says on the control socket: taken as it comes, kept until the frames before it are through.
+//! Control messages from the exporter: received on arrival, and queued until the frames before them
+//! are delivered.
 
 use super::{Connection, Generation, Over};
 use crate::{
@@ -22,11 +23,11 @@ use frameshare_protocol::{
 use rustix::event::{PollFd, PollFlags};
 use std::{collections::BTreeMap, io, os::fd::AsFd, sync::Arc, time::Duration};
 
-/// Most messages that wait for the frame that they precede. An exporter that keeps the rules sends none far ahead of its
-/// frames.
+/// Maximum number of messages that wait for their frames. An exporter that keeps the protocol sends
+/// none far ahead of its frames.
 const MAX_PENDING: usize = 4096;
-/// Most generations, and most slots of all of them, that are imported at once: a process has no more than some 65,000
-/// mappings for everything that it does.
+/// Maximum number of generations, and of slots of all of them, that are imported at once: a process
+/// has at most some 65,000 mappings.
 const MAX_GENERATIONS: usize = 256;
 const MAX_IMPORTS: usize = 8192;
 
@@ -41,7 +42,7 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// How many bytes wait in it, besides itself.
+    /// Size in bytes of its payload.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Format(_, format) => format.caps.len(),
@@ -53,18 +54,18 @@ impl Pending {
 }
 
 impl Connection {
-    /// Takes the messages that have come, as many as may wait.
+    /// Receives messages up to the limits.
     pub fn receive(&mut self) -> Result<(), ReadError> {
-        // All that was due has been applied before.
+        // Due messages have been applied before.
         if self.is_overrun() {
             return Err(ReadError::Violation("its messages are for frames that do not come".into()));
         }
         if self.wake_state == Drained::Descriptor {
             return Err(ReadError::Violation(SENT_OVER_WAKE.into()));
         }
-        // Asked before what it said last is taken.
+        // Checked before the last messages are received.
         let is_gone = self.wake_state == Drained::Closed || self.exporter_is_gone();
-        // An exporter that never stops talking is heard in turns.
+        // Bounds one call, against an exporter that never stops sending.
         for _ in 0..MAX_PENDING {
             if self.over.is_some() || self.is_overrun() {
                 break;
@@ -78,7 +79,7 @@ impl Connection {
                 Received::Nothing => break,
                 Received::HungUp => self.over = Some(Over::HungUp),
                 Received::Packet(packet, fds) => match self.hear(&packet, fds) {
-                    // Handles of some kinds are worth nothing without the exporter that gave them.
+                    // Handles of some kinds are invalid without the exporter.
                     Err(ReadError::Memory(error))
                         if frees_imports_first(error.kind) && self.exporter_is_going() =>
                     {
@@ -91,25 +92,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether more waits than may.
+    /// Returns whether more messages wait than allowed.
     pub(super) fn is_overrun(&self) -> bool {
         self.pending.len() >= MAX_PENDING || self.pending_bytes as u64 >= self.max_metadata_bytes
     }
 
-    /// Whether the exporter's process is gone, though its socket may be kept open by a forked child.
+    /// Returns whether the exporter's process has ended, even if a forked child keeps its socket
+    /// open.
     pub(super) fn exporter_is_gone(&self) -> bool {
         let Some(gone) = &self.peer.gone else { return false };
         let mut fds = [PollFd::new(gone, PollFlags::IN)];
         wait(&mut fds, Timeout::after(Some(Duration::ZERO))).is_ok() && is_ready(&fds[0])
     }
 
-    /// Whether the exporter dies just now: its driver lets go of its memory a little before the kernel says that it is
-    /// gone.
+    /// Returns whether the exporter is dying: its driver releases its memory shortly before the
+    /// kernel reports the process's end.
     fn exporter_is_going(&self) -> bool {
         const GRACE: Duration = Duration::from_millis(500);
         let mut fds = match &self.peer.gone {
             Some(gone) => [PollFd::new(gone, PollFlags::IN)],
-            // No more than that it has hung up.
+            // Only the hang-up is known.
             None => [PollFd::new(&self.session.socket, PollFlags::empty())],
         };
         wait(&mut fds, Timeout::after(Some(GRACE))).is_ok() && is_ready(&fds[0])
@@ -151,8 +153,8 @@ impl Connection {
                 }
             }
             ToReader::Slot { generation, slot, handle } => self.import(generation, slot, &handle, fd)?,
-            // Many generations are retired while a reader is paused: a retirement waits only for frames that are still to be
-            // taken. Frames that are held keep their imports.
+            // Many generations are retired while a reader is paused: a retirement waits only for
+            // untaken frames. Held frames keep their imports.
             ToReader::Retire { before, generation } => {
                 if self.session.consumer.has_published(before) {
                     self.push(before, Pending::Retire(generation));
@@ -180,7 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The bytes of a payload, if they are no more than this reader takes.
+    /// Reads a payload within this reader's limit.
     fn open(&self, payload: Payload, fd: Option<Foreign>) -> Result<Vec<u8>, ReadError> {
         let size = match &payload {
             Payload::Inline(bytes) => bytes.len() as u64,
@@ -195,12 +197,12 @@ impl Connection {
 
     pub(super) fn push(&mut self, before: u64, pending: Pending) {
         self.pending_bytes += pending.bytes();
-        // The metadata of a frame that was long on its way comes after what has its place behind that frame.
+        // Late metadata of a frame is queued before messages that follow the frame.
         let place = self.pending.partition_point(|(other, _)| *other <= before);
         self.pending.insert(place, (before, pending));
     }
 
-    /// Tells the exporter that a generation cannot be imported. Its frames that are published already are lost.
+    /// Reports a generation that cannot be imported. Its published frames are lost.
     fn give_up_generation(&mut self, generation: u32, error: &MemoryError) {
         log::warn!("frames are read elsewhere from now on: {error}");
         let Some(found) = self.generations.get_mut(&generation) else { return };
@@ -208,7 +210,7 @@ impl Connection {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(MAX_TEXT));
         if let Ok(packet) = (ToExporter::CannotImport { generation, text }).encode() {
-            // An exporter that is gone does not need to know.
+            // It fails if the exporter is dead, which needs no report.
             let _ = self.session.socket.send(&packet, &[]);
         }
     }
@@ -249,7 +251,7 @@ impl Connection {
     }
 }
 
-/// The bytes of a payload, wherever they travelled.
+/// Reads a payload, inline or from a file.
 fn open(payload: Payload, fd: Option<Foreign>) -> io::Result<Vec<u8>> {
     match (payload, fd) {
         (Payload::Inline(bytes), _) => Ok(bytes),

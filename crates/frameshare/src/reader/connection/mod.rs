@@ -1,4 +1,4 @@
-//! One session with an exporter.
+//! One session with an exporter: ordering of messages and frames.
 
 mod ahead;
 mod messages;
@@ -42,18 +42,19 @@ use std::{
     time::Duration,
 };
 
-/// An exporter takes a frame back now and then, but not so many times in a row just when it is to be taken.
+/// Maximum number of consecutive frames that the exporter revokes at the moment of their claim.
 const MAX_REVOKED: u32 = 1000;
 
-/// A generation that frames may still come in.
+/// A generation whose frames may still arrive.
 #[derive(Debug)]
 struct Generation {
     kind: MemoryKind,
-    /// `None` for memory of this process that CUDA does not let it import: there the exporter's own is used.
+    /// `None` for memory of this process that CUDA cannot import: the exporter's own mapping is
+    /// used.
     importer: Option<Arc<dyn Importer>>,
     slots: BTreeMap<u32, Arc<Imported>>,
     imports: Arc<Imports>,
-    /// The exporter has other memory for what cannot be imported.
+    /// The exporter has other memory if an import fails.
     replaceable: bool,
     /// An import failed: no frame in it is taken.
     is_unreadable: bool,
@@ -76,50 +77,50 @@ pub(super) struct Connection {
     local: bool,
     gpu_wait: bool,
     gpu_wait_wanted: Option<bool>,
-    /// The context that the configuration offers.
+    /// The context of the configuration.
     offered: Option<Arc<Context>>,
     host_fallback: bool,
     fence_timeout: Duration,
     look: Look,
     generations: BTreeMap<u32, Generation>,
-    /// Ordered messages received so far.
+    /// Number of ordered messages received so far.
     messages: u64,
-    /// With the sequence number of the first frame after each.
+    /// Waiting messages, with the sequence number of the first frame after each.
     pending: VecDeque<(u64, Pending)>,
     pending_bytes: usize,
-    /// Limits `pending_bytes`, and each of them.
+    /// Limit of `pending_bytes`, and of each message.
     max_metadata_bytes: u64,
-    /// The metadata of the frame to come, if it came as a message.
+    /// Oversized metadata of the next frame, which arrived as a message.
     bulky: Option<(u64, Vec<u8>)>,
-    /// The sequence number that the next frame would have if none were lost.
+    /// The next sequence number if no frame is lost.
     expected: u64,
     received: u64,
-    /// Frames that were lost before others.
+    /// Frames lost before delivered ones.
     lost: u64,
-    /// Frames that were lost since the last one that was delivered, when the stream ended or the exporter was gone.
+    /// Frames lost after the last delivered one, when the stream ended or the exporter died.
     undelivered: u64,
-    /// The exporter has rung, and the wake-up still has to be taken.
+    /// A wake-up has arrived and is not drained yet.
     rang: bool,
-    /// How the wake socket was found when it was drained last.
+    /// State of the wake-up socket when it was last drained.
     wake_state: Drained,
-    /// How the exporter went, once it has.
+    /// The end of the exporter, once it is known.
     over: Option<Over>,
-    /// The end has been told.
+    /// The end was reported.
     end_is_told: bool,
-    /// Streams that wait for it are being freed.
+    /// Waiting streams are being unblocked.
     rescued: bool,
 }
 
 #[derive(Debug)]
 enum Over {
     HungUp,
-    /// A frame's fence did not come in time.
+    /// A frame's ready fence missed its deadline.
     Stalled(u64),
     Goodbye(Reason, String),
 }
 
 impl Connection {
-    /// Maps what came with the welcome. Nothing of it is trusted.
+    /// Maps the pages of the `Welcome`. Each is checked first.
     pub fn new(
         socket: Socket,
         peer: Peer,
@@ -201,7 +202,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Decides whether frames are delivered ahead of their fences, now that the kind of fence is known.
+    /// Decides on speculative delivery, once the kind of fence is known.
     fn wait_as_configured(&mut self) {
         let is_timeline = self.session.waits().fence.kind() == FenceKind::Timeline;
         self.gpu_wait = self.gpu_wait_wanted.unwrap_or(is_timeline);
@@ -210,7 +211,7 @@ impl Connection {
         }
     }
 
-    /// The exporter uses a GPU from now on, and keeps this kind of fence with the reader.
+    /// Handles an exporter that begins to use a GPU, with this kind of fence.
     fn use_gpu(
         &mut self,
         theirs: Uuid,
@@ -240,7 +241,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next thing in order that is there. An error only after all that was there before it.
+    /// Returns the next item in order, if it has arrived. An error comes after all items before it.
     pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
         if let Some(text) = self.session.failure() {
             return Err(ReadError::Fence(text.into()));
@@ -255,12 +256,13 @@ impl Connection {
                     "every frame is taken back just when it is to be taken".into(),
                 ));
             }
-            // Before the look at what is published: a message up to here then comes after all frames that it follows.
+            // Loaded before the claims: a message up to here then comes after all frames that
+            // precede it.
             let head = self.session.consumer.head();
             let oldest = self.session.consumer.oldest();
             let Some(taken) = oldest.transpose().map_err(|error| ReadError::Violation(error.to_string()))?
             else {
-                // Nothing is published below the head that was not taken: a message in its place is due.
+                // No untaken frame is below the head: a message in its place is due.
                 match self.apply_due(head) {
                     Some(Some(item)) => return Ok(Some(item)),
                     Some(None) => continue,
@@ -277,7 +279,7 @@ impl Connection {
                     self.expected - 1
                 )));
             }
-            // Messages come in order, so those that are here come before those that are still under way.
+            // Messages come in order: received ones precede those still under way.
             match self.apply_due(sequence) {
                 Some(Some(item)) => return Ok(Some(item)),
                 Some(None) => continue,
@@ -295,13 +297,13 @@ impl Connection {
                         "{missing} messages before frame {sequence} did not come"
                     )));
                 }
-                // The exporter had no room for them, and sends them now that there is some.
+                // The exporter had no room for the missing messages, and sends them now.
                 self.look_ahead(None)?;
                 return self.over();
             }
             let generation = self.generations.get(&taken.descriptor.generation);
             if generation.is_some_and(|generation| generation.is_unreadable) {
-                // Released at once, and lost: what follows is elsewhere.
+                // Claimed, released at once, and counted as lost: the next frames are elsewhere.
                 if self.session.consumer.claim(taken.entry, sequence) {
                     drop(Lease::new(self.session.clone(), taken.entry, sequence, true));
                 } else {
@@ -309,7 +311,7 @@ impl Connection {
                 }
                 continue;
             }
-            // What was still to be imported when the exporter went cannot be.
+            // Memory that was not imported before the exporter's end cannot be imported.
             let is_out_of_reach = self.over.is_some() && !self.has_imported(&taken.descriptor);
             let is_fenced = self.is_fenced(&taken.descriptor);
             if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
@@ -328,14 +330,15 @@ impl Connection {
         generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot))
     }
 
-    /// Whether fences stand for a frame. Host frames have none: they are complete when they are published.
+    /// Returns whether a frame has fences. Host frames have none: they are complete when they are
+    /// published.
     fn is_fenced(&self, descriptor: &Descriptor) -> bool {
         let generation = self.generations.get(&descriptor.generation);
         generation.is_none_or(|generation| generation.kind != MemoryKind::Host)
     }
 
-    /// Applies the message that waits first, if its place is at `sequence` or before: `None` if it is not,
-    /// `Some(None)` if it yields nothing.
+    /// Applies the first waiting message if its place is at `sequence` or before: `None` if it is
+    /// not, `Some(None)` if it yields no item.
     fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
         self.pending.front().filter(|(before, _)| *before <= sequence)?;
         let (before, pending) = self.pending.pop_front()?;
@@ -361,7 +364,7 @@ impl Connection {
         })
     }
 
-    /// Makes a frame of what was claimed: from here on it is released whatever happens.
+    /// Makes a frame of a claimed publication: from here on it is released in every case.
     fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
         let Taken { entry, descriptor } = taken;
         let sequence = descriptor.sequence;
@@ -396,11 +399,11 @@ impl Connection {
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), lease))
     }
 
-    /// How the exporter went, if it has, and nothing else is left to be delivered.
+    /// Returns the end of the exporter, if it has ended and nothing else is left to deliver.
     fn over(&mut self) -> Result<Option<Item>, ReadError> {
         let Some(over) = &self.over else { return Ok(None) };
         let torn = self.session.waits().count();
-        // Once it was told, nothing is delivered any more: what is published and was not never will be.
+        // After the end is reported nothing is delivered: undelivered frames never will be.
         if !std::mem::replace(&mut self.end_is_told, true) {
             self.undelivered = self.session.consumer.head().saturating_sub(self.expected);
         }
@@ -422,7 +425,8 @@ impl Connection {
         }
     }
 
-    /// Announces a sleep. The wake-up from the last one is taken now: then the frame that it came for has gone on.
+    /// Sets the sleeping flag. The wake-up of the last sleep is drained now, after its frame has
+    /// been handed on.
     pub fn announce_sleep(&mut self) {
         if self.rang {
             self.drain_wake();
@@ -445,9 +449,9 @@ impl Connection {
         &self.session.wake
     }
 
-    /// Sleeps until the exporter rings or says something, and hears what it said.
+    /// Sleeps until a wake-up or a message, and receives messages.
     pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
-        // Such a socket may not wake anyone again.
+        // Such a socket may not report further wake-ups.
         if self.wake_state == Drained::Descriptor {
             return self.receive();
         }
@@ -492,12 +496,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Frames that are still out keep the socket open, so the exporter has to be told.
+        // Held frames keep the socket open, so the exporter needs the close message.
         self.session.say_goodbye(Reason::Stopped, "the reader has stopped");
     }
 }
 
-/// Opens the fence that the exporter chose, with the timeline page or the handles of its events.
+/// Opens the fence that the exporter selected, with the timeline page or the handles of its events.
 fn open_fence(
     kind: FenceKind,
     gpu: &Arc<Context>,
@@ -525,18 +529,18 @@ fn open_fence(
     })
 }
 
-/// Maps the page with the timeline's words, and seals it for both sides: a GPU holds on to the pages that it was given,
-/// so with a hole punched into the file it would wait for other words than anybody can store.
+/// Maps the timeline page and seals it for both sides: a GPU keeps the pages that it mapped, so
+/// after a hole was punched into the file it would wait for other memory than any CPU can store to.
 fn map_timeline(page: &Foreign, size: usize) -> io::Result<Words> {
     check_memfd(page, size as u64, SealedAgainst::Resizing)?;
     let mapping = Mapping::writable(page, size)?;
     SealedAgainst::ResizingAndWriting.seal(page)?;
-    // What had been punched before is not there now.
+    // Holes that were punched before are found now.
     check_memfd(page, size as u64, SealedAgainst::ResizingAndWriting)?;
     Ok(mapping.into())
 }
 
-/// Checks that a context can read what lies on the exporter's GPU.
+/// Checks that a context can read memory of the exporter's GPU.
 fn check_reach(gpu: &Context, theirs: Uuid) -> Result<(), ConnectError> {
     if gpu.device().uuid() == theirs {
         return Ok(());
