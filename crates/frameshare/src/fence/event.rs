@@ -1,8 +1,10 @@
-//! Event fences: CUDA's interprocess events, one ready and one release event for each entry of a reader's queue.
+//! Event fences: CUDA's interprocess events, one ready and one release event for each entry of a
+//! reader's queue.
 //!
-//! The exporter creates them all: what an imported event does after its creator destroyed it is undefined. They are
-//! recorded on a signal stream that serves this reader alone. When the reader dies, stream and events are dropped and
-//! never recorded again: a dead process's pending record stays pending for ever, and sticks who records over it.
+//! The exporter creates them all: an imported event is undefined after its creator has destroyed
+//! it. They are recorded on a signal stream for this reader only. When the reader dies, stream and
+//! events are dropped and never recorded again: a dead process's pending record never completes,
+//! and blocks every later record.
 
 use super::{ExporterFence, FenceError, FenceState, ReaderFence, Rescue, Signals, failed};
 use frameshare_cuda::{
@@ -21,39 +23,39 @@ use std::{
     },
 };
 
-/// What the exporter holds.
+/// The exporter's side.
 #[derive(Debug)]
 pub struct ExporterEvents {
-    // Before the events: work on the stream refers to them.
+    // Dropped before the events, which its work refers to.
     stream: Stream,
     events: Arc<Events>,
-    /// Under which a reader of this process finds them.
+    /// Key under which a reader of this process finds them.
     token: Option<u64>,
 }
 
-/// What the reader holds.
+/// The reader's side.
 #[derive(Debug)]
 pub struct ReaderEvents {
     events: Arc<Events>,
     relay: Mutex<Relay>,
 }
 
-/// Passes on to streams of other contexts what an opened event says: driver 580 crashes in cuStreamWaitEvent when a
-/// stream of another context than the one that it was opened in waits for it (measured on an H200).
+/// Relays an opened event to streams of other contexts: driver 580 crashes in cuStreamWaitEvent if
+/// a stream of another context than the one that opened it waits for it (measured on an H200).
 #[derive(Debug)]
 struct Relay {
     stream: Stream,
     passed: Event,
 }
 
-/// One of each for every entry.
+/// One ready and one release event for each entry.
 #[derive(Debug)]
 struct Events {
     ready: Vec<Event>,
     released: Vec<Event>,
 }
 
-/// Events for readers of this process, which CUDA does not let it open: they take the exporter's own.
+/// Events for readers of this process, which CUDA cannot open there: they use the exporter's own.
 static LOCAL: Lazy<Mutex<HashMap<u64, Arc<Events>>>> = Lazy::new(Mutex::default);
 
 fn local() -> MutexGuard<'static, HashMap<u64, Arc<Events>>> {
@@ -107,7 +109,7 @@ impl ExporterEvents {
         Ok(Self { stream: Stream::new(gpu)?, events, token })
     }
 
-    /// What the reader opens them by.
+    /// The handles by which the reader opens the events.
     pub(crate) fn handles(&self) -> frameshare_cuda::Result<Vec<u8>> {
         let events = self.events.ready.iter().chain(&self.events.released);
         let Some(token) = self.token else {
@@ -143,8 +145,8 @@ impl ReaderEvents {
         Ok(Self { events, relay: Mutex::new(relay) })
     }
 
-    /// Finds the events of an exporter of this process; `None` if they are gone, or of another context, in which they
-    /// could not be recorded.
+    /// Finds the events of an exporter of this process; `None` if they were dropped, or are of
+    /// another context, in which they could not be recorded.
     pub(crate) fn find(gpu: &Arc<Context>, handles: &[u8]) -> Option<Self> {
         let token = handles.first_chunk().map(|token| u64::from_le_bytes(*token))?;
         let events = local().get(&token)?.clone();
@@ -153,7 +155,7 @@ impl ReaderEvents {
     }
 }
 
-/// The event of an entry, which is below the credit that both agreed on.
+/// Returns the event of an entry, which is below the agreed credit.
 fn of(events: &[Event], entry: usize) -> Result<&Event, FenceError> {
     let none = frameshare_cuda::Error::Refused("an entry that there is no event for");
     events.get(entry).ok_or_else(|| failed(FenceKind::Event)(none))
@@ -217,7 +219,7 @@ impl ReaderFence for ReaderEvents {
     }
 
     fn rescue(&self) -> Rescue {
-        // Nothing frees a stream that waits for a dead process's event: that is the price of this kind.
+        // Nothing unblocks a stream that waits for a dead process's event: the price of this kind.
         Rescue::NONE
     }
 }

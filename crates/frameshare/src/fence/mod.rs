@@ -1,13 +1,14 @@
-//! Fences: what makes one side's work on a frame wait for the other's.
+//! Fences: they order one side's work on a frame after the other's.
 //!
-//! Each reader has one kind of fence. The exporter holds an [`ExporterFence`] for it, the reader a [`ReaderFence`];
-//! both speak of a publication by its queue entry and its sequence number. No call of either waits for a GPU: signals
-//! are queued behind the work that they stand for, and a poll tells ready from pending.
+//! Each reader has one kind of fence. The exporter holds an [`ExporterFence`] for it, the reader a
+//! [`ReaderFence`]; both identify a publication by its queue entry and its sequence number. No call
+//! of either waits for a GPU: signals are queued behind the work that they stand for, and a poll
+//! tells ready from pending.
 //!
 //! | kind | ready | released | a peer that dies |
 //! | --- | --- | --- | --- |
 //! | [`none`] | when it is published | when it is released | leaves nothing |
-//! | [`timeline`] | a word reaches the sequence number | a word per entry does | leaves words that the survivor stores |
+//! | [`timeline`] | a value reaches the sequence number | a value per entry does | leaves values that the survivor stores |
 //! | [`event`] | an event per entry | an event per entry | leaves events that are never used again |
 
 pub mod event;
@@ -21,21 +22,21 @@ use frameshare_cuda::stream::Stream;
 use frameshare_protocol::FenceKind;
 use std::fmt::Debug;
 
-/// How a rescue is getting on.
+/// Progress of unblocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rescue {
     /// No thread is still making a stream wait.
     pub is_complete: bool,
-    /// Somebody has written over what was stored before.
+    /// Another process has overwritten the stored value.
     pub is_contested: bool,
 }
 
 impl Rescue {
-    /// Where there is nothing to be done.
+    /// Nothing is left to unblock.
     const NONE: Self = Self { is_complete: true, is_contested: false };
 }
 
-/// What a poll of a fence found; a fence that failed is an error.
+/// Result of polling a fence; a fence that failed is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceState {
     /// All work before the fence is done.
@@ -44,14 +45,15 @@ pub enum FenceState {
     Pending,
 }
 
-/// The exporter's side, for one reader. Dropped off the publishing thread: that may wait for the GPU.
+/// The exporter's side, for one reader. Dropped off the publishing thread, since that may wait for
+/// the GPU.
 pub trait ExporterFence: Debug + Send {
     /// The kind.
     fn kind(&self) -> FenceKind;
-    /// Signals that the frame is written once the work that writes it is done: at once, or with the others of the
-    /// same frame by [`Signals::flush`]. Called before the publication.
+    /// Signals the ready fence behind the work that writes the frame: at once, or with the other
+    /// signals of the same frame by [`Signals::flush`]. Called before the publication.
     fn signal_ready(&mut self, entry: usize, sequence: u64, signals: &mut Signals) -> Result<(), FenceError>;
-    /// Whether the reader's work on the frame is done. Called after the reader has released it.
+    /// Polls the release fence. Called after the reader has released the frame.
     fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
 }
 
@@ -59,53 +61,54 @@ pub trait ExporterFence: Debug + Send {
 pub trait ReaderFence: Debug + Send + Sync {
     /// The kind.
     fn kind(&self) -> FenceKind;
-    /// Whether the frame is written.
+    /// Polls the ready fence.
     fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
-    /// Work put on `stream` from now on starts when the frame is written.
+    /// Makes work queued on `stream` from now on start after the ready fence.
     fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
-    /// Signals that the frame is no longer read once the work put on `stream` so far is done. Called before the
+    /// Signals the release fence behind the work queued on `stream` so far. Called before the
     /// release.
     fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
-    /// Looks whether the exporter has kept to the rules of its fence; streams may wait in vain where it has not.
+    /// Checks that the exporter has kept the rules of its fence; otherwise streams may wait without
+    /// end.
     fn check(&self) -> Result<(), FenceError>;
-    /// Frees streams that wait for an exporter that is gone, as far as the kind allows. From the first call on no stream
-    /// is made to wait, and no further frame counts as written. To be called again until the streams are through: what
-    /// they wait for may be written over.
+    /// Unblocks streams that wait for a dead exporter, if the kind allows it. From the first call
+    /// on no stream is made to wait, and no further frame counts as written. To be called again
+    /// until the streams have passed: the stored value may be overwritten.
     fn rescue(&self) -> Rescue;
 }
 
-/// A fence that can no longer be relied on; the connection that it belongs to ends.
+/// A fence that can no longer be relied on; its connection ends.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind} fence: {cause}")]
 pub struct FenceError {
     /// The kind of fence.
     pub kind: FenceKind,
-    /// What the driver said, or which rule was broken.
+    /// The driver's error, or the broken rule.
     pub cause: FenceFault,
 }
 
-/// What is wrong with a fence.
+/// The fault of a fence.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceFault {
     /// The driver refused, or reports the failure of earlier work.
     #[error(transparent)]
     Driver(#[from] frameshare_cuda::Error),
-    /// A word holds what an honest peer would not have written.
+    /// A release value that an honest peer would not have written.
     #[error("the release word of entry {entry} reads {found} while frame {sequence} is leased")]
     Violation {
         /// The entry.
         entry: usize,
         /// The frame in it.
         sequence: u64,
-        /// What the word says.
+        /// The value found.
         found: u64,
     },
-    /// The ready word holds what an honest exporter would not have written, or no longer what it had.
+    /// A ready value that an honest exporter would not have written, or that went back.
     #[error("the ready word reads {found}, and read {before} before")]
     WentBack {
-        /// What it says.
+        /// The value found.
         found: u64,
-        /// What it has said.
+        /// The value before.
         before: u64,
     },
     /// There is no GPU to signal with.
@@ -113,7 +116,7 @@ pub enum FenceFault {
     NoGpu,
 }
 
-/// Turns the driver's errors into a fence's.
+/// Converts the driver's errors.
 fn failed(kind: FenceKind) -> impl Fn(frameshare_cuda::Error) -> FenceError {
     move |error| FenceError { kind, cause: error.into() }
 }

@@ -1,4 +1,4 @@
-//! No fence: what the CPU wrote before it published is there, and what it read before it released is read.
+//! No fence: CPU writes precede the publication, and CPU reads precede the release.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals};
 use frameshare_cuda::stream::Stream;
@@ -36,7 +36,8 @@ impl ReaderFence for NoFence {
     }
 
     fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
-        // Who copies host frames to a GPU by itself also waits by itself before it lets them go.
+        // An application that copies host frames to a GPU itself also waits for the copy before it
+        // drops them.
         Err(FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu })
     }
 

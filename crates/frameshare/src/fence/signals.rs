@@ -1,43 +1,43 @@
-//! Signalling one frame to all its readers.
+//! Signals of one frame to all its readers.
 
 use super::{FenceError, FenceFault, failed};
 use frameshare_cuda::{context::Context, event::Event, fence::timeline::Page, stream::Stream};
 use frameshare_protocol::FenceKind;
 use std::sync::Arc;
 
-/// By whom a frame was written.
+/// The writer of a frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
-    /// By the CPU: it is complete. Not for frames that GPU readers get.
+    /// The CPU: the frame is complete. Not for frames that GPU readers get.
     Cpu,
-    /// By work that was put on this stream before.
+    /// Work queued on this stream before.
     On(&'a Stream),
-    /// By work of the exporter's context, on whatever stream.
+    /// Work of the exporter's context on any stream.
     Somewhere,
 }
 
-/// The exporter's means to signal. Streams that write frames never touch anything that is shared: a stream of the
-/// exporter's own waits for them and signals, so that a reader can stall nobody but itself.
+/// The exporter's signal stream. Streams that write frames never touch shared state: this stream
+/// waits for them and signals, so that a reader can stall only itself.
 #[derive(Debug)]
 pub struct Signals(Option<Gpu>);
 
 #[derive(Debug)]
 struct Gpu {
-    /// Stands for the work that writes the present frame.
+    /// Recorded behind the work that writes the present frame.
     written: Event,
-    /// What timeline words are written on.
+    /// Stream that writes timeline values.
     stream: Stream,
     words: Vec<(Arc<Page>, usize, u64)>,
 }
 
 impl Signals {
-    /// For frames of a context's device; `None` for host frames.
+    /// Signals for frames of a context's device; `None` for host frames.
     pub fn new(gpu: Option<&Arc<Context>>) -> frameshare_cuda::Result<Self> {
         let Some(gpu) = gpu else { return Ok(Self(None)) };
         Ok(Self(Some(Gpu { written: Event::new(gpu)?, stream: Stream::new(gpu)?, words: Vec::new() })))
     }
 
-    /// Begins with a frame.
+    /// Begins the signals of a frame.
     pub fn begin(&mut self, written: Written<'_>) -> frameshare_cuda::Result<()> {
         let Some(gpu) = &mut self.0 else { return Ok(()) };
         gpu.words.clear();
@@ -53,7 +53,7 @@ impl Signals {
         self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(&gpu.written))
     }
 
-    /// What a reader's own signal stream has to wait for.
+    /// The event that a reader's own signal stream has to wait for.
     pub(super) fn written(&self, kind: FenceKind) -> Result<&Event, FenceError> {
         match &self.0 {
             Some(gpu) => Ok(&gpu.written),
@@ -61,7 +61,7 @@ impl Signals {
         }
     }
 
-    /// Adds a word to be written when the frame is.
+    /// Adds a timeline value to be written behind the frame.
     pub(super) fn add_word(&mut self, page: &Arc<Page>, word: usize, value: u64) -> Result<(), FenceError> {
         let Some(gpu) = &mut self.0 else {
             return Err(FenceError { kind: FenceKind::Timeline, cause: FenceFault::NoGpu });
@@ -70,7 +70,8 @@ impl Signals {
         Ok(())
     }
 
-    /// Signals the words of all readers in one go, behind the work that writes the frame.
+    /// Signals the timeline values of all readers in one call, behind the work that writes the
+    /// frame.
     pub fn flush(&mut self) -> Result<(), FenceError> {
         let Some(gpu) = self.0.as_mut().filter(|gpu| !gpu.words.is_empty()) else { return Ok(()) };
         let words: Vec<_> =

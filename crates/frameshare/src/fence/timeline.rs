@@ -1,7 +1,9 @@
-//! Timeline fences: 64-bit words in a page that the two share and that GPU streams write and wait for.
+//! Timeline fences: 64-bit values in a shared page that GPU streams of both sides write and wait
+//! for.
 //!
-//! Works between isolated containers, takes one driver call a frame for all readers together, and survives a crash: the
-//! survivor's CPU stores what the dead should have.
+//! They work between isolated containers, take one driver call a frame for all readers together,
+//! and survive a crash: the survivor's CPU stores the values that the dead process would have
+//! written.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
 use crate::{idle::WhenIdle, sys::Words};
@@ -20,29 +22,29 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// No frame has a higher number: two bits of a claim word are its state.
+/// The highest sequence number: two bits of a claim word are its state.
 const MAX_SEQUENCE: u64 = u64::MAX >> 2;
 
-/// What both sides hold: the page. All that the exporter does.
+/// The page, which both sides have. The exporter needs nothing else.
 #[derive(Debug)]
 pub struct Timeline {
     page: Arc<Page>,
     _registered: WhenIdle<Arc<Page>>,
 }
 
-/// What the reader holds. The exporter may write any number as its newest frame's, at any time.
+/// The reader's side. The exporter may write any value as its newest frame's, at any time.
 #[derive(Debug)]
 pub struct ReaderTimeline {
     page: Timeline,
-    /// The newest frame that was ever said to be written: it stays so.
+    /// The newest frame that was ever reported as written: it never goes back.
     written: AtomicU64,
     /// The newest frame that a stream was made to wait for.
     awaited: AtomicU64,
     /// Threads that are making a stream wait.
     waiting: AtomicU32,
-    /// Streams are being set free: the ready word is ours.
+    /// Streams are being unblocked: the reader owns the ready value.
     rescued: AtomicBool,
-    /// What the ready word said that it must not, and what it had said before: that stays so, too.
+    /// An invalid ready value, and the value before it; kept once found.
     broken: OnceLock<(u64, u64)>,
 }
 
@@ -74,7 +76,7 @@ impl ExporterFence for Timeline {
     }
 
     fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
-        // The word goes from one leased sequence number to the next: anything above is a lie.
+        // The value goes from one leased sequence number to the next: a higher one is invalid.
         match self.word(release_at(entry))?.load() {
             found if found == sequence => Ok(FenceState::Ready),
             found if found < sequence => Ok(FenceState::Pending),
@@ -101,11 +103,12 @@ impl ReaderTimeline {
 
     /// The newest frame that has been written.
     fn written(&self) -> Result<u64, FenceError> {
-        // Looked at in this order: the word never goes back, and what a rescue stores comes after it has said that it does.
+        // Loaded in this order: the value never goes back, and unblocking stores it only after
+        // setting its flag.
         let before = self.written.load(Ordering::SeqCst);
         let found = self.page.word(timeline::READY)?.load();
         let is_ours = self.rescued.load(Ordering::SeqCst);
-        // Of a number that is more than half of all away a stream thinks that it lies behind.
+        // A stream takes a number that is more than half of all numbers ahead for one behind.
         if !is_ours && (found < before || found > MAX_SEQUENCE) {
             self.broken.get_or_init(|| (found, before));
         }
@@ -130,12 +133,12 @@ impl ReaderFence for ReaderTimeline {
     }
 
     fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
-        // A frame that is there already needs no work on the GPU.
+        // A written frame needs no work on the GPU.
         if self.poll_ready(entry, sequence)? == FenceState::Ready {
             return Ok(());
         }
         let word = self.page.word(timeline::READY)?;
-        // Either this sees that streams are set free, or that sees how far this one waits.
+        // Either this thread sees the flag of unblocking, or unblocking sees this thread's wait.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.awaited.fetch_max(sequence, Ordering::SeqCst);
         let waits =
@@ -154,7 +157,7 @@ impl ReaderFence for ReaderTimeline {
     }
 
     fn rescue(&self) -> Rescue {
-        // How far it got is looked at for the last time.
+        // Checks the progress for the last time.
         let _ = self.written();
         let again = self.rescued.swap(true, Ordering::SeqCst);
         let awaited = self.awaited.load(Ordering::SeqCst);

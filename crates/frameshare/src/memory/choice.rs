@@ -1,36 +1,37 @@
-//! Which kind of memory and of fence to use where nobody says.
+//! Selection of the kinds of memory and fence, by the configuration and the abilities of both
+//! sides.
 
 use frameshare_cuda::{context::Context, fence, memory};
 use frameshare_protocol::{FenceKind, MemoryKind};
 use std::sync::Arc;
 
-/// A choice, and why it was made, for logs and statistics.
+/// A selected kind, and the reason for it, for logs and statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<Kind> {
-    /// What was chosen.
+    /// The selected kind.
     pub kind: Kind,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// A kind that this machine lacks: the text names the kind, the device and what it lacks.
+/// A kind that this machine lacks: the text names the kind, the device and the missing ability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Lacking(pub String);
 
-/// What a device can share memory by.
+/// The kinds of memory that a device can share.
 pub fn memory_kinds(gpu: Option<&Arc<Context>>) -> Vec<MemoryKind> {
     let all = [MemoryKind::Host, MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
     all.into_iter().filter(|kind| lacks_memory(*kind, gpu).is_none()).collect()
 }
 
-/// What a device can take part in.
+/// The kinds of fence that a device supports.
 pub fn fence_kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
     let all = [FenceKind::None, FenceKind::Timeline, FenceKind::Event];
     all.into_iter().filter(|kind| lacks_fence(*kind, gpu).is_none()).collect()
 }
 
-/// The kind of memory for a stream: the one wanted, or the best one that there is.
+/// Selects the kind of memory for a stream: the wanted one, or the best available.
 pub fn memory(wanted: Option<MemoryKind>, gpu: Option<&Arc<Context>>) -> Result<Choice<MemoryKind>, Lacking> {
     if let Some(kind) = wanted {
         return match lacks_memory(kind, gpu) {
@@ -41,7 +42,8 @@ pub fn memory(wanted: Option<MemoryKind>, gpu: Option<&Arc<Context>>) -> Result<
     if gpu.is_none() {
         return Ok(Choice { kind: MemoryKind::Host, why: "no GPU is used".into() });
     }
-    // vmm outlives its exporter and is mapped read-only; legacy next, since pools have the strictest order.
+    // vmm outlives its exporter and is mapped read-only; legacy next, since pools have the
+    // strictest order of freeing.
     let mut reasons = Vec::new();
     for kind in [MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool] {
         match lacks_memory(kind, gpu) {
@@ -53,7 +55,8 @@ pub fn memory(wanted: Option<MemoryKind>, gpu: Option<&Arc<Context>>) -> Result<
     Err(Lacking(reasons.join("; ")))
 }
 
-/// The kind of fence for one reader: of what both sides can and the exporter allows, the best.
+/// Selects the kind of fence for one reader: the best that both sides support and the exporter
+/// allows.
 pub fn fence(
     wanted: Option<FenceKind>,
     memory: MemoryKind,

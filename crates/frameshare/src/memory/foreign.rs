@@ -1,15 +1,15 @@
-//! GPU memory that somebody else allocated and still owns, such as a decoder's output surfaces, shared where it lies
-//! by a legacy handle.
+//! Adopted GPU memory: another component allocated and owns it, such as a decoder's output
+//! surfaces. It is shared in place by a legacy handle.
 
 use super::{Address, Allocation, Handle, MemoryError};
 use frameshare_cuda::{context::Context, memory::foreign};
 use frameshare_protocol::MemoryKind;
 use std::{any::Any, sync::Mutex};
 
-/// An allocation of somebody else's. Its owner is told, by dropping what keeps it, when nobody imports it any more.
+/// An adopted allocation. Its owner is dropped when no reader imports it any more.
 pub struct Foreign {
     found: foreign::Foreign,
-    // Behind a lock only because it need not be `Sync`.
+    // Behind a lock because it need not be `Sync`.
     _owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -19,8 +19,8 @@ impl std::fmt::Debug for Foreign {
     }
 }
 
-/// What names the allocation that `pointer` lies in: unlike its address, never used for another one
-/// (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+/// Returns the identifier of the allocation that contains `pointer`: unlike its address, it is
+/// never reused (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
 pub fn buffer_id(context: &Context, pointer: u64) -> Result<u64, MemoryError> {
     foreign::buffer_id(context, pointer).map_err(failed)
 }
@@ -30,7 +30,7 @@ fn failed(error: frameshare_cuda::Error) -> MemoryError {
 }
 
 impl Foreign {
-    /// The whole allocation that `pointer` lies in. Takes the owner only if it can be shared.
+    /// Adopts the whole allocation that contains `pointer`. Takes the owner only on success.
     pub fn new(
         context: &Context,
         pointer: u64,

@@ -1,4 +1,4 @@
-//! Host memory: memfds that are sealed against a change of size and against readers' writes.
+//! Host memory: memory files that are sealed against resizing and against readers' writes.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, length};
 use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
@@ -26,7 +26,7 @@ impl Allocator for Host {
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
             let fd = memfd("frameshare-slot", size)?;
-            // The exporter's own mapping is made before the seal, so it alone stays writable.
+            // The exporter's own mapping is made before the seal, so only that one stays writable.
             let mapping = Mapping::writable(&fd, length(size)?)?;
             SealedAgainst::ResizingAndWriting.seal(&fd)?;
             Ok(HostAllocation { fd, mapping, size })

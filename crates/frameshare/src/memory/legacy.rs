@@ -1,7 +1,9 @@
-//! GPU memory by CUDA's first interface for sharing: 64 bytes name a whole block of 2 MiB or a multiple.
+//! GPU memory by CUDA's first sharing interface: 64 bytes name a whole block of 2 MiB or a
+//! multiple.
 //!
-//! Imports are given up before the exporter frees, one context of a process may import what lies on one device of an
-//! exporter, and a process cannot import what it allocated itself (CUDA driver API, cuIpcOpenMemHandle).
+//! Imports are closed before the exporter frees, one context of a process may import the memory of
+//! an exporter's device, and a process cannot import its own allocations (CUDA driver API,
+//! cuIpcOpenMemHandle).
 
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
@@ -16,7 +18,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Allocates and imports such memory, in a context.
+/// Allocates and imports such memory in a context.
 #[derive(Clone, Debug)]
 pub struct Legacy(pub(super) Arc<Context>);
 
@@ -30,7 +32,7 @@ struct LegacyAllocation {
 
 #[derive(Debug)]
 struct LegacyImport {
-    // Closed before it no longer counts.
+    // Dropped before its count.
     memory: legacy::Import,
     _open: Open,
 }
@@ -41,7 +43,7 @@ struct Open {
     context: usize,
 }
 
-/// How many imports each context of this process has.
+/// Number of imports of each context of this process.
 fn open() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     static OPEN: Lazy<Mutex<BTreeMap<usize, usize>>> = Lazy::new(Mutex::default);
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -65,12 +67,13 @@ impl Drop for Open {
     }
 }
 
-/// Whether another context of this process has imports.
+/// Returns whether another context of this process has imports.
 fn others_are_open(context: &Context) -> bool {
     open().keys().any(|other| *other != context.as_raw() as usize)
 }
 
-/// What the driver's refusal of an import may mean: it does not say when another context is in the way.
+/// Explains the driver's refusal of an import: it does not report that another context has the
+/// memory open.
 fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::error::Error + Send + Sync> {
     if !others_are_open(context) {
         return error.into();

@@ -1,5 +1,5 @@
-//! Memory of this very process, of the kinds that CUDA does not let it import: a reader in the exporter's own process
-//! uses the exporter's pointer.
+//! Memory of this very process, of kinds that CUDA cannot import there: a reader in the exporter's
+//! own process uses the exporter's pointer.
 
 use super::{Address, Allocation, Import, MemoryError};
 use frameshare_cuda::context::Context;
@@ -15,7 +15,7 @@ type Key = (u64, u32, u32);
 
 struct Entry {
     memory: Weak<dyn Allocation>,
-    /// The context that it was allocated in.
+    /// The context of the allocation.
     context: Option<usize>,
 }
 
@@ -29,14 +29,14 @@ fn identity(context: Option<&Arc<Context>>) -> Option<usize> {
     context.map(|context| context.as_raw() as usize)
 }
 
-/// Notes what an exporter of this process allocated.
+/// Registers an allocation of an exporter of this process.
 pub(crate) fn note(key: Key, memory: &Arc<dyn Allocation>, context: Option<&Arc<Context>>) {
     let mut local = local();
     local.retain(|_, entry| entry.memory.strong_count() > 0);
     local.insert(key, Entry { memory: Arc::downgrade(memory), context: identity(context) });
 }
 
-/// What an exporter of this process allocated, for a reader in `context`.
+/// Finds an allocation of an exporter of this process, for a reader in `context`.
 pub(crate) fn find(
     key: Key,
     kind: MemoryKind,

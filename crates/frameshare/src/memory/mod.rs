@@ -1,7 +1,7 @@
 //! Memory that several processes can reach: allocated by an exporter, imported by readers.
 //!
-//! One trait for each side, and one implementation a [`MemoryKind`]. What is the same for all kinds - who may hold
-//! which slot, and for how long - is the exporter's and the reader's business.
+//! One trait for each side, and one implementation for each [`MemoryKind`]. Holders and lifetimes
+//! of slots are the same for all kinds, and are managed by the exporter and the reader.
 
 pub mod choice;
 pub mod foreign;
@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// Where memory lies, as the process that asks sees it.
+/// Address of memory in the present process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An address that the CPU can use.
@@ -33,35 +33,35 @@ pub enum Address {
     Device(u64),
 }
 
-/// What an importer needs.
+/// The data that an importer needs.
 #[derive(Clone, Debug)]
 pub struct Handle<'a> {
-    /// Bytes that name the memory, where its kind has such.
+    /// Bytes that name the memory, if its kind has some.
     pub bytes: &'a [u8],
-    /// A descriptor of the memory, where its kind has one; the receiver gets a duplicate.
+    /// A descriptor of the memory, if its kind has one; the receiver gets a duplicate.
     pub fd: Option<BorrowedFd<'a>>,
 }
 
-/// Memory that others can import; freed when it is dropped.
+/// Memory that other processes can import; dropping it frees it.
 pub trait Allocation: Debug + Send + Sync {
-    /// Where it lies in the exporter.
+    /// Its address in the exporter.
     fn address(&self) -> Address;
-    /// Bytes, at least as many as were asked for.
+    /// Size in bytes, at least the requested one.
     fn size(&self) -> u64;
-    /// What an importer needs.
+    /// The data that an importer needs.
     fn handle(&self) -> Handle<'_>;
 }
 
-/// Memory of another process that was imported; given up when it is dropped. No GPU work may use it any more then, which is
-/// its owner's business (see [`WhenIdle`](crate::WhenIdle)).
+/// Imported memory of another process; dropping it ends the import. The owner ensures that no GPU
+/// work uses it then (see [`WhenIdle`](crate::WhenIdle)).
 pub trait Import: Debug + Send + Sync {
-    /// Where it lies in the reader.
+    /// Its address in the reader.
     fn address(&self) -> Address;
 }
 
 /// Allocates the slots of one generation.
 pub trait Allocator: Debug + Send + Sync {
-    /// A descriptor that importers need once for all slots, where the kind has one.
+    /// A descriptor that importers need once for all slots, if the kind has one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -71,7 +71,7 @@ pub trait Allocator: Debug + Send + Sync {
 
 /// Imports the slots of one generation.
 pub trait Importer: Debug + Send + Sync {
-    /// Imports `size` bytes by the handle that the allocation gave. Trusts nothing that it is handed.
+    /// Imports `size` bytes by the handle of the allocation. Checks all its arguments.
     fn import(
         &self,
         size: u64,
@@ -80,8 +80,8 @@ pub trait Importer: Debug + Send + Sync {
     ) -> Result<Arc<dyn Import>, MemoryError>;
 }
 
-/// An allocator of a kind, for the slots of one generation. All kinds but `host` need the context that frames are
-/// written in.
+/// Returns an allocator of a kind, for the slots of one generation. All kinds but `host` need the
+/// context that frames are written in.
 pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
     let failed = MemoryError::while_doing("allocate", None, kind);
     Ok(match (kind, gpu) {
@@ -95,8 +95,8 @@ pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn
     })
 }
 
-/// An importer of a kind, for the slots of one generation, with the descriptor that came for all of them. All kinds
-/// but `host` need the context that frames are read in.
+/// Returns an importer of a kind, for the slots of one generation, with the descriptor for all of
+/// them. All kinds but `host` need the context that frames are read in.
 pub fn importer(
     kind: MemoryKind,
     gpu: Option<&Arc<Context>>,
@@ -115,28 +115,28 @@ pub fn importer(
     })
 }
 
-/// Whether every import has to be given up before the exporter may free: CUDA leaves undefined what happens otherwise
-/// (CUDA driver API, cuIpcCloseMemHandle and cuMemPoolImportPointer).
+/// Returns whether every import has to be closed before the exporter may free: otherwise the
+/// behavior is undefined (CUDA driver API, cuIpcCloseMemHandle and cuMemPoolImportPointer).
 pub fn frees_imports_first(kind: MemoryKind) -> bool {
     matches!(kind, MemoryKind::Legacy | MemoryKind::Pool)
 }
 
-/// Memory that could not be allocated, imported or shared.
+/// An error of allocating, importing or sharing memory.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing} {}{kind} memory: {cause}", bytes_of(*.size))]
 pub struct MemoryError {
     /// `allocate`, `import` or `share`.
     pub doing: &'static str,
-    /// Bytes; `None` where it is about the kind as such.
+    /// Size in bytes; `None` if the error concerns the kind as such.
     pub size: Option<u64>,
     /// The kind of memory.
     pub kind: MemoryKind,
-    /// What the system said.
+    /// The system's error.
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl MemoryError {
-    /// Makes errors of causes.
+    /// Wraps causes in errors.
     fn while_doing(
         doing: &'static str,
         size: impl Into<Option<u64>>,
@@ -151,20 +151,21 @@ fn bytes_of(size: Option<u64>) -> String {
     size.map(|size| format!("{size} bytes of ")).unwrap_or_default()
 }
 
-/// A number that tells a CUDA context from others of this process, and says nothing of where it lies.
+/// Returns a number that tells a CUDA context from others of this process, and does not reveal its
+/// address.
 pub(crate) fn context_number(context: &Arc<Context>) -> u64 {
     static KEYS: Lazy<RandomState> = Lazy::new(RandomState::new);
-    // 0 stands for none.
+    // 0 means none.
     KEYS.hash_one(context.as_raw() as usize).max(1)
 }
 
-/// A size as this machine counts.
+/// Converts a size to this machine's type.
 fn length(size: u64) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
     usize::try_from(size).map_err(|_| "that is more than there are addresses".into())
 }
 
-/// Imports, and once more where what this process has imported before is in the way: that may only have to be given up yet
-/// (see [`Import`]). Behind a stream that is stuck it never is.
+/// Imports; retries once if an earlier import of this process conflicts, which may be waiting for
+/// its deferred drop (see [`Import`]). Behind a stream that never completes it stays.
 fn import_again<T, E>(import: impl Fn() -> Result<T, E>, is_in_the_way: impl Fn(&E) -> bool) -> Result<T, E> {
     const PATIENCE: Duration = Duration::from_secs(2);
     match import() {
@@ -176,8 +177,8 @@ fn import_again<T, E>(import: impl Fn() -> Result<T, E>, is_in_the_way: impl Fn(
     }
 }
 
-/// Sets fresh GPU memory to zero, so that no reader sees what was in it before. Waits for the GPU: slots are
-/// allocated once and used again.
+/// Sets fresh GPU memory to zero, so that no reader sees its former content. Waits for the GPU:
+/// slots are allocated once and reused.
 fn clear(gpu: &Arc<Context>, start: u64, size: usize) -> frameshare_cuda::Result<()> {
     let stream = frameshare_cuda::stream::Stream::new(gpu)?;
     // SAFETY: the callers pass an allocation that they have just made and hold until this returns.

@@ -1,8 +1,9 @@
 //! GPU memory of a stream-ordered pool: one descriptor for the pool, 64 bytes for each allocation.
 //!
-//! CUDA wants a strict order of freeing: the reader's free, the fence behind it, the exporter's look at that fence,
-//! the exporter's free. Dropping an import frees it at once, since no work uses it any more; the acknowledgement that the
-//! reader sends after it is the fence that the exporter looks at.
+//! CUDA requires a strict order of freeing: the reader's free, the fence behind it, the exporter's
+//! check of that fence, the exporter's free. Dropping an import frees it at once, since no work
+//! uses it any more; the acknowledgement that the reader sends afterwards is the fence that the
+//! exporter checks.
 
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
@@ -15,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// Allocates from a pool of its own, which goes with its last allocation.
+/// Allocates from a pool of its own, which is destroyed with its last allocation.
 #[derive(Debug)]
 pub struct PoolAllocator {
     pool: Arc<pool::Pool>,
@@ -29,7 +30,8 @@ pub struct PoolImporter(Arc<pool::ImportedPool>);
 
 #[derive(Debug)]
 struct PoolAllocation {
-    /// Measured on an H200, driver 580: to free memory of a pool does not wait for the work that is queued on it.
+    /// Measured on an H200, driver 580: freeing memory of a pool does not wait for work that is
+    /// queued on it.
     _memory: WhenIdle<pool::Allocation>,
     start: u64,
     size: u64,
@@ -59,7 +61,7 @@ impl Allocator for PoolAllocator {
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
             let memory = self.pool.allocate(length(size)?, &self.stream)?;
-            // The allocation is made in the stream's order; whoever is told of it later need not wait for it.
+            // The allocation is made in the stream's order; later users need not wait for it.
             self.stream.synchronize()?;
             clear(&self.gpu, memory.ptr(), memory.size())?;
             let (start, size) = (memory.ptr(), memory.size() as u64);

@@ -1,4 +1,5 @@
-//! GPU memory with a file descriptor of its own: outlives its exporter, and readers map it read-only.
+//! GPU memory with a file descriptor of its own: it outlives its exporter, and readers map it
+//! read-only.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
 use crate::idle::WhenIdle;

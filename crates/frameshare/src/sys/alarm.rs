@@ -1,4 +1,4 @@
-//! Waking a sleeping thread later, without waking it now.
+//! A timer that wakes a polling thread later.
 
 use rustix::{
     io::read,
@@ -13,22 +13,23 @@ use std::{
     time::Duration,
 };
 
-/// Is ready, for who polls it, some time after it was set.
+/// A timer descriptor: readable some time after it was set.
 #[derive(Debug)]
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// One that is not set.
+    /// A timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Goes off after `duration`, which is no longer than a few seconds, instead of when it would have before.
+    /// Sets the timer to `duration` from now, a few seconds at most, in place of an earlier
+    /// setting.
     pub fn set(&self, duration: Duration) {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() };
-        // Cannot fail: it is a timer, and the time is one.
+        // Infallible: a valid timerfd and timespec.
         let _ = timerfd_settime(
             &self.0,
             TimerfdTimerFlags::empty(),
@@ -36,7 +37,7 @@ impl Alarm {
         );
     }
 
-    /// Is no longer ready, if it went off.
+    /// Makes the descriptor unreadable again after the timer has expired.
     pub fn clear(&self) {
         let _ = read(&self.0, &mut [0; 8]);
     }
@@ -55,7 +56,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags};
 
     #[test]
-    fn it_goes_off_once_and_later() {
+    fn timer_expires_once_and_not_at_once() {
         let alarm = Alarm::new().unwrap();
         let goes_off_within = |ms| {
             let mut fds = [PollFd::new(&alarm, PollFlags::IN)];

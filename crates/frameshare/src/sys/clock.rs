@@ -1,4 +1,4 @@
-//! The clock that frames are stamped with.
+//! The clock of frame times.
 
 /// Now, in ns of `CLOCK_MONOTONIC`, which all processes of a machine share.
 pub fn monotonic_ns() -> u64 {

@@ -28,19 +28,20 @@ use std::{
 /// Beyond either, no further connection is taken; what is open already is still parked.
 const MAX_PARKED: usize = 1024;
 const MAX_PARKED_OF_USER: usize = 256;
-/// How long a closer thread waits for another descriptor before it ends.
+/// Time that a closer thread waits for another descriptor before it ends.
 const IDLE: Duration = Duration::from_millis(200);
-/// Stack size of a closer thread in bytes: all it does is close(2).
+/// Stack size of a closer thread in bytes: it only calls close(2).
 const STACK: usize = 64 * 1024;
 
-/// What a dropped [`Foreign`] is, and so what may be done to it in the dropping thread.
+/// Kind of a [`Foreign`], which decides how the dropping thread may treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Received from a peer: only fcntl(F_GET_SEALS), which no file system implements itself, is known not to block.
     Received,
-    /// A Unix socket that this process alone reads. It is shut down, so that the peer sees the end at once.
+    /// A Unix socket that only this process reads. It is shut down, so that the peer sees the end
+    /// at once.
     Socket,
-    /// A Unix socket that a peer has, too, and goes on using.
+    /// A Unix socket that a peer has, too, and continues to use.
     Lent,
 }
 
@@ -72,14 +73,14 @@ impl Foreign {
         Self::new(fd, uid, Kind::Lent)
     }
 
-    /// The same descriptor as a socket that is shut down when it is dropped. The caller has seen that it is a Unix
-    /// socket: shutdown(2) of others may block.
+    /// Converts it to a socket that is shut down when it is dropped. The caller has checked that it
+    /// is a Unix socket: shutdown(2) of others may block.
     pub(super) fn into_socket(mut self) -> Self {
         self.kind = Kind::Socket;
         self
     }
 
-    /// The same descriptor, counted for another user.
+    /// Counts the descriptor for another user.
     pub(super) fn of_user(mut self, uid: u32) -> Self {
         self.uid = uid;
         self
@@ -102,9 +103,9 @@ impl Drop for Foreign {
         // SAFETY: `self.fd` is not used after this.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.kind {
-            // Memory files alone have seals (fcntl(2)): nobody else takes part in their close.
+            // Only memory files have seals (fcntl(2)): their close involves no other party.
             Kind::Received if fcntl_get_seals(&fd).is_ok() => return drop(fd),
-            // The peer may be gone already.
+            // It fails if the peer has closed already.
             Kind::Socket => drop(shutdown(&fd, Shutdown::Both)),
             Kind::Received | Kind::Lent => {}
         }
@@ -112,18 +113,19 @@ impl Drop for Foreign {
     }
 }
 
-/// Whether this process may take any further connection: one that is refused may have to be parked, too.
+/// Returns whether this process may accept any further connection: one that is refused may have to
+/// be parked, too.
 pub fn may_accept() -> bool {
     CLOSERS.lock().total < MAX_PARKED
 }
 
-/// Whether this process may serve another connection of a user.
+/// Returns whether this process may serve another connection of a user.
 pub fn may_connect(uid: u32) -> bool {
     let state = CLOSERS.lock();
     state.total < MAX_PARKED && state.of_user.get(&uid).is_none_or(|count| *count < MAX_PARKED_OF_USER)
 }
 
-/// What a connection is refused with when [`may_connect`] is false.
+/// The refusal text when [`may_connect`] is false.
 pub fn too_many_parked(uid: u32) -> String {
     format!(
         "too many descriptors that user {uid} sent cannot be closed; end the processes that keep them open"
@@ -132,17 +134,17 @@ pub fn too_many_parked(uid: u32) -> String {
 
 static CLOSERS: Closers = Closers { state: Mutex::new(State::new()), parked: Condvar::new() };
 
-/// The threads that close. There are as many as closes that block, and one more.
+/// The closer threads: one for each close that blocks, and one more.
 struct Closers {
     state: Mutex<State>,
-    /// Signaled when a descriptor was parked.
+    /// Notified when a descriptor is parked.
     parked: Condvar,
 }
 
 struct State {
-    /// Descriptors that no thread has taken yet, and the users that they count for.
+    /// Parked descriptors without a thread, and the users that they count for.
     queue: VecDeque<(OwnedFd, u32)>,
-    /// Descriptors in the queue and those that are being closed, of each user and of all.
+    /// Number of parked descriptors, those that are being closed included, of each user.
     of_user: BTreeMap<u32, usize>,
     total: usize,
     threads: usize,
@@ -164,7 +166,7 @@ impl State {
         }
     }
 
-    /// Whether a further thread must be started now. True claims its place.
+    /// Returns whether a further thread must be started now. True reserves its place.
     fn needs_thread(&mut self) -> bool {
         let needed = self.queue.len() > self.idle && !self.starting && self.threads < MAX_PARKED;
         if needed {
@@ -206,7 +208,8 @@ impl Closers {
     fn start(&'static self) {
         let builder = thread::Builder::new().name("frameshare-close".into()).stack_size(STACK);
         if builder.spawn(|| self.run()).is_err() {
-            // The descriptor stays open and queued: the next that is parked, or closed, asks for a thread again.
+            // The descriptor stays open and queued: the next one that is parked, or closed,
+            // requests a thread again.
             let mut state = self.lock();
             state.starting = false;
             state.threads -= 1;
@@ -258,7 +261,7 @@ mod tests {
         time::Instant,
     };
 
-    /// A socket whose close takes an hour, and what keeps it so.
+    /// A socket whose close takes an hour, and the peer that causes it.
     fn lingering() -> (OwnedFd, (TcpListener, TcpStream)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -269,7 +272,7 @@ mod tests {
         (stream.into(), (listener, unread))
     }
 
-    /// Whether `f` returns although it drops what blocks.
+    /// Returns whether `f` returns although it drops a descriptor whose close blocks.
     fn returns(f: impl FnOnce() + Send + 'static) -> bool {
         let (done, is_done) = channel();
         thread::spawn(move || {
@@ -316,7 +319,7 @@ mod tests {
             drop(Foreign::received(socket, UID));
         }
         assert!(!may_connect(UID) && may_connect(UID + 1));
-        // A peer that is gone ends the wait.
+        // A peer that closes ends the wait.
         drop(kept);
         wait_until("all are closed", || parked_of(UID) == 0);
         assert!(may_connect(UID));

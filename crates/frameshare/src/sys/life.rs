@@ -25,7 +25,7 @@ impl SignOfLife {
     }
 }
 
-/// Whether another process holds a lock on a file (F_GETLK), whatever its PID namespace.
+/// Returns whether another process holds a lock on a file (F_GETLK), in any PID namespace.
 pub fn is_locked(file: impl AsFd) -> io::Result<bool> {
     Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?.is_some())
 }

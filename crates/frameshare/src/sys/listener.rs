@@ -23,26 +23,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Connections that the kernel keeps until they are accepted; it takes less where net.core.somaxconn is less.
+/// Maximum number of connections that wait in the kernel to be accepted; the kernel lowers it to
+/// net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
 /// The socket that readers connect to. Dropping it removes its file, then releases the name.
 #[derive(Debug)]
 pub struct Listener {
-    /// Connections wait in its queue, with what was sent over them.
+    /// Its queue holds waiting connections, and the packets sent over them.
     socket: Foreign,
     path: PathBuf,
     mode: u32,
     place: Place,
     /// Device and inode of the socket's file.
     file: (u64, u64),
-    /// Given up for a moment to tell a connection that no descriptors are left.
+    /// Closed for a moment to accept and refuse a connection when no descriptors are left.
     spare: Option<OwnedFd>,
-    // Last: the next owner of the name finds no file of ours.
+    // Dropped last: the next owner of the name finds no file of this one.
     lock: NameLock,
 }
 
-/// A socket's place: a name in a folder.
+/// Location of a socket: a name in a folder.
 #[derive(Debug)]
 struct Place {
     folder: OwnedFd,
@@ -50,25 +51,25 @@ struct Place {
     lock: OsString,
 }
 
-/// Why a socket could not be bound.
+/// The reason why a socket could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindFailure {
     /// The name is in use by the process that is described.
     #[error("in use by {0}")]
     InUse(String),
-    /// Something else.
+    /// Another error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// What became of the socket's file.
+/// State of the socket's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is there.
+    /// It exists.
     Bound,
-    /// It was removed. There is a new one now, and the name is owned by this process.
+    /// It was removed. A new one is bound, and this process owns the name.
     Rebound,
-    /// Readers cannot connect any more, for this reason.
+    /// Readers can no longer connect, for this reason.
     Lost(String),
 }
 
@@ -90,7 +91,8 @@ impl Place {
         })
     }
 
-    /// Device and inode of the socket's file. An error if a file of that name is no socket.
+    /// Returns device and inode of the socket's file. An error if a file of that name is not a
+    /// socket.
     fn file(&self) -> io::Result<Option<(u64, u64)>> {
         match statat(&self.folder, &self.socket, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
@@ -111,11 +113,12 @@ impl Place {
 }
 
 impl Listener {
-    /// Takes the name and listens at `path`, whose file gets this mode. The socket of an exporter that is gone is replaced.
+    /// Takes the name and listens at `path`, whose file gets this mode. Replaces the socket of a
+    /// dead exporter.
     ///
     /// # Errors
     ///
-    /// [`BindFailure::InUse`] if another process has the name, or listens at the path.
+    /// [`BindFailure::InUse`] if another process owns the name, or listens at the path.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, BindFailure> {
         let place = Place::of(path)?;
         let lock = place.lock()?;
@@ -123,7 +126,7 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), mode, place, file, spare: spare(), lock })
     }
 
-    /// The next connection that waits, if one does.
+    /// Accepts the next waiting connection, if there is one.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         loop {
             match accept_with(&self.socket, FLAGS) {
@@ -135,18 +138,20 @@ impl Listener {
         }
     }
 
-    /// Sends a packet to the next connection and closes it, though this process can open no more files.
+    /// Refuses the next waiting connection with a packet, although this process can open no more
+    /// files.
     pub fn turn_away(&mut self, packet: &[u8]) {
         self.spare = None;
         if let Ok(Some(newcomer)) = self.accept() {
             let _ = newcomer.send(packet, &[]);
         }
-        // What was just refused may keep its place for a while.
+        // The refused connection may occupy a descriptor for a while.
         self.spare = spare();
     }
 
-    /// Checks that readers still find the socket. If its file was removed, with or without its folder and lock file, a new
-    /// one is bound; if another process has taken the name meanwhile, that is left alone.
+    /// Checks that readers still find the socket. If its file was removed, with or without its
+    /// folder and lock file, a new one is bound; a name that another process has taken meanwhile
+    /// stays with it.
     pub fn check(&mut self) -> FileState {
         let is_locked = self.lock.is_at(self.place.folder.as_fd(), &self.place.lock);
         if is_locked && self.place.file().is_ok_and(|found| found == Some(self.file)) {
@@ -159,7 +164,7 @@ impl Listener {
     }
 
     fn bind_again(&mut self, is_locked: bool) -> Result<(), BindFailure> {
-        // The folder may be another one now.
+        // The path may lead to another folder now.
         let place = Place::of(&self.path)?;
         let is_locked = is_locked && self.lock.is_at(place.folder.as_fd(), &place.lock);
         let lock = if is_locked { None } else { Some(place.lock()?) };
@@ -175,7 +180,7 @@ impl Listener {
     }
 }
 
-/// Binds and listens, in place of a socket that nobody listens at. The caller holds the name's lock.
+/// Binds and listens, in place of a socket without a listener. The caller holds the name's lock.
 fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u64)), BindFailure> {
     let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
     if let Some(stale) = place.file()? {
@@ -185,7 +190,7 @@ fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u6
         place.unlink(stale);
     }
     let socket = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
-    // Before Linux 6.16 descriptors are found when they are received.
+    // Before Linux 6.16 descriptors are detected on reception.
     refuse_descriptors(&socket);
     // bind(2) gives the file the mode of the socket, less the bits of the umask.
     let mode = Mode::from_raw_mode(mode);
@@ -203,10 +208,11 @@ fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u6
     Ok((socket, file))
 }
 
-/// The process that listens at a socket's file, in words, if one does. ECONNREFUSED alone says that nobody does: a full
-/// backlog (EAGAIN), another type of socket (EPROTOTYPE) and missing permission (EACCES) are answers of a live one.
+/// Returns a description of the process that listens at a socket's file, if one does. Only
+/// ECONNREFUSED means that no process listens: a full backlog (EAGAIN), another type of socket
+/// (EPROTOTYPE) and missing permission (EACCES) are answers of a live one.
 fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
-    // What it sends is never received.
+    // Nothing is received over it.
     let probe = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
     match connect(&probe, address) {
         Ok(()) => Ok(Some(match peer_pid(&probe) {
@@ -228,14 +234,14 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.place.unlink(self.file);
-        // Connections that were not taken hang up now, whatever lies in those before them.
+        // Connections that were not accepted hang up now, whatever their queues hold.
         while let Ok(Some(connection)) = self.accept() {
             drop(connection);
         }
     }
 }
 
-/// A descriptor that can be given up at any time.
+/// A descriptor that can be closed at any time.
 fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }

@@ -11,15 +11,16 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// Ownership of a stream's name, held until it is dropped or the process is gone.
+/// Ownership of a stream's name, held until it is dropped or the process ends.
 ///
-/// The lock file stays: were it unlinked, two processes could each hold a lock on a file of that name.
+/// The lock file stays: if it were removed, two processes could each hold a lock on a file of that
+/// name.
 #[derive(Debug)]
 pub struct NameLock {
     file: OwnedFd,
 }
 
-/// Why a name could not be had.
+/// The reason why a name could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum NameTaken {
     /// Another process holds it.
@@ -33,7 +34,7 @@ pub enum NameTaken {
 impl NameLock {
     /// Locks the file `name` of a folder, which is created if it is missing. Does not wait.
     ///
-    /// The file is opened and checked as one that another user may have put there: what is no plain file of this user
+    /// The file may have been planted by another user: anything but a regular file of this user
     /// with a single name is an error. It is written only once the lock is held.
     pub fn take(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Self, NameTaken> {
         let failed = |cause: io::Error| {
@@ -42,7 +43,7 @@ impl NameLock {
         };
         let invalid =
             |text: String| failed(io::Error::new(io::ErrorKind::AlreadyExists, format!("{text}; remove it")));
-        // NONBLOCK: to open a FIFO would wait for its other end.
+        // NONBLOCK: opening a FIFO would wait for its other end.
         let flags = OFlags::RDWR
             | OFlags::CREATE
             | OFlags::CLOEXEC
@@ -74,7 +75,7 @@ impl NameLock {
                 Err(error) => return Err(failed(error.into())),
             }
             let lock = Self { file };
-            // A file that was removed before it was locked does not stand for the name.
+            // A file that was removed before it was locked does not own the name.
             if lock.is_at(folder, name) {
                 let holder = format!("{} (pid {})\n", super::process_name(), std::process::id());
                 ftruncate(&lock.file, 0)
@@ -85,7 +86,8 @@ impl NameLock {
         }
     }
 
-    /// Whether the locked file is still the one of that name. If not, another process can lock the name, too.
+    /// Returns whether the locked file still has that name. If not, another process can lock the
+    /// name, too.
     pub fn is_at(&self, folder: BorrowedFd<'_>, name: &OsStr) -> bool {
         let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
         match (fstat(&self.file), there) {
@@ -95,7 +97,7 @@ impl NameLock {
     }
 }
 
-/// Why a file cannot be locked, if so.
+/// Returns the reason why a file cannot be locked, if there is one.
 fn problem(file: &Stat) -> Option<String> {
     let own = geteuid().as_raw();
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {

@@ -2,10 +2,11 @@
 //!
 //! # Safety
 //!
-//! Shared memory is mapped here and nowhere else on the host side. A [`Mapping`] owns its address range from
-//! `mmap` to `munmap`; the file behind it is sealed against shrinking (our own) or checked to be
-//! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault. Other processes may
-//! write the memory at any time, so it is only handed out as atomics or as a raw pointer.
+//! Host memory is mapped in this file only. A [`Mapping`] owns its address range from `mmap` to
+//! `munmap`; the file behind it is sealed against shrinking (own files) or checked to be
+//! ([`check_memfd`](super::check_memfd)), so that no access inside the range can fault. Other
+//! processes may write the memory at any time, so it is only handed out as atomics or as a raw
+//! pointer.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -30,24 +31,24 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes to be read and written.
+    /// Maps the first `len` bytes for reading and writing.
     pub fn writable(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps the first `len` bytes to be read alone; a write to them raises SIGSEGV.
+    /// Maps the first `len` bytes for reading only; a write to them raises SIGSEGV.
     pub fn read_only(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ)
     }
 
     fn new(fd: impl AsFd, len: usize, prot: ProtFlags) -> io::Result<Self> {
-        // SAFETY: the kernel chooses the range, so it overlaps nothing that Rust knows of.
+        // SAFETY: the kernel chooses the range, so it overlaps no memory of Rust.
         let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }
 
-    /// Where the mapping starts: page-aligned, and valid until it is dropped.
+    /// Start of the mapping: page-aligned, and valid until it is dropped.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
@@ -55,7 +56,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever could reach it borrowed from `self`.
+        // SAFETY: the range is owned, and all references to it borrowed from `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
@@ -75,8 +76,8 @@ impl Deref for Words {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for as long as `self` is, and other processes' writes meet atomics alone; the start is page-aligned,
-        // and whole words alone are counted.
+        // SAFETY: mapped as long as `self` lives, and other processes' writes meet atomics only;
+        // the start is page-aligned, and only whole words are counted.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.len / 8) }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory files: made, sealed, and checked when they come from someone else.
+//! Memory files: creation, seals, and checks of files from peers.
 
 use rustix::{
     fs::{
@@ -13,17 +13,17 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// Bytes; pages of no Linux are smaller.
+/// Smallest page size of Linux in bytes.
 const SMALLEST_PAGE: usize = 4096;
-/// Where memory files lie (`TMPFS_MAGIC`), unless they are of huge pages.
+/// File system of memory files (`TMPFS_MAGIC`), unless they are of huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
-/// What the seals of a memory file keep everyone from doing.
+/// Operations that the seals of a memory file prevent for every process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealedAgainst {
     /// Changing its size, so that no mapping of it can fault.
     Resizing,
-    /// The same, and the other side seals it against writing once it has mapped it, too.
+    /// The same until the peer has mapped it, which then seals it against writing, too.
     ResizingSoFar,
     /// Changing its size, and writing except through mappings made before the seal: by `write`, by new
     /// mappings, or by punching holes (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
@@ -41,10 +41,11 @@ impl SealedAgainst {
     }
 }
 
-/// Makes a memory file of `size` zero bytes, all of them allocated, so that lack of memory is an error here and
-/// no SIGBUS later. `seal` it once it is mapped.
+/// Makes a memory file of `size` zero bytes, all of them allocated, so that lack of memory is an
+/// error here instead of a later SIGBUS. `seal` it after mapping it.
 pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
-    // memfds have no size limit of their own: the kernel would take page after page until it kills somebody.
+    // memfds have no size limit of their own: the kernel would allocate page after page until it
+    // kills a process.
     let memory = rustix::system::sysinfo();
     if size > memory.totalram.saturating_mul(memory.mem_unit.into()) {
         return Err(io::Error::new(io::ErrorKind::OutOfMemory, "that is more than the machine's memory"));
@@ -63,7 +64,8 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
             done => break done?,
         }
     }
-    // The kernel counts an allocated page as data, for SEEK_HOLE, once it was written (see `check_memfd`).
+    // For SEEK_HOLE the kernel counts an allocated page as data once it was written (see
+    // `check_memfd`).
     for offset in (0..size).step_by(SMALLEST_PAGE) {
         pwrite(&fd, &[0], offset)?;
     }
@@ -71,15 +73,15 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
 }
 
 impl SealedAgainst {
-    /// Puts the seals on.
+    /// Adds the seals.
     pub fn seal(self, fd: impl AsFd) -> io::Result<()> {
         Ok(fcntl_add_seals(fd, self.flags())?)
     }
 }
 
-/// Checks that a descriptor from a peer is a memory file of at least `size` bytes, sealed as it should be, that no
-/// access to a mapping of can fault: its pages are there, and of ordinary size. (Huge pages come from a pool of their
-/// own, and a hole in them is a SIGBUS once that is empty.)
+/// Checks that a descriptor from a peer is a memory file of at least `size` bytes with the right
+/// seals, so that no access to a mapping of it can fault: its pages are allocated and of ordinary
+/// size. (Huge pages come from a separate pool, and a hole in them is a SIGBUS once that is empty.)
 pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let seals = fcntl_get_seals(&fd).map_err(|_| invalid("the descriptor is no memory file".into()))?;
@@ -104,11 +106,13 @@ pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Resu
     Ok(())
 }
 
-/// Offset of the first hole, or the file's length. A hole is filled when it is first read, out of the reader's memory.
+/// Returns the offset of the first hole, or the file's length. A hole is filled on its first read,
+/// from the reader's memory.
 ///
-/// `st_blocks` does not tell: it counts blocks behind the range, and behind the file's end. `lseek` with `SEEK_HOLE` goes
-/// page by page; on tmpfs a page that was allocated and never written is a hole for it (`mapping_seek_hole_data`, Linux
-/// 5.12 to 6.18, and `shmem_seek_hole_data` before), so that [`memfd`] writes each. Swapped pages are data.
+/// `st_blocks` is no substitute: it counts blocks behind the range, and behind the file's end.
+/// `lseek` with `SEEK_HOLE` goes page by page; on tmpfs a page that was allocated and never written
+/// is a hole for it (`mapping_seek_hole_data`, Linux 5.12 to 6.18, and `shmem_seek_hole_data`
+/// before), so that [`memfd`] writes each. Swapped pages are data.
 fn first_hole(fd: impl AsFd) -> io::Result<u64> {
     Ok(seek(fd, SeekFrom::Hole(0))?)
 }
@@ -136,7 +140,7 @@ mod tests {
         ResizingAndWriting.seal(&sparse).unwrap();
         assert!(problem(&sparse, 1 << 30, ResizingAndWriting).contains("holes"));
 
-        // No huge page is needed to make the file, and none for it to be found out.
+        // Making the file needs no huge page, and neither does its detection.
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         if let Ok(huge) = memfd_create("test", flags) {
             Resizing.seal(&huge).unwrap();
@@ -160,13 +164,13 @@ mod tests {
             let longer = memfd("test", SIZE).unwrap();
             fallocate(&longer, punch, hole * 4096, 4096).unwrap();
             assert!(is_refused(&longer, 4 * 4096), "page {hole}");
-            // Likewise, with the blocks behind the end of the file.
+            // The same with the blocks behind the end of the file.
             let beyond = memfd("test", SIZE).unwrap();
             fallocate(&beyond, FallocateFlags::KEEP_SIZE, SIZE, SIZE).unwrap();
             fallocate(&beyond, punch, hole * 4096, 4096).unwrap();
             assert!(is_refused(&beyond, SIZE), "page {hole}");
         }
-        // A hole behind the range is no matter.
+        // A hole behind the range does not matter.
         let behind = memfd("test", SIZE).unwrap();
         fallocate(&behind, punch, 4 * 4096, 4096).unwrap();
         assert!(!is_refused(&behind, 4 * 4096));

@@ -1,6 +1,6 @@
-//! What the engine asks of Linux: sockets that carry descriptors, sealed memory, mappings, waits, locks.
+//! Linux: sockets that carry descriptors, sealed memory, mappings, waits, locks.
 //!
-//! Shared memory is mapped in [`mapping`]; [`peer`] asks the kernel what rustix does not.
+//! Shared memory is mapped in [`mapping`]; [`peer`] makes the socket calls that rustix lacks.
 
 mod alarm;
 mod clock;

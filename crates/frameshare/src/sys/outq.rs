@@ -1,4 +1,4 @@
-//! Unread packets of a local socket.
+//! Unreceived packets of a Unix socket.
 //!
 //! # Safety
 //!
@@ -10,8 +10,9 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// Memory in bytes of what this socket has sent and its peer has not received (`SIOCOUTQ`, Linux 3.12 for local sockets: the
-/// kernel's own size of each packet, headers included). 0: the peer has received everything, or has closed its end.
+/// Returns the memory in bytes of packets that this socket has sent and its peer has not received
+/// (`SIOCOUTQ`, Linux 3.12 for Unix sockets: the kernel's own size of each packet, headers
+/// included). 0: the peer has received everything, or has closed its end.
 pub fn unreceived(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ, by its other name TIOCOUTQ, fills one int.

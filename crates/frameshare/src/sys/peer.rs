@@ -1,9 +1,9 @@
-//! Who is at the other end of a socket, and who we are.
+//! Identity of a socket's peer, and of this process.
 //!
 //! # Safety
 //!
-//! Four socket options are asked for or set that rustix does not know or cannot express (a process of another PID namespace
-//! has the number 0 here), each with a parameter that is as long as it says.
+//! Four socket options are read or set that rustix does not know or cannot express (a process of
+//! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
 use frameshare_protocol::message::Nonce;
@@ -19,23 +19,24 @@ use std::{
 const SO_PEERPIDFD: libc::c_int = 77;
 /// Linux 4.13; the same number on every architecture with a GPU.
 const SO_PEERGROUPS: libc::c_int = 59;
-/// Most groups that a process can be in (`NGROUPS_MAX`).
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65536;
 
 /// Linux 6.16; the same number on every architecture with a GPU.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// The process at the other end, as the kernel saw it when the connection was made.
+/// The process at the other end, as the kernel recorded it when the connection was made.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its number; 0 if it is in a PID namespace that this process does not see into.
+    /// Its PID; 0 if it is in a PID namespace that this process does not see into.
     pub pid: u32,
     /// Its effective user.
     pub uid: u32,
-    /// All groups that it is in.
+    /// All its groups.
     pub gids: Vec<u32>,
-    /// Turns readable when the process is gone. `None` where the kernel cannot say (a peer from another PID
-    /// namespace before Linux 6.5, or Linux before 5.3); the socket's hang-up is then all there is.
+    /// Becomes readable when the process ends. `None` if the kernel cannot provide it (a peer from
+    /// another PID namespace before Linux 6.5, or Linux before 5.3); then only the socket's hang-up
+    /// is known.
     pub gone: Option<OwnedFd>,
 }
 
@@ -56,41 +57,45 @@ impl Peer {
         Ok(Self { pid: credentials.pid.unsigned_abs(), uid: credentials.uid, gids, gone })
     }
 
-    /// Whether it runs as the same user as this process, or as root, who may read everything anyway.
+    /// Returns whether it runs as the same user as this process, or as root, which may read
+    /// everything anyway.
     pub fn is_own_or_root(&self) -> bool {
         is_own_or_root(self.uid)
     }
 
-    /// Whether it is this very process. It says so by its nonce, which whoever has spoken with us knows; the kernel has
-    /// to say so as well.
+    /// Returns whether it is this very process. The nonce alone is no proof, since every peer of
+    /// this process knows it; the kernel has to confirm it.
     pub fn is_this_process(&self, nonce: &Nonce) -> bool {
         self.pid == std::process::id() && *nonce == process_nonce()
     }
 
-    /// Whether it runs as the same user as this process.
+    /// Returns whether it runs as the same user as this process.
     pub fn is_own(&self) -> bool {
         is_own(self.uid)
     }
 }
 
-/// The user of the process at the other end; one that no process can have (chown(2)) where the kernel does not say.
+/// Returns the user of the process at the other end; one that no process can have (chown(2)) if the
+/// kernel does not report it.
 pub(super) fn peer_uid(socket: impl AsFd) -> u32 {
     option::<libc::ucred>(&socket, libc::SO_PEERCRED).map_or(u32::MAX, |credentials| credentials.uid)
 }
 
-/// The process at the other end, or the one that listens there; nothing if this PID namespace has no number for it.
+/// Returns the process at the other end, or the listening one; none if this PID namespace has no
+/// number for it.
 pub(super) fn peer_pid(socket: impl AsFd) -> Option<u32> {
     let credentials = option::<libc::ucred>(&socket, libc::SO_PEERCRED).ok()?;
     u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0)
 }
 
-/// Has the kernel refuse descriptors that are sent to this Unix socket, with EPERM at the sender (SO_PASSRIGHTS, Linux
-/// 6.16). Connections that a listener takes inherit it. False where the kernel cannot.
+/// Makes the kernel refuse descriptors that are sent to this Unix socket, with EPERM at the sender
+/// (SO_PASSRIGHTS, Linux 6.16). Accepted connections inherit it from the listener. Returns false if
+/// the kernel cannot.
 pub(super) fn refuse_descriptors(socket: impl AsFd) -> bool {
     set_option(socket, SO_PASSRIGHTS, 0).is_ok()
 }
 
-/// The opposite.
+/// Accepts descriptors again.
 #[cfg(test)]
 pub(super) fn take_descriptors(socket: impl AsFd) {
     let _ = set_option(socket, SO_PASSRIGHTS, 1);
@@ -100,22 +105,23 @@ fn is_own(uid: u32) -> bool {
     uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether that is the user of this process, or root.
+/// Returns whether a user is the one of this process, or root.
 pub fn is_own_or_root(uid: u32) -> bool {
     uid == 0 || is_own(uid)
 }
 
-/// A descriptor of the process itself, whatever number it has.
+/// Returns a pidfd of the process at the other end.
 fn pidfd_of(socket: impl AsFd) -> io::Result<OwnedFd> {
     let fd: libc::c_int = option(socket, SO_PEERPIDFD)?;
     if fd < 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // SAFETY: the kernel just opened this descriptor for us.
+    // SAFETY: the kernel just opened this descriptor for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A process that cannot be watched for want of descriptors is not admitted; for other reasons, it is.
+/// Ignores errors except a lack of descriptors: a process that cannot be watched for that reason is
+/// not admitted.
 fn unless_files_ran_out<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
@@ -123,12 +129,12 @@ fn unless_files_ran_out<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// How many files this process may have open (RLIMIT_NOFILE, soft); nothing where there is no limit.
+/// Maximum number of open files of this process (RLIMIT_NOFILE, soft); none without a limit.
 pub fn file_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// How many more files this process may open; nothing where the system does not say.
+/// Number of files that this process may still open; none if the system does not say.
 pub fn files_left() -> Option<u64> {
     let limit = file_limit()?;
     match std::fs::read_dir("/proc/self/fd") {
@@ -137,7 +143,7 @@ pub fn files_left() -> Option<u64> {
     }
 }
 
-/// The groups of the process at the other end, besides its own first one.
+/// Returns the supplementary groups of the process at the other end.
 fn groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let mut groups = vec![0_u32; 64];
     loop {
