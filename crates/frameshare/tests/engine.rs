@@ -160,7 +160,7 @@ fn a_latest_reader_loses_its_oldest_frames_and_counts_them() {
 }
 
 #[test]
-fn who_holds_everything_loses_the_newest_and_nobody_waits() {
+fn latest_reader_at_credit_limit_drops_newest() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
@@ -182,7 +182,7 @@ fn who_holds_everything_loses_the_newest_and_nobody_waits() {
 }
 
 #[test]
-fn what_came_back_in_time_makes_room_for_every_reader() {
+fn timely_releases_make_room_for_every_reader() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let reader =
@@ -276,7 +276,7 @@ fn a_newcomer_after_the_end_is_told_of_it() {
 }
 
 #[test]
-fn a_newcomer_to_a_stream_that_goes_on_is_not_told_of_its_end() {
+fn reader_of_continued_stream_gets_no_end() {
     type Announce = fn(&Exporter);
     let announcements: [(&str, Announce); 4] = [
         ("its format", |exporter| exporter.set_format(format("a"))),
@@ -381,7 +381,7 @@ fn a_slot_published_twice_is_free_only_after_both() {
 }
 
 #[test]
-fn what_keeps_a_frame_is_dropped_when_its_last_lease_ends() {
+fn keep_is_dropped_after_last_lease() {
     struct Counter(Arc<AtomicUsize>);
     impl Drop for Counter {
         fn drop(&mut self) {
@@ -439,7 +439,7 @@ fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
 }
 
 #[test]
-fn what_is_kept_with_a_slot_stays_with_it_and_goes_before_its_memory() {
+fn slot_user_data_is_dropped_before_memory() {
     struct Kept(AtomicUsize, Arc<AtomicUsize>);
     impl Drop for Kept {
         fn drop(&mut self) {
@@ -547,7 +547,7 @@ fn where_memory_has_run_out_only_slots_that_are_big_enough_do() {
 }
 
 #[test]
-fn whoever_waits_for_a_slot_gets_the_first_that_comes_back() {
+fn slot_waiter_gets_first_released_slot() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let interrupt = Interrupt::new().unwrap();
@@ -642,7 +642,7 @@ fn a_reader_may_hold_the_stream_back_for_ever_where_the_owner_says_so() {
 }
 
 #[test]
-fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
+fn blocking_reader_is_reported_then_evicted() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -682,7 +682,7 @@ fn a_reader_that_holds_the_stream_back_is_named_and_then_cut_off() {
 }
 
 #[test]
-fn a_reader_that_has_given_back_is_not_cut_off_beside_one_that_has_not() {
+fn reader_that_released_is_not_evicted_beside_stuck_one() {
     for _ in 0..20 {
         let stream = Stream::new();
         // Nobody is waited for at all.
@@ -701,7 +701,7 @@ fn a_reader_that_has_given_back_is_not_cut_off_beside_one_that_has_not() {
 }
 
 #[test]
-fn what_is_over_is_dropped_when_the_next_frame_had_to_wait() {
+fn ended_leases_are_reclaimed_after_blocked_publish() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let reader = |policy, max_held| {
@@ -720,7 +720,7 @@ fn what_is_over_is_dropped_when_the_next_frame_had_to_wait() {
 }
 
 #[test]
-fn who_left_too_many_messages_unread_reads_why_it_was_cut_off() {
+fn reader_with_unread_messages_reads_eviction_reason() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
@@ -865,7 +865,7 @@ fn poll_for(reader: &Reader, seconds: i64) -> bool {
 }
 
 #[test]
-fn a_reader_that_was_woken_sleeps_again() {
+fn woken_reader_sleeps_again() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
@@ -942,7 +942,7 @@ fn readers_come_and_go_while_frames_flow() {
 }
 
 #[test]
-fn a_reader_that_polls_hears_of_everything_else_too() {
+fn polling_reader_gets_events_and_end() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let polling = reader::Config { busy_poll: Duration::from_secs(3600), ..Default::default() };
@@ -973,7 +973,7 @@ fn a_reader_that_polls_hears_of_everything_else_too() {
 
 /// More metadata than a frame's area takes goes by message, and what the socket has no room for waits.
 #[test]
-fn a_reader_that_looks_away_finds_metadata_of_any_size() {
+fn paused_reader_gets_metadata_of_any_size() {
     const FRAMES: u64 = 40;
     let metadata = |sequence: u64| vec![sequence as u8; 60_000];
     for policy in [Policy::Lossless, Policy::Latest] {
@@ -1015,7 +1015,7 @@ fn a_reader_that_looks_away_finds_metadata_of_any_size() {
 
 /// The same for who sleeps on the descriptor: what is sent only when there is room rings as well.
 #[test]
-fn what_had_to_wait_for_room_wakes_who_sleeps_on_the_descriptor() {
+fn delayed_message_wakes_descriptor_sleeper() {
     for _ in 0..20 {
         let stream = Stream::new();
         let exporter = stream.exporter();
@@ -1125,7 +1125,7 @@ fn the_end_stays_the_end() {
 
 /// Those at the end count before anything comes after them.
 #[test]
-fn what_is_lost_before_the_end_is_counted() {
+fn frames_lost_before_end_are_counted() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let mut reader = stream.try_reader(reader::Config { max_held: 1, ..Default::default() }).unwrap();

@@ -36,7 +36,7 @@ fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
     for peer in peers {
         let summary = peer.finish().summary();
         let end = summary["end"].as_str().unwrap();
-        assert!(end.contains("gone without a goodbye"), "{summary}");
+        assert!(end.contains("exited without closing the stream"), "{summary}");
         assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
     }
     let error = pipeline.finish_badly();

@@ -9,17 +9,17 @@ use frameshare_protocol::{
 };
 use std::ops::Deref;
 
-/// How many times in a row an entry may be taken back while its descriptor is copied, which takes far less time than to
-/// publish one.
+/// Maximum number of consecutive revocations of an entry while its descriptor is copied, which
+/// takes far less time than a publication.
 const MAX_TORN: u32 = 1000;
 
-/// Takes from a queue and gives back. One thread at a time takes; any thread releases.
+/// Takes from a queue and releases. One thread at a time takes; any thread releases.
 #[derive(Debug)]
 pub struct Consumer<P> {
     queue: P,
     claims: P,
     entries: usize,
-    /// The wait that the exporter was woken from last.
+    /// The exporter's last wait that got a wake-up.
     rung: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ pub struct Consumer<P> {
 pub struct Taken {
     /// The entry that carries the lease.
     pub entry: usize,
-    /// What was published.
+    /// The description of the frame.
     pub descriptor: Descriptor,
 }
 
@@ -43,7 +43,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         })
     }
 
-    /// The oldest publication that nobody has taken: its entry, and its descriptor as it reads now.
+    /// Returns the oldest untaken publication: its entry, and its descriptor as of now.
     ///
     /// The exporter may revoke it at any time; it is the reader's only after [`Consumer::claim`].
     pub fn oldest(&self) -> Option<Result<Taken, InvalidDescriptor>> {
@@ -63,7 +63,8 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             for (value, word) in words.iter_mut().zip(&self.queue[at..at + COPIED]) {
                 *value = word.load(Ordering::Relaxed);
             }
-            // The copy is of `sequence` only if the entry was not revoked meanwhile: then its claim is unchanged.
+            // The copy is of `sequence` only if the entry was not revoked meanwhile: then its claim
+            // is unchanged.
             fence(Ordering::Acquire);
             let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Relaxed));
             if claim == (Claim { sequence, state: ClaimState::Published }) {
@@ -73,7 +74,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
                     if honest { Ok(Taken { entry, descriptor }) } else { Err(wrong) }
                 }));
             }
-            // Somebody else than a queue's exporter writes here, and might do so for ever.
+            // Another process than the queue's exporter writes here, possibly without end.
             torn += 1;
             if torn > MAX_TORN {
                 return Some(Err(InvalidDescriptor { sequence, field: "claim, which never stays the same" }));
@@ -81,7 +82,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         }
     }
 
-    /// Whether a publication before `before` waits to be taken, of those that the exporter made before this call.
+    /// Returns whether a publication before `before`, made before this call, waits to be taken.
     pub fn has_published(&self, before: u64) -> bool {
         (0..self.entries).any(|entry| {
             let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
@@ -89,7 +90,8 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         })
     }
 
-    /// Claims a publication; false if the exporter revoked it, even if it has used the entry again since.
+    /// Claims a publication; false if the exporter revoked it, even if it has reused the entry
+    /// since.
     pub fn claim(&self, entry: usize, sequence: u64) -> bool {
         let published = Claim { sequence, state: ClaimState::Published };
         let taken = Claim { sequence, state: ClaimState::Taken };
@@ -100,26 +102,27 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             .is_ok()
     }
 
-    /// Ends the lease on a publication that was claimed. True if the exporter sleeps and must be woken.
+    /// Ends the lease on a claimed publication. Returns true if the exporter sleeps and needs a
+    /// wake-up.
     pub fn release(&self, entry: usize, sequence: u64) -> bool {
         let released = Claim { sequence, state: ClaimState::Released };
-        // SYNC(release): all that was done with the frame comes before.
+        // SYNC(release): all accesses to the frame come before.
         self.claims[claim_at(entry)].store(released.encode(), Ordering::Release);
-        // SYNC(wait): against the exporter's announcement.
+        // SYNC(wait): against the exporter's waiting flag.
         fence(Ordering::SeqCst);
         let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);
-        // One wake-up a wait is enough; each has a number of its own.
+        // One wake-up a wait is enough; each wait has a number of its own.
         waiting != 0 && self.rung.swap(waiting, Ordering::Relaxed) != waiting
     }
 
-    /// Announces that the reader is going to sleep until something is published. Look once more after it.
+    /// Sets the sleeping flag. Check once more after it.
     pub fn announce_sleep(&self) {
         self.claims[claims::SLEEPING].store(1, Ordering::Relaxed);
         // SYNC(sleep): against the exporter's publication.
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the announcement back.
+    /// Clears the sleeping flag.
     pub fn end_sleep(&self) {
         self.claims[claims::SLEEPING].store(0, Ordering::Relaxed);
     }

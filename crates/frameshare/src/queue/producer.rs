@@ -8,17 +8,17 @@ use frameshare_protocol::{
 };
 use std::ops::Deref;
 
-/// Publishes into a queue, and learns what became of what it published. One thread at a time uses it.
+/// Publishes into a queue, and reads the state of its publications. Used by one thread at a time.
 #[derive(Debug)]
 pub struct Producer<P> {
     queue: P,
     claims: P,
     entries: usize,
-    /// Counts the waits.
+    /// Number of waits so far.
     waits: AtomicU64,
 }
 
-/// A claim word that no reader that keeps the rules could have written.
+/// A claim word that no correct reader could have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the claim of entry {entry} reads {found:?} while it carries frame {sequence}")]
 pub struct Violation {
@@ -26,7 +26,7 @@ pub struct Violation {
     pub entry: usize,
     /// The publication that it carries.
     pub sequence: u64,
-    /// What its claim word says.
+    /// The claim word found.
     pub found: Claim,
 }
 
@@ -35,7 +35,7 @@ pub struct Violation {
 pub enum Revocation {
     /// The reader had not taken it, and no longer can.
     Revoked,
-    /// The reader was faster; the state is `Taken` or `Released`.
+    /// The reader had taken it; the state is `Taken` or `Released`.
     TooLate(ClaimState),
 }
 
@@ -48,12 +48,13 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         Self { queue, claims, entries, waits: AtomicU64::new(0) }
     }
 
-    /// Publishes into an entry that carries no lease. True if the reader sleeps and must be woken.
+    /// Publishes into an entry without a lease. Returns true if the reader sleeps and needs a
+    /// wake-up.
     pub fn publish(&self, entry: usize, descriptor: &Descriptor) -> bool {
         debug_assert!(entry < self.entries);
         let at = descriptor_at(entry);
-        // SYNC(revoke): the revocation that made the entry free before the words that follow, against the reader's second
-        // look at the claim.
+        // SYNC(revoke): the revocation that made the entry free before the words that follow,
+        // against the reader's second load of the claim.
         fence(Ordering::Release);
         for (word, value) in self.queue[at..at + COPIED].iter().zip(descriptor.encode()) {
             word.store(value, Ordering::Relaxed);
@@ -70,18 +71,19 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         self.queue[queue::HEAD].store(sequence + 1, Ordering::Release);
     }
 
-    /// Whether the reader sleeps and must be woken; asked after anything it may wait for.
+    /// Returns whether the reader sleeps and needs a wake-up. Called after every change that it may
+    /// wait for.
     pub fn reader_sleeps(&self) -> bool {
-        // SYNC(sleep): the news is stored before, and the reader's announcement is read after.
+        // SYNC(sleep): the change is stored before, and the reader's flag is read after.
         fence(Ordering::SeqCst);
         let sleeping = &self.claims[claims::SLEEPING];
-        // One wake-up is enough: the flag is taken down by whoever rings.
+        // One wake-up is enough: its sender clears the flag.
         sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// What has become of publication `sequence` in `entry`: published, taken or released.
+    /// Returns the state of publication `sequence` in `entry`: published, taken or released.
     pub fn state(&self, entry: usize, sequence: u64) -> Result<ClaimState, Violation> {
-        // SYNC(release): all that the reader did with the frame comes before what follows here.
+        // SYNC(release): all the reader's accesses to the frame come before what follows here.
         let found = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
         if found.sequence == sequence && found.state != ClaimState::Revoked {
             Ok(found.state)
@@ -90,7 +92,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         }
     }
 
-    /// Takes publication `sequence` back if the reader has not taken it.
+    /// Revokes publication `sequence` unless the reader has taken it.
     pub fn revoke(&self, entry: usize, sequence: u64) -> Result<Revocation, Violation> {
         let published = Claim { sequence, state: ClaimState::Published };
         let revoked = Claim { sequence, state: ClaimState::Revoked };
@@ -107,7 +109,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         }
     }
 
-    /// Announces that the exporter is going to sleep until a lease ends. Look for ended leases once more after it.
+    /// Sets the waiting flag. Check for ended leases once more after it.
     pub fn announce_wait(&self) {
         let wait = self.waits.fetch_add(1, Ordering::Relaxed) + 1;
         self.queue[queue::WAITING].store(wait, Ordering::Relaxed);
@@ -115,7 +117,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the announcement back.
+    /// Clears the waiting flag.
     pub fn end_wait(&self) {
         self.queue[queue::WAITING].store(0, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The queue as an exporter and a reader use it: alone under std, in every interleaving under loom
-//! (`RUSTFLAGS="--cfg loom" cargo test -p frameshare --lib --release`).
+//! Tests of the queue: alone under std, in every interleaving under loom (`RUSTFLAGS="--cfg loom"
+//! cargo test -p frameshare --lib --release`).
 
 use super::*;
 use crate::atomic::AtomicU64;
@@ -110,7 +110,7 @@ fn a_claim_names_its_sequence_number() {
         let stale = consumer.oldest().unwrap().unwrap();
         producer.revoke(0, 1).unwrap();
         producer.publish(0, &descriptor(2));
-        // The entry is published again, so a claim that looked at the state alone would succeed here.
+        // The entry is published again, so a claim that checked only the state would succeed here.
         assert!(!consumer.claim(stale.entry, stale.descriptor.sequence));
         assert_eq!(take(&consumer).unwrap().descriptor, descriptor(2));
     });
@@ -127,7 +127,7 @@ fn words_that_a_reader_could_not_have_written_are_violations() {
     });
 }
 
-/// A page that somebody writes whenever it is looked at.
+/// A page that changes with every load.
 #[cfg(not(loom))]
 struct Flickering(Page);
 
@@ -146,7 +146,7 @@ impl std::ops::Deref for Flickering {
 
 #[cfg(not(loom))]
 #[test]
-fn a_claim_that_never_stays_the_same_is_an_error_and_no_endless_loop() {
+fn oldest_fails_on_unstable_claim_word() {
     let (queue, claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
     Producer::new(queue.clone(), claims.clone(), 1, u64::MAX);
     let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
@@ -160,8 +160,8 @@ mod interleavings {
     use crate::atomic::{Ordering, fence};
     use frameshare_protocol::page::{self, Claim};
 
-    /// An exporter that overwrites what is not taken against a reader that takes: whatever the reader gets is
-    /// whole, in order, and leased to it alone.
+    /// An exporter that overwrites untaken frames, against a reader that takes: every taken frame
+    /// is whole, in order, and leased to the reader only.
     fn overwrite_against_take(claim: fn(&Consumer<Page>, &Page, &Taken) -> bool) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
@@ -199,7 +199,7 @@ mod interleavings {
         });
     }
 
-    /// The negative control: the claim looks at the state and not at the sequence number.
+    /// Negative control: the claim checks the state and not the sequence number.
     #[test]
     #[should_panic(expected = "a recycled entry was taken")]
     fn a_claim_without_its_sequence_number_takes_a_recycled_entry() {
@@ -231,7 +231,7 @@ mod interleavings {
         });
     }
 
-    /// The reader sleeps, or the exporter publishes to it: never a sleeper whom nobody wakes.
+    /// A reader that falls asleep against a publication: a sleeping reader always gets a wake-up.
     fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
@@ -248,7 +248,7 @@ mod interleavings {
         model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep()));
     }
 
-    /// The negative control: the announcement without its fence.
+    /// Negative control: the flag without its fence.
     #[test]
     #[should_panic(expected = "a sleeper whom nobody wakes")]
     fn without_the_fence_a_sleeping_reader_is_forgotten() {
@@ -257,7 +257,7 @@ mod interleavings {
         });
     }
 
-    /// The same the other way round: the exporter waits for a release.
+    /// An exporter that falls asleep against a release.
     fn wait_against_release(announce: fn(&Producer<Page>, &Page)) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
         let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
@@ -276,14 +276,14 @@ mod interleavings {
         model(|| wait_against_release(|producer, _| producer.announce_wait()));
     }
 
-    /// The negative control.
+    /// Negative control: the flag without its fence.
     #[test]
     #[should_panic(expected = "a sleeper whom nobody wakes")]
     fn without_the_fence_a_waiting_exporter_is_forgotten() {
         model(|| wait_against_release(|_, queue| queue[page::queue::WAITING].store(1, Ordering::Relaxed)));
     }
 
-    /// What the reader did with a frame is over when the exporter sees it released.
+    /// The reader's accesses to a frame precede the exporter's observation of its release.
     #[test]
     fn a_release_comes_after_the_reading() {
         model(|| {

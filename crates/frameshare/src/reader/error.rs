@@ -57,7 +57,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Protocol(#[from] DecodeError),
     /// The exporter violates the protocol.
-    #[error("the exporter broke the protocol: {0}")]
+    #[error("the exporter violated the protocol: {0}")]
     Violation(String),
     /// The frames are on a GPU that the reader's context does not reach.
     #[error("{text}")]
@@ -99,7 +99,7 @@ pub enum ReadError {
     #[error("{}", stopped(.0))]
     Stopped(String),
     /// The connection was lost without a close message.
-    #[error("the exporter is gone without a goodbye: it crashed or was killed{}", and_unwritten(*.torn, *.lost))]
+    #[error("connection to the exporter lost: it exited without closing the stream (crashed or killed){}", and_unwritten(*.torn, *.lost))]
     Gone {
         /// Frames that were delivered before a ready fence that was never signaled: their content
         /// is invalid.
@@ -124,7 +124,7 @@ pub enum ReadError {
     #[error("frames can no longer be released: {0}")]
     Fence(String),
     /// The exporter evicted this reader.
-    #[error("cut off by the exporter: {text}")]
+    #[error("evicted by the exporter: {text}")]
     CutOff {
         /// The reason.
         reason: Reason,
@@ -132,16 +132,16 @@ pub enum ReadError {
         text: String,
     },
     /// The connection was lost, and no next exporter was found.
-    #[error("the exporter is gone and did not come back: {0}")]
+    #[error("connection to the exporter lost, and no next one found: {0}")]
     NotBack(#[source] ConnectError),
     /// The exporter began to use a GPU that this reader cannot use as configured.
     #[error("{0}")]
     Gpu(#[source] ConnectError),
     /// The exporter violates the protocol.
-    #[error("the exporter broke the protocol: {0}")]
+    #[error("the exporter violated the protocol: {0}")]
     Violation(String),
     /// An event, or the metadata of a frame, exceeds this reader's limit.
-    #[error("metadata of {size} bytes: this reader takes {limit}")]
+    #[error("metadata of {size} bytes exceeds the limit of {limit}")]
     TooMuchMetadata {
         /// Its size in bytes.
         size: u64,
@@ -152,7 +152,7 @@ pub enum ReadError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// A system call failed.
-    #[error("cannot hear the exporter: {0}")]
+    #[error("cannot receive from the exporter: {0}")]
     Io(#[source] io::Error),
 }
 
@@ -183,10 +183,10 @@ fn stopped(text: &str) -> String {
 fn and_unwritten(torn: u64, lost: u64) -> String {
     let mut text = String::new();
     if torn > 0 {
-        text += &format!("; {torn} frames were delivered before they were written and are torn");
+        text += &format!("; {torn} delivered frames were never written and are torn");
     }
     if lost > 0 {
-        text += &format!("; {lost} frames were published and did not get here, and are lost");
+        text += &format!("; {lost} published frames were not delivered and are lost");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What the scheduler says of the calling thread.
+//! Scheduler data of the calling thread.
 //!
 //! # Safety
 //!
@@ -7,13 +7,14 @@
 
 use std::mem::MaybeUninit;
 
-/// How many cores the calling thread may run on (sched_getaffinity(2)); 1 where the kernel does not say.
+/// Number of cores that the calling thread may run on (sched_getaffinity(2)); 1 if the kernel does
+/// not say.
 pub fn allowed_cores() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |cores| cores.count())
 }
 
-/// How often the calling thread lost its core to another one before its time slice ended by itself (`ru_nivcsw` of
-/// getrusage(2) with RUSAGE_THREAD).
+/// Number of times that the calling thread lost its core to another one within its time slice
+/// (`ru_nivcsw` of getrusage(2) with RUSAGE_THREAD).
 pub fn involuntary_switches() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` has room for the structure, and outlives the call.

@@ -1,4 +1,4 @@
-//! The control socket: whole packets, with file descriptors beside them.
+//! The control socket: packets, with file descriptors beside them.
 
 use super::{
     foreign::{Foreign, may_connect, too_many_parked},
@@ -20,7 +20,7 @@ use std::{
     path::Path,
 };
 
-/// Most descriptors that one packet can carry, as the kernel has it.
+/// Maximum number of descriptors in one packet (`SCM_MAX_FD` of the kernel).
 pub(super) const SCM_MAX_FD: usize = 253;
 
 pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -30,19 +30,19 @@ pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NO
 pub struct Socket {
     /// No other process reads from it.
     fd: Foreign,
-    /// Whether the peer may send descriptors. Those of others are never received: they stay in the queue, which is
-    /// closed elsewhere.
+    /// Whether the peer may send descriptors. Those of other peers are never received: they stay in
+    /// the queue, which a closer thread closes.
     takes_descriptors: bool,
 }
 
 /// The outcome of [`Socket::receive`].
 #[derive(Debug)]
 pub enum Received {
-    /// A packet, and the descriptors that came with it.
+    /// A packet, and its descriptors.
     Packet(Vec<u8>, Vec<Foreign>),
-    /// Nothing has come.
+    /// No packet has arrived.
     Nothing,
-    /// The other side hung up.
+    /// The peer hung up.
     HungUp,
 }
 
@@ -50,7 +50,8 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
 }
 
-/// Connects to the socket at `path`; fails at once where nobody listens. The exporter may send descriptors.
+/// Connects to the socket at `path`; fails at once if no process listens. The exporter may send
+/// descriptors.
 pub fn connect(path: &Path) -> io::Result<Socket> {
     let fd = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
     rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
@@ -63,13 +64,13 @@ pub fn connect(path: &Path) -> io::Result<Socket> {
 }
 
 impl Socket {
-    /// A connection that a listener took. The reader may send no descriptors.
+    /// A connection that a listener accepted. The reader may send no descriptors.
     pub(super) fn accepted(fd: OwnedFd) -> Self {
         let uid = peer_uid(&fd);
         Self { fd: Foreign::socket(fd, uid), takes_descriptors: false }
     }
 
-    /// Sends one packet. `WouldBlock` if the peer does not take its packets fast enough.
+    /// Sends one packet. `WouldBlock` if the peer does not receive fast enough.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -86,20 +87,23 @@ impl Socket {
         }
     }
 
-    /// Ends the connection, though the socket stays open: the peer receives what was sent before, then the end.
+    /// Ends the connection, while the socket stays open: the peer receives earlier packets, then
+    /// the end.
     pub fn shut_down(&self) {
-        // It fails if the peer is gone.
+        // It fails if the peer has closed already.
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 
-    /// Receives one packet, if one has come. One thread at a time.
+    /// Receives one packet, if one has arrived. Called by one thread at a time.
     ///
     /// # Errors
     ///
-    /// `InvalidData` if the packet breaks the protocol; it then stays in the queue, with its descriptors.
+    /// `InvalidData` if the packet breaks the protocol; it then stays in the queue, with its
+    /// descriptors.
     pub fn receive(&self) -> io::Result<Received> {
         let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text);
-        // With MSG_TRUNC the kernel returns the packet's own length. MSG_CTRUNC tells of descriptors: none is received.
+        // With MSG_TRUNC the kernel returns the packet's own length. MSG_CTRUNC shows descriptors
+        // without receiving one.
         let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
         let (length, descriptors) = match self.take(&mut [], &mut RecvAncillaryBuffer::default(), peek) {
             Ok(message) => (message.bytes, message.flags.contains(ReturnFlags::CTRUNC)),
@@ -121,8 +125,9 @@ impl Socket {
         Ok(Received::Packet(packet, fds))
     }
 
-    /// The descriptors of the next packet, which stays in the queue. The kernel closes descriptors that do not fit when a
-    /// packet is taken, in the calling thread: these are duplicates, so that none is closed then.
+    /// Returns duplicates of the descriptors of the next packet, which stays in the queue. When a
+    /// packet is received, the kernel closes descriptors that do not fit in the calling thread;
+    /// with the duplicates held, no such close is the last one.
     fn descriptors(&self) -> io::Result<Vec<Foreign>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -157,7 +162,8 @@ impl Socket {
         let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         loop {
             match recvmsg(&self.fd, &mut [IoSliceMut::new(packet)], control, flags) {
-                // A peer that closed with messages unread: told once, ahead of what it had sent before.
+                // The peer closed with unreceived messages: reported once, ahead of its earlier
+                // packets.
                 Err(Errno::INTR | Errno::CONNRESET) => continue,
                 done => return done,
             }

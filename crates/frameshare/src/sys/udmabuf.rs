@@ -22,7 +22,7 @@ use std::{
 };
 
 const DEVICE: &str = "/dev/udmabuf";
-/// Bytes of the probe's memory file: whole pages, with pages of 4 to 64 KiB.
+/// Size in bytes of the probe's memory file: whole pages, with pages of 4 to 64 KiB.
 const SIZE: u64 = 64 << 10;
 
 /// Parameter of `UDMABUF_CREATE` (linux/udmabuf.h).

@@ -1,4 +1,4 @@
-//! Sleeping until something happens, and waking who sleeps.
+//! Waits and wake-ups.
 
 use super::{foreign::Foreign, peer::refuse_descriptors, socket::SCM_MAX_FD};
 use rustix::{
@@ -19,13 +19,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Ends every wait of this process that was given it, until it is cleared. Clones are one and the same.
+/// Ends all waits of this process that use it, until it is cleared. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<Flag>);
 
 #[derive(Debug)]
 struct Flag {
-    /// The lock keeps flag and event together: set or not, both say the same.
+    /// The lock keeps flag and event consistent.
     raised: Mutex<bool>,
     event: OwnedFd,
 }
@@ -37,7 +37,7 @@ impl Interrupt {
         Ok(Self(Arc::new(Flag { raised: Mutex::new(false), event })))
     }
 
-    /// Ends the waits that are under way and those to come.
+    /// Ends present and future waits.
     pub fn set(&self) {
         let mut raised = self.raised();
         if !std::mem::replace(&mut *raised, true) {
@@ -46,7 +46,7 @@ impl Interrupt {
         }
     }
 
-    /// Lets waits sleep again.
+    /// Allows waits again.
     pub fn clear(&self) {
         let mut raised = self.raised();
         if std::mem::replace(&mut *raised, false) {
@@ -54,12 +54,12 @@ impl Interrupt {
         }
     }
 
-    /// Whether it is set.
+    /// Returns whether it is set.
     pub fn is_set(&self) -> bool {
         *self.raised()
     }
 
-    /// Whether the other is a clone of it.
+    /// Returns whether the other is a clone of it.
     pub fn is_the_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -75,11 +75,11 @@ impl AsFd for Interrupt {
     }
 }
 
-/// One end of a socket pair over which two processes wake each other.
+/// One end of a socket pair over which two processes send each other wake-ups.
 ///
-/// Each side owns an end of its own: of an eventfd, which both would own, a peer could clear O_NONBLOCK or fill
-/// the counter and so make the other side block. SEQPACKET, since a byte of a stream socket can be sent out of band, and
-/// is then dropped by the kernel in the reading thread, with the descriptors that came with it.
+/// Each side owns its own end. With a shared eventfd a peer could clear O_NONBLOCK or fill the
+/// counter and so make the other side block. SEQPACKET, since a byte of a stream socket can be sent
+/// out of band, and is then dropped by the kernel in the reading thread, with its descriptors.
 #[derive(Debug)]
 pub struct Wake {
     socket: Foreign,
@@ -92,7 +92,7 @@ pub struct Wake {
 /// The outcome of [`Wake::drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// More wake-ups can come.
+    /// Further wake-ups can arrive.
     Open,
     /// The peer has closed its end, or half of it.
     Closed,
@@ -100,22 +100,22 @@ pub enum Drained {
     Descriptor,
 }
 
-/// What a peer is evicted with that sent a descriptor over its wake socket.
+/// The reason of evicting a peer that sent a descriptor over its wake-up socket.
 pub const SENT_OVER_WAKE: &str = "it sent file descriptors over its wake socket";
 
 impl Wake {
-    /// Both ends; the second is for a process of user `uid`.
+    /// Makes a pair; the second end is for a process of user `uid`.
     pub fn pair(uid: u32) -> io::Result<(Self, Foreign)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let (socket, theirs) = (Foreign::socket(ours, uid), Foreign::lent(theirs, uid));
-        // Neither end has to be read by who got it from us.
+        // A peer need not have received its end to send through it.
         refuse_descriptors(&theirs);
         let refuses_descriptors = refuse_descriptors(&socket);
         Ok((Self { socket, refuses_descriptors, is_own: true }, theirs))
     }
 
-    /// The end that a peer sent; an error if it is not one of a pair of local sockets.
+    /// The end that a peer sent; an error if it is not one of a pair of Unix sockets.
     pub fn from_peer(fd: Foreign) -> io::Result<Self> {
         let is_local = sockopt::socket_domain(&fd).is_ok_and(|domain| domain == AddressFamily::UNIX);
         // An unconnected or listening socket has no peer.
@@ -129,22 +129,23 @@ impl Wake {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor to be woken by is no local socket"))
     }
 
-    /// Wakes the other side. Never blocks. EAGAIN is ignored: a pending packet already wakes the peer.
+    /// Sends a wake-up. Never blocks. EAGAIN is ignored: a pending packet already wakes the peer.
     pub fn ring(&self) {
         let _ = send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes a wake-up. One system call where the kernel has SO_PASSRIGHTS (Linux 6.16), else two.
+    /// Receives a wake-up. One system call if the kernel has SO_PASSRIGHTS (Linux 6.16), else two.
     pub fn drain(&self) -> Drained {
-        // Descriptors are looked for before the packet is taken: what this process has no room for, the kernel would
-        // close in this thread. A peek leaves them where they are, and MSG_CTRUNC tells of them.
+        // Check for descriptors before receiving the packet: the kernel would close descriptors
+        // without room in this thread. A peek leaves them in the queue, and MSG_CTRUNC shows them.
         if !self.refuses_descriptors {
             let peeked = self.receive(&mut [], RecvFlags::PEEK);
             if peeked.is_ok_and(|(_, descriptors)| descriptors) {
                 return Drained::Descriptor;
             }
         }
-        // Of a pair that the peer made it may have kept this end, too, and have taken what was peeked at.
+        // A peer that made the pair may have kept this end, too, and have received the peeked
+        // packet.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SCM_MAX_FD))];
         let room = if self.is_own { &mut [][..] } else { &mut space };
         match self.receive(room, RecvFlags::empty()) {
@@ -155,7 +156,7 @@ impl Wake {
         }
     }
 
-    /// The length of a packet, and whether descriptors came with it. Those that were received are parked.
+    /// Returns the length of a packet, and whether it had descriptors. Received ones are parked.
     fn receive(&self, room: &mut [MaybeUninit<u8>], flags: RecvFlags) -> Result<(usize, bool), Errno> {
         let mut control = RecvAncillaryBuffer::new(room);
         let mut packet = [0; 8];
@@ -178,17 +179,17 @@ impl AsFd for Wake {
     }
 }
 
-/// When a wait ends by itself.
+/// The deadline of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// Never.
+    /// No deadline.
     Never,
-    /// At a moment.
+    /// A time.
     At(Instant),
 }
 
 impl Timeout {
-    /// After a duration, counted from now; `None` is never.
+    /// A time `duration` from now; `None` is no deadline.
     pub fn after(duration: Option<Duration>) -> Self {
         duration.and_then(|duration| Instant::now().checked_add(duration)).map_or(Self::Never, Self::At)
     }
@@ -202,14 +203,14 @@ impl Timeout {
         }
     }
 
-    /// Whether the moment has come.
+    /// Returns whether the deadline has passed.
     pub fn is_over(self) -> bool {
         matches!(self, Self::At(at) if Instant::now() >= at)
     }
 }
 
-/// Sleeps until one of the descriptors is ready (for what is asked of it, or because it hung up) or time is over.
-/// Sets each one's `revents`; all stay empty when time was over first.
+/// Sleeps until one of the descriptors is ready (for its events, or because of a hang-up) or the
+/// deadline has passed. Sets each one's `revents`; all stay empty on timeout.
 pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
     loop {
         let left = match timeout {
@@ -229,10 +230,10 @@ pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
     }
 }
 
-/// The kernel ends sleeps up to 50 µs late, unless told otherwise: shorter ones than this are meant.
+/// The kernel ends sleeps up to 50 µs late by default: shorter sleeps than this need a finer timer.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// While it lives, the sleeps of this thread end when they should. The thread is someone else's: it gets back what it had.
+/// Guard of a finer timer slack for this thread. Dropping it restores the former one.
 struct FineTimer {
     before: Option<NonZeroU64>,
 }
@@ -251,7 +252,7 @@ impl Drop for FineTimer {
     }
 }
 
-/// Whether a poll found anything at a descriptor.
+/// Returns whether a poll found an event at a descriptor.
 pub fn is_ready(fd: &PollFd<'_>) -> bool {
     fd.revents() != PollFlags::empty()
 }

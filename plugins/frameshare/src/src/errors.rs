@@ -226,6 +226,6 @@ mod tests {
         }
         // Who wants the next exporter, and is not let in there, is told how to be.
         let message = text(&of_read(&ReadError::NotBack(refused), &endpoint));
-        assert!(message.contains("did not come back") && message.contains("policy=latest"), "{message}");
+        assert!(message.contains("no next one found") && message.contains("policy=latest"), "{message}");
     }
 }
