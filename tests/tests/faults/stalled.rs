@@ -86,7 +86,7 @@ fn a_stopped_lossless_reader_is_cut_off_and_told_why_when_it_wakes() {
     let outcome = stalled.finish();
     let summary = outcome.summary();
     let end = summary["end"].as_str().unwrap();
-    assert!(end.contains("cut off") && end.contains("reader-timeout"), "{summary}");
+    assert!(end.contains("evicted") && end.contains("reader-timeout"), "{summary}");
     assert_eq!(summary["bad"], 0, "{summary}");
 }
 
@@ -134,7 +134,7 @@ fn a_reader_that_keeps_retired_memory_is_cut_off_and_keeps_what_it_has() {
     saw_everything(witness, &outcome.summary()["published"]);
     let summary = keeper.finish().summary();
     let end = summary["end"].as_str().unwrap();
-    assert!(end.contains("cut off") && end.contains("retired"), "{summary}");
+    assert!(end.contains("evicted") && end.contains("retired"), "{summary}");
     assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
     assert!(summary["held"].as_u64() > Some(0), "{summary}");
 }
@@ -189,7 +189,7 @@ fn a_paused_lossless_pipeline_is_cut_off_and_says_so_when_it_plays() {
     let message = message.expect("an error is on the bus");
     let gst::MessageView::Error(error) = message.view() else { unreachable!() };
     let text = error.error().to_string();
-    assert!(text.contains("cut off") && text.contains("reader-timeout"), "{text}");
+    assert!(text.contains("evicted") && text.contains("reader-timeout"), "{text}");
     pipeline.set_state(gst::State::Null).unwrap();
     let (outcome, _stage) = stream.end();
     saw_everything(witness, &outcome.summary()["published"]);

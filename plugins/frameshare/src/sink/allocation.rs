@@ -1,4 +1,4 @@
-//! The memory that upstream is offered.
+//! Allocation proposal: the memory that upstream is offered.
 
 use super::{
     gpu::SURFACES,
@@ -8,7 +8,7 @@ use super::{
 use crate::pool::{HostPool, cuda::CudaPool};
 use gst::subclass::prelude::*;
 
-/// How many surfaces a decoder should have that gets each back when it was copied.
+/// Number of surfaces for a decoder whose surfaces are copied and returned at once.
 const COPIED_SURFACES: u32 = 4;
 
 impl FrameshareSink {
@@ -19,7 +19,7 @@ impl FrameshareSink {
         let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
         query.add_allocation_meta::<gst_video::VideoMeta>(None);
         let Some(stream) = self.stream() else { return Ok(()) };
-        // Behind this question, too, a decoder may make place for another one.
+        // After this query, too, a decoder may be replaced by another one.
         self.forget_prepared();
         stream.surfaces.end_span(&stream.exporter);
         if !need_pool {
@@ -27,7 +27,7 @@ impl FrameshareSink {
         }
         let is_cuda = super::caps::is_cuda(&caps);
         if is_cuda {
-            // This question may come before the caps.
+            // This query may come before the caps.
             self.begin_gpu(&stream);
         }
         if let (Some(gpu), true) = (stream.gpu(), is_cuda) {
@@ -40,14 +40,14 @@ impl FrameshareSink {
             }
             return Ok(());
         }
-        // What is uploaded may come from anywhere.
+        // Uploads can come from any memory.
         if stream.gpu().is_some() && lock(&self.settings).memory != Memory::Auto {
             return Ok(());
         }
         let size = u32::try_from(info.size()).map_err(|_| {
             gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
         })?;
-        // No maximum: libav's decoders refuse small ones, and ours lies in the exporter.
+        // No maximum: libav's decoders refuse small ones, and the exporter has one.
         match HostPool::new(&stream.home, &caps, size, true) {
             Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
             None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),

@@ -1,8 +1,8 @@
-//! What the sink accepts.
+//! Caps that the sink accepts.
 
 use gst::prelude::*;
 
-/// Encoded and contained media, by the names of their families.
+/// Families of encoded and container media.
 const FAMILIES: &[&str] = &[
     "video/x-h263",
     "video/x-h264",
@@ -53,18 +53,18 @@ const FAMILIES: &[&str] = &[
     "meta/x-klv",
 ];
 
-/// What the sink accepts without `any-caps`, and with a GPU: that memory first.
+/// Accepted caps without `any-caps` and with a GPU: CUDA memory first.
 pub(super) fn template() -> gst::Caps {
     let mut caps = gst_video::VideoCapsBuilder::new().features([gst_cuda::CAPS_FEATURE]).build();
     caps.make_mut().append(host_template());
     caps
 }
 
-/// The same without a GPU.
+/// Accepted caps without `any-caps` and without a GPU.
 pub(super) fn host_template() -> gst::Caps {
     let mut caps = gst_video::VideoCapsBuilder::new().build();
     let content = caps.make_mut();
-    // Fields of interlaced video in buffers of their own.
+    // Fields of interlaced video in separate buffers.
     content.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
     content.append(gst::Caps::new_empty_simple("audio/x-raw"));
     for family in FAMILIES {
@@ -73,7 +73,7 @@ pub(super) fn host_template() -> gst::Caps {
     caps
 }
 
-/// The message for caps whose text readers do not take.
+/// The error for caps whose text readers do not accept.
 pub(super) fn unreadable(caps: &str) -> gst::ErrorMessage {
     gst::error_msg!(
         gst::StreamError::WrongType,
@@ -85,8 +85,8 @@ pub(super) fn unreadable(caps: &str) -> gst::ErrorMessage {
     )
 }
 
-/// GstBaseSink throws away what has no time but a DTS before the segment, as the parts of an encoded picture have that
-/// follow its first. Without any time they go out at once, after that one.
+/// GstBaseSink drops buffers that have only a DTS before the segment, as all parts of an encoded
+/// frame but the first have. Without any time they are sent at once, after the first part.
 pub(super) fn keep_timeless(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) -> gst::PadProbeReturn {
     if let Some(gst::PadProbeData::Buffer(buffer)) = &mut info.data
         && let (None, Some(dts)) = (buffer.pts(), buffer.dts())
@@ -99,7 +99,7 @@ pub(super) fn keep_timeless(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) ->
     gst::PadProbeReturn::Ok
 }
 
-/// What brings frames out of a kind of memory that cannot be shared.
+/// The element that converts frames from a kind of memory that cannot be shared.
 fn converter(feature: &str) -> &'static str {
     match feature {
         "memory:GLMemory" => "gldownload",
@@ -112,17 +112,17 @@ fn converter(feature: &str) -> &'static str {
     }
 }
 
-/// Whether frames lie in CUDA memory, or may.
+/// Returns whether frames are, or may be, in CUDA memory.
 pub(super) fn is_cuda(caps: &gst::CapsRef) -> bool {
     caps.iter_with_features().any(|(_, features)| names_cuda(features))
 }
 
-/// Whether features have CUDA memory; ANY has it as well.
+/// Returns whether features include CUDA memory; ANY does as well.
 pub(super) fn names_cuda(features: &gst::CapsFeaturesRef) -> bool {
     features.contains(gst_cuda::CAPS_FEATURE)
 }
 
-/// The same frames in system memory, or in whatever memory each reader gets.
+/// The caps of the same frames in system memory, or in the memory that each reader gets.
 pub(super) fn without_cuda(caps: &gst::CapsRef) -> gst::Caps {
     let mut plain = caps.to_owned();
     for (_, features) in plain.make_mut().iter_with_features_mut() {
@@ -155,7 +155,7 @@ pub(super) fn check_memory(caps: &gst::CapsRef) -> Result<(), gst::ErrorMessage>
     }
 }
 
-/// The message for frames in CUDA memory where there is no GPU, for the reason `why`.
+/// The error for frames in CUDA memory without a GPU, for the reason `why`.
 pub(super) fn without_gpu(why: &str) -> gst::ErrorMessage {
     gst::error_msg!(
         gst::CoreError::Negotiation,

@@ -1,38 +1,38 @@
-//! How frames came to be where they were published, and how often they had to be copied, and why.
+//! Statistics of the paths by which frames were published, and of the reasons for copies.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why a frame could not be shared where it lay.
+/// The reason why a frame could not be shared in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Upstream wrote it to memory of its own.
+    /// Upstream wrote it to its own memory.
     ForeignMemory,
-    /// It lies in a slot of another stream.
+    /// It is in a slot of another stream.
     OtherStream,
-    /// Upstream asked our pool when there was no slot to spare.
+    /// Upstream acquired a buffer from the pool when no slot was free.
     NoFreeSlot,
-    /// It lies in several memories; a frame is in one slot.
+    /// It is in several memories; a frame is in one slot.
     SeveralMemories,
-    /// It lies in host memory, and frames are shared in the GPU's.
+    /// It is in host memory, and frames are shared in GPU memory.
     HostMemory,
-    /// It lies in GPU memory of another context.
+    /// It is in GPU memory of another context.
     OtherContext,
-    /// Copying was asked for.
+    /// The property `export` asks for copies.
     Asked,
     /// A decoder's surface, and a reader could not read it in place.
     ReaderCannot,
-    /// A decoder's surface, and as many are held as were asked for.
+    /// A decoder's surface, and the sink holds as many as it asked for.
     TooManyHeld,
-    /// A decoder's surface that CUDA shares by no handle.
+    /// A decoder's surface without a handle that CUDA can share.
     NotShareable,
 }
 
-/// How a frame came to be where it was published.
+/// The path by which a frame was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
-    /// Upstream wrote it to a slot of ours.
+    /// Upstream wrote it to a slot.
     Pool,
-    /// It is shared where a decoder wrote it.
+    /// A decoder's surface is shared in place.
     InPlace,
     /// It was copied to a slot.
     Copied,
@@ -83,7 +83,7 @@ impl Reason {
     }
 }
 
-/// Counted on the streaming thread, read from any.
+/// Counted on the streaming thread, read from any thread.
 #[derive(Default)]
 pub(super) struct Copies {
     by_reason: [AtomicU64; Reason::ALL.len()],
@@ -92,18 +92,18 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Counts one copy; true where it is the first for its reason.
+    /// Counts one copy; returns true if it is the first for its reason.
     pub(super) fn count(&self, reason: Reason, bytes: u64) -> bool {
         self.bytes.fetch_add(bytes, Relaxed);
         self.by_reason[reason as usize].fetch_add(1, Relaxed) == 0
     }
 
-    /// Counts a frame that was published.
+    /// Counts a published frame.
     pub(super) fn published(&self, path: Path) {
         self.by_path[path as usize].fetch_add(1, Relaxed);
     }
 
-    /// Name of each path, and how many frames took it.
+    /// Name of each path, and its number of frames.
     pub(super) fn paths(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Path::ALL.into_iter().map(|path| (path.name(), self.by_path[path as usize].load(Relaxed)))
     }

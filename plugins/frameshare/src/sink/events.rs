@@ -1,21 +1,22 @@
-//! What the sink does with the events that arrive between frames.
+//! In-band events of the sink.
 
 use super::imp::{CAT, FrameshareSink};
 use crate::events::{self, Gap};
 use gst::subclass::prelude::*;
 use std::collections::BTreeSet;
 
-/// What readers were told.
+/// Announced sticky events.
 #[derive(Default)]
 pub(super) struct Told {
-    /// The bytes that stand for the start of the stream.
+    /// The payload of the stream-start event.
     start: Option<Vec<u8>>,
     /// The kinds of sticky events since then.
     sticky: BTreeSet<u32>,
 }
 
 impl Told {
-    /// Takes an event down; returns the kinds that readers have to forget for it, or nothing if they know it already.
+    /// Records an event. Returns the kinds that readers have to forget because of it, or none if
+    /// they know the event already.
     fn note(&mut self, event: &frameshare::Event) -> Option<BTreeSet<u32>> {
         if !event.sticky {
             return Some(BTreeSet::new());
@@ -33,7 +34,7 @@ impl Told {
 }
 
 impl FrameshareSink {
-    /// Sends an event on, where it means something to readers. Called in its turn among the frames.
+    /// Sends an event to readers, if they can use it. Called in order with frames.
     pub(super) fn forward(&self, event: &gst::EventRef) {
         match events::encode(event) {
             Ok(None) => {}
@@ -46,7 +47,7 @@ impl FrameshareSink {
         }
     }
 
-    /// Sends a gap on when it is due.
+    /// Sends a gap when it is due.
     pub(super) fn forward_gap(&self, gap: &gst::event::Gap) {
         let (start, duration) = gap.get();
         let times = self.times(Some(start), None, duration);

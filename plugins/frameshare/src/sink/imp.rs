@@ -1,10 +1,11 @@
-//! The element's inside.
+//! Implementation of `framesharesink`.
 //!
 //! # Locks
 //!
-//! `settings`, `stream` and `input` are taken one at a time, to look something up or put it down, and never while
-//! anything is posted, pushed, queried, emitted or waited for. `render`, `prepare` and `wait_event` run under
-//! `GstBaseSink`'s preroll lock, which `wait_preroll` gives up; `unlock` is called without it, and from anywhere.
+//! `settings`, `stream` and `input` are taken one at a time, for a lookup or an update, and never
+//! while anything is posted, pushed, queried, emitted or waited for. `render`, `prepare` and
+//! `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll` releases; `unlock` is
+//! called without it, from any thread.
 
 use super::{
     events::Told,
@@ -41,22 +42,23 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     )
 });
 
-/// What arrives: changed by events and buffers, on the streaming thread and while it stands still.
+/// State of the input: changed by events and buffers, on the streaming thread and while it is
+/// stopped.
 #[derive(Default)]
 pub(super) struct Input {
-    /// Upstream has said what it sends.
+    /// Upstream has sent caps.
     has_caps: bool,
     /// The layout of raw video.
     pub(super) info: Option<gst_video::VideoInfo>,
-    /// A frame that was placed ahead of its time, or found no memory to be placed in, and the buffer that it came in.
+    /// The buffer that was placed in `prepare`, and its frame, or the lack of memory for it.
     prepared: Option<(gst::Buffer, Result<Placed, PlaceError>)>,
-    /// Stands in for a pipeline's clock where there is none: the first frame is due when it comes.
+    /// Time mapping without a pipeline clock: the first frame is due on arrival.
     pub(super) clockless: Option<Difference>,
-    /// ns that the stream is late because the sink waited for readers.
+    /// Delay of the stream in ns because the sink waited for readers.
     pub(super) delay: i128,
-    /// The next frame does not go on where the one before ended: upstream flushed.
+    /// The next frame follows a discontinuity: upstream flushed.
     is_seam: bool,
-    /// The caps that upstream sent last, accepted or not.
+    /// The last caps from upstream, accepted or not.
     pub(super) offered: Option<gst::Caps>,
     /// An empty buffer was dropped.
     pub(super) has_dropped: bool,
@@ -109,12 +111,12 @@ impl FrameshareSink {
         }
         *lock(&self.input) = Input::default();
         *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
-        // Readers that came before this sink could count them.
+        // Readers that connected before are counted.
         self.obj().notify("num-clients");
         Ok(())
     }
 
-    /// Says goodbye to all readers. What they hold stays theirs.
+    /// Closes the stream. Readers keep the frames that they hold.
     fn close(&self) {
         let input = std::mem::take(&mut *lock(&self.input));
         let stream = lock(&self.stream).take();
@@ -133,7 +135,7 @@ impl FrameshareSink {
         }
     }
 
-    /// What the exporter has to say; called on its threads.
+    /// Handles a notice of the exporter; called on its threads.
     fn notice(&self, notice: Notice) {
         let sink = self.obj();
         match notice {
@@ -194,15 +196,15 @@ impl FrameshareSink {
         }
     }
 
-    /// Tells the application.
+    /// Posts an element message.
     fn post(&self, structure: gst::Structure) {
         let sink = self.obj();
         let message = gst::message::Element::builder(structure).src(&*sink).build();
-        // Without a bus nobody wants to know.
+        // It fails without a bus.
         let _ = sink.post_message(message);
     }
 
-    /// Times of upstream on the clock that all processes share.
+    /// Converts times of upstream to the clock that all processes share.
     pub(super) fn times(
         &self,
         pts: Option<gst::ClockTime>,
@@ -216,7 +218,7 @@ impl FrameshareSink {
             gst::Signed::Positive(time) => Some(i128::from(time.nseconds())),
             gst::Signed::Negative(time) => Some(-i128::from(time.nseconds())),
         };
-        // Played backwards, a frame is shown from its end on.
+        // In reverse playback a frame's presentation starts at its end.
         let shown = match duration {
             Some(duration) if segment.rate() < 0.0 => pts.map(|pts| pts + duration),
             _ => pts,
@@ -248,14 +250,14 @@ impl FrameshareSink {
         stream.place(buffer, info.as_ref())
     }
 
-    /// What became of the frame that `prepare` was to place for this buffer.
+    /// Returns the frame that `prepare` placed for this buffer, if it did.
     fn prepared(&self, buffer: &gst::Buffer) -> Option<Result<Placed, PlaceError>> {
         let (of, placed) = lock(&self.input).prepared.take()?;
         (of.as_ptr() == buffer.as_ptr()).then_some(placed)
     }
 
-    /// Places a frame that is due, as `place` does, or has done in `first`. Where no slot is free, and there can be no more,
-    /// it waits for one.
+    /// Places a frame that is due, with the result of `place` in `first` if there is one. Without a
+    /// free slot, and without memory for another one, waits for one.
     fn place_now(
         &self,
         stream: &Stream,
@@ -282,7 +284,7 @@ impl FrameshareSink {
         while let Err(PlaceError::NoneFree(size, error)) = tried {
             tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
                 Ok(slot) => {
-                    // For the next attempt to find.
+                    // The next attempt finds it.
                     drop(slot);
                     place()
                 }
@@ -329,7 +331,7 @@ impl FrameshareSink {
         gst::FlowError::Error
     }
 
-    /// A gap is due, or the end of the stream, which is answered when this returns.
+    /// Handles a gap that is due, or the end of the stream, which is answered when this returns.
     pub(super) fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
         if let gst::EventView::Gap(gap) = event.view() {
             self.forward_gap(gap);
@@ -384,7 +386,7 @@ impl ObjectImpl for FrameshareSink {
 
     fn constructed(&self) {
         self.parent_constructed();
-        // It would hold a lease's worth of memory for a property that hardly anyone reads.
+        // It would hold a slot for a property that is seldom read.
         self.obj().set_enable_last_sample(false);
         if let Some(pad) = self.obj().static_pad("sink") {
             pad.add_probe(gst::PadProbeType::BUFFER, super::caps::keep_timeless);
@@ -457,7 +459,7 @@ impl ElementImpl for FrameshareSink {
         self.parent_set_context(context);
     }
 
-    // GstBaseSink would start in READY, where the properties may still change.
+    // GstBaseSink would start in READY, where properties may still change.
     fn change_state(
         &self,
         transition: gst::StateChange,
@@ -527,7 +529,7 @@ impl BaseSinkImpl for FrameshareSink {
             let auto = lock(&self.settings).memory == Memory::Auto;
             stream.use_host_memory(auto && !super::caps::is_cuda(caps));
             let text = super::caps::without_cuda(caps).to_string();
-            // Readers parse the text themselves and take no field of another type than they know.
+            // Readers parse the text themselves and accept known types of fields only.
             if crate::meta::parse_caps(&text, &Budget::new(u64::MAX)).is_err() {
                 self.post_error_message(super::caps::unreadable(&text));
                 return Err(gst::loggable_error!(CAT, "readers cannot read {}", caps));
@@ -570,17 +572,17 @@ impl BaseSinkImpl for FrameshareSink {
         self.parent_event(event)
     }
 
-    /// A frame that must be copied is copied now, while it waits for its time.
+    /// Copies a frame now, if it must be copied, while it waits for its time.
     fn prepare(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
-        // Of the buffer that prerolled we are asked twice.
+        // GstBaseSink prepares the preroll buffer twice.
         let again = |prepared: &(gst::Buffer, _)| prepared.0.as_ptr() == buffer.as_ptr();
         if lock(&self.input).prepared.as_ref().is_some_and(again) {
             return Ok(gst::FlowSuccess::Ok);
         }
         let prepared = match self.place(&stream, buffer) {
             tried @ (Ok(_) | Err(PlaceError::NoneFree(..))) => Some((buffer.clone(), tried)),
-            // What fails otherwise is tried again, and fails loudly, when the frame is due.
+            // Other failures are repeated, and reported, when the frame is due.
             Err(_) => None,
         };
         let last = std::mem::replace(&mut lock(&self.input).prepared, prepared);
@@ -590,7 +592,7 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
-        // GstBaseSink lets buffers without caps pass; a reader could make nothing of them.
+        // GstBaseSink passes buffers without caps; readers cannot interpret them.
         let has_caps = lock(&self.input).has_caps;
         let any_caps = lock(&self.settings).any_caps;
         if self.is_empty_frame(buffer) {
@@ -610,7 +612,7 @@ impl BaseSinkImpl for FrameshareSink {
         let place = || self.place(&stream, buffer);
         let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
         loop {
-            // Taken anew after a pause, which moved the base time.
+            // Converted again after a pause, which moved the base time.
             let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
             let (info, is_seam) = {
                 let input = self.input();

@@ -1,12 +1,12 @@
-//! The properties that choose what frames lie in and how they get there.
+//! Property types that select the memory of frames and the path to it.
 
 use frameshare::MemoryKind;
 
-/// The memory that frames lie in.
+/// The memory of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareMemory")]
 pub enum Memory {
-    /// What frames arrive in: the GPU's best kind, or the host's.
+    /// The memory in which frames arrive: the best kind of the GPU, or host memory.
     #[default]
     #[enum_value(name = "The best kind of the memory that frames arrive in", nick = "auto")]
     Auto,
@@ -25,7 +25,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// The one kind that is asked for, if one is.
+    /// The selected kind, if one is.
     pub(super) fn kind(self) -> Option<MemoryKind> {
         match self {
             Self::Auto => None,
@@ -37,18 +37,18 @@ impl Memory {
     }
 }
 
-/// Whether a decoder's own surfaces are shared where they lie.
+/// Whether a decoder's own surfaces are shared in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareExport")]
 pub enum Export {
-    /// They are, as long as every reader can read them.
+    /// In place, while every reader can read them.
     #[default]
     #[enum_value(name = "In place where every reader can read it there, else copied", nick = "auto")]
     Auto,
-    /// They are; what cannot be is an error.
+    /// In place; a surface that cannot be shared is an error.
     #[enum_value(name = "In place; memory that cannot be shared so is an error", nick = "in-place")]
     InPlace,
-    /// They are copied.
+    /// Copied.
     #[enum_value(name = "Copied, so that the decoder gets its surfaces back at once", nick = "copy")]
     Copy,
 }

@@ -1,4 +1,4 @@
-//! What the sink tells the application of its readers, as element messages on the bus.
+//! Element messages about readers.
 
 use super::stats;
 use frameshare::{Reason, exporter::ReaderInfo};
@@ -12,14 +12,14 @@ pub(super) fn blocking(reader: &ReaderInfo, blocked_for: Duration) -> gst::Struc
     structure
 }
 
-/// A reader was cut off; nothing for one that left of its own accord, or died.
+/// The message for an evicted reader; none for one that disconnected or died.
 pub(super) fn cut_off(reader: &ReaderInfo, reason: Reason, why: &str) -> Option<gst::Structure> {
     let reason = match reason {
         Reason::Stopped => return None,
         Reason::TooSlow => "too-slow",
         Reason::LimitExceeded => "limit-exceeded",
         Reason::Violation => "violation",
-        // The others are said to newcomers alone.
+        // The other reasons occur at refusals only.
         _ => "failed",
     };
     let mut structure = stats::reader(reader);

@@ -1,19 +1,19 @@
-//! The one virtual function of `GstBaseSink` that its Rust binding leaves out: `wait_event`.
+//! The virtual function of `GstBaseSink` that its Rust binding lacks: `wait_event`.
 //!
-//! It is where a gap or an end of stream has arrived in PLAYING and at its time, and has not been answered yet.
+//! It is called for a gap or an end of stream in PLAYING, at its time, before it is answered.
 //!
 //! # Safety
 //!
-//! A function pointer in a class of ours, called by `GstBaseSink` with valid arguments, and the parent's one of the
-//! same name, called with the same.
+//! A function pointer in a class of this plugin, called by `GstBaseSink` with valid arguments, and
+//! the parent's one of the same name, called with the same.
 #![allow(unsafe_code)]
 
 use super::imp;
 use glib::{prelude::*, translate::*};
 use gst::subclass::prelude::*;
 
-/// Has `wait_event` come to [`imp::FrameshareSink::wait_event`], and buffer lists come apart into buffers, each of
-/// which waits for its own time.
+/// Routes `wait_event` to [`imp::FrameshareSink::wait_event`], and splits buffer lists into
+/// buffers, each of which waits for its own time.
 pub(super) fn install(class: &mut glib::Class<gst_base::BaseSink>) {
     let class = class.as_mut();
     class.wait_event = Some(wait_event);
@@ -25,8 +25,8 @@ unsafe extern "C" fn wait_event(
     event: *mut gst::ffi::GstEvent,
 ) -> gst::ffi::GstFlowReturn {
     type Instance = <imp::FrameshareSink as ObjectSubclass>::Instance;
-    // SAFETY: this function is only in the class of our type, so `sink` is an instance of it, alive during the
-    // call, as `event` is.
+    // SAFETY: this function is only in the class of this type, so `sink` is an instance of it,
+    // alive during the call, as `event` is.
     let (imp, event) =
         unsafe { ((*sink.cast::<Instance>()).imp(), from_glib_borrow::<_, gst::Event>(event)) };
     gst::panic_to_error!(imp, gst::FlowError::Error.into_glib(), {
@@ -40,8 +40,9 @@ fn parent_wait_event(
     imp: &imp::FrameshareSink,
     event: &gst::Event,
 ) -> Result<gst::FlowSuccess, gst::FlowError> {
-    // SAFETY: the type's data is there once an instance is. The parent class of our type is GstBaseSink's, which lives as long as the type; its function gets an
-    // instance and an event that outlive the call.
+    // SAFETY: the type's data exists once an instance does. The parent class of this type is
+    // GstBaseSink's, which lives as long as the type; its function gets an instance and an event
+    // that outlive the call.
     unsafe {
         let parent = imp::FrameshareSink::type_data().as_ref().parent_class();
         let class = &*parent.cast::<gst_base::ffi::GstBaseSinkClass>();

@@ -1,8 +1,9 @@
 //! `wait-for-connection`: the wait for a reader, and the delay of the stream that it causes.
 //!
-//! Upstream stands still while the sink waits, so that all frames after the wait are late by its duration. A reader
-//! that has just joined would clip their times at its own start. The sink therefore delays the stream: it adds the
-//! duration of the wait to the times that it publishes, and with `sync=true` also to those that it waits for.
+//! Upstream is blocked while the sink waits, so that all frames after the wait are late by its
+//! duration. A reader that has just joined would clip their times at its own start. The sink
+//! therefore delays the stream: it adds the duration of the wait to the published times, and with
+//! `sync=true` also to those that it waits for.
 
 use super::{
     imp::{FrameshareSink, lock},
@@ -19,7 +20,7 @@ pub(super) struct Waiting {
     state: Mutex<State>,
 }
 
-/// Guards the interrupt: one reason must not clear it while the other holds.
+/// Guards the interrupt: one cause must not clear it while the other holds.
 #[derive(Default)]
 struct State {
     /// `GstBaseSink` has called `unlock` and not yet `unlock_stop`.
@@ -46,7 +47,7 @@ impl Waiting {
         self.interrupt.clear();
     }
 
-    /// Has the wait for a reader look at the property again. Other waits go on.
+    /// Makes the wait for a reader check the property again. Other waits continue.
     pub(super) fn property_changed(&self) {
         if lock(&self.state).for_reader {
             self.interrupt.set();
@@ -57,7 +58,7 @@ impl Waiting {
         lock(&self.state).for_reader = true;
     }
 
-    /// Ends a wait for a reader; true if `GstBaseSink` interrupted it.
+    /// Ends a wait for a reader; returns true if `GstBaseSink` interrupted it.
     fn end(&self) -> bool {
         let mut state = lock(&self.state);
         state.for_reader = false;
@@ -69,7 +70,7 @@ impl Waiting {
 }
 
 impl FrameshareSink {
-    /// Waits for a reader where `wait-for-connection` is set, and delays the stream by as much.
+    /// Waits for a reader if `wait-for-connection` is set, and delays the stream by the same time.
     pub(super) fn wait_for_connection(
         &self,
         stream: &Stream,
@@ -82,7 +83,7 @@ impl FrameshareSink {
         let begin = self.running_now();
         loop {
             stream.waiting.begin();
-            // Looked at after `begin`: a change from here on interrupts the wait.
+            // Checked after `begin`: a change from here on interrupts the wait.
             let waited =
                 if is_wanted() { stream.exporter.wait_for_reader(&stream.interrupt) } else { Ok(()) };
             match (stream.waiting.end(), waited) {
@@ -95,7 +96,7 @@ impl FrameshareSink {
         Ok(())
     }
 
-    /// Delays the stream by `waited` ns, and by more if its next frame would be late all the same.
+    /// Delays the stream by `waited` ns, and by more if its next frame would still be late.
     fn delay_stream(&self, waited: i128, buffer: &gst::BufferRef) {
         if self.running_time_of_clock().is_none() && self.input().clockless.is_none() {
             return; // the next frame starts the timeline
@@ -124,7 +125,7 @@ impl FrameshareSink {
         }
     }
 
-    /// A time in ns that stands still while the pipeline is paused, if it has a clock.
+    /// A time in ns that stops while the pipeline is paused, if it has a clock.
     fn running_now(&self) -> i128 {
         self.running_time_of_clock().unwrap_or_else(|| frameshare::monotonic_ns().into())
     }

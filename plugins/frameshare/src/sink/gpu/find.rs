@@ -1,33 +1,34 @@
-//! Whether the sink shares frames on a GPU, and on which.
+//! Selection of the sink's GPU, if it uses one.
 //!
-//! A context costs some hundred MB of GPU memory. So where nothing asks for a GPU, and upstream may send frames in any
-//! memory, the sink waits for the first caps with CUDA memory.
+//! A context costs some hundred MB of GPU memory. If nothing asks for a GPU, and upstream may send
+//! frames in any memory, the sink therefore waits for the first caps with CUDA memory.
 
 use super::Gpu;
 use crate::sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream};
 use gst::{prelude::*, subclass::prelude::*};
 
-/// Why a sink has no GPU.
+/// The reason why a sink has no GPU.
 #[derive(Clone, Debug)]
 pub(in crate::sink) enum NoGpu {
-    /// It makes a context when caps with CUDA memory come.
+    /// It creates a context when caps with CUDA memory arrive.
     NotYet,
-    /// For this reason, as long as it runs.
+    /// For this reason, until it stops.
     Never(String),
 }
 
-/// What caps upstream may send.
+/// Caps that upstream may send.
 enum Upstream {
     /// Some name CUDA memory.
     Cuda,
-    /// Any, or that is not known yet.
+    /// Any, or not known yet.
     Unknown,
     /// None in CUDA memory.
     NoCuda,
 }
 
 impl FrameshareSink {
-    /// The GPU to share frames on, or why there is none; an error if one is asked for.
+    /// Returns the GPU to share frames on, or the reason why there is none; an error if one is
+    /// asked for.
     pub(in crate::sink) fn find_gpu(
         &self,
         settings: &Settings,
@@ -52,7 +53,7 @@ impl FrameshareSink {
         }
     }
 
-    /// Makes or finds a CUDA context.
+    /// Creates or finds a CUDA context.
     fn open_gpu(&self, settings: &Settings) -> Result<Gpu, String> {
         gst_cuda::load().map_err(|error| error.to_string())?;
         let context = self.context.ensure(&*self.obj(), settings.device());
@@ -63,7 +64,8 @@ impl FrameshareSink {
         Gpu::new(context)
     }
 
-    /// Has the stream use a GPU, now that frames in CUDA memory come; why it does not, if so.
+    /// Makes the stream use a GPU, when frames in CUDA memory arrive. Returns the reason if it
+    /// cannot.
     pub(in crate::sink) fn begin_gpu(&self, stream: &Stream) -> Option<String> {
         if !stream.awaits_gpu() {
             return stream.memory_why().map(Into::into);
@@ -72,19 +74,19 @@ impl FrameshareSink {
         self.open_gpu(&settings).and_then(|gpu| stream.use_gpu(gpu)).err()
     }
 
-    /// Whether it has a CUDA context.
+    /// Returns whether it has a CUDA context.
     #[cfg(test)]
     pub(crate) fn has_context(&self) -> bool {
         self.context.get().is_some()
     }
 
-    /// What the pad's peer, if it has one yet, can send.
+    /// Caps of the pad's peer, if it has one yet.
     fn upstream(&self) -> Upstream {
         let Some(pad) = self.obj().static_pad("sink").filter(|pad| pad.is_linked()) else {
             return Upstream::Unknown;
         };
         let sent = pad.peer_query_caps(None);
-        // Features that are ANY name none.
+        // ANY features name none.
         let named = |features: &gst::CapsFeaturesRef| !features.is_any() && caps::names_cuda(features);
         if sent.iter_with_features().any(|(_, features)| named(features)) {
             Upstream::Cuda

@@ -1,14 +1,15 @@
-//! The GPU that frames lie on, during one run of the sink, and the copies that it makes there.
+//! The GPU of one run of the sink, and the copies made on it.
 //!
-//! Everything that is written to slots is written on one stream, the one that upstream is offered: by upstream itself,
-//! and by the copies of what comes in other memory. So no write of a slot overtakes an earlier one, whoever lost interest
-//! in that. A copy is put there behind all work of the context that the frame comes from, since who wrote it, and on which
-//! stream, its memory does not always say. No CPU waits.
+//! All writes to slots are on one stream, the one that upstream is offered: upstream's own writes,
+//! and copies from other memory. Stream order serializes the writes of a slot, abandoned ones
+//! included. A copy is queued behind all work of the context that the frame comes from, since a
+//! memory does not always name its writer's stream. No CPU waits.
 //!
 //! # Safety
 //!
-//! Addresses are handed to a stream that gets there later. Sources and slots are held until it has
-//! ([`Exporter::drop_after`](frameshare::exporter::Exporter::drop_after)), slots are written on this stream alone.
+//! Addresses are handed to a stream that uses them later. Sources and slots are held until it has
+//! ([`Exporter::drop_after`](frameshare::exporter::Exporter::drop_after)), and slots are written on
+//! this stream only.
 #![allow(unsafe_code)]
 
 mod find;
@@ -39,17 +40,18 @@ use gst_video::VideoInfo;
 use staging::Staging;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What frames are written and copied with.
+/// The context and stream on which frames are written and copied.
 pub(super) struct Gpu {
     pub(super) context: gst_cuda::Context,
     /// The stream that upstream is offered.
     pub(super) stream: gst_cuda::Stream,
     pub(super) engine: Arc<Context>,
-    /// The same stream.
+    /// The same stream, for the engine.
     writes: Stream,
-    /// Stands for the work that a copy waits for.
+    /// Recorded behind the work that a copy waits for.
     arrived: Event,
-    /// Where the driver cannot record a whole context: its NULL stream, which waits for all that GStreamer makes.
+    /// For a driver that cannot record a whole context: its NULL stream, which waits for all
+    /// streams that GStreamer makes.
     null: Option<Stream>,
     /// Other contexts that frames came from.
     others: Mutex<Vec<Other>>,
@@ -61,17 +63,17 @@ struct Other {
     arrived: Event,
 }
 
-/// Where a picture lies.
+/// Location of a frame's planes.
 pub(super) struct Picture<'a> {
     pub(super) address: u64,
-    /// Bytes that may be read there.
+    /// Number of readable bytes.
     pub(super) size: usize,
     pub(super) offsets: &'a [usize],
     pub(super) strides: &'a [i32],
 }
 
 impl Gpu {
-    /// Works in a context that the sink shares with its neighbours.
+    /// Works in a context that the sink shares with neighboring elements.
     pub(super) fn new(context: gst_cuda::Context) -> Result<Self, String> {
         let stream = gst_cuda::Stream::new(&context).ok_or("the driver gives no stream")?;
         let open = || -> cuda::Result<_> {
@@ -89,17 +91,18 @@ impl Gpu {
         Ok(Self { context, stream, engine, writes, arrived, null, others: Mutex::default(), staging })
     }
 
-    /// Says that frames were written on the stream that upstream is offered, by upstream or by copies.
+    /// The writer of frames that upstream or a copy wrote on the offered stream.
     pub(super) fn written_here(&self) -> Written<'_> {
         Written::On(&self.writes)
     }
 
-    /// Says that frames were written by somebody in this context.
+    /// The writer of frames that were written on any stream of this context.
     pub(super) fn written_somewhere(&self) -> Written<'_> {
         self.null.as_ref().map_or(Written::Somewhere, Written::On)
     }
 
-    /// Has what is put on the stream from now on wait for all work so far of the context that a frame comes from.
+    /// Makes work queued from now on wait for all work so far of the context that a frame comes
+    /// from.
     fn wait_for_writers(&self, from: &gst_cuda::Context) -> cuda::Result<()> {
         if *from == self.context {
             match &self.null {
@@ -121,8 +124,9 @@ impl Gpu {
         self.writes.wait(&other.arrived)
     }
 
-    /// Copies a picture into a slot, where it is to lie as `to` says. `source` and the slot are held until that is done,
-    /// also if the frame is never published: upstream may write the slot on other streams. The planes of both must have been looked at: they lie inside, and are `rows` long.
+    /// Copies a frame into a slot, in the layout `to`. `source` and the slot are held until that is
+    /// done, even if the frame is never published: upstream may write the slot on other streams.
+    /// The planes of both must have been checked: they lie inside, and have `rows` rows.
     pub(super) fn copy(
         &self,
         exporter: &Exporter,
@@ -152,15 +156,16 @@ impl Gpu {
             }
             let from = Plane { at: Place::Device(from.address + *offset as u64), pitch };
             let to = Plane { at: Place::Device(start + to.offset()[plane] as u64), pitch: target };
-            // SAFETY: the source's rows lie inside its memory, which was just checked, and that is held below. The
-            // slot's do since the layout is that of its size; it is written on this stream alone.
+            // SAFETY: the source's rows lie inside its memory, which was just checked, and that is
+            // held below. The slot's do since the layout is that of its size; it is written on this
+            // stream only.
             unsafe { self.writes.copy_2d(to, from, bytes, rows)? };
         }
         exporter.drop_after(&self.writes, Box::new((source, slot.clone())))
     }
 
-    /// Copies `size` bytes of host memory, as `fill` writes them, into a slot: through memory that the GPU reads without
-    /// the CPU's help.
+    /// Uploads `size` bytes of host memory, as `fill` writes them, into a slot, through pinned
+    /// memory.
     pub(super) fn upload<E: From<cuda::Error>>(
         &self,
         exporter: &Exporter,
@@ -178,8 +183,8 @@ impl Gpu {
         let from = block.as_ptr();
         let mut source = gst::Buffer::from_mut_slice(block);
         fill(source.make_mut())?;
-        // SAFETY: the block has `size` bytes or more, and goes back to be written again when the copy is done; the slot
-        // has room for them, and is written on this stream alone.
+        // SAFETY: the block has `size` bytes or more, and is reused when the copy is done; the slot
+        // has room for them, and is written on this stream only.
         unsafe { self.writes.upload(start, from, size)? };
         exporter.drop_after(&self.writes, Box::new((source, slot.clone())))?;
         Ok(())

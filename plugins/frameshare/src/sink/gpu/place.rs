@@ -1,4 +1,4 @@
-//! How a frame gets to where readers can read it on a GPU: it is there already, or it is copied.
+//! Placement of frames on a GPU: in place, or by a copy.
 
 use super::{Gpu, Picture};
 use crate::{
@@ -14,7 +14,7 @@ use frameshare::exporter::Slot;
 use gst_cuda::memory::Memory;
 
 impl Stream {
-    /// Copies a frame that was placed where not every reader can read it.
+    /// Copies a frame whose present place not every reader can read.
     pub(in crate::sink) fn place_for_all(
         &self,
         buffer: &gst::Buffer,
@@ -26,7 +26,7 @@ impl Stream {
         }
     }
 
-    /// The same on a GPU. A surface `may_stay` where it is.
+    /// Places a frame on a GPU. A surface `may_stay` in place.
     pub(in crate::sink) fn place_on(
         &self,
         gpu: &Gpu,
@@ -61,7 +61,7 @@ impl Stream {
         Ok(placed)
     }
 
-    /// A copy of a frame of a GPU's, made by the GPU: it may not be there when this returns.
+    /// Copies a GPU frame on the GPU: the copy may not be done when this returns.
     fn copy_on(
         &self,
         gpu: &Gpu,
@@ -86,7 +86,7 @@ impl Stream {
         Ok(Placed::new(slot, to.size() as u64, Path::Copied, Some(&to)))
     }
 
-    /// A copy of a frame of the host's in GPU memory: it may not be there when this returns.
+    /// Uploads a host frame: the copy may not be done when this returns.
     fn upload(
         &self,
         gpu: &Gpu,
@@ -123,7 +123,8 @@ impl Stream {
     }
 }
 
-/// A frame that lies in a slot of a GPU's, the memory `offset` bytes behind its start, with all its planes.
+/// A frame in a GPU slot, whose memory starts `offset` bytes behind the slot's start, with all its
+/// planes.
 fn on_gpu_in(
     slot: Slot,
     offset: u64,
@@ -132,7 +133,7 @@ fn on_gpu_in(
     memory: Memory<'_>,
     info: &gst_video::VideoInfo,
 ) -> Result<Placed, PlaceError> {
-    // The map uploads what the CPU may have written.
+    // Mapping uploads data that the CPU may have written.
     let size = memory.map().map(|mapped| mapped.size() as u64).ok_or_else(|| {
         PlaceError::BadBuffer(format!("a buffer of {} bytes that somebody else is writing", buffer.size()))
     })?;

@@ -1,8 +1,9 @@
-//! Host memory on its way to the GPU, locked so that the driver copies it without the CPU's help.
+//! Pinned host memory for uploads, which the driver copies without the CPU's help.
 //!
 //! # Safety
 //!
-//! Blocks are plain allocations that are owned, lent to one holder at a time, and freed after their registration.
+//! Blocks are plain allocations that are owned, lent to one holder at a time, and freed after their
+//! registration.
 #![allow(unsafe_code)]
 
 use frameshare::{
@@ -21,22 +22,22 @@ use std::{
 
 const PAGE: usize = 4096;
 
-/// The blocks that are not in use.
+/// Unused blocks.
 pub(super) struct Staging {
     context: Arc<Context>,
     idle: Arc<Mutex<Vec<Pages>>>,
 }
 
-/// Memory of its holder's, which goes back when it is dropped.
+/// Memory of one holder; dropping it makes it available again.
 pub(super) struct Block {
     pages: Option<Pages>,
     size: usize,
     home: Arc<Mutex<Vec<Pages>>>,
 }
 
-/// Pages, registered where the driver could.
+/// Pages, registered if the driver could.
 struct Pages {
-    /// Holds the memory.
+    /// Keeps the memory.
     _registration: Option<WhenIdle<Registration>>,
     memory: Arc<Memory>,
 }
@@ -46,9 +47,9 @@ struct Memory {
     layout: Layout,
 }
 
-// SAFETY: an allocation that is owned, and accessed by whoever holds its block.
+// SAFETY: an allocation that is owned, and accessed only by the holder of its block.
 unsafe impl Send for Memory {}
-// SAFETY: as above; a shared reference gives its address alone.
+// SAFETY: as above; a shared reference gives only its address.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -64,7 +65,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody's any more.
+        // SAFETY: allocated with this layout, and unused.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
 }
@@ -74,7 +75,8 @@ impl Staging {
         Self { context: context.clone(), idle: Arc::default() }
     }
 
-    /// A block of `size` bytes. Registering a new one takes some hundred µs; there are soon enough.
+    /// Returns a block of `size` bytes. Registering a new one takes some hundred µs, which ends
+    /// once there are enough.
     pub(super) fn take(&self, size: usize) -> cuda::Result<Block> {
         let block = |pages| Block { pages: Some(pages), size, home: self.idle.clone() };
         let mut small = Vec::new();
@@ -83,7 +85,7 @@ impl Staging {
             if let Some(index) = idle.iter().position(|pages| pages.memory.layout.size() >= size) {
                 return Ok(block(idle.swap_remove(index)));
             }
-            // Frames have grown: what is too small is not needed again.
+            // Frames have grown: smaller blocks are not needed again.
             small.append(&mut idle);
         }
         drop(small);
@@ -113,7 +115,7 @@ impl Block {
 impl AsRef<[u8]> for Block {
     fn as_ref(&self) -> &[u8] {
         match &self.pages {
-            // SAFETY: the block is its holder's alone, initialised, and at least so long.
+            // SAFETY: the block belongs to its holder, is initialized, and has at least this size.
             Some(pages) => unsafe { std::slice::from_raw_parts(pages.memory.start.as_ptr(), self.size) },
             None => &[],
         }

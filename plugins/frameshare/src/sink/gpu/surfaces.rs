@@ -1,12 +1,13 @@
-//! A decoder's own surfaces, shared where they lie.
+//! A decoder's own surfaces, shared in place.
 //!
-//! A surface is exported once, and its buffer held until all leases on it have ended. What must not happen is that the
-//! decoder frees its surfaces while readers have them open. An output keeps its decoder alive, so one buffer, the *pin*,
-//! is kept of each decoder: of each *span* between two questions about caps or allocation, since only behind those may a
-//! decoder make place for another. When a span ends, readers close what they have opened of it; then the pin goes.
+//! A surface is exported once, and its buffer is held until all leases on it have ended. The
+//! decoder must not free its surfaces while readers have them open. An output buffer keeps its
+//! decoder alive, so one buffer, the *pin*, is kept of each decoder: of each *span* between two
+//! caps or allocation queries, since a decoder can be replaced only after one of these. When a span
+//! ends, readers drop their imports of it; then the pin is dropped.
 //!
-//! A decoder that has none of its surfaces left stops. So no more than one less than the sink has proposed are held, pins
-//! included; what comes beyond is copied.
+//! A decoder without a free surface stops. The sink therefore holds at most one less than it has
+//! proposed, pins included, and copies further frames.
 
 use super::super::copies::Reason;
 use frameshare::exporter::{Exporter, Slot};
@@ -16,7 +17,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// How many surfaces the sink asks for, where it shares them in place.
+/// Number of surfaces that the sink asks for when it shares them in place.
 pub(in crate::sink) const SURFACES: u32 = 8;
 
 /// The surfaces that the sink holds.
@@ -26,15 +27,15 @@ pub(in crate::sink) struct Surfaces {
     span: Mutex<Span>,
 }
 
-/// What is between two questions about caps or allocation.
+/// The time between two caps or allocation queries.
 #[derive(Default)]
 struct Span {
     pin: Option<Arc<Held>>,
-    /// Why nothing of this span can be shared in place.
+    /// The reason why no surface of this span can be shared in place.
     refused: Option<Reason>,
 }
 
-/// A buffer of a decoder's, counted as long as it is held.
+/// A decoder's buffer, counted while it is held.
 pub(in crate::sink) struct Held {
     _buffer: gst::Buffer,
     count: Arc<AtomicU32>,
@@ -57,12 +58,12 @@ impl Surfaces {
         Held { _buffer: buffer.clone(), count: self.held.clone() }
     }
 
-    /// How many buffers are held.
+    /// Number of held buffers.
     pub(in crate::sink) fn held(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// What was shared so far is given back when readers have closed it.
+    /// Retires the surfaces shared so far.
     pub(in crate::sink) fn end_span(&self, exporter: &Exporter) {
         let span = std::mem::take(&mut *self.span());
         if span.pin.is_some() {
@@ -71,7 +72,8 @@ impl Surfaces {
         drop(span);
     }
 
-    /// The slot of a surface, and how far behind its start the picture lies; or why it cannot be shared in place.
+    /// Returns the slot of a surface, and the offset of the frame from its start; or the reason why
+    /// it cannot be shared in place.
     pub(in crate::sink) fn share(
         &self,
         exporter: &Exporter,
@@ -86,7 +88,8 @@ impl Surfaces {
         if let Some(reason) = refused {
             return Err(reason);
         }
-        // Memory that is nobody's for long would be pinned one by one, and its owner never get any back.
+        // Memory that is freed soon would be pinned piece by piece, and never returned to its
+        // owner.
         if !memory.is_from_fixed_pool() {
             return Err(Reason::ForeignMemory);
         }
