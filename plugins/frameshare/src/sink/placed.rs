@@ -1,4 +1,4 @@
-//! A frame where it is to be published: the slot, and the planes in it.
+//! A frame ready to be published: its slot, and its planes.
 
 use super::copies::{Path, Reason};
 use crate::rows::rows;
@@ -7,10 +7,10 @@ use frameshare::{
     exporter::{AcquireError, Slot},
 };
 
-/// Bytes of the smallest slot, for streams whose buffers have no size of their own.
+/// Size in bytes of the smallest slot, for streams whose buffers have no fixed size.
 const SMALLEST_SLOT: u64 = 4096;
 
-/// A frame that lies in a slot of ours and waits to be published.
+/// A frame in a slot that waits to be published.
 pub(super) struct Placed {
     pub(super) slot: Slot,
     pub(super) offset: u64,
@@ -20,16 +20,17 @@ pub(super) struct Placed {
     pub(super) path: Path,
 }
 
-/// Why a frame cannot be put into a slot.
+/// The reason why a frame cannot be placed in a slot.
 #[derive(Debug)]
 pub(super) enum PlaceError {
-    /// No slot can be had.
+    /// No slot is available.
     NoSlot(AcquireError),
-    /// There is no free slot of so many bytes, and none can be added. One of those there are may become free.
+    /// No free slot has this number of bytes, and none can be added. An existing one may become
+    /// free.
     NoneFree(u64, AcquireError),
-    /// The buffer is not what its caps say, in these words.
+    /// The buffer contradicts its caps, as the text says.
     BadBuffer(String),
-    /// It was to be shared in place, and cannot be.
+    /// The property asks for sharing in place, which is impossible for this reason.
     NotInPlace(Reason),
     /// The GPU has failed.
     Gpu(cuda::Error),
@@ -51,7 +52,7 @@ impl Placed {
         placed
     }
 
-    /// The same further into the slot.
+    /// Moves the frame further into the slot.
     pub(super) fn at(self, offset: u64) -> Self {
         Self { offset, ..self }
     }
@@ -68,7 +69,7 @@ impl Placed {
         )))
     }
 
-    /// Where its planes lie.
+    /// The layout of its planes.
     pub(super) fn planes(&self) -> &[Plane] {
         &self.planes[..self.plane_count]
     }
@@ -81,7 +82,7 @@ impl Placed {
     }
 }
 
-/// The layout of a picture in memory that is bigger than its caps say.
+/// The layout of a frame in memory that is larger than its caps say.
 pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Option<gst_video::VideoInfo> {
     let meta = buffer.meta::<gst_video::VideoMeta>()?;
     let (width, height) = (meta.width(), meta.height());
@@ -94,7 +95,7 @@ pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Opt
     holds_more.then(|| whole().build().ok()).flatten()
 }
 
-/// Copies a picture by the CPU.
+/// Copies a frame by the CPU.
 pub(super) fn copy_picture(
     from: &gst::BufferRef,
     to: &mut gst::BufferRef,
@@ -112,19 +113,21 @@ pub(super) fn copy_picture(
         .map_err(|_| bad("has a video meta that does not go with its caps, of a frame of"))
 }
 
-/// Buffers without a size of their own that grow a little every time shall not ask for a new generation every time.
+/// Returns a slot size with room for growth, so that growing buffers without a fixed size do not
+/// need a new generation each time.
 pub(super) fn slot_size(size: usize, is_fixed: bool) -> u64 {
     if is_fixed { size as u64 } else { (size as u64).next_power_of_two().max(SMALLEST_SLOT) }
 }
 
-/// Whether every row of every plane starts inside `size` bytes, and the planes are as many as the format's.
+/// Returns whether every row of every plane starts inside `size` bytes, and the format has this
+/// number of planes.
 fn holds(size: u64, planes: &[Plane], info: &gst_video::VideoInfo) -> bool {
     let format = info.format_info();
     if planes.len() != info.n_planes() as usize {
         return false;
     }
     planes.iter().enumerate().all(|(index, plane)| {
-        // A tiled plane's stride is no number of bytes.
+        // The stride of a tiled plane is not a number of bytes.
         let rows = match format.is_tiled() {
             true => 1,
             false => rows(info, index).0,

@@ -1,7 +1,8 @@
-//! Buffers that cannot be shared, and how the stream ends after one.
+//! Refused buffers and caps, and the end of the stream after one.
 //!
-//! An element upstream that gets an error from the sink posts its own and sends the end of the stream. Readers must
-//! not take that for a complete stream: the sink remembers that it failed, and closes the stream with an error instead.
+//! An upstream element that gets an error from the sink posts its own and sends an end of stream.
+//! Readers must not take that for a complete stream: the sink records its failure, and closes the
+//! stream with an error instead.
 
 use super::{
     imp::{CAT, FrameshareSink, Input},
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[derive(Default)]
 pub(super) struct Failure(AtomicBool);
 
-/// Remembers the caps that upstream sent last: the pad refuses some before the sink sees them. Posts the error for memory
-/// that cannot be shared.
+/// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts the
+/// error for memory that cannot be shared.
 pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
     let sink = sink.downgrade();
     pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
@@ -33,14 +34,14 @@ pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
 }
 
 impl FrameshareSink {
-    /// Whether a caps query may ask on behalf of a link that is about to be made in a pipeline that does not run.
+    /// Returns whether a caps query may come from a link that is being made in a stopped pipeline.
     pub(super) fn is_being_linked(&self) -> bool {
         let sink = self.obj();
         let is_linked = sink.static_pad("sink").is_none_or(|pad| pad.is_linked());
         !is_linked && sink.current_state() == gst::State::Null
     }
 
-    /// Fails where all that upstream can send is in memory that cannot be shared.
+    /// Fails if all caps of upstream are in memory that cannot be shared.
     pub(super) fn check_upstream(&self) -> Result<(), gst::ErrorMessage> {
         let Some(pad) = self.obj().static_pad("sink") else { return Ok(()) };
         let upstream = pad.peer_query_caps(None);
@@ -48,7 +49,7 @@ impl FrameshareSink {
         if has_common { Ok(()) } else { super::caps::check_memory(&upstream) }
     }
 
-    /// Notes that caps or a buffer were refused, after the error was posted.
+    /// Records that caps or a buffer were refused, after the error was posted.
     pub(super) fn note_failure(&self) {
         if let Some(stream) = self.stream() {
             stream.failure.0.store(true, Relaxed);
@@ -67,7 +68,8 @@ impl FrameshareSink {
         }
     }
 
-    /// Whether a buffer holds nothing where a frame is due. It is dropped; the first one posts a warning.
+    /// Returns whether a buffer of raw video is empty. It is dropped; the first one posts a
+    /// warning.
     pub(super) fn is_empty_frame(&self, buffer: &gst::BufferRef) -> bool {
         let is_first = {
             let Input { info, has_dropped, .. } = &mut *self.input();

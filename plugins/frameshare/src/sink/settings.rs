@@ -1,4 +1,4 @@
-//! The sink's properties.
+//! Properties of the sink.
 
 use super::kinds::{Export, Memory};
 use crate::FrameshareFence;
@@ -13,21 +13,21 @@ use std::{
     time::Duration,
 };
 
-/// The readers that may ask for every frame, at the price of the stream's pace.
+/// The readers that may be lossless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareLosslessReaders")]
 pub enum LosslessReaders {
-    /// No reader may.
+    /// No reader.
     #[enum_value(name = "No reader may hold the stream back", nick = "none")]
     None,
-    /// Those of the user who runs the exporter may.
+    /// Those of the user who runs the exporter.
     #[default]
     #[enum_value(
         name = "Readers of the user who runs this process may hold the stream back",
         nick = "own-uid"
     )]
     OwnUid,
-    /// All may.
+    /// All readers.
     #[enum_value(name = "All readers may hold the stream back", nick = "all")]
     All,
 }
@@ -88,7 +88,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// A property that lists users or groups by their numbers.
+/// Returns a property that lists numbers of users or groups.
 fn ids_spec(name: &str, nick: &str, blurb: &str) -> glib::ParamSpec {
     let id = glib::ParamSpecUInt::builder("id").nick("Number").blurb("Of the user or group").build();
     gst::ParamSpecArray::builder(name).nick(nick).blurb(blurb).element_spec(&id).mutable_ready().build()
@@ -103,7 +103,7 @@ fn ids_of_value(value: &glib::Value) -> Option<Vec<u32>> {
 }
 
 impl Settings {
-    /// The properties and their meaning; `num-clients` and `stats` are no settings and answered by the element.
+    /// Specifications of the properties; the element itself answers `num-clients` and `stats`.
     pub(super) fn specs() -> &'static [glib::ParamSpec] {
         static SPECS: LazyLock<Vec<glib::ParamSpec>> = LazyLock::new(|| {
             let default = Settings::default();
@@ -240,9 +240,9 @@ impl Settings {
         &SPECS
     }
 
-    /// Takes over a property's new value. False where it is none of the settings.
+    /// Sets a property. Returns false if it is not one of the settings.
     pub(super) fn set(&mut self, name: &str, value: &glib::Value) -> bool {
-        // GObject checks types and ranges against the specs before it calls us.
+        // GObject checks types and ranges against the specifications first.
         macro_rules! take {
             ($field:ident) => {
                 value.get().map(|value| self.$field = value).is_ok()
@@ -279,7 +279,7 @@ impl Settings {
         }
     }
 
-    /// A property's value; none where it is none of the settings.
+    /// Returns the value of a property; none if it is not one of the settings.
     pub(super) fn get(&self, name: &str) -> Option<glib::Value> {
         Some(match name {
             "stream" => self.stream.to_value(),
@@ -306,7 +306,7 @@ impl Settings {
         })
     }
 
-    /// Where the stream's socket is to be.
+    /// The endpoint of the stream's socket.
     pub(super) fn endpoint(&self) -> Result<Endpoint, gst::ErrorMessage> {
         let settings = |text: String| gst::error_msg!(gst::ResourceError::Settings, ("{}", text));
         match (&self.socket_path, &self.stream) {
@@ -321,12 +321,12 @@ impl Settings {
         }
     }
 
-    /// CUDA's number for the GPU that is asked for, if one is.
+    /// CUDA's number of the selected GPU, if one is.
     pub(super) fn device(&self) -> Option<u32> {
         u32::try_from(self.cuda_device_id).ok()
     }
 
-    /// What the exporter is told; without a GPU everything lies in host memory.
+    /// The exporter's configuration; without a GPU all frames are in host memory.
     pub(super) fn config(&self, gpu: Option<Arc<Context>>) -> Config {
         Config {
             allowed_uids: self.allowed_uids.clone(),

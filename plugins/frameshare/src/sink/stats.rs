@@ -1,9 +1,9 @@
-//! The property `stats`, and what the signals carry.
+//! The property `stats`, and the structures of the signals.
 
 use super::stream::Stream;
 use frameshare::exporter::{ReaderInfo, ReaderStats};
 
-/// Who a reader is.
+/// Identity of a reader.
 pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
     gst::Structure::builder("framesharesink-reader")
         .field("id", info.id)
@@ -27,7 +27,7 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure
 }
 
-/// Everything about a stream that can be counted; before there is one, no more than that nothing was published.
+/// Statistics of a stream; before there is one, only zeros.
 pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
     let name = "framesharesink-stats";
     let Some(stream) = stream else {

@@ -1,4 +1,4 @@
-//! One run of the sink, from READY to READY: the exporter, and how a buffer's frame gets to it.
+//! One run of the sink, from READY to READY: the exporter, and the placement of frames.
 
 use super::{
     copies::{Copies, Path, Reason},
@@ -22,7 +22,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// When a frame is to be shown and decoded, in ns of `CLOCK_MONOTONIC`, and for how long.
+/// Presentation and decoding time in ns of `CLOCK_MONOTONIC`, and duration in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     pub(super) pts: Option<u64>,
@@ -37,13 +37,13 @@ pub(super) struct Stream {
     pub(super) waiting: Waiting,
     pub(super) failure: Failure,
     pub(super) copies: Copies,
-    /// What frames on a GPU are written with, once they are.
+    /// Resources for GPU frames, once there are some.
     gpu: OnceLock<Gpu>,
-    /// Why there is none so far.
+    /// The reason why there is no GPU so far.
     no_gpu: NoGpu,
     pub(super) export: Export,
     pub(super) surfaces: Surfaces,
-    /// Frames are shared in host memory for the time being, though there is a GPU.
+    /// Frames are currently shared in host memory, although there is a GPU.
     in_host: AtomicBool,
 }
 
@@ -74,12 +74,12 @@ impl Stream {
         }
     }
 
-    /// The GPU, if there is one by now.
+    /// The GPU, if there is one yet.
     pub(super) fn gpu(&self) -> Option<&Gpu> {
         self.gpu.get()
     }
 
-    /// Whether the first caps with CUDA memory bring a GPU.
+    /// Returns whether the first caps with CUDA memory bring a GPU.
     pub(super) fn awaits_gpu(&self) -> bool {
         self.gpu.get().is_none() && matches!(self.no_gpu, NoGpu::NotYet)
     }
@@ -91,7 +91,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Why there is no GPU, where there is none.
+    /// The reason why there is no GPU, if there is none.
     pub(super) fn memory_why(&self) -> Option<&str> {
         let why = match &self.no_gpu {
             NoGpu::NotYet => "no frames in CUDA memory have come",
@@ -100,12 +100,13 @@ impl Stream {
         self.gpu.get().is_none().then_some(why)
     }
 
-    /// The GPU that frames are shared on, if they are now.
+    /// The GPU that frames are currently shared on, if they are.
     pub(super) fn on_gpu(&self) -> Option<&Gpu> {
         self.gpu.get().filter(|_| !self.in_host.load(Relaxed))
     }
 
-    /// New caps: the frames to come are shared in host memory, or on the GPU if there is one.
+    /// Applies new caps: the following frames are shared in host memory, or on the GPU if there is
+    /// one.
     pub(super) fn use_host_memory(&self, yes: bool) {
         self.surfaces.end_span(&self.exporter);
         if self.gpu.get().is_some() {
@@ -114,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// Finds the slot that a buffer lies in, or copies its frame into one; raw video has an `info`.
+    /// Finds the slot of a buffer, or copies its frame into one; raw video has an `info`.
     pub(super) fn place(
         &self,
         buffer: &gst::Buffer,
@@ -139,7 +140,8 @@ impl Stream {
         }
     }
 
-    /// The slot that a buffer lies in, and where in it; or why its frame must be copied.
+    /// Returns the slot of a buffer, and its offset in it; or the reason why its frame must be
+    /// copied.
     fn slot_of(&self, buffer: &gst::BufferRef) -> Result<(Slot, u64), Reason> {
         if buffer.n_memory() > 1 {
             return Err(Reason::SeveralMemories);
@@ -156,7 +158,7 @@ impl Stream {
             }
             Some(memory::Origin::Slot(slot)) => slot,
         };
-        // Asked of the bytes themselves: what a sub-memory's own offset counts from is its allocator's affair.
+        // By the address of the bytes: the offset of a sub-memory is defined by its allocator.
         let map = memory.map_readable().map_err(|_| Reason::ForeignMemory)?;
         let start = slot.as_ptr().ok_or(Reason::ForeignMemory)?.as_ptr() as u64;
         let offset = (map.as_ptr() as u64).checked_sub(start);
@@ -167,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// A copy of the frame in a slot of its own, in the default layout: of all that is in memory, where that is more
-    /// than the caps say, since a crop meta counts from there.
+    /// Copies the frame into a slot of its own, in the default layout: everything in memory if that
+    /// is more than the caps say, since a crop meta counts from there.
     fn copy(
         &self,
         buffer: &gst::BufferRef,
@@ -196,13 +198,13 @@ impl Stream {
         Ok(Placed::new(slot, size as u64, Path::Copied, info))
     }
 
-    /// A slot to copy into. Buffers that lie unused in upstream's pool make room for it.
+    /// Returns a slot to copy into. Unused buffers in upstream's pool make room for it.
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
         let acquire = || self.exporter.acquire(size, Purpose::Copy);
         let slot = acquire().or_else(|error| {
             self.home.trim();
             self.exporter.reclaim();
-            // Memory that has run out is not asked for again.
+            // After an allocation failure there is no second attempt.
             if matches!(error, AcquireError::Exhausted { .. }) { acquire() } else { Err(error) }
         });
         slot.map_err(|error| match error {
@@ -211,8 +213,8 @@ impl Stream {
         })
     }
 
-    /// Makes a placed frame available to all readers; waits for the credit of lossless ones. The first after a seam
-    /// is marked DISCONT.
+    /// Publishes a placed frame to all readers; waits for the credit of lossless ones. The first
+    /// frame after a discontinuity is marked DISCONT.
     pub(super) fn publish(
         &self,
         placed: &Placed,
@@ -254,7 +256,7 @@ impl Stream {
     }
 }
 
-/// A frame that lies in a slot of the host's with all its planes.
+/// A frame in a host slot, with all its planes.
 fn whole_in(
     slot: Slot,
     offset: u64,
