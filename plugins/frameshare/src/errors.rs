@@ -1,8 +1,9 @@
-//! The engine's errors as messages of GStreamer: domain, code, and what to do.
+//! The engine's errors as GStreamer messages: domain, code, and advice.
 
 use frameshare::exporter::BindError;
 
-/// Why a stream could not be opened for readers. The error's own words name the place, and who is in the way.
+/// Returns the message of a stream that could not be opened. The error's own text names the
+/// endpoint, and the process that uses it.
 pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
     match error {
         BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ("{}", error)),

@@ -1,7 +1,7 @@
-//! Buffer flags, and the word of a descriptor that stands for them.
+//! Buffer flags, and their word in a descriptor.
 //!
-//! The word has bits of its own, so that a reader need not run the GStreamer that the exporter runs. What is left
-//! out says something about the pipeline that a buffer is in, not about the frame: the memory tag and sync-after.
+//! The word has bits of its own, so that a reader need not run the exporter's GStreamer version.
+//! Flags about the pipeline instead of the frame are left out: the memory tag and sync-after.
 //!
 //! # Safety
 //!
@@ -21,24 +21,24 @@ const PAIRS: &[(gst::BufferFlags, u64)] = &[
     (gst::BufferFlags::DELTA_UNIT, 1 << 9),
     (gst::BufferFlags::NON_DROPPABLE, 1 << 10),
 ];
-/// The flags that media libraries define (interlacing, multiview) keep their order from this bit on.
+/// Flags of media libraries (interlacing, multiview) keep their order from this bit on.
 const MEDIA_SHIFT: u32 = 32;
-/// `GST_BUFFER_FLAG_LAST` and the nine bits above it: what is left of the 32 for media libraries.
+/// `GST_BUFFER_FLAG_LAST` and the nine bits above it: the part of the 32 bits for media libraries.
 const MEDIA_FIRST: u32 = gst::ffi::GST_BUFFER_FLAG_LAST.trailing_zeros();
 
-/// All flags of a buffer; the binding's own function leaves out those of media libraries.
+/// Returns all flags of a buffer; the binding's own function omits those of media libraries.
 pub(crate) fn of(buffer: &gst::BufferRef) -> gst::BufferFlags {
     // SAFETY: the pointer is that of a reference.
     gst::BufferFlags::from_bits_retain(unsafe { (*buffer.as_ptr()).mini_object.flags })
 }
 
-/// The word for a buffer's flags.
+/// Returns the word for a buffer's flags.
 pub(crate) fn to_word(flags: gst::BufferFlags) -> u64 {
     let common = PAIRS.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum::<u64>();
     common | u64::from(flags.bits() >> MEDIA_FIRST) << MEDIA_SHIFT
 }
 
-/// The flags that a word stands for. Bits that stand for nothing are ignored.
+/// Returns the flags of a word. Unknown bits are ignored.
 pub(crate) fn from_word(word: u64) -> gst::BufferFlags {
     let common = PAIRS
         .iter()
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_pipeline_stays_there() {
+    fn pipeline_flags_do_not_cross() {
         assert_eq!(to_word(gst::BufferFlags::TAG_MEMORY | gst::BufferFlags::SYNC_AFTER), 0);
     }
 }

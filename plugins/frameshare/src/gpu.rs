@@ -7,19 +7,21 @@
 use frameshare::cuda::{self, context::Context, stream::Stream};
 use std::{sync::Arc, time::Duration};
 
-/// How long an element that stops waits for the GPU to be done with what was shared, and for readers to close it: behind a
-/// stream that is stuck the one never is, and a reader that is paused does not.
+/// Maximum time that a stopping element waits for the GPU to finish with shared memory, and for
+/// readers to drop their imports: a stream that waits without end never finishes, and a paused
+/// reader does not respond.
 pub(crate) const SETTLED: Duration = Duration::from_millis(200);
 
-/// A context that an element shares with its neighbours.
+/// Wraps a context that an element shares with its neighbors.
 pub(crate) fn engine_context(context: &gst_cuda::Context) -> cuda::Result<Arc<Context>> {
-    // SAFETY: the CUcontext lives as long as the object, of which a reference comes along.
+    // SAFETY: the CUcontext lives as long as the object, a reference to which is handed over.
     unsafe { Context::handed_in(context.handle(), context.clone()) }
 }
 
-/// A stream of such a context.
+/// Wraps a stream of such a context.
 pub(crate) fn engine_stream(context: &Arc<Context>, stream: &gst_cuda::Stream) -> Stream {
-    // SAFETY: the CUstream is one of the context, and lives as long as the object, of which a reference comes along.
+    // SAFETY: the CUstream is one of the context, and lives as long as the object, a reference to
+    // which is handed over.
     unsafe { Stream::handed_in(context, stream.handle(), stream.clone()) }
 }
 
@@ -29,8 +31,8 @@ pub(crate) fn null_stream(context: &Arc<Context>) -> Stream {
     unsafe { Stream::handed_in(context, std::ptr::null_mut(), ()) }
 }
 
-/// Lets the GPU and readers finish with what elements have given up, so that one that has stopped leaves no context behind.
-/// For elements that had one: what others of the process still wait for holds nobody else up.
+/// Waits for the GPU and readers to finish with dropped resources, so that a stopped element leaves
+/// no context behind. For elements that had a context: other elements do not wait.
 pub(crate) fn settle() {
     frameshare::wait_until_given_up(SETTLED);
 }

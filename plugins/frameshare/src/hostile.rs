@@ -1,4 +1,4 @@
-//! What the fuzzer calls (tests/fuzz), and the tests again with the inputs that it kept.
+//! Entry points of the fuzz targets (tests/fuzz), and tests with the inputs of their corpus.
 //!
 //! Each function takes any bytes and returns, or finds a bug. Not a part of the plugin.
 
@@ -12,8 +12,8 @@ use crate::{
 /// Limit on metadata of one input.
 const BUDGET: u64 = 16 << 20;
 
-/// Starts GStreamer. Its criticals are findings, and abort; warnings too, but for those that say something of this
-/// machine.
+/// Starts GStreamer. Its criticals are findings, and abort; so are warnings, except those about
+/// this machine.
 fn init() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -25,7 +25,7 @@ fn init() {
     });
 }
 
-/// The metas of a frame, as an exporter that nobody trusts sends them.
+/// Fuzzes the metas of a frame.
 pub fn metas(bytes: &[u8]) {
     init();
     let budget = Budget::new(BUDGET);
@@ -34,12 +34,12 @@ pub fn metas(bytes: &[u8]) {
     let mut buffer = gst::Buffer::with_size(64).expect("memory");
     let content = buffer.get_mut().expect("it is new");
     let _ = metas.add_to(content, true);
-    // What was put on the buffer can be written and read again, copied and printed.
+    // The metas on the buffer can be serialized and parsed again, copied and printed.
     wire::parse(&wire::serialize(content, None, false), &Budget::new(u64::MAX)).expect("our own form");
     let _ = format!("{:?}", buffer.copy());
 }
 
-/// An event, of any kind.
+/// Fuzzes an event of any kind.
 pub fn events(bytes: &[u8]) {
     init();
     let Some((kind, payload)) = bytes.split_first_chunk::<4>() else { return };
@@ -47,7 +47,7 @@ pub fn events(bytes: &[u8]) {
         frameshare::Event { kind: u32::from_le_bytes(*kind), sticky: false, payload: payload.to_vec() };
     let decoded = events::decode(&event, &Budget::new(BUDGET));
     if let Ok(Some(events::Incoming::Event(event))) = decoded {
-        // GStreamer writes down what it took, and our own form of it is the same event.
+        // GStreamer prints the event, and encoding it again yields the same event.
         let _ = format!("{event:?}");
         if let Ok(Some(again)) = events::encode(&event) {
             events::decode(&again, &Budget::new(u64::MAX)).expect("our own form");
@@ -55,12 +55,12 @@ pub fn events(bytes: &[u8]) {
     }
 }
 
-/// The text of a stream's caps.
+/// Fuzzes the text of a stream's caps.
 pub fn caps(bytes: &[u8]) {
     init();
     let parse = |text: &str| meta::parse_caps(text, &Budget::new(u64::MAX)).ok();
     let Some(caps) = std::str::from_utf8(bytes).ok().and_then(parse) else { return };
-    // GStreamer writes them down so that they can be read again.
+    // GStreamer prints them so that they can be parsed again.
     let text = caps.to_string();
     assert_eq!(parse(&text).as_ref(), Some(&caps), "{text}");
     crate::src::hostile::shape(&caps);
@@ -70,7 +70,7 @@ pub fn caps(bytes: &[u8]) {
 mod tests {
     use std::{fs, path::Path};
 
-    /// What is in tests/fuzz/corpus, once more.
+    /// The inputs in tests/fuzz/corpus.
     #[test]
     fn inputs_that_were_kept_find_nothing() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");

@@ -1,7 +1,7 @@
-//! GStreamer elements that share video frames between processes without copying them.
+//! GStreamer elements that share video frames between processes without a copy.
 //!
-//! `framesharesink` makes the frames of a pipeline readable by any number of other processes; `framesharesrc` reads
-//! them, in place. What happens between the two is the engine's business, the crate `frameshare`.
+//! `framesharesink` shares the frames of a pipeline with any number of other processes;
+//! `framesharesrc` reads them in place. The engine is the crate `frameshare`.
 
 mod errors;
 mod events;

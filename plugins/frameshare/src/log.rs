@@ -1,4 +1,4 @@
-//! Messages of the engine, which knows no GStreamer and logs through the crate `log`, in the debug category `frameshare`.
+//! Log messages of the engine, which uses the crate `log`, in the debug category `frameshare`.
 
 use gst::log::DebugLogger;
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 
 struct Forwarder;
 
-/// Forwards the engine's messages from now on. An application that links the plugin in and has a logger of its own keeps
-/// that one.
+/// Forwards the engine's messages from now on. An application that links the plugin and has a
+/// logger of its own keeps that one.
 pub(crate) fn install() {
     LazyLock::force(&CAT);
     if log::set_logger(&Forwarder).is_ok() {

@@ -2,8 +2,8 @@
 
 use gst::prelude::*;
 
-/// Whether a property may be set now, by the flags of its specification and the element's state. A refusal is logged
-/// as a warning; the caller keeps the old value.
+/// Returns whether a property may be set now, by the flags of its specification and the element's
+/// state. A refusal is logged as a warning; the caller keeps the old value.
 pub(crate) fn may_set(element: &gst::Element, category: gst::DebugCategory, spec: &glib::ParamSpec) -> bool {
     let state = element.current_state().max(element.pending_state());
     let flags = match state {

@@ -1,6 +1,6 @@
 //! The plugin's entry point.
 
-// The macro makes items without documentation, for GStreamer's eyes alone.
+// The macro makes undocumented items for GStreamer.
 #![allow(missing_docs)]
 
 use crate::{log, meta, sink, src};

@@ -1,16 +1,16 @@
-//! How a picture's planes divide into rows.
+//! Rows of a frame's planes.
 
 use gst_video::{VideoFrameRef, VideoInfo, prelude::*};
 
-/// How many rows a plane has, and how many bytes of each are read; nothing for formats that pack several pixels in one
-/// word and have no stride from pixel to pixel.
+/// Returns the number of rows of a plane, and the number of bytes that are read of each; none for
+/// formats that pack several pixels in one word and have no stride from pixel to pixel.
 pub(crate) fn rows(info: &VideoInfo, plane: usize) -> (usize, Option<usize>) {
     let format = info.format_info();
     if format.has_palette() && plane == 1 {
         return (1, Some(256 * 4));
     }
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
-    // Of alternating fields, a buffer holds one.
+    // A buffer holds one of two alternating fields.
     let height = info.field_height();
     let rows = components.clone().map(|c| format.scale_height(c, height) as usize).max();
     let bytes = components.map(|c| info.comp_width(c) as usize * info.comp_pstride(c).max(0) as usize).max();
@@ -18,8 +18,9 @@ pub(crate) fn rows(info: &VideoInfo, plane: usize) -> (usize, Option<usize>) {
     (rows.unwrap_or(height as usize), bytes)
 }
 
-/// Copies a picture. `gst_video_frame_copy` copies as many bytes of a row as the plane's first component has, which in
-/// packed 4:2:2 of odd widths leaves out the last column's V (gstreamer-video 1.22 to 1.28): those bytes are copied here.
+/// Copies a frame. `gst_video_frame_copy` copies as many bytes of a row as the plane's first
+/// component has, which in packed 4:2:2 of odd widths omits the last column's V (gstreamer-video
+/// 1.22 to 1.28): those bytes are copied here.
 ///
 /// # Errors
 /// The two differ in format or size.

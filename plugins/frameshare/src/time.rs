@@ -1,28 +1,30 @@
-//! Pipeline time and `CLOCK_MONOTONIC`, and back.
+//! Conversion between pipeline time and `CLOCK_MONOTONIC`.
 //!
-//! What is published carries times of `CLOCK_MONOTONIC`, the one clock that all processes of a machine share. A
-//! pipeline's clock may be another and may drift against it, so the difference is sampled anew for every frame.
+//! Published times are of `CLOCK_MONOTONIC`, the one clock that all processes of a machine share. A
+//! pipeline's clock may be another and may drift against it, so the difference is sampled anew for
+//! every frame.
 
 use frameshare::monotonic_ns;
 use gst::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Readings of three clocks take less than this, unless the thread is put to sleep in between.
+/// Reading three clocks takes less than this, unless the thread is preempted in between.
 const UNDISTURBED_NS: u64 = 20_000;
 
-/// The clock of the pipeline that an element is in, once it has one.
+/// The clock of an element's pipeline, once it has one.
 #[derive(Debug, Default)]
 pub(crate) struct PipelineClock(Mutex<Option<Arc<Clock>>>);
 
 impl PipelineClock {
-    /// The pipeline has chosen another clock.
+    /// Sets the clock that the pipeline has selected.
     pub(crate) fn set(&self, clock: Option<&gst::Clock>) {
         let clock = clock.map(|clock| Arc::new(Clock::new(clock)));
         let last = std::mem::replace(&mut *self.lock(), clock);
         drop(last);
     }
 
-    /// Compares it with `CLOCK_MONOTONIC` now. Calls the clock: not to be called with a lock held.
+    /// Samples its difference to `CLOCK_MONOTONIC` now. Calls the clock: not to be called with a
+    /// lock held.
     pub(crate) fn difference(&self) -> Option<Difference> {
         let clock = self.lock().clone();
         clock.map(|clock| clock.difference())
@@ -33,16 +35,16 @@ impl PipelineClock {
     }
 }
 
-/// A clock, and what of it does not change from frame to frame.
+/// A clock, and its properties that do not change from frame to frame.
 #[derive(Debug)]
 struct Clock {
     clock: gst::Clock,
-    /// It reads `CLOCK_MONOTONIC` itself unless it is calibrated, as a pipeline's usually does.
+    /// It reads `CLOCK_MONOTONIC` unless it is calibrated, as a pipeline's clock usually does.
     is_monotonic: bool,
 }
 
 impl Clock {
-    /// Asks what the clock reads, which takes too long to be asked for every frame.
+    /// Determines the clock's type, which takes too long for every frame.
     fn new(clock: &gst::Clock) -> Self {
         let is_monotonic = clock.type_() == gst::SystemClock::static_type()
             && clock.property::<gst::ClockType>("clock-type") == gst::ClockType::Monotonic;
@@ -57,10 +59,10 @@ impl Clock {
             let before = monotonic_ns();
             let time = self.clock.time();
             let after = monotonic_ns();
-            // The clock was read somewhere between the two: the middle is off by half of that at most.
+            // The clock was read between the two: the middle is off by at most half the distance.
             (after - before, Difference::between(time, before.midpoint(after)))
         };
-        // A thread that is put to sleep in between reads nonsense; that seldom happens twice.
+        // A thread that is preempted in between reads wrong values; that seldom happens twice.
         let first = read();
         if first.0 < UNDISTURBED_NS {
             first.1
@@ -75,7 +77,7 @@ impl Clock {
     }
 }
 
-/// How far a clock is from `CLOCK_MONOTONIC` at one moment.
+/// Difference of a clock to `CLOCK_MONOTONIC` at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// ns to add to the pipeline clock's time to get `CLOCK_MONOTONIC`.
@@ -88,18 +90,19 @@ impl Difference {
         Self { ahead: i128::from(monotonic) - i128::from(time.nseconds()) }
     }
 
-    /// The time of `CLOCK_MONOTONIC` at which the pipeline clock reads `time`; 0 where that lies before its start.
+    /// Returns the time of `CLOCK_MONOTONIC` at which the pipeline clock reads `time`; 0 if that is
+    /// before its start.
     pub(crate) fn to_monotonic(self, time: i128) -> u64 {
         clamp(time + self.ahead)
     }
 
-    /// What the pipeline clock reads at `monotonic`; may lie before its start.
+    /// Returns the pipeline clock's time at `monotonic`; it may be before its start.
     pub(crate) fn to_clock(self, monotonic: u64) -> i128 {
         i128::from(monotonic) - self.ahead
     }
 }
 
-/// The nearest time that a descriptor or a buffer can carry: all ones stand for "none" in both.
+/// Returns the nearest time that a descriptor or a buffer can carry: all ones mean none in both.
 fn clamp(time: i128) -> u64 {
     time.clamp(0, i128::from(u64::MAX - 1)) as u64
 }
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_the_start_of_the_clock_is_its_start() {
+    fn time_before_clock_start_is_clamped_to_start() {
         let difference = Difference::between(gst::ClockTime::from_seconds(5), 2_000_000_000);
         assert_eq!(difference.to_monotonic(1_000_000_000), 0);
         assert_eq!(difference.to_clock(0), 3_000_000_000);

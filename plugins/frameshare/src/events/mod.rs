@@ -1,25 +1,27 @@
 //! Events of GStreamer on their way from the sink to the sources of its readers.
 //!
-//! The engine carries them as a kind and bytes, at their place among the frames; of sticky ones a reader that joins
-//! later gets the newest of each kind. The form is our own, in [postcard](https://postcard.jamesmunns.com/wire-format)
-//! encoding, and the same on every GStreamer. A kind's form never changes; a new form gets a new number, and a reader
-//! ignores the numbers that it does not know.
+//! The engine carries them as a kind and bytes, at their place among the frames; a reader that
+//! joins later gets the newest sticky one of each kind. The form is this plugin's own, in
+//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding, and the same for every version
+//! of GStreamer. A kind's form never changes; a new form gets a new number, and a reader ignores
+//! unknown numbers.
 //!
-//! # What crosses
+//! # Forwarded events
 //!
 //! | event | sticky | |
 //! | --- | --- | --- |
 //! | stream-start | yes | stream id, flags; equal group ids of one exporting process stay equal |
-//! | tag | yes, for each scope | all values that can be written down, images with their bytes |
+//! | tag | yes, for each scope | all values that can be serialized, images with their bytes |
 //! | gap | no | with its times on `CLOCK_MONOTONIC`, like a frame's |
-//! | custom-downstream, custom-both | no | where all fields of the structure can be written down |
-//! | custom-downstream-sticky | yes, for each name | likewise |
+//! | custom-downstream, custom-both | no | if all fields of the structure can be serialized |
+//! | custom-downstream-sticky | yes, for each name | if all fields of the structure can be serialized |
 //!
-//! Caps and the end of the stream are the engine's own. Segments are not sent, since times cross as times of the clock;
-//! nor are flushes, which would make a recorder throw its file away: a seek is a discontinuity.
+//! Caps and the end of the stream are the engine's own. Segments are not sent, since times cross as
+//! times of the clock; nor are flushes, which would make a recorder truncate its file: a seek is a
+//! discontinuity.
 //!
-//! What comes in was written by a process that nobody trusts: [`decode`] checks what GStreamer would take without
-//! looking.
+//! Received events come from an untrusted process: [`decode`] checks everything that GStreamer
+//! would accept unchecked.
 
 mod tags;
 
@@ -40,21 +42,21 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 
 const STREAM_START: u32 = frameshare::Event::STREAM_START;
 const GAP: u32 = 4;
-// 2, 3, 5, 6 and those with bit 31 had GStreamer's text in them.
+// 2, 3, 5, 6 and those with bit 31 contained GStreamer's text form.
 const STREAM_TAGS: u32 = 7;
 const GLOBAL_TAGS: u32 = 8;
 const CUSTOM: u32 = 9;
 const CUSTOM_BOTH: u32 = 10;
-/// The upper two bits; the others are from the structure's name: the newest of each name is kept.
+/// The upper two bits; the others come from the structure's name: the newest of each name is kept.
 const CUSTOM_STICKY: u32 = 0b01 << 30;
 const UPPER_BITS: u32 = 0b11 << 30;
 
-/// Most bytes of a stream's id.
+/// Maximum length of a stream id in bytes.
 const MAX_STREAM_ID: usize = 4096;
-/// Speaks of running times and of a request upstream, both of one pipeline alone.
+/// Contains running times and a request to upstream, both of one pipeline only.
 const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
-/// What is wrong with an event that came in, or why one cannot be sent.
+/// The reason why a received event is refused, or an event cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EventError {
     #[error("an event of kind {0} is cut short or damaged")]
@@ -72,12 +74,12 @@ pub(crate) enum EventError {
 pub(crate) struct StreamStart {
     pub id: String,
     flags: u32,
-    /// A number that means something in the exporter's process alone.
+    /// Meaningful in the exporter's process only.
     pub group: Option<u32>,
 }
 
 impl StreamStart {
-    /// The start of a stream whose exporter names none.
+    /// The start of a stream without an id from its exporter.
     pub fn of_unnamed(id: String) -> Self {
         Self { id, flags: 0, group: None }
     }
@@ -106,17 +108,17 @@ impl Gap {
     }
 }
 
-/// What an event from the exporter means.
+/// A decoded event of the exporter.
 #[derive(Clone, Debug)]
 pub(crate) enum Incoming {
     StreamStart(StreamStart),
     Gap(Gap),
-    /// To be pushed as it is.
+    /// An event to be pushed unchanged.
     Event(gst::Event),
 }
 
-/// The engine's event for one of GStreamer; nothing for those that do not cross. A gap's times are the caller's: see
-/// [`encode_gap`].
+/// Returns the engine's event for one of GStreamer; none for events that do not cross. The caller
+/// converts the times of a gap: see [`encode_gap`].
 pub(crate) fn encode(event: &gst::EventRef) -> Result<Option<frameshare::Event>, EventError> {
     let encoded = match event.view() {
         gst::EventView::StreamStart(start) => {
@@ -147,18 +149,19 @@ pub(crate) fn encode_gap(gap: Gap) -> frameshare::Event {
     passing(GAP, write(&gap))
 }
 
-/// What has to be sent so that a reader that joins later does not get a sticky event of an earlier stream.
+/// Returns the message that keeps a sticky event of an earlier stream from readers that join later.
 pub(crate) fn forget(kind: u32) -> frameshare::Event {
     sticky(kind, Vec::new())
 }
 
-/// Whether an event starts a stream, and so ends what was said of the one before.
+/// Returns whether an event starts a stream, and so ends the sticky events of the one before.
 pub(crate) fn is_stream_start(event: &frameshare::Event) -> bool {
     event.kind == STREAM_START
 }
 
-/// What an event from the exporter means; nothing for one that means nothing here. An event that is pushed as it is stays
-/// charged to the budget for as long as it exists, on the pads that keep a sticky one too.
+/// Decodes an event from the exporter; none if it has no meaning here. An event that is pushed
+/// unchanged stays charged to the budget while it exists, including on the pads that keep a sticky
+/// one.
 pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Option<Incoming>, EventError> {
     let (kind, payload) = (event.kind, event.payload.as_slice());
     let impossible = |what| EventError::Impossible(kind, what);
@@ -181,7 +184,7 @@ pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Optio
         }
         GAP => {
             let gap = read::<Gap>(kind, payload)?;
-            // All ones stand for no time at all.
+            // All ones mean no time.
             if gap.pts == u64::MAX || gap.duration == Some(u64::MAX) {
                 return Err(impossible("time"));
             }
@@ -206,7 +209,7 @@ fn passing(kind: u32, payload: Vec<u8>) -> frameshare::Event {
 }
 
 fn write(content: &impl Serialize) -> Vec<u8> {
-    // Plain data into a growing buffer: there is no way to fail.
+    // Infallible: plain data into a growing buffer.
     postcard::to_allocvec(content).unwrap_or_default()
 }
 
@@ -217,7 +220,7 @@ fn read<T: DeserializeOwned>(kind: u32, payload: &[u8]) -> Result<T, EventError>
     }
 }
 
-/// The bytes of an event's structure.
+/// Returns the bytes of an event's structure.
 fn custom(event: &gst::EventRef) -> Result<Vec<u8>, EventError> {
     let Some(fields) = event.structure() else { return Err(EventError::Unwritable("structure".into())) };
     let mut writer = Writer::default();
@@ -238,7 +241,7 @@ fn custom_of(
     })
 }
 
-/// An event that carries what was charged for it.
+/// Builds an event with its charge attached.
 fn built(
     kind: u32,
     budget: &Budget,
@@ -255,7 +258,7 @@ fn built(
     Ok(Incoming::Event(event))
 }
 
-/// The kind of sticky custom events of a name: FNV-1a, in 30 bits.
+/// Returns the kind of sticky custom events of a name: FNV-1a, in 30 bits.
 fn of_name(name: &str) -> u32 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

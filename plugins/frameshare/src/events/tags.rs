@@ -1,12 +1,12 @@
-//! Lists of tags: for each tag its name and the number of its values, then the values in the typed
+//! Tag lists: for each tag its name and the number of its values, then the values in the typed
 //! [`form`](crate::meta::form).
 //!
-//! The type of a value is the tag's, which both sides know. A tag that the reader does not know is left out:
-//! GStreamer's functions on tag lists take none.
+//! The type of a value is the tag's, which both sides know. A tag that the reader does not know is
+//! dropped: GStreamer's functions on tag lists accept none.
 
 use crate::meta::form::{Invalid, Reader, Writer, is_field_name};
 
-/// The bytes of a list. Values that have no form are left out.
+/// Returns the bytes of a list. Values without a form are dropped.
 pub(super) fn encode(list: &gst::TagListRef) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, values) in list.iter_generic().filter(|(name, _)| is_field_name(name)) {
@@ -30,7 +30,7 @@ pub(super) fn encode(list: &gst::TagListRef) -> Vec<u8> {
     bytes
 }
 
-/// The list that bytes stand for.
+/// Returns the list of bytes.
 pub(super) fn decode(mut reader: Reader<'_, '_>, scope: gst::TagScope) -> Result<gst::TagList, Invalid> {
     let mut list = gst::TagList::new();
     let content = list.make_mut();
@@ -57,7 +57,7 @@ pub(super) fn decode(mut reader: Reader<'_, '_>, scope: gst::TagScope) -> Result
     Ok(list)
 }
 
-/// Whether a value is a text that GStreamer warns of in a tag list.
+/// Returns whether a value is a text that GStreamer warns about in a tag list.
 fn is_empty(value: &glib::Value) -> bool {
     value.get::<Option<&str>>().is_ok_and(|text| text.is_none_or(str::is_empty))
 }

@@ -101,7 +101,7 @@ fn custom_events_survive_and_keep_their_kind() {
 }
 
 #[test]
-fn what_cannot_be_written_down_is_said_and_not_sent() {
+fn unwritable_event_is_reported_and_not_sent() {
     gst::init().unwrap();
     let object = gst::Bus::new();
     let fields = gst::Structure::builder("app").field("n", 1).field("bus", object).build();
@@ -146,13 +146,13 @@ fn tags_that_this_process_does_not_know_are_left_out() {
     let Some(Incoming::Event(event)) = decode(&sticky(STREAM_TAGS, payload)).unwrap() else { panic!() };
     let gst::EventView::Tag(event) = event.view() else { panic!() };
     assert_eq!(event.tag().n_tags(), 0);
-    // A tag that it knows, but of another type.
+    // A known tag, but of another type.
     for bad in ["bitrate", "image", "", "x\0y"] {
         assert!(decode(&sticky(STREAM_TAGS, text(bad))).is_err(), "{bad:?}");
     }
 }
 
-/// Whatever comes in is taken or refused, and GStreamer's own checks have nothing to complain about.
+/// Every input is accepted or refused, and GStreamer's own checks find nothing.
 #[test]
 fn hostile_bytes_are_refused() {
     gst::init().unwrap();
@@ -217,7 +217,8 @@ fn nested_structures_are_refused_beyond_the_limit() {
     }
 }
 
-/// Texts that GStreamer's parser recursed on, or raised a critical for, mean nothing in the kinds of today.
+/// Texts that GStreamer's parser recursed on, or raised a critical for, have no meaning in the
+/// present kinds.
 #[test]
 fn text_of_earlier_kinds_is_ignored() {
     gst::init().unwrap();
@@ -247,7 +248,7 @@ fn event_is_charged_while_it_exists() {
     assert!(budget.used() < 1 << 20, "names alone stay charged: {}", budget.used());
 }
 
-/// A tag, value or field of a byte or two is charged what it takes in memory.
+/// A tag, value or field of a byte or two is charged its size in memory.
 #[test]
 fn tiny_items_are_charged_more_than_their_bytes() {
     gst::init().unwrap();

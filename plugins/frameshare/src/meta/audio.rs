@@ -1,15 +1,16 @@
 //! `GstAudioMeta` and `GstAudioClippingMeta`.
 //!
-//! Non-interleaved audio cannot be mapped without its `GstAudioMeta`, and decoders of Opus cut off priming and padding
-//! by `GstAudioClippingMeta`. GStreamer 1.22 writes neither down, later versions only the first, and read it only
-//! where a library has registered it already.
+//! Non-interleaved audio cannot be mapped without its `GstAudioMeta`, and decoders of Opus cut off
+//! priming and padding by `GstAudioClippingMeta`. GStreamer 1.22 serializes neither, later versions
+//! only the first, and parse it only if a library has registered it already.
 //!
-//! GStreamer's own functions assert on values that do not fit: [`Audio::is_sound`] and [`Audio::add`] check first.
+//! GStreamer's own functions assert on values that do not fit: [`Audio::is_sound`] and
+//! [`Audio::add`] check first.
 
 use gst_audio::{AudioChannelPosition, AudioClippingMeta, AudioFormat, AudioInfo, AudioLayout, AudioMeta};
 use serde::{Deserialize, Serialize};
 
-/// Most channels that a `GstAudioInfo` has positions for.
+/// Maximum number of channels that a `GstAudioInfo` has positions for.
 const MAX_CHANNELS: u32 = 64;
 
 /// One of the two metas.
@@ -23,24 +24,26 @@ pub(super) enum Audio {
     },
 }
 
-/// Where the channels of a buffer lie.
+/// The layout of a buffer's channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Planes {
     /// GStreamer's name of the sample format.
     format: String,
     rate: u32,
     channels: u32,
-    /// The channels' positions as a mask; none where they have no positions.
+    /// The channels' positions as a mask; none if they have no positions.
     mask: Option<u64>,
     is_interleaved: bool,
     /// Samples per channel.
     samples: u64,
-    /// Bytes from the start of the buffer to each channel; empty where all lie interleaved.
+    /// Offsets in bytes from the start of the buffer to each channel; empty if they are
+    /// interleaved.
     offsets: Vec<u64>,
 }
 
 impl Audio {
-    /// The form of a meta; nothing for a meta of another type, or for values that no element of GStreamer writes.
+    /// Returns the form of a meta; none for a meta of another type, or for values that no element
+    /// of GStreamer writes.
     pub fn of(meta: &gst::MetaRef<'_, gst::Meta>) -> Option<Self> {
         if let Some(audio) = meta.downcast_ref::<AudioMeta>() {
             return Planes::of(audio).map(Self::Planes);
@@ -54,7 +57,7 @@ impl Audio {
         Some(Self::Clipping { start: samples(clipping.start())?, end: samples(clipping.end())? })
     }
 
-    /// Whether the values make sense by themselves.
+    /// Returns whether the values are consistent.
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Planes(planes) => planes.info().is_some(),
@@ -93,7 +96,7 @@ impl Planes {
         })
     }
 
-    /// The description of the audio; nothing if there is no such audio.
+    /// Returns the description of the audio; none if the values describe none.
     fn info(&self) -> Option<AudioInfo> {
         let is_name = self.format.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let format = is_name.then(|| self.format.parse::<AudioFormat>().ok()).flatten()?;
@@ -125,7 +128,8 @@ impl Planes {
         self.fits(&info, buffer.size()) && AudioMeta::add(buffer, &info, samples, &offsets).is_ok()
     }
 
-    /// Whether all channels lie in a buffer of `size` bytes; `AudioMeta::add` finds those that overlap.
+    /// Returns whether all channels lie in a buffer of `size` bytes; `AudioMeta::add` detects
+    /// overlaps.
     fn fits(&self, info: &AudioInfo, size: usize) -> bool {
         let width = u64::from(info.width() / 8);
         let Some(plane) = self.samples.checked_mul(width) else { return false };

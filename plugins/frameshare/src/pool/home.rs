@@ -1,4 +1,4 @@
-//! What all pools of one run of the sink share: the way to the exporter's slots.
+//! Slot allocator shared by all pools of one run of the sink.
 
 use super::HostPool;
 use frameshare::exporter::{Exporter, Purpose, Slot};
@@ -8,17 +8,17 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-/// Ends when the sink stops: pools may live longer, and hand out private memory from then on.
+/// Closed when the sink stops: pools may live longer, and hand out private memory from then on.
 #[derive(Default)]
 pub(crate) struct Home {
-    /// Read for the length of an allocation, so that no exporter is left behind in a pool once the sink took it
-    /// away. The exporter may drop buffers meanwhile, and those come back to their pools: nothing on that way may
-    /// ask for this lock again.
+    /// Locked for reading during an allocation, so that no pool keeps an exporter that the sink has
+    /// removed. The exporter may drop buffers meanwhile, which return to their pools: nothing on
+    /// that path may take this lock again.
     exporter: RwLock<Option<Exporter>>,
     /// Never held while a pool is called.
     pools: Mutex<Vec<glib::WeakRef<HostPool>>>,
     closed: AtomicBool,
-    /// The sink waits for a slot: all that come back are for it.
+    /// The sink waits for a slot, and gets all that become free.
     wanted: AtomicBool,
     private: AtomicU64,
 }
@@ -28,7 +28,7 @@ impl Home {
         Self { exporter: RwLock::new(Some(exporter)), ..Self::default() }
     }
 
-    /// From now on no pool has slots to hand out, and none keeps the exporter alive.
+    /// Closes the allocator: no pool has slots to hand out, and none keeps the exporter alive.
     pub(crate) fn close(&self) {
         self.closed.store(true, Relaxed);
         let exporter = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -36,7 +36,7 @@ impl Home {
         drop(exporter);
     }
 
-    /// Whether the sink waits for a slot, which then no pool keeps or takes for itself.
+    /// Sets whether the sink waits for a slot; then no pool keeps or takes one.
     pub(crate) fn want_slots(&self, yes: bool) {
         self.wanted.store(yes, Relaxed);
         if yes {
@@ -44,12 +44,12 @@ impl Home {
         }
     }
 
-    /// Whether a pool may keep the slots that come back to it.
+    /// Returns whether a pool may keep the slots that return to it.
     pub(super) fn may_keep_slots(&self) -> bool {
         !self.closed.load(Relaxed) && !self.wanted.load(Relaxed)
     }
 
-    /// A slot for upstream to write; none where the exporter has none to spare or is gone.
+    /// Returns a slot for upstream to write; none if the exporter has no free one or is closed.
     pub(super) fn slot(&self, size: u64) -> Option<Slot> {
         if self.wanted.load(Relaxed) {
             return None;
@@ -64,7 +64,7 @@ impl Home {
         }
     }
 
-    /// Lets buffers whose leases have ended come back to their pools.
+    /// Returns buffers whose leases have ended to their pools.
     pub(super) fn reclaim(&self) {
         if let Some(exporter) = self.exporter.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             exporter.reclaim();
@@ -77,7 +77,7 @@ impl Home {
         pools.push(pool.downgrade());
     }
 
-    /// Gives the slots of buffers that lie unused in pools back to the exporter.
+    /// Returns the slots of unused buffers in pools to the exporter.
     pub(crate) fn trim(&self) {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for pool in pools.iter().filter_map(glib::WeakRef::upgrade) {
@@ -89,7 +89,7 @@ impl Home {
         self.private.fetch_add(1, Relaxed);
     }
 
-    /// How many buffers were handed out without a slot.
+    /// Number of buffers that were handed out without a slot.
     pub(crate) fn private(&self) -> u64 {
         self.private.load(Relaxed)
     }

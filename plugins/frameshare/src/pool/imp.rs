@@ -1,10 +1,11 @@
-//! The pool's inside.
+//! Implementation of the host pool.
 //!
-//! Unused buffers wait in a list of our own and not in `GstBufferPool`'s queue: that one wakes up waiters with a
-//! system call, of which there are none here, and cannot be trimmed while the pool is active.
+//! Unused buffers wait in a list of this pool instead of `GstBufferPool`'s queue: that one wakes
+//! waiters with a system call, of which there are none here, and cannot be trimmed while the pool
+//! is active.
 //!
-//! Nothing here may panic: these functions are called from C without a guard. The one lock, `state`, is not held
-//! while buffers are dropped, since a buffer's end can lead anywhere.
+//! Nothing here may panic: these functions are called from C without a guard. The one lock,
+//! `state`, is not held while buffers are dropped, since dropping a buffer can call any code.
 
 use super::{
     CAT, Home,
@@ -15,19 +16,19 @@ use gst::{prelude::*, subclass::prelude::*};
 use gst_video::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What each buffer is like.
+/// The properties of each buffer.
 #[derive(Clone, Default)]
 struct Shape {
     params: gst::AllocationParams,
-    /// Bytes of the buffer.
+    /// Size of the buffer in bytes.
     size: usize,
-    /// The planes' places, where a video meta is wanted.
+    /// The layout of the planes, if a video meta is wanted.
     layout: Option<(gst_video::VideoInfo, gst_video::VideoAlignment)>,
 }
 
 impl Shape {
-    /// Where the buffer starts in its memory, and how long the memory is. Slots start on a page, so that any
-    /// alignment up to that of a page is kept by aligning the start.
+    /// Returns the start of the buffer in its memory, and the size of the memory. Slots start on a
+    /// page, so that aligning the start keeps any alignment up to that of a page.
     fn extent(&self) -> Option<(usize, usize)> {
         let start = self.params.prefix().checked_add(self.params.align())? & !self.params.align();
         Some((start, start.checked_add(self.size)?.checked_add(self.params.padding())?))
@@ -68,7 +69,7 @@ impl HostPool {
     fn memory(&self, shape: &Shape) -> Option<gst::Memory> {
         let (start, end) = shape.extent()?;
         let home = self.home.get()?;
-        // What a page does not align, the heap does.
+        // Larger alignments than a page's are met by the heap.
         let slot = if shape.params.align() < 4096 { home.slot(end as u64) } else { None };
         if let Some(memory) = slot.and_then(|slot| memory::wrap(slot, end, start, shape.size)) {
             return Some(memory);

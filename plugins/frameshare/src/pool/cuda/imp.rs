@@ -95,7 +95,7 @@ impl Place {
         let mut wraps = slot.keep_with_slot(Wraps::default)?.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |wrap: &&Wrap| wrap.layout == *layout && wrap.stream == self.stream;
         if let Some(wrap) = wraps.as_ref().filter(fits) {
-            // It came back before the slot did.
+            // The memory returned before the slot did.
             return wrap.memory.lend(slot.clone(), false);
         }
         let memory = Reusable::wrap(&self.context, Some(&self.stream), layout, address, Rules::default())?;
@@ -166,7 +166,7 @@ impl BufferPoolImpl for CudaPool {
             gst::error!(CAT, imp = self, "no GPU memory for a buffer of {} bytes", layout.size());
             gst::FlowError::Error
         })?;
-        // Of private memory the library chooses the layout.
+        // The library chooses the layout of private memory.
         let layout = gst_cuda::memory::Memory::of(&memory).map_or(layout, |memory| memory.info());
         let mut buffer = gst::Buffer::new();
         let content = buffer.get_mut().ok_or(gst::FlowError::Error)?;

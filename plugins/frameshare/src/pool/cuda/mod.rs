@@ -1,8 +1,9 @@
-//! The pool that lets NVIDIA's decoders and the `cuda*` elements write straight into slots on the GPU.
+//! The pool with which NVIDIA's decoders and the `cuda*` elements write directly into GPU slots.
 //!
-//! They take no other class of pool than GstCudaBufferPool, of which this is one. It proposes one stream for all its
-//! buffers, and each slot is wrapped once, as long as the layout stays. Unused buffers are not kept: a slot goes back to
-//! the exporter with its buffer, and with it the memory that it is wrapped as.
+//! They accept only the class GstCudaBufferPool, of which this is a subclass. It proposes one
+//! stream for all its buffers, and each slot is wrapped once, while the layout stays. Unused
+//! buffers are not kept: a slot returns to the exporter with its buffer, together with its wrapped
+//! memory.
 
 mod imp;
 
@@ -13,17 +14,18 @@ use gst_video::VideoInfo;
 use std::sync::Arc;
 
 glib::wrapper! {
-    /// A `GstCudaBufferPool` whose buffers lie in slots.
+    /// A `GstCudaBufferPool` whose buffers are slots.
     pub(crate) struct CudaPool(ObjectSubclass<imp::CudaPool>) @extends gst_cuda::BufferPool, gst::BufferPool, gst::Object;
 }
 
-/// Where the planes of a picture lie in a slot.
+/// Returns the layout of a frame's planes in a slot.
 pub(crate) fn layout(info: &VideoInfo, context: &gst_cuda::Context) -> VideoInfo {
     gst_cuda::layout::of(info, context.texture_alignment()).unwrap_or_else(|| info.clone())
 }
 
 impl CudaPool {
-    /// A pool for buffers of these caps, all written on `stream`. None where GStreamer refuses the configuration.
+    /// A pool for buffers of these caps, all written on `stream`. None if GStreamer refuses the
+    /// configuration.
     pub(crate) fn new(
         home: &Arc<Home>,
         context: &gst_cuda::Context,
@@ -40,7 +42,7 @@ impl CudaPool {
         Some(pool)
     }
 
-    /// Bytes of each buffer.
+    /// Size of each buffer in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.config().params().map_or(0, |(_, size, ..)| size)
     }
