@@ -80,7 +80,7 @@ pub enum Command {
         ms: u64,
     },
     ExporterStats,
-    /// Reports the exporter's notices about its readers since the last call.
+    /// Reports all notices of the exporter so far.
     Notices,
     /// Drops the exporter; the process lives on. Reports the duration in ms.
     Unbind,
