@@ -1,4 +1,4 @@
-// What the bare programs beside this file have in common: calls that are checked, the clock, sleeping on a shared word.
+// Common parts of the baseline programs in this folder: checked calls, the clock, waiting on a shared word.
 #pragma once
 
 #include <cuda.h>

@@ -1,19 +1,19 @@
 #!/bin/bash
-# Pack what a GPU host without packages needs into .gpu/ of the checkout, for tests/gpu/run there.
+# Pack everything that tests/gpu/run needs on a GPU host without packages into .gpu/ of the checkout.
 #
 #   .gpu/gst-runtime.tar.gz    GStreamer 1.26 (make-runtime.sh)
-#   .gpu/clips/                films for the decoder
+#   .gpu/clips/                clips for the decoder
 #   .gpu/lib/                  the plugin
 #   .gpu/bin/                  the test programs
 #
-# Everything is optimised and stripped, and the whole stays under 36 MB, since it may have to travel with each call.
+# All binaries are optimized and stripped. The bundle stays below 36 MB, since it may have to be uploaded for each call.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$repo"
 bundle=$repo/.gpu
 limit=$((36 * 1000 * 1000))
 
-fresh() { # neither the script nor the shim changed since
+fresh() { # the script and the shim have not changed since
   [ "$bundle/gst-runtime.tar.gz" -nt tests/gpu/make-runtime.sh ] &&
     [ "$bundle/gst-runtime.tar.gz" -nt tests/gpu/nvrtc-shim.c ] && [ -e "$bundle/clips/switch.h264" ]
 }
@@ -23,7 +23,7 @@ if ! fresh; then
 fi
 cp "$(tools/clip.sh)" "$bundle/clips/"
 
-# The plugin, every program of the packages under tests/gpu, and those that measure and that try GStreamer's own elements.
+# The plugin, all programs of the packages under tests/gpu, the benchmark, and the comparison with GStreamer's elements.
 mapfile -t packages < <(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:

@@ -1,19 +1,19 @@
 # shellcheck shell=bash
-# The commands of docs/gpu.md work as they stand there. Sourced by tests/gpu/run, inside whose runtime they are typed.
+# Runs the commands of docs/gpu.md verbatim. Sourced by tests/gpu/run; the commands run inside its runtime.
 #
-# Commands that stand together are meant for as many terminals. Each must come to the end of its stream and succeed, and
-# frames must have come to whatever ends its pipeline.
+# The commands of one block run in parallel, as in one terminal each. Each must reach the end of its stream and succeed,
+# and its sink must have received frames.
 
-# What people are told first of frames on a GPU.
+# The introductory commands for frames on a GPU.
 FIRST='
     gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! nvh264dec ! framesharesink stream=cam0
     gst-launch-1.0 framesharesrc stream=cam0 ! cudadownload ! videoconvert ! autovideosink
 '
 
-# Without a screen. What ends a pipeline tells how many frames it has rendered when it is stopped.
+# No screen is needed. Sinks log the number of rendered frames when they stop.
 TERMINAL=(GST_PLUGIN_FEATURE_RANK=fakevideosink:MAX GST_DEBUG=basesink:5 GST_DEBUG_NO_COLOR=1)
 
-rendered() { # OUTPUT: how many frames
+rendered() { # OUTPUT: prints the number of frames
   sed -n 's/.* rendered: \([0-9]*\), dropped: .*/\1/p' "$1" | tail -n 1
 }
 
@@ -29,11 +29,11 @@ together() { # NAME COMMAND...
   for command in "$@"; do
     number=$((number + 1))
     if ! wait "${typed[number - 1]}"; then
-      echo "FAIL commands-$name-$number: it fails: $command"
+      echo "FAIL commands-$name-$number: the command failed: $command"
     elif ! grep -q '^Got EOS from element' "$at.$number"; then
-      echo "FAIL commands-$name-$number: it does not come to an end of its stream: $command"
+      echo "FAIL commands-$name-$number: the end of the stream was not reached: $command"
     elif frames=$(rendered "$at.$number") && [ "${frames:-0}" = 0 ]; then
-      echo "FAIL commands-$name-$number: no frame comes: $command"
+      echo "FAIL commands-$name-$number: no frame arrived: $command"
     else
       echo "PASS commands-$name-$number: $frames frames: $command"
       continue
@@ -44,7 +44,7 @@ together() { # NAME COMMAND...
   return $status
 }
 
-# Runs what a page has people type, one indented block after the other.
+# Runs the commands of a page, one indented block after the other.
 type_all() { # NAME <PAGE
   local line block=() number=0 status=0
   while IFS= read -r line || [ -n "$line" ]; do
@@ -56,7 +56,7 @@ type_all() { # NAME <PAGE
       block=()
     fi
   done < <(cat && echo)
-  [ $number != 0 ] || { echo "FAIL commands-$1: it has none" && return 1; }
+  [ $number != 0 ] || { echo "FAIL commands-$1: the page has no commands" && return 1; }
   return $status
 }
 

@@ -1,20 +1,22 @@
 # shellcheck shell=bash
-# Real decoding: every reader gets every frame as it was decoded. Sourced by tests/gpu/run, inside whose runtime it plays.
+# Decoding with NVIDIA's decoder: every reader must get every decoded frame unchanged. Sourced by tests/gpu/run; the
+# pipelines run inside its runtime.
 #
-# In the films every part of every frame differs from the frame before, and no frame comes again, so that a checksum that
-# is right means the right frame, whole. A film is held back until all its readers are there, so that none may miss any.
+# In the clips every part of every frame differs from the previous frame, and no frame recurs, so a correct checksum
+# proves that the correct frame arrived intact. A clip starts only after all its readers are connected, so none misses
+# a frame.
 
-# What lies between the rows of a picture is nobody's, and checksumsink looks at it.
+# Conversion to a format without row padding: checksumsink includes padding in its checksum.
 PLAIN='videoconvert ! video/x-raw,format=I420'
 
-file() { # FILM: where it lies
+file() { # CLIP: prints its path
   case $1 in
-    *.mp4) echo "/work/$1" ;; # a real film
+    *.mp4) echo "/work/$1" ;; # a real movie
     *) echo "/work/$1.h264" ;;
   esac
 }
 
-parsed() { # FILM [SOURCE]: what plays it, up to a decoder
+parsed() { # CLIP [SOURCE]: prints the pipeline that parses it, up to a decoder
   local from=${2:-filesrc location=$(file "$1")}
   case $1 in
     *.mp4) echo "$from" ! qtdemux ! h264parse ;;
@@ -22,21 +24,21 @@ parsed() { # FILM [SOURCE]: what plays it, up to a decoder
   esac
 }
 
-# Writes a film, once so many readers are there; the exporter says who comes.
-when_all_have_come() { # READERS EXPORTER'S-OUTPUT FILM
+# Writes a clip once this many readers are connected, according to the exporter's log.
+when_all_have_come() { # READERS EXPORTER'S-OUTPUT CLIP
   local until=$((SECONDS + 40))
   until [ "$(grep -c 'reader added' "$2")" = "$1" ]; do
-    [ $SECONDS -lt $until ] || { echo "$1 readers do not come" >&2 && return; }
+    [ $SECONDS -lt $until ] || { echo "$1 readers did not connect in time" >&2 && return; }
     sleep 0.02
   done
   cat "$RUNTIME$(file "$3")"
 }
 
-decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
+decode_stream() { # NAME CLIP READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
   local name=$1 film=$2 readers=$3 fence=$4 decoder=$5 sink=$6 socket=/tmp/$1.sock at=$RUNTIME/tmp/$1 reader
   local sums=$RUNTIME/tmp/$film.sums
-  : >"$at.exporter" # there may be one of an earlier run
-  # shellcheck disable=SC2046,SC2086,SC2094  # several words; what is read is what the exporter has said so far
+  : >"$at.exporter" # an earlier run may have left one
+  # shellcheck disable=SC2046,SC2086,SC2094  # several words; the log is read while the exporter writes it
   when_all_have_come "$readers" "$at.exporter" "$film" |
     GST_DEBUG=2,framesharesink:4 GST_DEBUG_NO_COLOR=1 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault $(parsed "$film" fdsrc) ! nvh264dec $decoder \
       ! framesharesink socket-path="$socket" sync=false fence="$fence" $sink >>"$at.exporter" 2>&1 &
@@ -53,19 +55,19 @@ decode_stream() { # NAME FILM READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
   for ((reader = 1; reader <= readers; reader++)); do
     cut -d' ' -f2 "$at.$reader" >"$at.sums"
     if ! cmp "$sums" "$at.sums" >"$at.cmp" 2>&1; then
-      echo "$name: reader $reader got $(wc -l <"$at.sums") frames, which are not the $(wc -l <"$sums") that were decoded"
+      echo "$name: reader $reader got $(wc -l <"$at.sums") frames, which differ from the $(wc -l <"$sums") decoded ones"
       cat "$at.cmp" && tail -n 5 "$at.$reader.errors" | cut -c1-300
       return 1
     fi
   done
-  # Warnings of NVIDIA's encoders, which some GPUs lack, are about none of this.
+  # Ignore warnings about NVIDIA's encoders, which some GPUs lack.
   if grep -E ' (WARN|ERROR|FIXME) ' "$at.exporter" "$at".*.errors | grep -vE 'register_cuda| nvenc '; then
-    echo "$name: somebody warned" && return 1
+    echo "$name: warnings in the logs" && return 1
   fi
-  echo "$(wc -l <"$sums") frames compared with what was decoded, readers: $readers"
+  echo "$(wc -l <"$sums") frames equal the decoded ones, readers: $readers"
 }
 
-# Says what GStreamer's tracer finds alive at the end of a pipeline that exports and of one that reads.
+# Prints the objects that GStreamer's leaks tracer finds alive after an exporting and a reading pipeline.
 leaks() {
   runtime || return
   local traced=(env GST_TRACERS=leaks GST_DEBUG=GST_TRACER:7 GST_DEBUG_NO_COLOR=1 timeout --kill-after=5 60 gst-launch-1.0 -q)
@@ -86,14 +88,14 @@ decode() {
     # shellcheck disable=SC2046,SC2086  # several words
     in_gst timeout 60 gst-launch-1.0 -q $(parsed "$film") ! nvh264dec ! cudadownload ! $PLAIN ! checksumsink \
       | cut -d' ' -f2 >"$RUNTIME/tmp/$film.sums"
-    [ -s "$RUNTIME/tmp/$film.sums" ] || { echo "$film: nothing is decoded" && return 1; }
-    [ "$(sort "$RUNTIME/tmp/$film.sums" | uniq -d | wc -l)" = 0 ] || { echo "$film: frames come again" && return 1; }
+    [ -s "$RUNTIME/tmp/$film.sums" ] || { echo "$film: no frame was decoded" && return 1; }
+    [ "$(sort "$RUNTIME/tmp/$film.sums" | uniq -d | wc -l)" = 0 ] || { echo "$film: frames recur" && return 1; }
   done
   local streams=()
   stream() { # NAME ...
     streams+=("$1")
     { decode_stream "$@" && echo passed; } >"$RUNTIME/tmp/$1.says" 2>&1 &
-    # Each has a decoder and some processes; more at once only wait for each other.
+    # Each stream uses a decoder and several processes; more in parallel only wait for each other.
     while [ "$(jobs -rp | wc -l)" -ge 8 ]; do wait -n; done
   }
   for fence in timeline event; do

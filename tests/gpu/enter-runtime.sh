@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Source this on a GPU host, as root: it unpacks the runtime that make-runtime.sh packed, and defines
+# Source this file on a GPU host, as root: it unpacks the runtime packed by make-runtime.sh, and defines
 #
-#   in_gst COMMAND...      runs COMMAND inside it; what lies in $RUNTIME/work is seen there as /work
+#   in_gst COMMAND...      runs COMMAND inside it, where $RUNTIME/work is /work
 #
-# BUNDLE (default .gpu) is the folder that holds gst-runtime.tar.gz; RUNTIME (default /tmp/gst) where it is unpacked.
-# DRIVER and CUDA are where the host keeps NVIDIA's driver and the CUDA libraries (nvrtc); both are mounted in.
+# BUNDLE (default .gpu) is the folder of gst-runtime.tar.gz; RUNTIME (default /tmp/gst) is the folder it is unpacked to.
+# DRIVER and CUDA are the host's folders of NVIDIA's driver and of the CUDA libraries (nvrtc); both are mounted.
 RUNTIME=${RUNTIME:-/tmp/gst}
 DRIVER=${DRIVER:-/usr/local/nvidia}
 CUDA=${CUDA:-/usr/local/cuda/targets/x86_64-linux/lib}
@@ -14,17 +14,17 @@ enter_runtime() {
   mkdir -p "$RUNTIME"
   if ! mountpoint -q "$RUNTIME/proc"; then
     tar -C "$RUNTIME" -xzf "${BUNDLE:-.gpu}/gst-runtime.tar.gz" || return
-    # Some programs go on as another user.
+    # Some programs switch to another user.
     chmod 755 "$RUNTIME" && rm -f "$RUNTIME/tmp/registry.bin"
     for place in proc sys dev; do
       mount --bind "/$place" "$RUNTIME/$place" || return
     done
-    # IPC events live in /dev/shm, which is a mount of its own and does not come with /dev.
+    # IPC events use /dev/shm, a separate mount that a bind mount of /dev does not include.
     mountpoint -q "$RUNTIME/dev/shm" || mount --bind /dev/shm "$RUNTIME/dev/shm" || return
     mount --bind "$DRIVER" "$RUNTIME/usr/local/nvidia" || return
     mount --bind "$(readlink -f "$CUDA")" "$RUNTIME/cuda" || return
   fi
-  # The first process that loads nvcodec takes a second or two, since it probes the encoders; no test shall pay for it.
+  # The first load of nvcodec takes one or two seconds, since it probes the encoders; do it before any test.
   in_gst gst-inspect-1.0 nvcodec >"$RUNTIME/tmp/nvcodec.txt" 2>&1
 }
 

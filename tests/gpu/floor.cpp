@@ -1,12 +1,12 @@
-// The bare floor of a fenced hand-off between processes, to compare frameshare with.
+// Minimal fenced hand-off between processes: the baseline of frameshare's cost.
 //
 //   nvcc -O2 -x cu floor.cpp -lcuda -o floor
 //   floor READERS PACE_US FRAMES [spin]
 //
 // One exporter copies a 1080p frame on the device into one of eight slots, records an IPC event and stores the frame's
-// number in shared memory; each reader wakes (futex, or spinning), has its stream wait on that event, copies a few
-// bytes and records an event back. Slots and events are imported once. No reader can be slow, die or come late:
-// whatever a real hand-off costs more than this, it costs for those. Prints JSON lines for tests/gpu/table.
+// number in shared memory; each reader wakes (futex, or spinning), lets its stream wait on that event, copies a few
+// bytes and records an event back. Slots and events are imported once. No reader can be slow, die or join late: the
+// additional cost of a real hand-off is the cost of handling those. Prints JSON lines for tests/gpu/table.
 #include "bare.h"
 
 #include <sys/mman.h>
@@ -24,8 +24,8 @@ constexpr size_t BLOCK = size_t(2) << 20; // legacy handles share whole blocks
 
 struct Shared {
   std::atomic<unsigned> published;          // frames so far
-  std::atomic<unsigned> arrived;            // 1 for the exporter, 1 for each reader that is ready, 1 for each that is done
-  std::atomic<unsigned> taken[MAX_READERS]; // frames each reader is through with
+  std::atomic<unsigned> arrived;            // 1 for the exporter, 1 for each ready reader, 1 for each completed reader
+  std::atomic<unsigned> taken[MAX_READERS]; // frames completed by each reader
   double published_at[SLOTS];
   CUipcMemHandle memory[SLOTS];
   CUipcEventHandle ready[SLOTS];
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 
   void *page = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared *shared = static_cast<Shared *>(page);
-  // Forked before CUDA is touched: a context does not survive a fork.
+  // Fork before CUDA is initialized: a context does not survive a fork.
   for (int k = 0; k < readers; k++) {
     if (!fork()) {
       read_frames(shared, k, name, frames, spin);

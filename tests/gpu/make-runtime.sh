@@ -3,7 +3,7 @@
 #
 #   tests/gpu/make-runtime.sh OUT       writes OUT/gst-runtime.tar.gz (about 14 MB) and OUT/clips/{hd,uhd,switch}.h264
 #
-# It is cut from the root file system of tests/rootfs.sh, and so needs what that needs: root on a Debian machine.
+# The files come from the root file system of tests/rootfs.sh, which needs root on a Debian machine.
 # enter-runtime.sh unpacks it on the GPU host.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,18 +12,18 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 rootfs=$("$repo/tests/rootfs.sh" path)
 lib=usr/lib/x86_64-linux-gnu
 
-# nvcodec brings nvh264dec, cudaupload, cudadownload, cudaipcsink and cudaipcsrc.
+# nvcodec provides nvh264dec, cudaupload, cudadownload, cudaipcsink and cudaipcsrc.
 plugins=(
   coreelements videotestsrc videoconvertscale videorate videofilter audioconvert audioresample volume app autodetect
   typefindfunctions playback isomp4 multifile rawparse rtp rtpmanager udp rtsp
   nvcodec unixfd shm videoparsersbad openh264 debugutilsbad coretracers
 )
 tools=(gst-launch-1.0 gst-inspect-1.0 bash sh env cat ls sleep timeout kill grep date setpriv)
-# What nothing above is linked to, but libcuda.so.1 and Rust binaries load.
+# Libraries that only libcuda.so.1 and Rust binaries load.
 libraries=(libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libstdc++.so.6 libgcc_s.so.1)
 
-# Every region of the clips, brightness and colour, changes in every frame, and no picture comes again within 256
-# frames (kt is odd), so that a stale or torn frame shows: 1080p, 2160p, and one that goes from 1080p to 720p and back
+# Luma and chroma of every region of the clips change in every frame, and no frame recurs within 256 frames (kt is odd),
+# so that a stale or torn frame is detected. The clips are 1080p, 2160p, and one that alternates between 1080p and 720p
 # every 30 frames.
 encode() { # NAME WIDTH HEIGHT FRAMES KBIT/S PHASE
   local caps="video/x-raw,format=I420,width=$2,height=$3,framerate=60/1"
@@ -42,7 +42,7 @@ make_clips() {
   for i in 0 2 4; do encode part$i 1920 1080 30 3500 $((i * 40)); done
   for i in 1 3 5; do encode part$i 1280 720 30 3500 $((i * 40)); done
   cat "$made"/part[0-5].h264 >"$made/switch.h264"
-  cp "$made"/{hd,uhd,switch}.h264 "$out/clips/" # switch last: it says that all are there
+  cp "$made"/{hd,uhd,switch}.h264 "$out/clips/" # switch last: its presence marks the set as complete
   rm -rf "$made"
 }
 [ -e "$out/clips/switch.h264" ] || make_clips
@@ -66,5 +66,5 @@ for link in bin lib lib64 sbin; do
 done
 mkdir -p "$stage"/{proc,sys,dev,tmp,etc,run,work,cuda,usr/local/nvidia}
 cc -O2 -shared -fPIC -o "$stage/usr/lib/libnvrtc-shim.so" "$repo/tests/gpu/nvrtc-shim.c" -ldl
-find "$stage" -type f -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true # some are scripts of the linker's
+find "$stage" -type f -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true # some are linker scripts
 tar -C "$stage" -czf "$out/gst-runtime.tar.gz" .

@@ -1,6 +1,6 @@
-/* GStreamer 1.26 asks nvrtc for compute_52 or compute_30, which CUDA 13 no longer knows: cudaconvert, cudascale and
- * cudacompositor then do not register. This library stands in for libnvrtc (GST_CUDA_NVRTC_LIBNAME) and asks for
- * compute_75 instead. Every other call is handed on to libnvrtc.so.13. */
+/* Replacement for libnvrtc (GST_CUDA_NVRTC_LIBNAME): GStreamer 1.26 compiles for compute_52 or compute_30, which CUDA 13
+ * no longer supports, so cudaconvert, cudascale and cudacompositor do not register. This library compiles for compute_75
+ * instead, and forwards all other calls to libnvrtc.so.13. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ int nvrtcDestroyProgram(Program *p)
   return destroy(p);
 }
 
-/* The calls that read something out of a program all look alike. */
+/* The calls that read from a program have the same signature. */
 #define READ(call)                                \
   int call(Program p, void *out)                  \
   {                                               \

@@ -1,11 +1,11 @@
-// How long a GPU takes to give each of several processes its turn, to tell that from what frameshare takes.
+// Scheduling latency of a GPU for several processes, to separate it from the latency of frameshare.
 //
 //   nvcc -O2 turns.cu -lcuda -o turns
 //   turns PROCESSES PACE_US FRAMES
 //
-// At one moment each process is told to have a kernel read a 1080p frame of its own: nothing is handed on, and no stream
-// waits for another. From that moment until the kernel has read, of the slowest process. Prints JSON lines for
-// tests/gpu/table.
+// All processes are woken at the same moment, and each runs a kernel that reads its own 1080p frame: no frame is handed
+// on, and no stream waits for another. Measures the time from that moment until the kernel of the slowest process is
+// complete. Prints JSON lines for tests/gpu/table.
 #include "bare.h"
 
 #include <signal.h>
@@ -17,17 +17,17 @@
 #include <vector>
 
 constexpr int MAX_PROCESSES = 32;
-constexpr unsigned LATE = 64; // frames that a process may be late by
+constexpr unsigned LATE = 64; // number of frames that a process may lag behind
 constexpr size_t FRAME = 1920 * 1080 * 3 / 2;
 
 struct Shared {
   std::atomic<unsigned> told;    // frames so far
-  std::atomic<unsigned> arrived; // 1 for each process that is ready, 1 for each that is done
+  std::atomic<unsigned> arrived; // 1 for each ready process, 1 for each completed process
   double told_at[LATE];
   double p50[MAX_PROCESSES], p99[MAX_PROCESSES];
 };
 
-// The same work as that of the readers of `frameshare-bench --kernel`.
+// The same work as in the readers of `frameshare-bench --kernel`.
 __global__ void read_frame(const unsigned *frame, size_t count, unsigned *sum)
 {
   unsigned part = 0;
@@ -47,7 +47,7 @@ static void read_frames(Shared *shared, int process, unsigned frames)
   cudaStream_t stream;
   if (cudaMalloc(&frame, FRAME) || cudaMalloc(&sum, sizeof *sum) ||
       cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {
-    fprintf(stderr, "turns: no memory or no stream\n");
+    fprintf(stderr, "turns: cannot allocate memory or create a stream\n");
     exit(1);
   }
   read_frame<<<1024, 256, 0, stream>>>(frame, FRAME / sizeof *frame, sum);

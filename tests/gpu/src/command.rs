@@ -1,104 +1,106 @@
-//! What a case can ask of a peer.
+//! Commands of a case to its peers.
 
 use serde::{Deserialize, Serialize};
 
-/// A number that a peer gave to one of its objects.
+/// Number that a peer assigned to one of its objects.
 pub type Id = usize;
 
-/// A kind of memory, and for pools which one.
+/// A kind of memory, with the pool where it applies.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum Source {
     /// Virtual memory management.
     Vmm,
-    /// The pool that was made or imported under this number.
+    /// The pool that was created or imported under this number.
     Pool(Id),
     /// Legacy handles.
     Legacy,
 }
 
-/// One thing to do. Objects are made in the context opened or chosen last.
+/// A command. Objects are created in the context opened or selected last.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Opens a device's primary context, or a new one of our own handed in as if it were another library's.
+    /// Opens a device's primary context, or a new context that is handled as if it were another
+    /// library's.
     Open {
         device: usize,
         primary: bool,
     },
-    /// Chooses among the contexts that were opened.
+    /// Selects one of the opened contexts.
     Choose(Id),
-    /// Whether a kind of memory or fence is supported, by name.
+    /// Returns whether a kind of memory or fence, given by name, is supported.
     Supports(String),
-    /// The calls of the driver since the last time this was asked, as `name count, …`.
+    /// Returns the driver calls since the last such command, as `name count, …`.
     Calls,
-    /// What the process sees of the machine around it.
+    /// Describes the peer's environment.
     Surroundings,
-    /// Writes to memory that is mapped for reading, once the stream is let go, and so loses the context. Says by what.
+    /// Loses the context: writes to memory that is mapped for reading, once the stream is resumed.
+    /// Returns the kind of write.
     Spoil {
         memory: Id,
         stream: Id,
     },
-    /// Exits while so many threads are calling the driver, and does not answer.
+    /// Exits while this many threads are calling the driver, and sends no reply.
     Exit {
         threads: usize,
     },
-    /// Blocks until the context has nothing to do.
+    /// Blocks until the context is idle.
     SynchronizeContext,
 
-    /// A new stream.
+    /// Creates a stream.
     Stream,
-    /// Whether a stream is idle.
+    /// Returns whether a stream is idle.
     QueryStream(Id),
-    /// Polls until a stream is idle, at most this long.
+    /// Polls until a stream is idle, up to a time limit.
     Await {
         stream: Id,
         ms: u64,
     },
     DropStream(Id),
-    /// Puts a host function on a stream that sleeps.
+    /// Queues a sleeping host function on a stream.
     Sleep {
         stream: Id,
         us: u64,
     },
-    /// Holds a stream up until all are let go.
+    /// Stalls a stream until [`Command::LetGo`].
     Hold(Id),
-    /// Lets all streams go that are held up.
+    /// Resumes all stalled streams.
     LetGo,
-    /// Puts work for the GPU alone on a stream, about this much.
+    /// Queues GPU-only work of about this duration on a stream.
     Load {
         stream: Id,
         us: u64,
     },
 
-    /// A new pool.
+    /// Creates a pool.
     Pool,
-    /// A pool's descriptor.
+    /// Returns a pool's descriptor.
     ExportPool(Id),
-    /// Imports a pool from the descriptor sent along.
+    /// Imports a pool from the descriptor sent with the command.
     ImportPool,
     Allocate {
         source: Source,
         size: usize,
         stream: Id,
     },
-    /// The bytes that name an allocation, with a descriptor for `vmm`.
+    /// Returns an allocation's handle, with a descriptor for `vmm`.
     Export(Id),
-    /// The same for memory of someone else's, from an address inside it.
+    /// The same for foreign memory, from an address inside it.
     ExportForeign {
         memory: Id,
         offset: usize,
     },
-    /// Maps memory of another process; `token` and descriptor as they were exported.
+    /// Maps memory of another process from its exported handle and descriptor.
     Import {
         source: Source,
         token: Vec<u8>,
         size: usize,
         write: bool,
     },
-    /// An address, to see whether it was given out again.
+    /// Returns an address, to detect its reuse.
     Address(Id),
-    /// Gives memory back by dropping it.
+    /// Frees memory by dropping it.
     DropMemory(Id),
-    /// Gives memory of a pool back in the order of a stream.
+    /// Frees pool memory in the order of a stream.
     Free {
         memory: Id,
         stream: Id,
@@ -112,7 +114,7 @@ pub enum Command {
         value: u8,
         stream: Id,
     },
-    /// Writes a pattern in which every byte depends on its place.
+    /// Writes a pattern in which every byte depends on its position.
     Write {
         memory: Id,
         offset: usize,
@@ -120,14 +122,14 @@ pub enum Command {
         seed: u64,
         stream: Id,
     },
-    /// Copies from one memory to another.
+    /// Copies between two allocations.
     Copy {
         to: Id,
         from: Id,
         size: usize,
         stream: Id,
     },
-    /// Copies a rectangle from one memory to another.
+    /// Copies a rectangle between two allocations.
     CopyRows {
         to: Id,
         to_pitch: usize,
@@ -137,7 +139,7 @@ pub enum Command {
         height: usize,
         stream: Id,
     },
-    /// Makes room for captures beforehand.
+    /// Allocates capture buffers in advance.
     Prepare {
         captures: usize,
         size: usize,
@@ -149,24 +151,25 @@ pub enum Command {
         size: usize,
         stream: Id,
     },
-    /// How many bytes of a finished capture differ from one value. Ends the capture.
+    /// Returns how many bytes of a completed capture differ from one value. Frees the capture.
     DiffersFromFill {
         capture: Id,
         value: u8,
     },
-    /// How many bytes of a finished capture differ from a pattern. Ends the capture.
+    /// Returns how many bytes of a completed capture differ from a pattern. Frees the capture.
     DiffersFromPattern {
         capture: Id,
         seed: u64,
     },
 
-    /// A new event, for this process alone or to be shared.
+    /// Creates an event, private or interprocess.
     Event {
         shared: bool,
     },
-    /// As many shared events as there can be, at most this many: how many, and what stopped it.
+    /// Creates as many interprocess events as possible, up to this number. Returns the number and
+    /// the error that ended it.
     ManyEvents(usize),
-    /// Destroys what [`Command::ManyEvents`] or [`Command::OpenMany`] made.
+    /// Destroys the events of [`Command::ManyEvents`] or [`Command::OpenMany`].
     DropMany,
     /// Opens one event this many times.
     OpenMany {
@@ -190,7 +193,7 @@ pub enum Command {
     QueryEvent(Id),
     DropEvent(Id),
 
-    /// Maps the memfd sent along and registers it.
+    /// Maps the memfd sent with the command and registers it.
     Page {
         words: usize,
         write: bool,
@@ -212,11 +215,11 @@ pub enum Command {
         value: u64,
         stream: Id,
     },
-    /// Gives a page back: how many µs that took.
+    /// Drops a page; returns the duration in µs.
     DropPage(Id),
 }
 
-/// What came of it.
+/// Result of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     Done,
@@ -224,7 +227,7 @@ pub enum Reply {
     Number(u64),
     Text(String),
     Bytes(Vec<u8>),
-    /// Whether what was asked about is done; if not, it is pending.
+    /// Whether the queried work is complete; otherwise it is pending.
     Ready(bool),
     Foreign {
         buffer_id: u64,

@@ -1,13 +1,13 @@
-//! A kernel that writes one word, for the cases that must lose a context.
+//! Kernel that writes one timeline value, for cases that must lose a context.
 //!
-//! The suites do without kernels elsewhere, since the simulated driver has none. A memset does not do here: drivers refuse
-//! it at the call where a kernel fails when it runs.
+//! Elsewhere the suites use no kernels, since the simulated driver has none. A memset is not
+//! sufficient here: drivers refuse it at the call, whereas a kernel fails when it runs.
 
 use frameshare_cuda::{DevicePtr, stream::Stream};
 use frameshare_gpu_harness::kernel::Kernel;
 use std::ffi::CStr;
 
-/// Turing is the oldest architecture that CUDA 13 knows.
+/// Turing is the oldest architecture that CUDA 13 supports.
 const PTX: &CStr = c"
 .version 6.4
 .target sm_75
@@ -28,18 +28,20 @@ const PTX: &CStr = c"
 pub struct Store(Kernel);
 
 impl Store {
-    /// Loads it into the context of `stream`.
+    /// Loads the kernel into the context of `stream`.
     pub fn load(stream: &Stream) -> Result<Store, String> {
         Kernel::load(stream, PTX, c"store").map(Store)
     }
 
-    /// Writes the word at `address` in the order of `stream`, whose context the kernel was loaded into.
+    /// Writes the value at `address` in the order of `stream`, whose context the kernel was loaded
+    /// into.
     ///
     /// # Safety
-    /// Nothing else may use the word meanwhile. An address that the device may not write costs the context.
+    /// Nothing else may access the value meanwhile. An address that the device may not write loses
+    /// the context.
     #[allow(unsafe_code)]
     pub unsafe fn launch(&self, stream: &Stream, address: DevicePtr) -> Result<(), String> {
-        // SAFETY: it takes one address; the caller vouches for that.
+        // SAFETY: the kernel takes one address; the caller guarantees that it may be written.
         unsafe { self.0.launch(stream, 1, 1, [address]) }
     }
 }

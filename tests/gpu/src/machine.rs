@@ -1,8 +1,9 @@
-//! A peer: does with CUDA what its case tells it to.
+//! Peer process: executes the CUDA commands of its case.
 //!
 //! # Safety
-//! This file hands addresses to streams. Memory and captures stay in their tables until a command drops them, and a
-//! case that drops what is in use wants to see what happens. Host buffers are mapped for good.
+//! This file passes addresses to streams. Memory and captures stay in their tables until a command
+//! drops them; a case that drops memory in use does so to observe the result. Host buffers are
+//! never unmapped.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +29,7 @@ use crate::words::Words;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a command failed: CUDA's reasons, or a case that asks for nonsense.
+/// Cause of a failed command: a CUDA error, or an invalid request of the case.
 enum Failure {
     Cuda(Error),
     Case(String),
@@ -55,13 +56,13 @@ impl From<Failure> for Failed {
     }
 }
 
-/// Obeys until the other end of the link closes.
+/// Executes commands until the other end of the link closes.
 pub fn serve(link: &Link) -> anyhow::Result<()> {
     let mut machine = Machine::default();
     frameshare_gpu_harness::obey(link, |command, fds| Ok(machine.obey(command, fds)?))
 }
 
-/// Objects by the numbers that the case knows them under.
+/// Objects by the numbers that the case uses for them.
 struct Table<T>(Vec<Option<T>>);
 
 impl<T> Default for Table<T> {
@@ -77,11 +78,11 @@ impl<T> Table<T> {
     }
 
     fn get(&self, id: Id) -> Result<&T> {
-        self.0.get(id).and_then(Option::as_ref).ok_or_else(|| nonsense(format!("no object {id}")))
+        self.0.get(id).and_then(Option::as_ref).ok_or_else(|| nonsense(format!("unknown object {id}")))
     }
 
     fn take(&mut self, id: Id) -> Result<T> {
-        self.0.get_mut(id).and_then(Option::take).ok_or_else(|| nonsense(format!("no object {id}")))
+        self.0.get_mut(id).and_then(Option::take).ok_or_else(|| nonsense(format!("unknown object {id}")))
     }
 }
 
@@ -112,7 +113,7 @@ impl Memory {
     }
 }
 
-/// Host memory that streams read or write, mapped and registered for good.
+/// Host memory that streams read or write; never unmapped or unregistered.
 struct Buffer {
     start: NonNull<u8>,
     size: usize,
@@ -121,7 +122,7 @@ struct Buffer {
 
 impl Buffer {
     fn new(context: &Arc<Context>, size: usize) -> Result<Buffer> {
-        // SAFETY: the kernel chooses an address where nothing else is.
+        // SAFETY: the kernel chooses an unused address.
         let start = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -131,14 +132,16 @@ impl Buffer {
             )
         }
         .map_err(nonsense)?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| nonsense("mmap gave null"))?;
-        // SAFETY: the mapping is never undone, and looked at only when the streams that write it are done.
+        let start = NonNull::new(start.cast()).ok_or_else(|| nonsense("mmap returned null"))?;
+        // SAFETY: the mapping is never undone, and read only after the streams that write it are
+        // done.
         let registration = unsafe { Registration::new(context, start, size, Access::ReadWrite, ()) }?;
         Ok(Buffer { start, size, _registration: registration })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `size` bytes are mapped for good; cases ask for them when the stream that used them is idle.
+        // SAFETY: `size` bytes stay mapped; cases request them when the stream that used them is
+        // idle.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
     }
 }
@@ -151,14 +154,14 @@ struct Machine {
     pools: Table<SomePool>,
     memories: Table<Memory>,
     captures: Table<Buffer>,
-    /// What [`Command::Write`] uploads from.
+    /// Upload buffers of [`Command::Write`].
     sources: Vec<Buffer>,
-    /// Buffers that captures take: registering one may wait for the GPU.
+    /// Buffers for captures, registered in advance, since registration may wait for the GPU.
     spare: Vec<Buffer>,
     events: Table<Event>,
     many: Vec<Event>,
     pages: Table<timeline::Page>,
-    /// Streams wait for these to be dropped.
+    /// Senders whose drop resumes the stalled streams.
     held: Vec<mpsc::Sender<()>>,
     /// Memory for [`Command::Load`], and how many bytes of it the GPU fills in 100 µs.
     load: Option<(vmm::Allocation, usize)>,
@@ -172,11 +175,11 @@ fn bytes(token: &[u8]) -> (Reply, Option<OwnedFd>) {
 }
 
 fn sixty_four(token: &[u8]) -> Result<[u8; 64]> {
-    token.try_into().map_err(|_| nonsense("a token of another size than 64 bytes"))
+    token.try_into().map_err(|_| nonsense("the handle is not 64 bytes long"))
 }
 
 fn only(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
-    fds.into_iter().next().ok_or_else(|| nonsense("no descriptor came along"))
+    fds.into_iter().next().ok_or_else(|| nonsense("no descriptor was sent with the command"))
 }
 
 fn ready(status: Status) -> (Reply, Option<OwnedFd>) {
@@ -193,7 +196,10 @@ impl Machine {
     }
 
     fn word(&self, page: Id, word: usize) -> Result<timeline::Word<'_>> {
-        self.pages.get(page)?.word(word).ok_or_else(|| nonsense(format!("no word {word}")))
+        self.pages
+            .get(page)?
+            .word(word)
+            .ok_or_else(|| nonsense(format!("the page has no timeline value {word}")))
     }
 
     fn obey(&mut self, command: Command, fds: Vec<OwnedFd>) -> Result<(Reply, Option<OwnedFd>)> {
@@ -275,7 +281,7 @@ impl Machine {
                 let pointer = self.memories.get(memory)?.ptr() + offset as DevicePtr;
                 let found = foreign::export(self.context()?, pointer)?;
                 if foreign::buffer_id(self.context()?, pointer)? != found.buffer_id {
-                    return Err(nonsense("the buffer id changed between two looks"));
+                    return Err(nonsense("the buffer ID changed between two queries"));
                 }
                 let (handle, size) = (found.handle.to_vec(), found.size);
                 (Reply::Foreign { buffer_id: found.buffer_id, handle, offset: found.offset, size }, None)
@@ -295,14 +301,14 @@ impl Machine {
                 match memory {
                     Memory::Pool(memory) => memory.free(stream)?,
                     Memory::PoolImport(memory) => memory.free(stream)?,
-                    _ => return Err(nonsense("only memory of pools is freed on streams")),
+                    _ => return Err(nonsense("only pool memory can be freed on a stream")),
                 }
                 DONE
             }
 
             Command::Fill { memory, offset, size, value, stream } => {
                 let to = self.memories.get(memory)?.ptr() + offset as DevicePtr;
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.fill(to, value, size) }?;
                 DONE
             }
@@ -310,21 +316,21 @@ impl Machine {
                 let mut source = Buffer::new(self.context()?, size)?;
                 source.bytes().copy_from_slice(&random::pattern(seed, size));
                 let to = self.memories.get(memory)?.ptr() + offset as DevicePtr;
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.upload(to, source.start.as_ptr(), size) }?;
                 self.sources.push(source);
                 DONE
             }
             Command::Copy { to, from, size, stream } => {
                 let (to, from) = (self.memories.get(to)?.ptr(), self.memories.get(from)?.ptr());
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.copy(to, from, size) }?;
                 DONE
             }
             Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream } => {
                 let to = Plane { at: Place::Device(self.memories.get(to)?.ptr()), pitch: to_pitch };
                 let from = Plane { at: Place::Device(self.memories.get(from)?.ptr()), pitch: from_pitch };
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.copy_2d(to, from, width, height) }?;
                 DONE
             }
@@ -340,7 +346,7 @@ impl Machine {
                     None => Buffer::new(self.context()?, size)?,
                 };
                 let from = self.memories.get(memory)?.ptr() + offset as DevicePtr;
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.download(buffer.start.as_ptr(), from, size) }?;
                 self.captures.add(buffer)
             }
@@ -445,7 +451,7 @@ impl Machine {
             Context::primary(&device)?
         } else {
             let owner = Context::create(&device)?;
-            // SAFETY: the owner that is handed over is what keeps the context.
+            // SAFETY: the owner passed along keeps the context alive.
             unsafe { Context::handed_in(owner.as_raw(), owner.clone()) }?
         };
         self.contexts.push(context);
@@ -461,7 +467,7 @@ impl Machine {
             "legacy" => memory::supports(memory::Kind::Legacy, device)?,
             "event" => fence::supports(fence::Kind::Event, device)?,
             "timeline" => fence::supports(fence::Kind::Timeline, device)?,
-            _ => return Err(nonsense("no such kind")),
+            _ => return Err(nonsense("unknown kind")),
         }
         Ok(DONE)
     }
@@ -485,7 +491,7 @@ impl Machine {
             Source::Legacy => Memory::Legacy(legacy::Allocation::new(context, size)?),
             Source::Pool(pool) => match self.pools.get(pool)? {
                 SomePool::Own(pool) => Memory::Pool(pool.allocate(size, self.streams.get(stream)?)?),
-                SomePool::Imported(_) => return Err(nonsense("an imported pool allocates nothing")),
+                SomePool::Imported(_) => return Err(nonsense("an imported pool cannot allocate")),
             },
         })
     }
@@ -506,7 +512,7 @@ impl Machine {
             Source::Legacy => Memory::LegacyImport(legacy::Import::new(context, &sixty_four(token)?)?),
             Source::Pool(pool) => match self.pools.get(pool)? {
                 SomePool::Imported(pool) => Memory::PoolImport(pool.import(&sixty_four(token)?)?),
-                SomePool::Own(_) => return Err(nonsense("a pool of this process imports nothing")),
+                SomePool::Own(_) => return Err(nonsense("a pool of this process cannot import")),
             },
         })
     }
@@ -518,12 +524,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Fills memory that nobody reads, again and again, for about `us` of the GPU's time.
+    /// Fills scratch memory repeatedly, for about `us` of GPU time.
     fn load(&mut self, stream: Id, us: u64) -> Result<()> {
         if self.load.is_none() {
             self.load = Some(self.calibrate()?);
         }
-        let Some((memory, step)) = &self.load else { return Err(nonsense("no load")) };
+        let Some((memory, step)) = &self.load else { return Err(nonsense("the load was not measured")) };
         let stream = self.streams.get(stream)?;
         for _ in 0..us.div_ceil(100) {
             // SAFETY: the memory stays until the process ends.
@@ -532,7 +538,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the process in good order, under threads that make events, look at them and destroy them.
+    /// Exits the process normally while threads create, query and destroy events.
     fn exit(&self, threads: usize) -> Result<(Reply, Option<OwnedFd>)> {
         let context = self.context()?;
         let (begin, begun) = std::sync::mpsc::channel();
@@ -544,7 +550,7 @@ impl Machine {
                     let _ = event.query();
                     let _ = begin.send(());
                 }
-                // As a thread of an app would.
+                // As a thread of an app does.
                 loop {
                     std::thread::park();
                 }
@@ -554,11 +560,11 @@ impl Machine {
         std::process::exit(0)
     }
 
-    /// Queues a write to memory that is mapped for reading: by a kernel; where there are none, on the simulated driver,
-    /// by a copy, which fails there as a kernel does.
+    /// Queues a write to memory that is mapped for reading: by a kernel or, on the simulated
+    /// driver, which has none, by a copy, which fails there as a kernel does.
     fn spoil(&mut self, memory: Id, stream: Id) -> Result<String> {
         let to = self.memories.get(memory)?.ptr();
-        // Both are made ready before the stream is held up: loading and allocating may wait for the GPU.
+        // Prepare both before the stream is stalled: loading and allocating may wait for the GPU.
         let kernel = kernel::Store::load(self.streams.get(stream)?);
         let source = vmm::Allocation::new(self.context()?, 4096)?;
         let from = source.ptr();
@@ -566,14 +572,14 @@ impl Machine {
         let stream = self.streams.get(stream)?;
         let told = match kernel {
             Ok(kernel) => {
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { kernel.launch(stream, to) }.map_err(nonsense)?;
                 "a kernel".to_owned()
             }
             Err(why_not) => {
-                // SAFETY: see the head of the file.
+                // SAFETY: see the header of the file.
                 unsafe { stream.copy(to, from, 4096) }?;
-                format!("a copy, for want of kernels ({why_not})")
+                format!("a copy, since kernels are not available ({why_not})")
             }
         };
         self.memories.add(Memory::Vmm(source));

@@ -1,9 +1,10 @@
-//! Suites of memory kinds and fences between processes.
+//! Test suites of memory kinds and fences between processes.
 //!
-//! One program on every driver, simulated or real: it fills, copies and calls host functions, and needs no kernels. A
-//! *case* is a process that conducts and never touches CUDA; the CUDA work is done by *peers*, processes of this same
-//! program that obey it over a socket. Whatever hangs in a peer is killed with it.
-//! The one kernel (see [`kernel`]) is for what only a kernel can do: lose a context.
+//! The program runs on every driver, simulated or real: it fills, copies, calls host functions and
+//! needs no kernels. A *case* is a controlling process that never initializes CUDA; *peers*,
+//! processes of the same program, do the CUDA work that the case commands over a socket. A hanging
+//! peer is killed with its case. The only kernel (see [`kernel`]) is for an operation that needs
+//! one: losing a context.
 
 mod command;
 mod kernel;

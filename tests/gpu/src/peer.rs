@@ -1,4 +1,4 @@
-//! A case's handle on a peer: one method for each thing to ask of it.
+//! Handle of a case on a peer process: one method per command.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use frameshare_gpu_harness::{Failed, Process, Start};
 
 use crate::command::{Command, Id, Reply, Source};
 
-/// How long a peer may take over one command. Nothing that it is asked to do waits for other peers.
+/// Time limit for a command. No command waits for other peers.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Exported memory.
@@ -18,7 +18,7 @@ pub struct Token {
     pub fd: Option<OwnedFd>,
 }
 
-/// Memory of someone else's, exported.
+/// Exported foreign memory.
 pub struct Foreign {
     pub buffer_id: u64,
     pub handle: Token,
@@ -26,7 +26,7 @@ pub struct Foreign {
     pub size: usize,
 }
 
-/// A process that does CUDA's part of a case.
+/// A process that executes the CUDA work of a case.
 pub struct Peer(Process<Command, Reply>);
 
 impl Deref for Peer {
@@ -44,19 +44,19 @@ impl DerefMut for Peer {
 }
 
 impl Peer {
-    /// A peer with device 0's primary context and a stream of number 0.
+    /// Starts a peer with device 0's primary context and a stream with the number 0.
     pub fn new() -> Result<Peer> {
         let peer = Peer::start(Start::default())?;
         peer.open(0, true)?;
         Ok(peer)
     }
 
-    /// A peer in a process of its own that has not touched CUDA.
+    /// Starts a process that has not initialized CUDA.
     pub fn start(start: Start<'_>) -> Result<Peer> {
         Ok(Peer(Process::start(start, PATIENCE)?))
     }
 
-    /// Opens a context on a device, and stream 0 in it if it is the first.
+    /// Opens a context on a device, and stream 0 in it if it is the first context.
     pub fn open(&self, device: usize, primary: bool) -> Result<Id> {
         let context = self.object(Command::Open { device, primary }, &[])?;
         if context == 0 {
@@ -65,7 +65,7 @@ impl Peer {
         Ok(context)
     }
 
-    /// Has the peer do something that has no answer.
+    /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
         match self.ask(command)? {
             Reply::Done => Ok(()),
@@ -87,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Has the peer do something that answers in words.
+    /// Executes a command that returns text.
     pub fn text(&self, command: Command) -> Result<String> {
         match self.ask(command)? {
             Reply::Text(text) => Ok(text),
@@ -109,7 +109,8 @@ impl Peer {
         }
     }
 
-    /// Loses the context by a write to memory that is mapped for reading, once the stream is let go; says how.
+    /// Loses the context by a write to memory that is mapped for reading, once the stream is
+    /// resumed; returns the kind of write.
     pub fn spoil(&self, memory: Id, stream: Id) -> Result<String> {
         self.text(Command::Spoil { memory, stream })
     }
@@ -122,22 +123,22 @@ impl Peer {
         self.tell(Command::Sleep { stream, us })
     }
 
-    /// Holds a stream up until [`Peer::let_go`].
+    /// Stalls a stream until [`Peer::let_go`].
     pub fn hold(&self, stream: Id) -> Result<()> {
         self.tell(Command::Hold(stream))
     }
 
-    /// Lets every stream go that is held up.
+    /// Resumes all stalled streams.
     pub fn let_go(&self) -> Result<()> {
         self.tell(Command::LetGo)
     }
 
-    /// Whether the stream became idle within this time.
+    /// Returns whether the stream becomes idle within this time.
     pub fn idle_within(&self, stream: Id, ms: u64) -> Result<bool> {
         self.ready(Command::Await { stream, ms })
     }
 
-    /// Waits until the stream is idle, which it is to be soon.
+    /// Waits until the stream is idle, up to 10 s.
     pub fn finish(&self, stream: Id) -> Result<()> {
         if self.idle_within(stream, 10_000)? {
             Ok(())
@@ -157,7 +158,7 @@ impl Peer {
     /// Imports the pool of another peer.
     pub fn import_pool(&self, exporter: &Peer, pool: Id) -> Result<Id> {
         let (_, fds) = exporter.ask_with(Command::ExportPool(pool), &[])?;
-        let fd = fds.first().context("no descriptor of the pool")?;
+        let fd = fds.first().context("the pool was exported without a descriptor")?;
         self.object(Command::ImportPool, &[fd.as_fd()])
     }
 
@@ -191,7 +192,7 @@ impl Peer {
         self.tell(Command::Fill { memory, offset, size, value, stream })
     }
 
-    /// Writes a pattern and waits for it.
+    /// Writes a pattern and waits for completion.
     pub fn write(&self, memory: Id, size: usize, seed: u64) -> Result<()> {
         self.tell(Command::Write { memory, offset: 0, size, seed, stream: 0 })?;
         self.finish(0)
@@ -219,13 +220,13 @@ impl Peer {
         self.object(Command::Event { shared }, &[])
     }
 
-    /// The event of another peer, opened here.
+    /// Opens an event of another peer.
     pub fn open_event(&self, creator: &Peer, event: Id) -> Result<Id> {
         let handle = creator.token(Command::ExportEvent(event))?.bytes;
         self.object(Command::OpenEvent(handle), &[])
     }
 
-    /// What another process needs to open the event.
+    /// Returns the handle by which another process opens the event.
     pub fn event_handle(&self, event: Id) -> Result<Vec<u8>> {
         Ok(self.token(Command::ExportEvent(event))?.bytes)
     }
@@ -254,7 +255,7 @@ impl Peer {
         self.tell(Command::WaitWord { page, word, value, stream })
     }
 
-    /// Drops a page and says how many µs that took.
+    /// Drops a page; returns the duration in µs.
     pub fn drop_page(&self, page: Id) -> Result<u64> {
         self.number(Command::DropPage(page))
     }
@@ -262,9 +263,9 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may be gone already, which is what is wanted.
+        // The process may have exited already.
         let _ = self.kill();
-        // CUDA leaves the file with a killed process's events behind.
+        // CUDA does not remove the file with a killed process's events.
         let prefix = format!("cuda.shm.{:x}.{:x}.", rustix::process::getuid().as_raw(), self.pid());
         for file in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
             if file.file_name().to_string_lossy().starts_with(&prefix) {
@@ -274,10 +275,10 @@ impl Drop for Peer {
     }
 }
 
-/// The failure that a command was to meet, with its code.
+/// Returns the failure, with its code, of a command that must fail.
 pub fn must_fail<T>(result: Result<T>, what: &str) -> Result<Failed> {
     match result {
         Ok(_) => bail!("{what} succeeded"),
-        Err(error) => error.downcast().with_context(|| format!("{what} failed in another way")),
+        Err(error) => error.downcast().with_context(|| format!("{what} failed without an error of the peer")),
     }
 }

@@ -1,10 +1,10 @@
-//! The suites on the simulated driver, with several seeds.
+//! Runs the suites on the simulated driver, with several seeds.
 
 use frameshare_gpu_harness::testing::{self, simulated::driver};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// How many seeds the suites with delays run with.
+/// Number of seeds for the suites with delays.
 const SEEDS: u64 = 4;
 
 fn suites(driver: &Path, seed: u64, names: &[&str]) -> Output {
@@ -23,7 +23,7 @@ fn suites_pass_on_the_simulated_driver() {
         &suites(driver.path(), 1, &["limits", "isolation", "devices", "faults"]),
         "suites without delays",
     );
-    // The cases mostly sleep, so the seeds run side by side.
+    // The cases mostly sleep, so the seeds run in parallel.
     std::thread::scope(|scope| {
         for seed in 1..=SEEDS {
             let driver = driver.path();
@@ -35,9 +35,9 @@ fn suites_pass_on_the_simulated_driver() {
     });
 }
 
-/// Before driver 555 there is no context-wide record: the suites find the fall-back, which waits.
+/// Drivers before 555 have no context-wide record: the fallback waits instead.
 #[test]
-fn without_the_context_wide_record_a_release_waits() {
+fn release_waits_without_context_wide_record() {
     let driver = driver(&["cuCtxRecordEvent"]);
     let output = suites(driver.path(), 1, &["fences/context-record"]);
     must_pass(&output, "context-record");
@@ -45,7 +45,7 @@ fn without_the_context_wide_record_a_release_waits() {
 }
 
 #[test]
-fn without_a_driver_everything_is_skipped_or_fails_as_asked() {
+fn missing_driver_skips_or_fails_all_cases() {
     let run = |require: &str| {
         Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
             .arg("memory/vmm")
@@ -57,7 +57,7 @@ fn without_a_driver_everything_is_skipped_or_fails_as_asked() {
     let skipped = run("0");
     let text = String::from_utf8_lossy(&skipped.stdout);
     if !text.contains("no usable CUDA driver") {
-        // This machine has a real one, which is found without being pointed at.
+        // This machine has a real driver, found without an explicit path.
         return;
     }
     assert!(skipped.status.success() && text.contains("0 passed, 0 failed, 1 skipped"), "{text}");

@@ -1,7 +1,7 @@
-//! Frames on their way to the CPU, and the look at every byte.
+//! Downloads of frames to host memory, with a check of every byte.
 //!
 //! # Safety
-//! This file maps memory that a stream writes, and looks at it once the stream got there.
+//! This file maps memory that a stream writes, and reads it after the stream has finished writing.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -22,7 +22,7 @@ struct Pages {
     size: usize,
 }
 
-// SAFETY: the mapping is used through the capture that owns it alone.
+// SAFETY: the mapping is accessed only through the capture that owns it.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
@@ -30,37 +30,37 @@ unsafe impl Sync for Pages {}
 impl Pages {
     fn new(size: usize) -> Result<Pages> {
         let size = size.max(1);
-        // SAFETY: the kernel chooses an address where nothing else is.
+        // SAFETY: the kernel chooses an unused address.
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE)
         }?;
-        Ok(Pages { start: NonNull::new(start.cast()).context("mmap gave null")?, size })
+        Ok(Pages { start: NonNull::new(start.cast()).context("mmap returned null")?, size })
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and not used after this.
+        // SAFETY: this object owns the mapping, and it is not used after this.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }
 
-/// One frame on its way.
+/// Buffer for one downloaded frame.
 struct Capture {
     start: NonNull<u8>,
     room: usize,
     done: Event,
     pending: Option<Pending>,
-    // Unregistered, then unmapped, after the event that stands for the last write.
+    // Unregistered and unmapped after the event that marks the last write.
     _memory: Registration,
 }
 
-/// A frame that is on its way.
+/// A pending download.
 struct Pending {
     sequence: u64,
     size: usize,
-    /// What each of its bytes is to be.
+    /// Expected value of every byte.
     expected: u8,
 }
 
@@ -68,12 +68,12 @@ impl Capture {
     fn new(gpu: &Gpu, room: usize) -> Result<Capture> {
         let pages = Pages::new(room)?;
         let start = pages.start;
-        // SAFETY: `pages` is the owner of the mapping and goes with the registration.
+        // SAFETY: `pages` owns the mapping and is dropped with the registration.
         let memory = unsafe { Registration::new(&gpu.context, start, room, Access::ReadWrite, pages) }?;
         Ok(Capture { start, room, done: Event::new(&gpu.context)?, pending: None, _memory: memory })
     }
 
-    /// What is wrong with the frame, which is complete.
+    /// Checks a completed frame and returns a description of the error, if any.
     fn look(&self, Pending { sequence, size, expected }: Pending) -> Option<String> {
         // SAFETY: `size` ≤ `room` bytes are mapped, and the stream has finished writing them.
         let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), size) };
@@ -84,13 +84,13 @@ impl Capture {
         let at = bytes.iter().position(|byte| *byte != expected)?;
         let count = bytes.iter().filter(|byte| **byte != expected).count();
         Some(format!(
-            "frame {sequence}: {count} of {size} bytes are wrong, the first at {at} reads {} in place of {expected}",
+            "frame {sequence}: {count} of {size} bytes are wrong; the first, at offset {at}, is {} instead of {expected}",
             bytes[at]
         ))
     }
 }
 
-/// Frames that are downloaded one behind the other, each looked at when it is complete.
+/// Ring of downloads; each frame is checked when its download is complete.
 pub struct Captures {
     ring: Vec<Capture>,
     next: usize,
@@ -99,25 +99,27 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Room for frames of `room` bytes.
+    /// Allocates `count` buffers for frames of up to `room` bytes.
     pub fn new(gpu: &Gpu, count: usize, room: usize) -> Result<Captures> {
         let ring = (0..count).map(|_| Capture::new(gpu, room)).collect::<Result<_>>()?;
         Ok(Captures { ring, next: 0, wrong: 0, first_wrong: None })
     }
 
-    /// Whether frames of this size fit.
+    /// Returns whether frames of this size fit.
     pub fn fit(&self, size: usize) -> bool {
         self.ring.iter().all(|capture| capture.room >= size)
     }
 
-    /// Puts the download of a frame on a stream, after the oldest one was looked at. `expected` is what each byte is to be.
+    /// Queues the download of a frame on a stream, after the oldest download was checked.
+    /// `expected` is the value of every byte.
     pub fn begin(&mut self, frame: &Frame, expected: u8, stream: &Stream, patience: Duration) -> Result<()> {
         let at = self.next;
-        ensure!(self.settle_one(at, Instant::now() + patience)?, "a download is stuck");
+        ensure!(self.settle_one(at, Instant::now() + patience)?, "a download does not complete");
         self.next = (at + 1) % self.ring.len();
         let capture = &mut self.ring[at];
-        ensure!(frame.len() <= capture.room, "no room for a frame of {} bytes", frame.len());
-        // SAFETY: the memory is looked at only when the event behind the download is done, and unmapped later still.
+        ensure!(frame.len() <= capture.room, "a frame of {} bytes exceeds the buffer", frame.len());
+        // SAFETY: the memory is read only after the event behind the download is complete, and
+        // unmapped later.
         unsafe { gpu::download(frame, capture.start.as_ptr(), stream) }?;
         capture.done.record(stream)?;
         capture.pending =
@@ -125,7 +127,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Looks at what is complete; how many are not when time is over.
+    /// Checks completed downloads; returns how many are still pending at the deadline.
     pub fn settle(&mut self, patience: Duration) -> Result<usize> {
         let until = Instant::now() + patience;
         let mut stuck = 0;
@@ -145,7 +147,7 @@ impl Captures {
             if Instant::now() > until {
                 return Ok(false);
             }
-            // What is nearly done is not worth a sleep.
+            // Spin briefly before sleeping: most downloads complete soon.
             if begin.elapsed() > Duration::from_micros(100) {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -158,7 +160,7 @@ impl Captures {
         Ok(true)
     }
 
-    /// Forgets downloads that will never be done: their memory stays mapped for good.
+    /// Leaks downloads that will never complete: their memory stays mapped.
     pub fn abandon(self) {
         std::mem::forget(self);
     }

@@ -1,4 +1,4 @@
-//! The exporter's part of a peer.
+//! Exporter role of a peer.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,26 +19,26 @@ use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Sl
 use crate::measure::Meter;
 use crate::worker::misplaced;
 
-/// An exporter and what it writes frames with.
+/// An exporter and its GPU resources.
 pub struct Exporting {
-    // The exporter goes first: it may wait for work on the streams.
+    // Dropped first: the exporter may wait for work on the streams.
     exporter: Exporter,
     interrupt: Interrupt,
     gpu: Gpu,
-    /// The second writer's stream.
+    /// Stream of the second writer.
     second: Stream,
     source: Option<Scratch>,
     load: Option<Scratch>,
-    /// Slots that a pool upstream would hold.
+    /// Slots held, as by an upstream pool.
     held: Vec<Slot>,
     notices: Arc<Mutex<Vec<String>>>,
     random: Random,
-    /// The sequence number that the next frame will have.
+    /// Sequence number of the next frame.
     next: u64,
     owners: Owners,
 }
 
-/// How many foreign allocations were adopted, and how many of their owners have been told.
+/// Counters of adopted foreign allocations and of notified owners.
 #[derive(Clone, Default)]
 pub struct Owners {
     adopted: usize,
@@ -47,7 +47,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Waits until all have been told, at most so long, and says how many have.
+    /// Waits up to `ms` until all owners were notified; returns how many were.
     pub fn wait(&self, ms: u64) -> Result<u64> {
         let until = Instant::now() + Duration::from_millis(ms);
         while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
@@ -56,18 +56,18 @@ impl Owners {
         self.told()
     }
 
-    /// How many frames may be written again.
+    /// Returns how many frames may be written again.
     pub fn returned(&self) -> Result<u64> {
-        self.returned.load(Ordering::SeqCst).try_into().context("a count")
+        self.returned.load(Ordering::SeqCst).try_into().context("counter overflow")
     }
 
-    /// How many have been told.
+    /// Returns how many owners were notified.
     pub fn told(&self) -> Result<u64> {
-        self.told.load(Ordering::SeqCst).try_into().context("a count")
+        self.told.load(Ordering::SeqCst).try_into().context("counter overflow")
     }
 }
 
-/// What a frame keeps that is adopted: counts when its owner may write it again.
+/// Per-frame guard of adopted memory: counts when its owner may write the frame again.
 struct Kept(Arc<AtomicUsize>);
 
 impl Drop for Kept {
@@ -76,10 +76,10 @@ impl Drop for Kept {
     }
 }
 
-/// Bytes that keep a GPU busy for a moment, again and again.
+/// Bytes of a fill that keeps the GPU busy briefly; repeated as needed.
 const LOAD: u64 = 256 << 20;
 
-/// What the owner of an adopted allocation gives: frees it and counts when it is dropped.
+/// Owner object of an adopted allocation: frees it and counts when dropped.
 struct Owner {
     memory: Option<legacy::Allocation>,
     told: Arc<AtomicUsize>,
@@ -93,7 +93,7 @@ impl Drop for Owner {
 }
 
 impl Exporting {
-    /// Opens a stream.
+    /// Creates a stream.
     pub fn bind(bind: &Bind) -> Result<Exporting> {
         let gpu = Gpu::open(bind.device)?;
         let default = exporter::Config::default();
@@ -129,17 +129,17 @@ impl Exporting {
         })
     }
 
-    /// The context that frames are written in.
+    /// Returns the context that frames are written in.
     pub fn context(&self) -> Arc<Context> {
         self.gpu.context.clone()
     }
 
-    /// Who gave memory to be adopted.
+    /// Returns the counters of adopted memory.
     pub fn owners(&self) -> Owners {
         self.owners.clone()
     }
 
-    /// Ends the stream; how many ms that took.
+    /// Drops the exporter; returns the duration in ms.
     pub fn unbind(self) -> Result<u64> {
         let Exporting { exporter, .. } = self;
         let begin = Instant::now();
@@ -147,14 +147,14 @@ impl Exporting {
         Ok(u64::try_from(begin.elapsed().as_millis())?)
     }
 
-    /// Does one job.
+    /// Executes one command.
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::AwaitReaders { count, ms } => {
                 let until = Instant::now() + Duration::from_millis(ms);
                 while self.exporter.reader_count() != count {
                     let found = self.exporter.reader_count();
-                    ensure!(Instant::now() < until, "{found} readers are there in place of {count}");
+                    ensure!(Instant::now() < until, "{found} readers are connected instead of {count}");
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -172,7 +172,7 @@ impl Exporting {
             Command::EndOfStream => self.exporter.end_of_stream(),
             Command::Drain { ms } => {
                 let drained = self.exporter.drain(Duration::from_millis(ms), &self.interrupt)?;
-                ensure!(drained, "lossless readers have not released everything");
+                ensure!(drained, "lossless readers have not released all frames");
             }
             Command::ExporterStats => return Ok(Reply::Stats(self.stats())),
             Command::Notices => {
@@ -228,7 +228,11 @@ impl Exporting {
             };
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
             let sequence = self.exporter.publish(frame, &self.interrupt)?;
-            ensure!(sequence == self.next, "frame {} was given the number {sequence}", self.next);
+            ensure!(
+                sequence == self.next,
+                "frame {} was published with sequence number {sequence}",
+                self.next
+            );
             self.next += 1;
             longest_gap = longest_gap.max(last.elapsed());
             last = Instant::now();
@@ -236,7 +240,7 @@ impl Exporting {
         }
         if job.drain {
             let drained = self.exporter.drain(Duration::from_secs(20), &self.interrupt)?;
-            ensure!(drained, "lossless readers have not released everything");
+            ensure!(drained, "lossless readers have not released all frames");
         }
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(Published {
@@ -268,21 +272,21 @@ impl Exporting {
         }
     }
 
-    /// Publishes a frame that lies in the middle of an allocation of our own; where that lies.
+    /// Publishes a frame in the middle of a foreign allocation; returns its address.
     fn adopt(&mut self, size: u64, slow: Slow) -> Result<u64> {
-        // As far into the allocation as a plane or a crop might be.
+        // A typical offset of a plane or a crop within its allocation.
         const OFFSET: u64 = 4096;
         let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(OFFSET + size)?)?;
         let start = memory.ptr();
         let owner = Owner { memory: Some(memory), told: self.owners.told.clone() };
         let (slot, offset) = self.exporter.adopt(start + OFFSET, Box::new(owner))?;
-        ensure!(offset == OFFSET, "the frame is at {offset} of its allocation, not at {OFFSET}");
+        ensure!(offset == OFFSET, "the frame is at offset {offset} of its allocation instead of {OFFSET}");
         self.owners.adopted += 1;
         gpu::slow(&self.gpu.stream, slow, &mut self.random)?;
         gpu::write(&slot, offset, size, self.next, &self.gpu.stream)?;
-        // The slot is looked up again for each frame, and must be found to be the same.
+        // The slot is looked up for each frame: the result must be the same slot.
         let (again, _) = self.exporter.adopt(start + OFFSET, Box::new(()))?;
-        ensure!(again.address() == slot.address(), "one allocation has two slots");
+        ensure!(again.address() == slot.address(), "the engine made two slots for one allocation");
         let written = Written::On(&self.gpu.stream);
         let keep: Option<Box<dyn Any + Send>> = Some(Box::new(Kept(self.owners.returned.clone())));
         let frame = Frame { written, offset, size, keep, ..frame_in(&again) };
@@ -301,7 +305,7 @@ fn frame_in(slot: &Slot) -> Frame<'_> {
     Frame::new(slot, slot.size(), Written::Cpu)
 }
 
-/// Waits for a moment as the bare hand-off of floor.cpp does, so that the two can be compared.
+/// Waits until `next` in the same way as floor.cpp, for comparable measurements.
 fn pace(next: Instant) {
     loop {
         let left = next.saturating_duration_since(Instant::now());

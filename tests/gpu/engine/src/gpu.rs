@@ -1,9 +1,9 @@
-//! Contexts and streams of a peer, and what it has them do with frames.
+//! CUDA contexts and streams of a peer, and the operations on frames.
 //!
 //! # Safety
-//! This file hands addresses to streams. Slots and frames belong to the engine, which keeps their memory until the fences
-//! say that the work on it is done; that it does is what the suites show. A case that leaves a fence out, or takes memory
-//! away under work, wants to see what happens.
+//! This file passes addresses to streams. The engine keeps the memory of slots and frames until the
+//! fences of the work on it are signaled; the suites test exactly that. A case that omits a fence,
+//! or frees memory under pending work, does so to observe the result.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -23,14 +23,15 @@ use frameshare_gpu_harness::random::Random;
 
 use crate::job::Slow;
 
-/// A GPU as a peer uses it.
+/// GPU resources of a peer: context and stream.
 pub struct Gpu {
     pub context: Arc<Context>,
-    /// Frames are written or read on this.
+    /// Stream that writes or reads frames.
     pub stream: Arc<Stream>,
 }
 
-/// The primary context of a device. It is kept: making it again would take longer than most jobs.
+/// Returns the primary context of a device. The context is cached: creating it takes longer than
+/// most commands.
 pub fn context(device: usize) -> Result<Arc<Context>> {
     static KEPT: Mutex<BTreeMap<usize, Arc<Context>>> = Mutex::new(BTreeMap::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,51 +44,51 @@ pub fn context(device: usize) -> Result<Arc<Context>> {
 }
 
 impl Gpu {
-    /// A stream in the primary context of a device.
+    /// Creates a stream in the primary context of a device.
     pub fn open(device: usize) -> Result<Gpu> {
         Gpu::with(context(device)?)
     }
 
-    /// A stream in a context.
+    /// Creates a stream in a context.
     pub fn with(context: Arc<Context>) -> Result<Gpu> {
         Ok(Gpu { stream: Arc::new(Stream::new(&context)?), context })
     }
 
-    /// Another context on the same device.
+    /// Creates another context on the same device.
     pub fn another(&self) -> Result<Gpu> {
         Gpu::with(Context::create(self.context.device())?)
     }
 
-    /// A stream that passes what is put on this one's stream meanwhile.
+    /// Creates a stream that is not ordered after later work on this one's stream.
     pub fn another_stream(&self) -> Result<Stream> {
         Ok(Stream::new(&self.context)?)
     }
 
-    /// Another name for the stream, as an app gives it that has it from elsewhere.
+    /// Returns a second wrapper of the stream, as for a stream that comes from other code.
     pub fn another_handle(&self) -> Stream {
-        // SAFETY: the stream is one of this context, and goes no sooner than the `Arc` that comes along.
+        // SAFETY: the stream belongs to this context, and the passed `Arc` keeps it alive.
         unsafe { Stream::handed_in(&self.context, self.stream.as_raw(), self.stream.clone()) }
     }
 }
 
-/// A user without rights.
+/// User ID without privileges.
 pub const NOBODY: u32 = 65534;
 
-/// Becomes a user without rights on this thread, which does all the work of a peer. The driver is found before: it may
-/// lie where that user cannot look.
+/// Switches this thread, which does all work of a peer, to an unprivileged user. Loads the driver
+/// before: its files may not be readable by that user.
 pub fn become_nobody() -> Result<()> {
     let nobody = rustix::process::Uid::from_raw(NOBODY);
     Device::all()?;
-    rustix::thread::set_thread_uid(nobody).context("becoming another user")
+    rustix::thread::set_thread_uid(nobody).context("cannot switch to the unprivileged user")
 }
 
-/// How many bytes of the device's memory are taken.
+/// Returns how many bytes of the device's memory are allocated.
 pub fn taken_memory(context: &Context) -> Result<u64> {
     let (free, total) = context.memory_left()?;
     Ok(total - free)
 }
 
-/// Takes what is left of the device's memory, in pieces that get smaller and smaller.
+/// Allocates the remaining memory of the device, in pieces of decreasing size.
 pub fn take_memory(context: &Arc<Context>) -> Result<Vec<legacy::Allocation>> {
     const SMALLEST: usize = 2 << 20;
     let (mut taken, mut size) = (Vec::new(), 1 << 36);
@@ -101,7 +102,8 @@ pub fn take_memory(context: &Arc<Context>) -> Result<Vec<legacy::Allocation>> {
     Ok(taken)
 }
 
-/// Fills memory of a kind with what no frame holds, and gives it back: a driver may hand it out again as it is.
+/// Fills memory of a kind with a pattern that no frame contains, and frees it: a driver may hand it
+/// out again unchanged.
 pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {
     const PIECE: usize = 2 << 20;
     match kind {
@@ -117,7 +119,7 @@ pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {
             let pool = pool::Pool::new(&gpu.context)?;
             soil_each(gpu, || pool.allocate(PIECE, &gpu.stream), |piece| (piece.ptr(), piece.size()))
         }
-        MemoryKind::Host => bail!("host memory is not the GPU's"),
+        MemoryKind::Host => bail!("cannot fill host memory with the GPU"),
     }
 }
 
@@ -134,10 +136,10 @@ fn soil_each<T>(
     Ok(gpu.stream.synchronize()?)
 }
 
-/// What the streams of this process that stand still listen to.
+/// Senders that resume the stalled streams of this process.
 static STALLED: Mutex<Vec<mpsc::Sender<()>>> = Mutex::new(Vec::new());
 
-/// Has a stream stand still until it is told to go on, or for so long.
+/// Stalls a stream until [`resume`], or for `us` µs.
 pub fn stall(stream: &Stream, us: u64) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     STALLED.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
@@ -146,28 +148,28 @@ pub fn stall(stream: &Stream, us: u64) -> Result<()> {
     })?)
 }
 
-/// Has all streams of this process that stand still go on.
+/// Resumes all stalled streams of this process.
 pub fn resume() {
     STALLED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// Has a stream sleep before it goes on.
+/// Delays a stream.
 fn delay(stream: &Stream, us: u64) -> Result<()> {
     Ok(stream.call(move || std::thread::sleep(Duration::from_micros(us)))?)
 }
 
-/// Waits until all work of a context is done.
+/// Waits until all work of a context is complete.
 pub fn await_idle(gpu: &Gpu, patience: Duration) -> Result<()> {
     let (done, until) = (Event::new(&gpu.context)?, Instant::now() + patience);
     done.record_context()?;
     while !done.query()?.is_ready() {
-        ensure!(Instant::now() < until, "some stream is stuck");
+        ensure!(Instant::now() < until, "work of the context does not complete");
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// Slows a stream as asked.
+/// Delays a stream as configured.
 pub fn slow(stream: &Stream, how: Slow, random: &mut Random) -> Result<()> {
     match how {
         Slow::Never | Slow::Always(0) => Ok(()),
@@ -181,8 +183,8 @@ pub fn slow(stream: &Stream, how: Slow, random: &mut Random) -> Result<()> {
     }
 }
 
-/// The byte that fills a frame. Fresh memory is zero and this is not, nor is it 255; its period is a prime, so the slots of a
-/// generation never hold the same byte by chance.
+/// Returns the byte that fills a frame. It is neither 0, the value of fresh memory, nor 255. Its
+/// period is a prime, so the slots of a generation never hold equal bytes by chance.
 pub fn byte_of(sequence: u64) -> u8 {
     1 + (sequence % 251) as u8
 }
@@ -194,11 +196,12 @@ fn device(address: Address) -> Result<DevicePtr> {
     }
 }
 
-/// Fills the frame of a slot, on the GPU one half after the other, so that it can be caught in between.
+/// Fills the frame of a slot, on the GPU in two halves, so that an unsynchronized reader can
+/// observe a torn frame.
 pub fn write(slot: &Slot, offset: u64, size: u64, sequence: u64, stream: &Stream) -> Result<()> {
-    ensure!(offset + size <= slot.size(), "a frame of {size} bytes in a slot of {}", slot.size());
+    ensure!(offset + size <= slot.size(), "a frame of {size} bytes does not fit a slot of {}", slot.size());
     if let Some(start) = slot.as_ptr() {
-        // SAFETY: it fits, as was just checked, and a slot that was acquired is the caller's alone to write.
+        // SAFETY: the size was just checked, and an acquired slot is written by the caller alone.
         unsafe { start.add(offset as usize).write_bytes(byte_of(sequence), size as usize) };
         return Ok(());
     }
@@ -206,17 +209,17 @@ pub fn write(slot: &Slot, offset: u64, size: u64, sequence: u64, stream: &Stream
     fill(start, size, byte_of(sequence), stream)
 }
 
-/// Fills device memory, one half after the other.
+/// Fills device memory in two halves.
 pub fn fill(start: DevicePtr, size: u64, byte: u8, stream: &Stream) -> Result<()> {
     let half = size / 2;
     for (start, size) in [(start, half), (start + half, size - half)] {
-        // SAFETY: see the head of the file.
+        // SAFETY: see the header of the file.
         unsafe { stream.fill(start, byte, size as usize) }?;
     }
     Ok(())
 }
 
-/// Memory of a peer's own to copy from or to.
+/// Device memory of a peer to copy from or to.
 pub struct Scratch(vmm::Allocation);
 
 impl Scratch {
@@ -236,39 +239,43 @@ impl Scratch {
         fill(self.0.ptr(), self.size(), 0, stream)
     }
 
-    /// Copies all of a frame from here.
+    /// Copies a full frame from this memory.
     pub fn copy_to(&self, slot: &Slot, size: u64, stream: &Stream) -> Result<()> {
-        ensure!(size <= slot.size() && size <= self.size(), "a copy out of bounds");
-        // SAFETY: see the head of the file.
+        ensure!(
+            size <= slot.size() && size <= self.size(),
+            "the copy exceeds the slot or the scratch memory"
+        );
+        // SAFETY: see the header of the file.
         unsafe { stream.copy(device(slot.address())?, self.0.ptr(), size as usize) }?;
         Ok(())
     }
 
-    /// Copies some bytes of a frame to here.
+    /// Copies some bytes of a frame to this memory.
     pub fn touch(&self, frame: &Frame, stream: &Stream) -> Result<()> {
-        // SAFETY: see the head of the file.
+        // SAFETY: see the header of the file.
         unsafe { stream.copy(self.0.ptr(), device(frame.address())?, frame.len().min(64)) }?;
         Ok(())
     }
 }
 
-/// Downloads a frame to `to`, which has room for it.
+/// Downloads a frame to `to`, which must have room for it.
 ///
 /// # Safety
-/// `to` must stay valid, and be looked at by nobody, until the stream got there.
+/// `to` must stay valid and must not be accessed until the stream has completed the download.
 pub unsafe fn download(frame: &Frame, to: *mut u8, stream: &Stream) -> Result<()> {
-    // SAFETY: the caller vouches for `to`; for the frame see the head of the file.
+    // SAFETY: the caller guarantees `to`; for the frame see the header of the file.
     unsafe { stream.download(to, device(frame.address())?, frame.len()) }?;
     Ok(())
 }
 
-/// Loses a context by taking memory away from under work that is queued on it. (Writing a frame that was imported for
-/// reading is refused beforehand by real drivers, and other kinds of memory would let it through.)
+/// Loses a context by freeing memory under queued work. (Real drivers refuse in advance to write a
+/// frame that was imported for reading, and other kinds of memory would permit the write.)
 pub fn lose_context(gpu: &Gpu) -> Result<()> {
-    let victim = vmm::Allocation::new(&gpu.context, 64 << 20).context("memory to take away")?;
+    let victim =
+        vmm::Allocation::new(&gpu.context, 64 << 20).context("cannot allocate memory to free under work")?;
     stall(&gpu.stream, 5_000_000)?;
     for _ in 0..64 {
-        // SAFETY: see the head of the file.
+        // SAFETY: see the header of the file.
         unsafe { gpu.stream.fill(victim.ptr(), 1, victim.size()) }?;
     }
     drop(victim);
@@ -279,5 +286,5 @@ pub fn lose_context(gpu: &Gpu) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    bail!("this driver waits for work before it takes memory away: no way to lose a context")
+    bail!("this driver waits for pending work before it frees memory: cannot lose the context")
 }

@@ -1,72 +1,73 @@
-//! What a case asks of its peers, and what they report.
+//! Commands of a case to its peers, and their reports.
 
 use std::collections::BTreeMap;
 
 use frameshare::{FenceKind, MemoryKind, Policy};
 use serde::{Deserialize, Serialize};
 
-/// One thing to do. A peer does one at a time, in order.
+/// A command. A peer executes one command at a time, in order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Becomes an exporter.
+    /// Opens an exporter.
     Bind(Bind),
-    /// Becomes a reader.
+    /// Opens a reader.
     Connect(Connect),
-    /// Becomes a user without rights.
+    /// Switches to an unprivileged user.
     BecomeNobody,
-    /// Becomes a reader that breaks rules; see [`crate::rogue`].
+    /// Opens a reader that violates the protocol; see [`crate::rogue`].
     Rogue(Connect),
-    /// Records over the events that it was given, on a stream that sleeps.
+    /// Records again the events that the exporter shared, on a stalled stream.
     RecordOver {
         us: u64,
     },
-    /// Acknowledges a retirement and keeps its imports.
+    /// Acknowledges a retirement without releasing the imports.
     AcknowledgeAndKeep {
         ms: u64,
     },
-    /// Becomes an exporter that means harm, at a place.
+    /// Opens a hostile exporter at a path.
     Harmer {
         path: String,
     },
-    /// Becomes a reader that means harm to the exporter at a place.
+    /// Prepares a hostile reader for the exporter at a path.
     Intruder {
         path: String,
     },
-    /// Does it, in the way of this name; see [`crate::hostile`].
+    /// Runs the attack of this name; see [`crate::hostile`].
     Harm {
         attack: String,
     },
-    /// Waits until the GPU is done with all that this process has given it.
+    /// Waits until the GPU has completed all work of this process.
     AwaitIdle {
         ms: u64,
     },
-    /// Makes events that other processes could open, and holds them.
+    /// Creates interprocess events and keeps them.
     TakeEvents {
         count: usize,
     },
-    /// How many bytes of the GPU's memory are taken, by whomever.
+    /// Reports how many bytes of GPU memory are allocated, by all processes.
     TakenMemory,
-    /// Takes what is left of the GPU's memory, and holds it. How many bytes that was.
+    /// Allocates all remaining GPU memory and keeps it. Reports the number of bytes.
     TakeMemory,
-    /// Gives that back.
+    /// Frees the memory allocated by [`Command::TakeMemory`].
     GiveMemoryBack,
 
-    // Of an exporter.
-    /// Waits until it has so many readers.
+    // Commands to an exporter.
+    /// Waits until the exporter has this many readers.
     AwaitReaders {
         count: usize,
         ms: u64,
     },
     Publish(Publish),
-    /// Leaves something in memory of a kind that the GPU then gives to somebody else.
+    /// Fills memory of this kind with a pattern and frees it, so that later allocations may contain
+    /// the pattern.
     Soil {
         kind: MemoryKind,
     },
-    /// Holds as many slots as a pool upstream may. How many that are.
+    /// Holds as many slots as an upstream pool may. Reports their number.
     HoldSlots {
         size: u64,
     },
-    /// Has the stream that frames are written on stand still until [`Command::Resume`], or for so long.
+    /// Stalls the writing stream until [`Command::Resume`], or for this time.
     Stall {
         us: u64,
     },
@@ -74,65 +75,65 @@ pub enum Command {
         caps: String,
     },
     EndOfStream,
-    /// Waits until lossless readers have released everything.
+    /// Waits until lossless readers have released all frames.
     Drain {
         ms: u64,
     },
     ExporterStats,
-    /// What it was told of its readers so far.
+    /// Reports all notices of the exporter so far.
     Notices,
-    /// Drops the exporter; the process lives on. How many ms that took.
+    /// Drops the exporter; the process lives on. Reports the duration in ms.
     Unbind,
-    /// Publishes one frame out of a fresh allocation of its own, by adopting it. Its address.
+    /// Publishes one frame in a new foreign allocation by adopting it. Reports its address.
     Adopt {
         size: u64,
         slow: Slow,
     },
-    /// Places the frames to come in host memory, or in the GPU's again.
+    /// Places further frames in host memory, or in GPU memory again.
     HostMemory {
         yes: bool,
     },
-    /// Gives adopted memory back: how many owners have been told when this long has passed, at most.
+    /// Retires adopted memory. Reports how many owners were notified within this time.
     RetireAdopted {
         ms: u64,
     },
-    /// Drops the exporter, if it is there, and waits, at most so long, until nothing of it is left: how many owners of
-    /// adopted memory have been told then.
+    /// Drops the exporter, if it exists, and waits up to this time until none of its resources is
+    /// left. Reports how many owners of adopted memory were notified.
     UnbindAdopted {
         ms: u64,
     },
-    /// How many adopted frames' owners may write them again.
+    /// Reports how many adopted frames their owners may write again.
     Returned,
-    /// Opens a reader of the exporter in this very process.
+    /// Opens a reader in the exporter's own process.
     ConnectHere(Connect),
 
-    // Of a reader.
+    // Commands to a reader.
     Read(Read),
-    /// Lets frames go that [`Read::hold`] kept.
+    /// Releases frames that [`Read::hold`] kept.
     LetGo {
         count: usize,
     },
-    /// Reads the frames that are held once more.
+    /// Reads the held frames again.
     CheckHeld,
-    /// Ends the reader; held frames stay.
+    /// Drops the reader; held frames remain valid.
     Disconnect,
-    /// Has the stream that frames are read on stand still until [`Command::Resume`], or for so long.
+    /// Stalls the reading stream until [`Command::Resume`], or for this time.
     StallReading {
         us: u64,
     },
 
-    // Of either.
-    /// Has the streams that stand still go on.
+    // Commands to either.
+    /// Resumes the stalled streams.
     Resume,
-    /// Makes the context fail, in the way that works here.
+    /// Loses the CUDA context, in the way that this driver allows.
     LoseContext,
 }
 
-/// What came of it.
+/// The result of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     Done,
-    /// The kernel refused a descriptor where it was sent, so that an attack did not take place.
+    /// The kernel refused a descriptor on the sender's side: the attack did not take place.
     Refused,
     Number(u64),
     Texts(Vec<String>),
@@ -145,7 +146,8 @@ pub enum Reply {
     Stats(Stats),
 }
 
-/// An exporter; what is `None` stays as the engine has it, but for times, which are [`frameshare_gpu_harness::GIVEN_UP`].
+/// Configuration of an exporter. `None` selects the engine's default, except that timeouts default
+/// to [`frameshare_gpu_harness::GIVEN_UP`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Bind {
     pub path: String,
@@ -161,12 +163,12 @@ pub struct Bind {
     pub seed: u64,
 }
 
-/// A reader; as with [`Bind`].
+/// Configuration of a reader, with the defaults of [`Bind`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Connect {
     pub path: String,
     pub device: usize,
-    /// Without a GPU.
+    /// Reads without a GPU.
     pub host: bool,
     pub fence: Option<FenceKind>,
     pub policy: Policy,
@@ -176,70 +178,70 @@ pub struct Connect {
     pub connection_timeout_ms: Option<u64>,
     pub reconnect: bool,
     pub fence_timeout_ms: Option<u64>,
-    /// The user of the exporter, where it is not this one.
+    /// The user that the exporter runs as, if it differs from the reader's.
     pub exporter_uid: Option<u32>,
     pub seed: u64,
 }
 
-/// How a stream is slowed before it gets to the frame.
+/// Delay of a stream before it reaches the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Slow {
     #[default]
     Never,
-    /// Every eighth frame or so, by less than so many µs.
+    /// About every eighth frame, by a random time below this many µs.
     Sometimes(u64),
-    /// Every frame, by so many µs.
+    /// Every frame, by this many µs.
     Always(u64),
 }
 
-/// What a publication says of the stream that wrote the frame.
+/// The stream that a publication names as the writer of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Says {
-    /// Which it was.
+    /// The actual writer's stream.
     #[default]
     Truth,
-    /// That it was the first writer's, whosever it was.
+    /// The first writer's stream, even if the second wrote the frame.
     First,
-    /// That it was some stream of the context.
+    /// Any stream of the context.
     Somewhere,
 }
 
-/// Frames to publish.
+/// Parameters of a publication run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Publish {
     pub frames: u64,
     pub size: u64,
-    /// From the start of one frame to the next.
+    /// Time from the start of one frame to the start of the next.
     pub pace_us: u64,
     pub slow: Slow,
-    /// Has a second writer, with a stream of its own, write every other frame, and slows it like this.
+    /// Lets a second writer, with its own stream and this delay, write every other frame.
     pub second: Option<Slow>,
     pub says: Says,
-    /// Writes nothing: each frame is what its slot holds.
+    /// Writes nothing: each frame keeps the previous content of its slot.
     pub unwritten: bool,
-    /// Copies each frame from memory of its own in place of filling it.
+    /// Copies each frame from scratch memory instead of filling it.
     pub copy: bool,
-    /// Keeps the GPU busy before each frame by filling so many bytes, without the help of a CPU.
+    /// Keeps the GPU busy before each frame by filling this many bytes, without CPU involvement.
     pub load: u64,
-    /// Waits at the end until lossless readers have released everything.
+    /// Waits at the end until lossless readers have released all frames.
     pub drain: bool,
-    /// Metadata that names the frame so many times.
+    /// Attaches metadata that repeats the sequence number this many times.
     pub metadata: usize,
     /// Counts calls and CPU time from this frame on.
     pub count_from: u64,
 }
 
-/// What publishing took.
+/// Result of a publication run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Published {
     pub frames: u64,
     pub ms: f64,
-    /// The longest time from one frame to the next.
+    /// Longest interval between consecutive frames.
     pub longest_gap_ms: f64,
     pub steady: Steady,
 }
 
-/// The steady state: from [`Publish::count_from`] or [`Read::count_from`] on.
+/// Steady-state counters, from [`Publish::count_from`] or [`Read::count_from`] on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Steady {
     pub frames: u64,
@@ -248,69 +250,71 @@ pub struct Steady {
     pub calls: BTreeMap<String, u64>,
 }
 
-/// In which context a reader reads frames.
+/// CUDA context in which a reader processes frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Where {
-    /// In its own.
+    /// The reader's own context.
     #[default]
     Own,
-    /// In its own, all on one stream, in whose order it gives them back.
+    /// The reader's own context, on one stream; frames are released in stream order.
     OwnInOrder,
-    /// In another, whose stream it names.
+    /// Another context; the reader names its stream (`used_on_stream`).
     Elsewhere,
-    /// In another, in the order of whose stream it gives them back.
+    /// Another context, on one stream; frames are released in stream order.
     ElsewhereInOrder,
-    /// In another, without a word.
+    /// Another context, whose use is not declared to the engine.
     ElsewhereUnnamed,
 }
 
-/// What is done with each frame.
+/// Processing of each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Use {
-    /// Every byte is downloaded and looked at.
+    /// Downloads the frame and checks every byte.
     #[default]
     Check,
-    /// A few bytes are copied on the device.
+    /// Copies a few bytes on the device.
     Touch,
-    /// As `Touch`, and the CPU watches for when that is done.
+    /// As `Touch`; in addition the CPU polls for completion of the copy.
     Watch,
 }
 
-/// Frames to read.
+/// Parameters of a read run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Read {
-    /// Ends after so many frames; `None` reads to the end of the stream.
+    /// Ends after this many frames; `None` reads to the end of the stream.
     pub frames: Option<u64>,
-    /// How long to wait for a frame before that ends it.
+    /// Ends when no frame arrives within this time.
     pub patience_ms: u64,
-    /// Sleeps on the reader's descriptor, as an event loop does.
+    /// Waits on the reader's file descriptor, as an event loop does.
     pub by_descriptor: bool,
-    /// Sits on each frame for so long before its stream is to wait for it.
+    /// Holds each frame for this time before its stream waits for the ready fence.
     pub sit_ms: u64,
-    /// Leaves out the waiting for the ready fence.
+    /// Omits the wait for the ready fence.
     pub without_wait: bool,
-    /// Frames are to be zero, as those are that nobody has written.
+    /// Expects all bytes to be zero, as in slots that were never written.
     pub zero: bool,
     pub on: Where,
     pub slow: Slow,
-    /// What is done with each.
+    /// Processing of each frame.
     pub what: Use,
-    /// Keeps this many frames.
+    /// Number of frames to hold.
     pub hold: usize,
-    /// Ends the reader before what is on its way is waited for.
+    /// Drops the reader before waiting for pending downloads.
     pub leave: bool,
-    /// Waits for each download before the next frame, at most so long, as an app does that needs the bytes at once.
+    /// Waits for each download before the next frame, up to this time, as an app does that needs
+    /// the bytes at once.
     pub at_once_ms: Option<u64>,
-    /// Lets captures be as they are once this is over, and reports how many are stuck, in place of failing.
+    /// Waits up to this time for pending downloads at the end, and reports the number of stuck ones
+    /// instead of failing.
     pub settle_ms: Option<u64>,
     pub count_from: u64,
 }
 
-/// How reading ended.
+/// Reason why a read run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Enough,
-    /// The stream did.
+    /// End of stream.
     Stream,
     Nothing,
     Error {
@@ -321,42 +325,42 @@ pub enum End {
     },
 }
 
-/// What was read.
+/// Result of a read run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WasRead {
     pub frames: u64,
     pub lost: u64,
-    /// Bytes of metadata that came, each the right one.
+    /// Bytes of metadata received, all of them correct.
     pub metadata: usize,
-    /// Frames with a wrong byte.
+    /// Number of frames with a wrong byte.
     pub wrong: u64,
-    /// The first of them.
+    /// Description of the first such frame.
     pub first_wrong: Option<String>,
     pub end: End,
-    /// When the end was, in ns of `CLOCK_MONOTONIC`.
+    /// Time of the end, in ns of `CLOCK_MONOTONIC`.
     pub ended_at: u64,
-    /// The longest time from one frame to the next.
+    /// Longest interval between consecutive frames.
     pub longest_gap_ms: f64,
-    /// From the end until the stream had nothing more to do.
+    /// Time from the end until the stream was idle.
     pub settled_ms: u64,
-    /// Captures that were not done then.
+    /// Number of downloads still pending then.
     pub stuck: usize,
     pub reconnects: u64,
     pub steady: Steady,
-    /// From the publication to the reader's having the frame.
+    /// From publication until the reader receives the frame.
     pub wake_us: Percentiles,
-    /// From the publication to when the CPU saw the GPU's copy of some bytes done.
+    /// From publication until the CPU observes completion of the reader's GPU copy.
     pub done_us: Percentiles,
 }
 
-/// Of some measure.
+/// Percentiles of a measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Percentiles {
     pub p50: f64,
     pub p99: f64,
 }
 
-/// An exporter's numbers.
+/// Statistics of an exporter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
     pub published: u64,
@@ -368,7 +372,7 @@ pub struct Stats {
     pub readers: Vec<ReaderStats>,
 }
 
-/// One reader's.
+/// Statistics of one reader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReaderStats {
     pub pid: u32,

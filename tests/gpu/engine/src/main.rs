@@ -1,11 +1,12 @@
-//! Suites of the engine with frames in GPU memory, between processes.
+//! Test suites of the engine with frames in GPU memory, between processes.
 //!
-//! One program on every driver, simulated or real: it fills and copies, and runs no kernels. A *case* is a process that
-//! conducts and never touches CUDA; exporters and readers are *peers*, processes of this same program that do jobs for it
-//! and report. Whatever hangs in a peer is killed with the case.
+//! The program runs on every driver, simulated or real: it fills and copies memory and runs no
+//! kernels. A *case* is a controlling process that never initializes CUDA. Exporters and readers
+//! are *peers*: processes of the same program that execute the commands of the case and report. A
+//! hanging peer is killed together with its case.
 //!
-//! Every byte of a frame derives from its sequence number, so a reader that looks at all of them notices a frame that
-//! is torn, stale or somebody else's.
+//! Every byte of a frame derives from its sequence number, so a reader that checks all bytes
+//! detects torn, stale and misplaced frames.
 
 mod capture;
 mod exporting;
@@ -40,11 +41,11 @@ fn main() -> ExitCode {
 fn run(mut arguments: Vec<String>) -> Result<ExitCode> {
     if let Some(at) = arguments.iter().position(|argument| argument == "--frames") {
         let count = arguments.get(at + 1).context(PROGRAM.usage)?.clone();
-        count.parse::<u64>().context("the number of frames")?;
+        count.parse::<u64>().context("invalid number of frames after --frames")?;
         arguments.drain(at..at + 2);
-        // Cases are processes: what all of them are to know they inherit.
+        // Each case is a process of its own and inherits this setting.
         let again = Command::new(std::env::current_exe()?).args(arguments).env(suites::FRAMES, count).exec();
-        return Err(again).context("starting again");
+        return Err(again).context("restarting with the number of frames in the environment");
     }
     PROGRAM.asked(arguments)?.map_or(Ok(ExitCode::SUCCESS), |asked| asked.run())
 }

@@ -1,4 +1,4 @@
-//! Times, CPU times and calls of one process.
+//! Wall time, CPU time and call counts of the process.
 
 use std::time::{Duration, Instant};
 
@@ -7,32 +7,32 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::job::{Percentiles, Steady};
 
-/// CPU time of all threads of this process.
+/// Returns the CPU time of all threads of this process.
 fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Watches what the steady state takes.
+/// Meter of the steady state: time, CPU time and calls.
 pub struct Meter {
     from: u64,
     begin: Option<(Instant, Duration, calls::Snapshot)>,
 }
 
 impl Meter {
-    /// Counts from this frame on.
+    /// Starts counting at frame `from`.
     pub fn new(from: u64) -> Meter {
         Meter { from, begin: None }
     }
 
-    /// Before each frame: how many there were.
+    /// Must be called before each frame with the number of preceding frames.
     pub fn before(&mut self, frames: u64) {
         if self.begin.is_none() && frames >= self.from {
             self.begin = Some((Instant::now(), cpu(), calls::snapshot()));
         }
     }
 
-    /// After all of them.
+    /// Must be called after the last frame.
     pub fn stop(self, frames: u64) -> Steady {
         let Some((time, before, counted)) = self.begin else { return Steady::default() };
         let us = |duration: Duration| duration.as_secs_f64() * 1e6;
@@ -50,13 +50,13 @@ impl Meter {
 }
 
 impl Steady {
-    /// CPU time of a frame, in µs.
+    /// Returns the CPU time per frame, in µs.
     pub fn cpu_per_frame(&self) -> f64 {
         self.cpu_us / self.frames.max(1) as f64
     }
 }
 
-/// Puts samples of µs in order, and says how they lie.
+/// Sorts samples in µs and returns their percentiles.
 pub fn percentiles(mut samples: Vec<f64>) -> Percentiles {
     if samples.is_empty() {
         return Percentiles::default();
@@ -66,7 +66,7 @@ pub fn percentiles(mut samples: Vec<f64>) -> Percentiles {
     Percentiles { p50: at(50), p99: at(99) }
 }
 
-/// µs from a moment of `CLOCK_MONOTONIC` to now.
+/// Returns the time since `ns` of `CLOCK_MONOTONIC`, in µs.
 pub fn since(ns: u64) -> f64 {
     frameshare::monotonic_ns().saturating_sub(ns) as f64 / 1e3
 }

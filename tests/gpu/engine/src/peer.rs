@@ -1,4 +1,4 @@
-//! A case's handle on a peer: one method for each thing to ask of it.
+//! Handle of a case on a peer process: one method per command.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use frameshare_gpu_harness::{Process, Start};
 
 use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
 
-/// How long a job may take.
+/// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A process that exports or reads.
+/// A peer process: exporter or reader.
 pub struct Peer(Process<Command, Reply>);
 
 impl Deref for Peer {
@@ -29,22 +29,22 @@ impl DerefMut for Peer {
 }
 
 impl Peer {
-    /// A process of its own that has not touched CUDA.
+    /// Starts a process that has not initialized CUDA.
     pub fn new() -> Result<Peer> {
         Ok(Peer(Process::start(Start::default(), PATIENCE)?))
     }
 
-    /// The same in namespaces of its own; see [`frameshare_gpu_harness::isolate`].
+    /// Starts a process in separate namespaces; see [`frameshare_gpu_harness::isolate`].
     pub fn isolated(what: &str) -> Result<Peer> {
         Ok(Peer(Process::start(Start { isolate: Some(what), ..Start::default() }, PATIENCE)?))
     }
 
-    /// As many of them.
+    /// Starts `count` processes.
     pub fn some(count: usize) -> Result<Vec<Peer>> {
         (0..count).map(|_| Peer::new()).collect()
     }
 
-    /// Has it do a job that has nothing to report.
+    /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
         match self.ask(command)? {
             Reply::Done => Ok(()),
@@ -56,7 +56,7 @@ impl Peer {
         self.tell(Command::Bind(bind))
     }
 
-    /// How much credit it was granted.
+    /// Connects a reader and returns the granted credit.
     pub fn connect(&self, connect: Connect) -> Result<u32> {
         match self.ask(Command::Connect(connect))? {
             Reply::Connected { credit, .. } => Ok(credit),
@@ -69,7 +69,7 @@ impl Peer {
         self.published()
     }
 
-    /// The report of a publication that was begun.
+    /// Returns the report of a publication run started earlier.
     pub fn published(&self) -> Result<Published> {
         match self.end().context("publishing")? {
             Reply::Published(published) => Ok(published),
@@ -82,7 +82,7 @@ impl Peer {
         self.was_read()
     }
 
-    /// The report of a reading that was begun.
+    /// Returns the report of a read run started earlier.
     pub fn was_read(&self) -> Result<WasRead> {
         match self.end().context("reading")? {
             Reply::Read(read) => Ok(*read),
@@ -97,7 +97,7 @@ impl Peer {
         }
     }
 
-    /// What a job reports that answers in words.
+    /// Executes a command that returns texts.
     pub fn texts(&self, command: Command) -> Result<Vec<String>> {
         match self.ask(command)? {
             Reply::Texts(texts) => Ok(texts),
@@ -105,13 +105,13 @@ impl Peer {
         }
     }
 
-    /// What a job reports that answers with a number.
+    /// Executes a command that returns a number.
     pub fn number(&self, command: Command) -> Result<u64> {
         self.begin(&command)?;
         self.was_number()
     }
 
-    /// What a job reports that was begun and answers with a number.
+    /// Returns the number reported by a command started earlier.
     pub fn was_number(&self) -> Result<u64> {
         match self.end()? {
             Reply::Number(number) => Ok(number),

@@ -1,4 +1,4 @@
-//! The reader's part of a peer.
+//! Reader role of a peer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
 use crate::measure::{Meter, percentiles, since};
 use crate::worker::{self, misplaced};
 
-/// How many more frames may be on their way to the CPU than a reader may hold, so that no download is waited for before
-/// its frame is let go.
+/// Number of pending downloads beyond the reader's credit, so that a frame can be released before
+/// its download is complete.
 const MORE_ON_THE_WAY: usize = 8;
-/// How long a download may take.
+/// Time limit for a download.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A reader and what it reads frames with.
+/// A reader and its GPU resources.
 pub struct Reading {
     held: VecDeque<Frame>,
     reader: Option<Reader>,
     credit: u32,
     connected_in: Duration,
     gpu: Option<Gpu>,
-    /// Another context to read in, once it was needed.
+    /// Another context to read in, created on first use.
     elsewhere: Option<Gpu>,
     captures: Option<(Where, Captures)>,
     scratch: Option<Scratch>,
@@ -41,7 +41,7 @@ pub struct Reading {
     expected: Option<(u64, u64)>,
 }
 
-/// What adds up while frames are read.
+/// Totals of a read run.
 #[derive(Default)]
 struct Tally {
     frames: u64,
@@ -52,19 +52,19 @@ struct Tally {
     done: Vec<f64>,
     metadata: usize,
     metadata_wrong: Option<String>,
-    /// What is wrong with frames in host memory.
+    /// Description of errors of frames in host memory.
     wrong: u64,
     first_wrong: Option<String>,
 }
 
 impl Reading {
-    /// Connects, in the primary context of a device.
+    /// Connects in the primary context of a device.
     pub fn connect(connect: &Connect) -> Result<Reading> {
         let gpu = if connect.host { None } else { Some(Gpu::open(connect.device)?) };
         Reading::open(connect, gpu)
     }
 
-    /// Connects in a context of this process.
+    /// Connects in a given context of this process.
     pub fn connect_in(connect: &Connect, context: Arc<Context>) -> Result<Reading> {
         Reading::open(connect, Some(Gpu::with(context)?))
     }
@@ -102,12 +102,12 @@ impl Reading {
         })
     }
 
-    /// What the case is told of it.
+    /// Returns the report to the case.
     pub fn connected(&self) -> Reply {
         Reply::Connected { credit: self.credit, ms: self.connected_in.as_millis() as u64 }
     }
 
-    /// Does one job.
+    /// Executes one command.
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Read(read) => return self.read(&read).map(|read| Reply::Read(Box::new(read))),
@@ -122,7 +122,7 @@ impl Reading {
     }
 
     fn gpu(&self) -> Result<&Gpu> {
-        self.gpu.as_ref().context("this reader has no GPU")
+        self.gpu.as_ref().context("the reader has no GPU")
     }
 
     fn read(&mut self, job: &Read) -> Result<WasRead> {
@@ -143,7 +143,7 @@ impl Reading {
                 break End::Enough;
             }
             meter.before(tally.frames);
-            let reader = self.reader.as_mut().context("the reader is gone")?;
+            let reader = self.reader.as_mut().context("the reader was dropped")?;
             let next = match job.by_descriptor {
                 true => next_by_descriptor(reader, patience),
                 false => reader.next(Some(patience), &interrupt),
@@ -177,8 +177,8 @@ impl Reading {
         self.settle(job, tally, end, steady)
     }
 
-    /// Does with a frame what the job says, and lets it go at once: that the work on it is not done is what release
-    /// fences are for.
+    /// Processes a frame as the command says and releases it at once: the release fence covers work
+    /// that is still pending.
     fn take(&mut self, frame: Frame, job: &Read, watched: Option<&Event>, tally: &mut Tally) -> Result<()> {
         if job.what != Use::Check {
             tally.wake.push(since(frame.descriptor().published));
@@ -191,12 +191,13 @@ impl Reading {
         {
             ensure!(
                 sequence == expected + frame.lost_before(),
-                "frame {sequence} came in place of {expected}"
+                "frame {sequence} arrived instead of {expected}"
             );
         }
         tally.metadata += frame.metadata().len();
         if frame.metadata().chunks(8).any(|number| number != sequence.to_le_bytes()) {
-            tally.metadata_wrong = Some(format!("frame {sequence} came with the metadata of another"));
+            tally.metadata_wrong =
+                Some(format!("frame {sequence} arrived with the metadata of another frame"));
         }
         if frame.as_ptr().is_some() {
             look(&frame, tally);
@@ -206,11 +207,11 @@ impl Reading {
             self.make_room(job.on, frame.len())?;
         }
         let gpu = if at_home(job.on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
-        let Some(gpu) = gpu else { bail!("there is no GPU to read on") };
+        let Some(gpu) = gpu else { bail!("the reader has no GPU") };
         if !job.without_wait {
             std::thread::sleep(Duration::from_millis(job.sit_ms));
             match frame.wait_on(&gpu.stream) {
-                // What the exporter did is for the reader to say, when it is asked for the next frame.
+                // The reader reports the cause at the request for the next frame.
                 Err(FenceError { cause: FenceFault::WentBack { .. }, .. }) => return Ok(()),
                 waits => waits?,
             }
@@ -222,7 +223,7 @@ impl Reading {
                 captures.begin(&frame, expected, &gpu.stream, PATIENCE)?;
             }
             (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, &gpu.stream)?,
-            _ => bail!("nothing to read with"),
+            _ => bail!("no GPU resources for this mode"),
         }
         if job.on == Where::Elsewhere {
             frame.used_on(gpu.another_handle());
@@ -237,40 +238,43 @@ impl Reading {
         }
         if let (Some(ms), Some((_, captures))) = (job.at_once_ms, &mut self.captures) {
             let stuck = captures.settle(Duration::from_millis(ms))?;
-            ensure!(stuck == 0, "the stream is stuck: a download was not done after {ms} ms");
+            ensure!(stuck == 0, "the stream is stuck: a download did not complete within {ms} ms");
         }
         if let (Use::Watch, Some(watched)) = (job.what, watched) {
             watched.record(&gpu.stream)?;
             let until = Instant::now() + PATIENCE;
             while !watched.query()?.is_ready() {
-                ensure!(Instant::now() < until, "a frame is never written");
+                ensure!(Instant::now() < until, "the frame was not written in time");
             }
             tally.done.push(since(published));
         }
         Ok(())
     }
 
-    /// Room for downloads, in the context that they are done in.
+    /// Allocates download buffers in the context that downloads run in.
     fn make_room(&mut self, on: Where, size: usize) -> Result<()> {
         if let Some((there, captures)) = &mut self.captures {
             if at_home(*there) == at_home(on) && captures.fit(size) {
                 return Ok(());
             }
-            ensure!(captures.settle(PATIENCE)? == 0, "a download is stuck");
+            ensure!(captures.settle(PATIENCE)? == 0, "a download does not complete");
         }
         let gpu = if at_home(on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
         let (mut wrong, mut first_wrong) = (0, None);
         if let Some((_, old)) = self.captures.take() {
             (wrong, first_wrong) = (old.wrong, old.first_wrong.clone());
         }
-        let mut captures =
-            Captures::new(gpu.context("no GPU")?, self.credit as usize + MORE_ON_THE_WAY, size)?;
+        let mut captures = Captures::new(
+            gpu.context("the reader has no GPU")?,
+            self.credit as usize + MORE_ON_THE_WAY,
+            size,
+        )?;
         (captures.wrong, captures.first_wrong) = (wrong, first_wrong);
         self.captures = Some((on, captures));
         Ok(())
     }
 
-    /// Waits for what is on its way, and sums up.
+    /// Waits for pending downloads and returns the totals.
     fn settle(&mut self, job: &Read, tally: Tally, end: End, steady: crate::job::Steady) -> Result<WasRead> {
         let begin = Instant::now();
         let (mut stuck, mut wrong, mut first_wrong) = (0, tally.wrong, tally.first_wrong);
@@ -282,7 +286,7 @@ impl Reading {
             if stuck == 0 {
                 self.captures = Some((on, captures));
             } else {
-                ensure!(job.settle_ms.is_some(), "{stuck} downloads are stuck");
+                ensure!(job.settle_ms.is_some(), "{stuck} downloads do not complete");
                 captures.abandon();
             }
         } else if let Some(gpu) = self.gpu.as_ref().filter(|_| job.settle_ms.is_none()) {
@@ -309,21 +313,21 @@ impl Reading {
         })
     }
 
-    /// Reads held frames again; what is wrong with them.
+    /// Reads held frames again and returns a description of each error.
     fn check_held(&mut self) -> Result<Vec<String>> {
         let room = self.held.iter().map(Frame::len).max().unwrap_or(1);
-        let gpu = self.gpu.as_ref().context("no GPU")?;
+        let gpu = self.gpu.as_ref().context("the reader has no GPU")?;
         let mut captures = Captures::new(gpu, self.held.len().max(1), room)?;
         for frame in &self.held {
             let expected = gpu::byte_of(frame.descriptor().sequence);
             captures.begin(frame, expected, &gpu.stream, PATIENCE)?;
         }
-        ensure!(captures.settle(PATIENCE)? == 0, "a download of a held frame is stuck");
+        ensure!(captures.settle(PATIENCE)? == 0, "the download of a held frame does not complete");
         Ok(captures.first_wrong.take().into_iter().collect())
     }
 }
 
-/// The next thing in order, by way of an event loop that has nothing else to do.
+/// Returns the next item, by waiting on the descriptor as an event loop does.
 fn next_by_descriptor(reader: &mut Reader, patience: Duration) -> Result<Option<Item>, ReadError> {
     let until = Instant::now() + patience;
     loop {
@@ -341,12 +345,12 @@ fn next_by_descriptor(reader: &mut Reader, patience: Duration) -> Result<Option<
     }
 }
 
-/// Whether frames are read in the reader's own context.
+/// Returns whether frames are processed in the reader's own context.
 fn at_home(on: Where) -> bool {
     matches!(on, Where::Own | Where::OwnInOrder)
 }
 
-/// Looks at every byte of a frame in host memory.
+/// Checks every byte of a frame in host memory.
 fn look(frame: &Frame, tally: &mut Tally) {
     let sequence = frame.descriptor().sequence;
     let expected = gpu::byte_of(sequence);
@@ -358,12 +362,12 @@ fn look(frame: &Frame, tally: &mut Tally) {
     }
 }
 
-/// Once a reader was told that its exporter is gone it is told nothing else.
+/// Checks that a reader repeats the same final error after the connection to its exporter is lost.
 fn ensure_final(reader: &mut Reader, error: &ReadError) -> Result<()> {
     if error.is_exporter_gone() {
         let again = reader.try_next();
         let is_same = matches!(&again, Err(again) if again.is_exporter_gone());
-        ensure!(is_same, "after \"{error}\" comes {again:?}");
+        ensure!(is_same, "after \"{error}\" the reader returns {again:?}");
     }
     Ok(())
 }

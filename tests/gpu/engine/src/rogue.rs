@@ -1,4 +1,4 @@
-//! A peer that speaks the protocol by hand, and does what no reader of ours does.
+//! Reader that implements the protocol by hand and violates its rules.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,19 +19,19 @@ use rustix::net::{
 use crate::gpu::{self, Gpu};
 use crate::job::Connect;
 
-/// It, and what it holds on to.
+/// A rogue reader and its resources.
 pub struct Rogue {
     socket: OwnedFd,
     gpu: Gpu,
     welcome: Welcome,
-    /// Queue, claims, metadata, wake socket: unread.
+    // Queue, claims, metadata, wake socket: unused.
     _pages: Vec<OwnedFd>,
     events: Vec<Event>,
     pools: Vec<Arc<pool::ImportedPool>>,
     imports: Vec<Kept>,
 }
 
-/// An import that it does not give up.
+/// An import that is never released.
 #[expect(dead_code, reason = "held, not used")]
 enum Kept {
     Legacy(legacy::Import),
@@ -39,7 +39,7 @@ enum Kept {
 }
 
 impl Rogue {
-    /// Is admitted like any reader.
+    /// Connects as a regular reader does.
     pub fn connect(connect: &Connect) -> Result<Rogue> {
         let gpu = Gpu::open(connect.device)?;
         let socket =
@@ -58,7 +58,7 @@ impl Rogue {
         });
         send(&socket, &hello)?;
         let (ToReader::Welcome(welcome), pages) = receive(&socket, Duration::from_secs(5))? else {
-            bail!("it is not admitted")
+            bail!("the exporter does not admit the rogue reader")
         };
         let rogue = Rogue {
             socket,
@@ -72,9 +72,10 @@ impl Rogue {
         Ok(rogue)
     }
 
-    /// Records over every event that it was given, the ready events too, on a stream that never gets there.
+    /// Records again all events received from the exporter, ready events included, on a stalled
+    /// stream.
     pub fn record_over(&mut self, us: u64) -> Result<()> {
-        ensure!(!self.welcome.events.is_empty(), "it was given no events");
+        ensure!(!self.welcome.events.is_empty(), "the exporter shared no events");
         gpu::stall(&self.gpu.stream, us)?;
         let (handles, _) = self.welcome.events.as_chunks::<EVENT_HANDLE>();
         for handle in handles {
@@ -85,7 +86,8 @@ impl Rogue {
         Ok(())
     }
 
-    /// Imports what it is given, and acknowledges the first retirement without giving it up.
+    /// Imports the received memory, and acknowledges the first retirement without releasing the
+    /// imports.
     pub fn acknowledge_and_keep(&mut self, patience: Duration) -> Result<()> {
         let until = Instant::now() + patience;
         loop {
@@ -93,18 +95,18 @@ impl Rogue {
             let (message, fds) = receive(&self.socket, left)?;
             match message {
                 ToReader::Generation { memory: MemoryKind::Pool, .. } => {
-                    let fd = fds.first().context("a pool without a descriptor")?;
+                    let fd = fds.first().context("a pool message without a descriptor")?;
                     self.pools.push(pool::ImportedPool::new(&self.gpu.context, fd.as_fd())?);
                 }
                 ToReader::Slot { handle, .. } => {
-                    let token: [u8; 64] = handle.try_into().ok().context("a token of another length")?;
+                    let token: [u8; 64] = handle.try_into().ok().context("a handle of unexpected length")?;
                     self.imports.push(match self.pools.last() {
                         Some(pool) => Kept::Pool(pool.import(&token)?),
                         None => Kept::Legacy(legacy::Import::new(&self.gpu.context, &token)?),
                     });
                 }
                 ToReader::Retire { generation, .. } => {
-                    ensure!(!self.imports.is_empty(), "nothing was imported");
+                    ensure!(!self.imports.is_empty(), "retirement before any import");
                     return send(&self.socket, &ToExporter::Retired { generation });
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! A peer: does the jobs of its case, one after the other.
+//! Peer process: executes the commands of its case in order.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::job::{Command, Reply};
 use crate::reading::Reading;
 use crate::rogue::Rogue;
 
-/// What a peer is, as far as it has been told.
+/// State of a peer.
 #[derive(Default)]
 struct Worker {
     exporting: Option<Exporting>,
@@ -25,16 +25,16 @@ struct Worker {
     harmer: Option<Harmer>,
     intruder: Option<Intruder>,
     events: Vec<Event>,
-    /// Memory that nobody shall have.
+    /// GPU memory held so that no other process can allocate it.
     taken: Vec<legacy::Allocation>,
     told: Option<Owners>,
 }
 
-/// Works until the other end of the link closes.
+/// Executes commands until the case closes the link.
 pub fn serve(link: &Link) -> Result<()> {
     let mut worker = Worker::default();
     obey(link, |command, _| Ok((worker.work(command)?, None)))?;
-    // Tearing everything down may wait for work that nobody finishes; the process's end does not.
+    // Dropping the worker may wait for work that never completes; process exit does not wait.
     std::mem::forget(worker);
     Ok(())
 }
@@ -43,7 +43,7 @@ impl Worker {
     fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Bind(bind) => {
-                // The one before gives its memory back first.
+                // Free the memory of the previous exporter first.
                 drop(self.exporting.take());
                 self.exporting = Some(Exporting::bind(&bind)?);
                 Ok(Reply::Done)
@@ -65,11 +65,11 @@ impl Worker {
                 Ok(Reply::Done)
             }
             Command::RecordOver { us } => {
-                self.rogue.as_mut().context("no rogue is here")?.record_over(us)?;
+                self.rogue.as_mut().context("the peer has no rogue reader")?.record_over(us)?;
                 Ok(Reply::Done)
             }
             Command::AcknowledgeAndKeep { ms } => {
-                let rogue = self.rogue.as_mut().context("no rogue is here")?;
+                let rogue = self.rogue.as_mut().context("the peer has no rogue reader")?;
                 rogue.acknowledge_and_keep(Duration::from_millis(ms))?;
                 Ok(Reply::Done)
             }
@@ -86,7 +86,7 @@ impl Worker {
                 let harmed = match (&mut self.harmer, &self.intruder) {
                     (Some(harmer), _) => harmer.harm(&attack).map(|()| true)?,
                     (None, Some(intruder)) => intruder.harm(&attack)?,
-                    (None, None) => bail!("nobody here means harm"),
+                    (None, None) => bail!("the peer has no hostile exporter or reader"),
                 };
                 Ok(if harmed { Reply::Done } else { Reply::Refused })
             }
@@ -120,7 +120,7 @@ impl Worker {
                 Ok(Reply::Done)
             }
             Command::ConnectHere(connect) => {
-                let context = self.exporting.as_ref().context("no exporter is here")?.context();
+                let context = self.exporting.as_ref().context("the peer has no exporter")?.context();
                 let reading = Reading::connect_in(&connect, context)?;
                 let reply = reading.connected();
                 self.reading = Some(reading);
@@ -132,7 +132,7 @@ impl Worker {
                 (None, None) => misplaced(&command),
             },
             Command::Unbind => {
-                let exporting = self.exporting.take().context("no exporter is here")?;
+                let exporting = self.exporting.take().context("the peer has no exporter")?;
                 exporting.unbind().map(Reply::Number)
             }
             Command::UnbindAdopted { ms } => {
@@ -141,10 +141,10 @@ impl Worker {
                     exporting.unbind()?;
                 }
                 frameshare::wait_until_given_up(Duration::from_millis(ms));
-                self.told.as_ref().context("nothing was adopted")?.told().map(Reply::Number)
+                self.told.as_ref().context("no memory was adopted")?.told().map(Reply::Number)
             }
             Command::Returned => {
-                self.told.as_ref().context("nothing was adopted")?.returned().map(Reply::Number)
+                self.told.as_ref().context("no memory was adopted")?.returned().map(Reply::Number)
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
@@ -159,25 +159,25 @@ impl Worker {
             | Command::Adopt { .. }
             | Command::HostMemory { .. }
             | Command::RetireAdopted { .. } => {
-                self.exporting.as_mut().context("no exporter is here")?.work(command)
+                self.exporting.as_mut().context("the peer has no exporter")?.work(command)
             }
             Command::Read(_)
             | Command::LetGo { .. }
             | Command::CheckHeld
             | Command::Disconnect
             | Command::StallReading { .. } => {
-                self.reading.as_mut().context("no reader is here")?.work(command)
+                self.reading.as_mut().context("the peer has no reader")?.work(command)
             }
         }
     }
 }
 
-/// Opens a reader as it was asked for.
+/// Opens a reader with the given configuration.
 pub fn reader(path: &str, config: frameshare::reader::Config) -> Result<Reader> {
     Ok(Reader::connect(&Endpoint::at(path)?, config, &Interrupt::new()?)?)
 }
 
-/// A command that belongs elsewhere.
+/// Rejects a command that does not apply to this role.
 pub fn misplaced(command: &Command) -> Result<Reply> {
-    bail!("not here: {command:?}")
+    bail!("command not supported in this role: {command:?}")
 }

@@ -1,4 +1,4 @@
-//! The suites on the simulated driver, with several seeds.
+//! Runs the suites on the simulated driver, with several seeds.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use frameshare_gpu_harness::Link;
 use frameshare_gpu_harness::testing::{self, simulated::driver};
 
-/// How many seeds the suites run with that depend on which stream is slow.
+/// Number of seeds for the suites that depend on which stream is slow.
 const SEEDS: u64 = 3;
 
-/// Those suites.
+/// Suites that run with several seeds.
 const SEEDED: [&str; 6] = [
     "engine-fences",
     "engine-order",
@@ -33,20 +33,21 @@ fn must_pass(output: &Output, what: &str) {
     testing::tell_skipped("gpu-engine", output);
 }
 
-/// Where a release has to wait for a worker, it still stands for the work in other contexts that was named.
+/// Without a context-wide record, a release waits on a worker thread and still covers the named
+/// work in other contexts.
 #[test]
-fn late_releases_cover_what_was_named() {
+fn deferred_release_covers_named_streams() {
     let driver = driver(&["cuCtxRecordEvent"]);
     let names = ["engine-fences/another-context-named", "engine-fences/another-context-unnamed"];
     must_pass(&suites(driver.path(), 1, &names), "without the context-wide record");
 }
 
-/// Each with a driver that fails there, as its faults say.
+/// Failing driver calls; `faults` selects which call fails.
 #[test]
-fn downloads_and_frames_in_place_outlive_failing_calls() {
+fn downloads_and_in_place_frames_survive_failing_calls() {
     let driver = driver(&[]);
     for (faults, name) in [
-        // A stream captures when the first download is looked at.
+        // Code 900, as if a stream were being captured at the first poll of a download.
         ("cuEventQuery:1:900", "engine-downloads/nothing-passes-a-download"),
         ("cuEventQuery:1+:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
         ("cuStreamBatchMemOp:1:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
@@ -57,11 +58,14 @@ fn downloads_and_frames_in_place_outlive_failing_calls() {
     }
 }
 
-/// Nor does anybody wait for that worker.
+/// Other releases do not wait for that worker thread.
 #[test]
-fn late_releases_hold_up_no_others() {
+fn deferred_release_does_not_delay_other_releases() {
     let driver = driver(&["cuCtxRecordEvent"]);
-    must_pass(&suites(driver.path(), 1, &["engine-order/releases-wait-for-no-gpu"]), "the same");
+    must_pass(
+        &suites(driver.path(), 1, &["engine-order/releases-wait-for-no-gpu"]),
+        "without the context-wide record",
+    );
 }
 
 #[test]
@@ -83,13 +87,14 @@ fn suites_pass_on_the_simulated_driver() {
             "engine-bench",
         ],
     );
-    must_pass(&others, "suites that one seed is enough for");
-    // What is measured here means nothing, but the lines are what tables are made of.
+    must_pass(&others, "suites that need one seed");
+    // The measured values are meaningless here, but the lines are the input of the result tables.
     let measured = String::from_utf8_lossy(&others.stdout).matches(r#""frames_per_s""#).count();
     assert!(measured >= 24, "{measured} lines of measures");
 }
 
-/// Hostile peers as before Linux 6.16, which refuses no descriptors at their sender.
+/// Hostile peers as before Linux 6.16, where the kernel refuses no descriptors on the sender's
+/// side.
 #[test]
 fn hostile_suite_passes_without_so_passrights() {
     const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
@@ -106,29 +111,30 @@ fn hostile_suite_passes_without_so_passrights() {
     must_pass(&wrapped.output().unwrap(), "without SO_PASSRIGHTS");
 }
 
-/// Whoever kills the runner, because its time is up, say, need not know of its case and of that one's peers.
+/// A runner that is killed, for example by a time limit, takes its case and that case's peers
+/// along.
 #[test]
-fn a_killed_runner_takes_all_its_processes_along() {
+fn killed_runner_takes_cases_and_peers_along() {
     const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
     let driver = driver(&[]);
     let mut command = testing::simulated::command(PROGRAM, driver.path(), 1, &["engine-soak"]);
     let mut runner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The first thing that the case says, which by then has peers.
+    // Wait for the first output of the case, which has peers at that point.
     let mut said = BufReader::new(runner.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains(r#""so_far""#)), "the case says nothing");
+    assert!(said.any(|line| line.contains(r#""so_far""#)), "the case prints no progress line");
     runner.kill().unwrap();
     runner.wait().unwrap();
-    // All of them have its standard error.
+    // All processes inherit the runner's standard error.
     let mut errors = runner.stderr.take().unwrap();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(errors.read_to_string(&mut String::new())));
-    // Before a case that nobody listens to any more finds out by itself.
-    receiver.recv_timeout(Duration::from_secs(9)).expect("some process lives on").unwrap();
+    // Earlier than a case notices by itself that its output has no reader.
+    receiver.recv_timeout(Duration::from_secs(9)).expect("a process of the runner is still alive").unwrap();
 }
 
-/// The same where it is killed while it starts one of them, which then must not begin with what it was asked for.
+/// A process whose parent is killed while starting it must not begin its work.
 #[test]
-fn what_starts_after_its_parent_died_does_nothing() {
+fn process_started_by_dead_parent_does_nothing() {
     const PROGRAM: &str = env!("CARGO_BIN_EXE_gpu-engine");
     let driver = driver(&[]);
     let start = |arguments: &[&str], stdout: Stdio| {
@@ -136,7 +142,7 @@ fn what_starts_after_its_parent_died_does_nothing() {
         command.args(arguments).env("LD_LIBRARY_PATH", driver.path()).stdout(stdout);
         let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(errors.contains("whoever started this process is gone"), "{arguments:?}: {errors}");
+        assert!(errors.contains("the parent of this process has exited"), "{arguments:?}: {errors}");
     };
 
     let (ours, theirs) = Link::pair().unwrap();

@@ -1,11 +1,13 @@
-//! An imitation of NVIDIA's decoders, as far as their outputs go.
+//! Imitation of the output side of NVIDIA's decoders.
 //!
-//! An instance has a few surfaces, and hands them out as memory from a fixed pool that keeps the instance alive. When none
-//! is left it waits. Surfaces are written on its stream, and it waits for nobody who reads them.
+//! An instance has a few surfaces, and outputs them as memory of a fixed pool that keeps the
+//! instance alive. Without a free surface it waits. Surfaces are written on the instance's stream,
+//! which does not wait for readers.
 //!
 //! # Safety
 //!
-//! Addresses are handed to a stream. Their memory is the instance's, which what is written keeps alive.
+//! Addresses are passed to a stream. The instance owns their memory, and the written buffers keep
+//! the instance alive.
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Weak};
@@ -21,28 +23,28 @@ use gst_video::{VideoFormat, VideoInfo};
 use crate::job::Decode;
 use crate::picture::byte_of;
 
-/// How long it waits for a surface before it calls that a stall.
+/// Time limit for a free surface; longer counts as a stall.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Decoder {
     source: gst_app::AppSrc,
     context: gst_cuda::Context,
     engine: Arc<Context>,
-    /// What is written on.
+    /// Stream that writes frames.
     stream: gst_cuda::Stream,
     writes: Stream,
-    /// What memories name that are stale.
+    /// Stream named by memories with stale stream information.
     other: gst_cuda::Stream,
     instance: Option<Arc<Instance>>,
     gone: Vec<Weak<Instance>>,
     next: u64,
 }
 
-/// Its surfaces live as long as somebody holds one.
+/// A decoder instance: its surfaces live as long as any buffer refers to one.
 struct Instance {
     surfaces: Vec<Surface>,
     info: VideoInfo,
-    // After what refers to it.
+    // Dropped after the objects that refer to it.
     _memory: Vec<gst::Memory>,
 }
 
@@ -53,19 +55,21 @@ struct Surface {
 
 impl Decoder {
     pub fn new(pipeline: &gst::Pipeline) -> Result<Decoder> {
-        let source = pipeline.by_name("source").context("there is no source")?;
-        let source: gst_app::AppSrc = source.downcast().ok().context("the source is no appsrc")?;
+        let source = pipeline.by_name("source").context("the pipeline has no element `source`")?;
+        let source: gst_app::AppSrc =
+            source.downcast().ok().context("the element `source` is not an appsrc")?;
         source.set_format(gst::Format::Time);
-        // As an element finds it: the sink's, or a new one, which the pipeline offers to the sink.
-        let context = ElementContext::default().ensure(&source, None).context("no CUDA context")?;
-        let stream = gst_cuda::Stream::new(&context).context("no stream")?;
-        // SAFETY: both handles live as long as the objects that come along.
+        // As an element does: takes the sink's context, or creates one, which the pipeline offers
+        // to the sink.
+        let context = ElementContext::default().ensure(&source, None).context("cannot get a CUDA context")?;
+        let stream = gst_cuda::Stream::new(&context).context("cannot create a CUDA stream")?;
+        // SAFETY: both handles live as long as the objects passed along.
         let (engine, writes) = unsafe {
             let engine = Context::handed_in(context.handle(), context.clone())?;
             let writes = Stream::handed_in(&engine, stream.handle(), stream.clone());
             (engine, writes)
         };
-        let other = gst_cuda::Stream::new(&context).context("no stream")?;
+        let other = gst_cuda::Stream::new(&context).context("cannot create a CUDA stream")?;
         Ok(Decoder {
             source,
             context,
@@ -79,13 +83,13 @@ impl Decoder {
         })
     }
 
-    /// Sends frames on, the first of which is number 0.
+    /// Outputs frames; the first one has number 0.
     pub fn decode(&mut self, job: &Decode) -> Result<()> {
         if self.instance.is_none() || job.anew {
             self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
             self.instance = Some(Arc::new(self.instance(job)?));
         }
-        let instance = self.instance.clone().context("no instance")?;
+        let instance = self.instance.clone().context("the decoder has no instance")?;
         let caps = instance.info.to_caps()?;
         let mut caps = caps.copy();
         caps.make_mut().set_features_simple(Some(gst::CapsFeatures::new([gst_cuda::CAPS_FEATURE])));
@@ -97,14 +101,14 @@ impl Decoder {
                 let pause = Duration::from_micros(job.slow_us);
                 self.writes.call(move || std::thread::sleep(pause))?;
             }
-            // One half after the other, so that it can be caught in between.
+            // Writes in two halves, so that an unsynchronized reader can observe a torn frame.
             let half = instance.info.size() / 2;
             for start in [address, address + half as u64] {
-                // SAFETY: both halves lie in a surface, which the memory keeps.
+                // SAFETY: both halves lie in a surface, which the memory keeps alive.
                 unsafe { self.writes.fill(start, byte_of(self.next), half)? };
             }
             let mut buffer = gst::Buffer::new();
-            let content = buffer.get_mut().context("a new buffer")?;
+            let content = buffer.get_mut().context("the new buffer is not writable")?;
             content.append_memory(memory);
             let info = &instance.info;
             gst_video::VideoMeta::add_full(
@@ -123,7 +127,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A surface that nobody has, each in its turn; it is waited for.
+    /// Waits for a free surface, in rotation.
     fn surface(&self, instance: &Arc<Instance>) -> Result<(gst::Memory, u64)> {
         let begin = Instant::now();
         loop {
@@ -133,7 +137,7 @@ impl Decoder {
                     return Ok((memory, surface.address));
                 }
             }
-            ensure!(begin.elapsed() < PATIENCE, "the decoder waits for a surface, and none comes back");
+            ensure!(begin.elapsed() < PATIENCE, "the decoder stalled: no surface became free");
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -143,8 +147,9 @@ impl Decoder {
         let rules = memory::Rules { read_only: false, fixed_pool: true };
         let mut instance = Instance { surfaces: Vec::new(), info: info.clone(), _memory: Vec::new() };
         for _ in 0..job.surfaces {
-            let mut memory = memory::allocate(&self.context, None, &info).context("no memory")?;
-            let layout = memory::Memory::of(&memory).context("not of CUDA")?.info();
+            let mut memory =
+                memory::allocate(&self.context, None, &info).context("cannot allocate CUDA memory")?;
+            let layout = memory::Memory::of(&memory).context("the memory is not CUDA memory")?.info();
             let address = memory::map_writable(memory.get_mut().context("shared")?).context("map")?.address();
             let stream = if job.stale { &self.other } else { &self.stream };
             let reusable = Reusable::wrap(&self.context, Some(stream), &layout, address, rules);
@@ -155,7 +160,7 @@ impl Decoder {
         Ok(instance)
     }
 
-    /// Gives its instance up; how many live on when time is over.
+    /// Drops the instance; returns how many instances still exist after the time limit.
     pub fn end(&mut self, patience: Duration) -> u64 {
         self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
         let until = Instant::now() + patience;

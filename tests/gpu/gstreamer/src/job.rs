@@ -1,55 +1,56 @@
-//! What a case has its peers do, and what they report.
+//! Commands of a case to its peers, and their reports.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A job.
+/// A command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Makes a pipeline with an element `sink`, the framesharesink, and pauses it: readers can connect.
+    /// Creates a pipeline with a framesharesink named `sink`, and pauses it: readers can connect.
     Play { pipeline: String },
-    /// Has it play.
+    /// Sets the pipeline to playing.
     Go,
-    /// Pauses it again.
+    /// Pauses the pipeline again.
     Pause,
-    /// Takes what is left of the GPU's memory.
+    /// Allocates the remaining GPU memory.
     TakeMemory,
-    /// Gives it back.
+    /// Frees the memory allocated by [`Command::TakeMemory`].
     GiveMemoryBack,
-    /// Waits until the pipeline has come to its end.
+    /// Waits until the pipeline has reached the end of stream.
     AwaitEnd { ms: u64 },
-    /// Stops the pipeline: how it was doing.
+    /// Stops the pipeline; reports its statistics.
     Stop,
-    /// How the pipeline is doing.
+    /// Reports the pipeline's statistics.
     Stats,
-    /// Sends the pipeline's element `source`, an appsrc, frames as a decoder would.
+    /// Sends frames to the pipeline's appsrc `source`, as a decoder does.
     Decode(Decode),
     /// Ends the stream of the pipeline's element `source`.
     EndOfStream,
-    /// Lets the decoder go: how many of its instances still have their surfaces when this long has passed, at most.
+    /// Drops the decoder; reports how many of its instances still have their surfaces after this
+    /// time.
     EndDecoder { ms: u64 },
-    /// Asks the element before the sink to negotiate again, and with it for an allocation.
+    /// Makes the element before the sink renegotiate, including the allocation query.
     Renegotiate,
-    /// Whether there is an element of this name: 0 or 1.
+    /// Reports whether an element of this name exists: 0 or 1.
     HasElement { name: String },
-    /// Sends the pipeline's sink an allocation query.
+    /// Sends an allocation query to the sink.
     AskForAllocation,
-    /// The checksums of what a pipeline delivers to its element `out`, an appsink.
+    /// Reports the checksums of the frames that arrive at the pipeline's appsink `out`.
     Checksums { pipeline: String },
-    /// Reads streams with GStreamer, to their end.
+    /// Reads streams with GStreamer to their end.
     Receive(Receive),
-    /// Reads a stream with GStreamer, on a stream of the GPU's that the pipeline knows nothing of.
+    /// Reads a stream with GStreamer, on a CUDA stream unknown to the pipeline.
     ReadApart(ReadApart),
-    /// Reads a stream without GStreamer.
+    /// Connects a reader without GStreamer.
     Connect(Connect),
-    /// Reads.
+    /// Reads frames without GStreamer.
     Read(Read),
-    /// Lets all frames go that are held.
+    /// Releases all held frames.
     LetGo,
-    /// Ends the reading.
+    /// Drops the reader.
     Disconnect,
-    /// Becomes a user without rights.
+    /// Switches to an unprivileged user.
     BecomeNobody,
 }
 
@@ -57,71 +58,72 @@ pub enum Command {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Decode {
     pub frames: u64,
-    /// How many output surfaces it has; for a new instance.
+    /// Number of output surfaces of a new instance.
     pub surfaces: u32,
     pub width: u32,
     pub height: u32,
-    /// Another instance takes over before the first of these frames.
+    /// Replaces the instance before the first of these frames.
     pub anew: bool,
-    /// Each writing takes at least so long on the GPU, in µs.
+    /// Minimum GPU time of each write, in µs.
     pub slow_us: u64,
-    /// Its memories name another stream than the one that it writes on.
+    /// The memories name another stream than the one that writes them.
     pub stale: bool,
 }
 
-/// A pipeline that reads, with an appsink `out`.
+/// A reading pipeline with an appsink `out`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Receive {
     pub pipeline: String,
-    /// How many of the first frames are kept.
+    /// Number of frames to hold, from the first.
     pub hold: usize,
-    /// Between which frames calls of the driver are counted.
+    /// Range of frames in which driver calls are counted.
     pub counted: Option<(u64, u64)>,
 }
 
-/// The first frames of a pipeline with an appsink `out`, each of which is let go with the reading of it still queued.
+/// Reads the first frames of a pipeline with an appsink `out`; each is released while its read is
+/// still queued.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReadApart {
     pub pipeline: String,
     pub frames: u64,
-    /// Each reading is delayed so long on the GPU, in µs.
+    /// Delay of each read on the GPU, in µs.
     pub slow_us: u64,
     pub side: Side,
 }
 
-/// Which CUDA context is read in.
+/// CUDA context that reads frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
-    /// The pipeline's.
+    /// The pipeline's context.
     Same,
-    /// Another, whose stream is named for each frame.
+    /// Another context, whose stream is named for each frame.
     OtherNamed,
-    /// Another, and nobody is told.
+    /// Another context, whose use is not declared.
     OtherHidden,
 }
 
-/// How to read.
+/// Configuration of a reader.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Connect {
     pub path: String,
-    /// Without a GPU.
+    /// Reads without a GPU.
     pub host: bool,
     pub lossless: bool,
     pub max_held: Option<u32>,
 }
 
-/// What to read.
+/// Parameters of a read run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Read {
-    /// How many frames; to the end of the stream without.
+    /// Number of frames; `None` reads to the end of the stream.
     pub frames: Option<u64>,
-    /// How many of the first frames are kept.
+    /// Number of frames to hold, from the first.
     pub hold: usize,
-    /// Each reading is delayed so long on the GPU, in µs.
+    /// Delay of each read on the GPU, in µs.
     pub slow_us: u64,
 }
 
-/// A report.
+/// Result of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
     Done,
@@ -132,11 +134,11 @@ pub enum Reply {
     Received(Received),
 }
 
-/// How a sink is doing.
+/// Statistics of a sink.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Stats {
     pub published: u64,
-    /// When the first frame came to the sink, in ns of `CLOCK_MONOTONIC`.
+    /// Arrival of the first frame at the sink, in ns of `CLOCK_MONOTONIC`.
     pub first_frame_at: Option<u64>,
     pub paths: BTreeMap<String, u64>,
     pub reasons: BTreeMap<String, u64>,
@@ -144,7 +146,7 @@ pub struct Stats {
     pub private: u64,
     pub memory: String,
     pub fences: Vec<String>,
-    /// How often this process has made each call of the driver, itself and not GStreamer.
+    /// Number of driver calls of this process by name, without GStreamer's own calls.
     pub calls: BTreeMap<String, u64>,
 }
 
@@ -158,45 +160,45 @@ impl Stats {
     }
 }
 
-/// What was read.
+/// Result of a read run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WasRead {
     /// Sequence number and checksum of each frame.
     pub frames: Vec<(u64, u64)>,
     pub lost: u64,
-    /// How many frames came in memory of the GPU.
+    /// Number of frames in GPU memory.
     pub on_gpu: u64,
-    /// Why there was no more; empty at the end of the stream, or when it was enough.
+    /// Error that ended reading; empty at the end of the stream or of the requested frames.
     pub error: String,
 }
 
-/// What came out of a pipeline that reads.
+/// Result of a reading pipeline.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Received {
     /// Sequence number and checksum of each frame.
     pub frames: Vec<(u64, u64)>,
-    /// Where in them those of each exporter begin.
+    /// First frame of each exporter.
     pub seams: Vec<Seam>,
-    /// How many frames came in memory of the GPU.
+    /// Number of frames in GPU memory.
     pub on_gpu: u64,
-    /// How many frames each of its sources got.
+    /// Number of frames received by each source.
     pub received: Vec<u64>,
-    /// What its sources copied, and lost.
+    /// Frames copied, and lost, by the sources.
     pub copied: u64,
     pub lost: u64,
-    /// How often this process has made each call of the driver, itself and not GStreamer.
+    /// Number of driver calls of this process by name, without GStreamer's own calls.
     pub calls: BTreeMap<String, u64>,
-    /// Empty at the end of the stream.
+    /// Error of the pipeline; empty at the end of the stream.
     pub error: String,
 }
 
-/// The first frame of an exporter.
+/// First frame of an exporter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seam {
-    /// How many frames of others came before it.
+    /// Number of preceding frames of other exporters.
     pub index: usize,
-    /// When it came, in ns of `CLOCK_MONOTONIC`.
+    /// Arrival, in ns of `CLOCK_MONOTONIC`.
     pub at: u64,
-    /// Whether it says that something may be missing before it.
+    /// Whether the buffer has the DISCONT flag.
     pub discont: bool,
 }

@@ -1,10 +1,11 @@
-//! Suites of the GStreamer elements with frames in GPU memory, between processes.
+//! Test suites of the GStreamer elements with frames in GPU memory, between processes.
 //!
-//! One program on every driver, simulated or real. As in `gpu-engine`, a *case* is a process that conducts and never
-//! touches CUDA; pipelines and readers are *peers*, processes of this same program that do jobs for it and report.
+//! The program runs on every driver, simulated or real. As in `gpu-engine`, a *case* is a
+//! controlling process that never initializes CUDA. Pipelines and readers run in *peers*: processes
+//! of the same program that execute the commands of the case and report.
 //!
-//! What a pipeline should deliver is known from a pipeline that does not share anything: the checksums of its pictures
-//! are compared with those that readers took.
+//! The expected frames come from a pipeline without frameshare: the checksums of its frames are
+//! compared with those that readers got.
 
 mod apart;
 mod decoder;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Vec<String>) -> Result<ExitCode> {
     let Some(asked) = PROGRAM.asked(arguments)? else { return Ok(ExitCode::SUCCESS) };
-    // An old GStreamer is no reason to try every case; a missing GPU is for the runner to say.
+    // An old GStreamer skips the whole program; a missing GPU is reported by the runner.
     gst::init()?;
     if let Err(error @ (gst_cuda::Unavailable::Absent { .. } | gst_cuda::Unavailable::TooOld { .. })) =
         gst_cuda::load()

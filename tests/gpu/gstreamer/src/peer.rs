@@ -1,4 +1,4 @@
-//! A case's handle on a peer: one method for each thing to ask of it.
+//! Handle of a case on a peer process: one method per command.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use frameshare_gpu_harness::{Process, Start};
 
 use crate::job::{Command, Connect, Decode, Received, Reply, Stats, WasRead};
 
-/// How long a job may take.
+/// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A process that plays or reads.
+/// A peer process that runs a pipeline or a reader.
 pub struct Peer(Process<Command, Reply>);
 
 impl Deref for Peer {
@@ -29,17 +29,17 @@ impl DerefMut for Peer {
 }
 
 impl Peer {
-    /// A process of its own that has not touched CUDA.
+    /// Starts a process that has not initialized CUDA.
     pub fn new() -> Result<Peer> {
         Ok(Peer(Process::start(Start::default(), PATIENCE)?))
     }
 
-    /// As many of them.
+    /// Starts `count` processes.
     pub fn some(count: usize) -> Result<Vec<Peer>> {
         (0..count).map(|_| Peer::new()).collect()
     }
 
-    /// Has it do a job that has nothing to report.
+    /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
         match self.ask(command)? {
             Reply::Done => Ok(()),
@@ -59,7 +59,7 @@ impl Peer {
         self.tell(Command::Connect(connect))
     }
 
-    /// The report of a reading that was begun.
+    /// Returns the report of a read run started earlier.
     pub fn was_read(&self) -> Result<WasRead> {
         match self.end().context("reading")? {
             Reply::Read(read) => Ok(read),
@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// The report of a pipeline that reads, which was begun.
+    /// Returns the report of a reading pipeline started earlier.
     pub fn received(&self) -> Result<Received> {
         match self.end().context("receiving")? {
             Reply::Received(received) => Ok(received),
@@ -75,7 +75,7 @@ impl Peer {
         }
     }
 
-    /// How a pipeline is doing, or has done.
+    /// Executes a command that returns the statistics of a pipeline.
     pub fn stats(&self, command: Command) -> Result<Stats> {
         match self.ask(command)? {
             Reply::Stats(stats) => Ok(stats),

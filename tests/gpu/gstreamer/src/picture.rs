@@ -1,9 +1,9 @@
-//! Checksums of pictures: of what belongs to them, and not of what lies between their rows.
+//! Checksums of frames, without the padding between rows.
 
 use anyhow::{Context as _, Result, ensure};
 use gst_video::VideoInfo;
 
-/// The checksum of a picture in memory whose planes lie as they are said to.
+/// Returns the checksum of a frame, given the offset and stride of each plane.
 pub fn checksum(bytes: &[u8], info: &VideoInfo, planes: &[(usize, usize)]) -> Result<u64> {
     ensure!(planes.len() == info.n_planes() as usize, "{} planes", planes.len());
     let mut sum = START;
@@ -11,14 +11,14 @@ pub fn checksum(bytes: &[u8], info: &VideoInfo, planes: &[(usize, usize)]) -> Re
         let (rows, width) = extent(info, plane);
         for row in 0..rows {
             let start = offset + row * stride;
-            let row = bytes.get(start..start + width).context("a row outside of its memory")?;
+            let row = bytes.get(start..start + width).context("a row exceeds the frame's memory")?;
             sum = add(sum, row);
         }
     }
     Ok(sum)
 }
 
-/// How many rows a plane has, and how many bytes of each belong to the picture.
+/// Returns the number of rows of a plane, and the number of bytes of each row without padding.
 pub fn extent(info: &VideoInfo, plane: usize) -> (usize, usize) {
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
     let size =
@@ -26,18 +26,19 @@ pub fn extent(info: &VideoInfo, plane: usize) -> (usize, usize) {
     components.map(size).max().unwrap_or((0, 0))
 }
 
-/// What a decoder's imitation writes everywhere in a frame: never zero, as fresh memory is.
+/// Returns the byte that the decoder imitation fills a frame with: never zero, the value of fresh
+/// memory.
 pub fn byte_of(frame: u64) -> u8 {
     1 + (frame % 251) as u8
 }
 
-/// The checksum of such a frame, whose rows have so many bytes each.
+/// Returns the checksum of such a frame with rows of `width` bytes.
 pub fn plain(rows: usize, width: usize, frame: u64) -> u64 {
     let row = vec![byte_of(frame); width];
     (0..rows).fold(START, |sum, _| add(sum, &row))
 }
 
-/// FNV-1a, with words for bytes.
+/// FNV-1a, over words instead of bytes.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn add(sum: u64, row: &[u8]) -> u64 {

@@ -1,4 +1,4 @@
-//! A pipeline of a peer.
+//! Exporting pipeline of a peer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,12 +15,12 @@ use crate::picture::checksum;
 pub struct Playing {
     pipeline: gst::Pipeline,
     sink: gst::Element,
-    /// In ns.
+    /// Arrival of the first frame, in ns.
     first_frame_at: Arc<OnceLock<u64>>,
     decoder: Option<Decoder>,
 }
 
-/// The time that all processes have in common, in ns.
+/// Returns the time of the clock shared by all processes, in ns.
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -28,10 +28,10 @@ pub fn now() -> u64 {
 
 pub fn parse(text: &str) -> Result<gst::Pipeline> {
     let pipeline = gst::parse::launch(text).with_context(|| text.to_owned())?;
-    pipeline.downcast().ok().context("that is no pipeline")
+    pipeline.downcast().ok().context("the description is not a pipeline")
 }
 
-/// The error that a pipeline has posted.
+/// Returns the error that a pipeline has posted, if any.
 pub fn error_of(pipeline: &gst::Pipeline) -> Option<String> {
     let message = pipeline.bus()?.pop_filtered(&[gst::MessageType::Error])?;
     match message.view() {
@@ -48,13 +48,13 @@ impl Playing {
             pipeline.set_state(gst::State::Null)?;
             bail!("{why}");
         }
-        // playbin takes its sink in when it knows what it plays.
+        // playbin adds its sink after it has identified the media.
         let until = Instant::now() + Duration::from_secs(10);
         let sink = loop {
             if let Some(sink) = pipeline.by_name("sink") {
                 break sink;
             }
-            ensure!(Instant::now() < until, "there is no sink: {:?}", error_of(&pipeline));
+            ensure!(Instant::now() < until, "the pipeline has no sink: {:?}", error_of(&pipeline));
             std::thread::sleep(Duration::from_millis(1));
         };
         let first_frame_at = Arc::new(OnceLock::new());
@@ -68,14 +68,17 @@ impl Playing {
         Ok(Playing { pipeline, sink, first_frame_at, decoder: None })
     }
 
-    /// Does one job.
+    /// Executes one command.
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Go => drop(self.pipeline.set_state(gst::State::Playing)?),
             Command::Pause => {
                 self.pipeline.set_state(gst::State::Paused)?;
                 let (paused, ..) = self.pipeline.state(gst::ClockTime::from_seconds(5));
-                ensure!(paused == Ok(gst::StateChangeSuccess::Success), "it does not pause: {paused:?}");
+                ensure!(
+                    paused == Ok(gst::StateChangeSuccess::Success),
+                    "the pipeline does not pause: {paused:?}"
+                );
             }
             Command::AwaitEnd { ms } => self.await_end(ms)?,
             Command::Stats => return Ok(Reply::Stats(self.stats()?)),
@@ -95,40 +98,50 @@ impl Playing {
                 }
             }
             Command::EndOfStream => {
-                let source = self.pipeline.by_name("source").context("there is no source")?;
+                let source =
+                    self.pipeline.by_name("source").context("the pipeline has no element `source`")?;
                 match source.downcast::<gst_app::AppSrc>() {
                     Ok(source) => drop(source.end_of_stream()?),
-                    Err(source) => ensure!(source.send_event(gst::event::Eos::new()), "it does not end"),
+                    Err(source) => ensure!(
+                        source.send_event(gst::event::Eos::new()),
+                        "the end-of-stream event was not accepted"
+                    ),
                 }
             }
             Command::EndDecoder { ms } => {
-                let decoder = self.decoder.as_mut().context("no decoder is here")?;
+                let decoder = self.decoder.as_mut().context("the pipeline has no decoder")?;
                 return Ok(Reply::Number(decoder.end(Duration::from_millis(ms))));
             }
             Command::Renegotiate => {
-                let pad = self.sink.static_pad("sink").context("no pad")?;
-                ensure!(pad.push_event(gst::event::Reconfigure::new()), "nobody takes the event");
+                let pad = self.sink.static_pad("sink").context("the sink has no sink pad")?;
+                ensure!(
+                    pad.push_event(gst::event::Reconfigure::new()),
+                    "the reconfigure event was not accepted"
+                );
             }
             Command::AskForAllocation => {
-                let pad = self.sink.static_pad("sink").context("no pad")?;
+                let pad = self.sink.static_pad("sink").context("the sink has no sink pad")?;
                 let until = Instant::now() + Duration::from_secs(5);
                 let caps = loop {
-                    // What was sent before may be on its way.
+                    // Earlier caps may still be in transit.
                     match pad.current_caps() {
                         Some(caps) => break caps,
-                        None => ensure!(Instant::now() < until, "no caps"),
+                        None => ensure!(Instant::now() < until, "the sink got no caps"),
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 };
-                ensure!(pad.query(&mut gst::query::Allocation::new(Some(&caps), true)), "no answer");
+                ensure!(
+                    pad.query(&mut gst::query::Allocation::new(Some(&caps), true)),
+                    "the allocation query was not answered"
+                );
             }
-            other => bail!("not here: {other:?}"),
+            other => bail!("command not supported in this role: {other:?}"),
         }
         Ok(Reply::Done)
     }
 
     fn await_end(&self, ms: u64) -> Result<()> {
-        let bus = self.pipeline.bus().context("no bus")?;
+        let bus = self.pipeline.bus().context("the pipeline has no bus")?;
         let wanted = [gst::MessageType::Eos, gst::MessageType::Error];
         let message = bus.timed_pop_filtered(Some(gst::ClockTime::from_mseconds(ms)), &wanted);
         match message.as_ref().map(|message| message.view()) {
@@ -136,11 +149,12 @@ impl Playing {
             Some(gst::MessageView::Error(error)) => {
                 bail!("{} ({})", error.error(), error.debug().unwrap_or_default())
             }
-            _ => bail!("it has not come to its end after {ms} ms: {:?}", self.stats()?),
+            _ => bail!("the pipeline has not reached its end after {ms} ms: {:?}", self.stats()?),
         }
     }
 
-    /// A frame counts as published before its publication returns, and its path after: readers may have it in between.
+    /// A frame counts as published before `publish` returns and its path after: readers may get it
+    /// in between.
     fn stats(&self) -> Result<Stats> {
         let until = Instant::now() + Duration::from_secs(1);
         loop {
@@ -182,16 +196,16 @@ impl Playing {
 
 impl Drop for Playing {
     fn drop(&mut self) {
-        // What cannot be stopped ends with the process.
+        // A pipeline that cannot be stopped ends with the process.
         let _ = self.pipeline.set_state(gst::State::Null);
     }
 }
 
-/// The checksums of what arrives at the appsink `out`.
+/// Returns the checksums of the frames that arrive at the appsink `out`.
 pub fn checksums(text: &str) -> Result<Vec<u64>> {
     let pipeline = parse(text)?;
-    let out = pipeline.by_name("out").context("there is no out")?;
-    let out: gst_app::AppSink = out.downcast().ok().context("out is no appsink")?;
+    let out = pipeline.by_name("out").context("the pipeline has no element `out`")?;
+    let out: gst_app::AppSink = out.downcast().ok().context("the element `out` is not an appsink")?;
     out.set_property("sync", false);
     pipeline.set_state(gst::State::Playing)?;
     let begin = Instant::now();
@@ -203,16 +217,16 @@ pub fn checksums(text: &str) -> Result<Vec<u64>> {
         if let Some(error) = error_of(&pipeline) {
             bail!("{error}");
         }
-        ensure!(begin.elapsed() < Duration::from_secs(60), "it takes too long");
+        ensure!(begin.elapsed() < Duration::from_secs(60), "the pipeline has not ended after 60 s");
     }
     pipeline.set_state(gst::State::Null)?;
     Ok(sums)
 }
 
-/// The checksum of a picture, as the CPU sees it.
+/// Returns the checksum of a frame as mapped by the CPU.
 pub fn checksum_of(sample: &gst::Sample) -> Result<u64> {
-    let info = gst_video::VideoInfo::from_caps(sample.caps().context("no caps")?)?;
-    let buffer = sample.buffer().context("no buffer")?;
+    let info = gst_video::VideoInfo::from_caps(sample.caps().context("the sample has no caps")?)?;
+    let buffer = sample.buffer().context("the sample has no buffer")?;
     let planes = match buffer.meta::<gst_video::VideoMeta>() {
         Some(meta) => planes_of(meta.offset(), meta.stride()),
         None => planes_of(info.offset(), info.stride()),
@@ -221,7 +235,7 @@ pub fn checksum_of(sample: &gst::Sample) -> Result<u64> {
     checksum(&map, &info, &planes)
 }
 
-/// Where each plane begins, and how far its rows are from each other.
+/// Returns the offset and stride of each plane.
 pub fn planes_of(offsets: &[usize], strides: &[i32]) -> Vec<(usize, usize)> {
     offsets.iter().zip(strides).map(|(offset, stride)| (*offset, stride.unsigned_abs() as usize)).collect()
 }

@@ -1,7 +1,7 @@
-//! A reader without GStreamer.
+//! Reader without GStreamer.
 //!
 //! # Safety
-//! Frames are downloaded into memory that is looked at when the stream got there.
+//! Frames are downloaded into memory that is read after the stream has completed the download.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use gst_video::{VideoFormat, VideoInfo};
 use crate::job::{Connect, Read, WasRead};
 use crate::picture::checksum;
 
-/// How long it waits for the next frame.
+/// Time limit for the next frame.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Reading {
@@ -63,15 +63,19 @@ impl Reading {
             match self.reader.next(Some(PATIENCE), &interrupt) {
                 Ok(Some(Item::Frame(frame))) => self.take(frame, job, &mut was)?,
                 Ok(Some(Item::Format(format))) => {
-                    ensure!(!format.caps.contains("memory:"), "caps with a kind of memory: {}", format.caps);
-                    let video = format.video.as_ref().context("not video")?;
+                    ensure!(
+                        !format.caps.contains("memory:"),
+                        "caps contain a memory feature: {}",
+                        format.caps
+                    );
+                    let video = format.video.as_ref().context("the format is not video")?;
                     let pixels = VideoFormat::from_string(&video.format);
                     self.info = Some(VideoInfo::builder(pixels, video.width, video.height).build()?);
                 }
                 Ok(Some(Item::EndOfStream)) => break,
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    was.error = "nothing comes".into();
+                    was.error = "no frame arrived in time".into();
                     break;
                 }
                 Err(error) => {
@@ -93,7 +97,7 @@ impl Reading {
                 self.bytes = bytes.collect();
             }
             Address::Device(address) => {
-                let (_, stream) = self.gpu.as_ref().context("GPU memory without a GPU")?;
+                let (_, stream) = self.gpu.as_ref().context("a reader without a GPU got GPU memory")?;
                 was.on_gpu += 1;
                 self.bytes.resize(frame.len(), 0);
                 frame.wait_on(stream)?;
@@ -101,12 +105,13 @@ impl Reading {
                     let pause = Duration::from_micros(job.slow_us);
                     stream.call(move || std::thread::sleep(pause))?;
                 }
-                // SAFETY: the frame is leased until the download is done, by its release fence; the bytes are looked at
-                // after the stream got there, and not touched before.
+                // SAFETY: the frame is leased until its release fence covers the download; the
+                // bytes are accessed only after the stream is done.
                 unsafe { stream.download(self.bytes.as_mut_ptr(), address, frame.len())? };
             }
         }
-        // Others are let go with the work on them still queued, which is what release fences are for.
+        // Other frames are released with work on them still queued, which their release fences
+        // cover.
         if self.held.len() < job.hold {
             self.held.push(frame);
         } else {
@@ -115,7 +120,7 @@ impl Reading {
         if let Some((_, stream)) = &self.gpu {
             stream.synchronize()?;
         }
-        let info = self.info.as_ref().context("a frame before its format")?;
+        let info = self.info.as_ref().context("a frame arrived before its format")?;
         let planes: Vec<_> = planes
             .iter()
             .map(|plane| (plane.offset as usize, plane.stride.unsigned_abs() as usize))

@@ -1,4 +1,4 @@
-//! A pipeline of a peer that reads a stream with GStreamer.
+//! Reading pipeline of a peer.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use gstframeshare::FrameshareMeta;
 use crate::job::{Receive, Received, Seam};
 use crate::playing::{checksum_of, now, parse};
 
-/// How long a pipeline may take over one frame.
+/// Time limit for one frame.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Plays a pipeline to the end of its stream, or to its first error.
+/// Runs a pipeline to the end of its stream, or to its first error.
 pub fn receive(job: &Receive) -> Result<Received> {
     let pipeline = parse(&job.pipeline)?;
-    let out = pipeline.by_name("out").context("there is no out")?;
-    let out: gst_app::AppSink = out.downcast().ok().context("out is no appsink")?;
+    let out = pipeline.by_name("out").context("the pipeline has no element `out`")?;
+    let out: gst_app::AppSink = out.downcast().ok().context("the element `out` is not an appsink")?;
     out.set_property("sync", false);
     out.set_property("max-buffers", 2_u32);
     out.set_property("enable-last-sample", false);
@@ -28,20 +28,23 @@ pub fn receive(job: &Receive) -> Result<Received> {
     let mut calls = None;
     let mut all_ended = false;
     while !(out.is_eos() && all_ended) && received.error.is_empty() {
-        ensure!(last.elapsed() < PATIENCE, "after {} frames none comes", received.frames.len());
+        ensure!(last.elapsed() < PATIENCE, "no further frame arrived after {} frames", received.frames.len());
         if let Some(sample) = out.try_pull_sample(gst::ClockTime::from_mseconds(20)) {
-            let buffer = sample.buffer().context("no buffer")?;
+            let buffer = sample.buffer().context("the sample has no buffer")?;
             last = Instant::now();
-            let meta = buffer.meta::<FrameshareMeta>().context("no FrameshareMeta")?;
+            let meta = buffer.meta::<FrameshareMeta>().context("the buffer has no FrameshareMeta")?;
             let sequence = meta.sequence();
             if session.replace(meta.session()) != Some(meta.session()) {
                 let discont = buffer.flags().contains(gst::BufferFlags::DISCONT);
                 received.seams.push(Seam { index: received.frames.len(), at: now(), discont });
             }
             let on_gpu = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
-            let caps = sample.caps().context("no caps")?;
+            let caps = sample.caps().context("the sample has no caps")?;
             let named = caps.features(0).is_some_and(|features| features.contains(gst_cuda::CAPS_FEATURE));
-            ensure!(named == on_gpu, "frame {sequence} has caps {caps}, and is in CUDA memory: {on_gpu}");
+            ensure!(
+                named == on_gpu,
+                "frame {sequence} has caps {caps}, but its being in CUDA memory is {on_gpu}"
+            );
             received.on_gpu += u64::from(on_gpu);
             received.frames.push((sequence, checksum_of(&sample)?));
             if held.len() < job.hold {
@@ -58,7 +61,7 @@ pub fn receive(job: &Receive) -> Result<Received> {
                 received.calls = counted.iter().map(|(call, count)| (call.to_owned(), count)).collect();
             }
         }
-        let bus = pipeline.bus().context("no bus")?;
+        let bus = pipeline.bus().context("the pipeline has no bus")?;
         let message = bus.pop_filtered(&[gst::MessageType::Eos, gst::MessageType::Error]);
         match message.as_ref().map(|message| message.view()) {
             Some(gst::MessageView::Eos(_)) => all_ended = true,
@@ -66,7 +69,7 @@ pub fn receive(job: &Receive) -> Result<Received> {
             _ => {}
         }
     }
-    // What was kept is still as it was.
+    // Held frames must be unchanged.
     for (sequence, sample) in held.drain(..) {
         let sum = checksum_of(&sample)?;
         ensure!(received.frames.contains(&(sequence, sum)), "frame {sequence} changed while it was held");
@@ -77,7 +80,7 @@ pub fn receive(job: &Receive) -> Result<Received> {
 }
 
 impl Received {
-    /// Adds up what the sources of a pipeline say.
+    /// Adds the statistics of the pipeline's sources.
     pub fn count(&mut self, pipeline: &gst::Pipeline) {
         for source in sources(pipeline) {
             let stats = source.property::<gst::Structure>("stats");

@@ -1,4 +1,4 @@
-//! A peer: does the jobs of its case, one after the other.
+//! Peer process: executes the commands of its case in order.
 
 use anyhow::{Context as _, Result};
 use frameshare::cuda::{context::Context, device::Device, memory::legacy};
@@ -10,16 +10,16 @@ use crate::playing::{self, Playing};
 use crate::reading::Reading;
 use crate::receiving;
 
-/// What a peer is, as far as it has been told.
+/// State of a peer.
 #[derive(Default)]
 struct Worker {
     playing: Option<Playing>,
     reading: Option<Reading>,
-    /// Of the GPU's memory.
+    /// Allocated GPU memory.
     taken: Vec<legacy::Allocation>,
 }
 
-/// Works until the other end of the link closes.
+/// Executes commands until the other end of the link closes.
 pub fn serve(link: &Link) -> Result<()> {
     gst::init()?;
     gstframeshare::plugin_register_static()?;
@@ -45,25 +45,25 @@ impl Worker {
                 self.reading = Some(Reading::connect(&connect)?);
             }
             Command::Read(read) => {
-                return self.reading.as_mut().context("no reader is here")?.read(&read).map(Reply::Read);
+                return self.reading.as_mut().context("the peer has no reader")?.read(&read).map(Reply::Read);
             }
-            Command::LetGo => self.reading.as_mut().context("no reader is here")?.let_go(),
+            Command::LetGo => self.reading.as_mut().context("the peer has no reader")?.let_go(),
             Command::TakeMemory => self.take_memory()?,
             Command::GiveMemoryBack => self.taken.clear(),
             Command::Disconnect => drop(self.reading.take()),
             Command::BecomeNobody => {
-                // The driver is found before: it may lie where that user cannot look.
+                // Load the driver first: its files may not be readable by that user.
                 frameshare::cuda::device::Device::all()?;
                 let nobody = rustix::process::Uid::from_raw(65534);
-                rustix::thread::set_thread_uid(nobody).context("becoming another user")?;
+                rustix::thread::set_thread_uid(nobody).context("cannot switch to the unprivileged user")?;
                 die_with_parent()?;
             }
-            other => return self.playing.as_mut().context("no pipeline is here")?.work(other),
+            other => return self.playing.as_mut().context("the peer has no pipeline")?.work(other),
         }
         Ok(Reply::Done)
     }
 
-    /// Takes pieces that get smaller and smaller.
+    /// Allocates memory in pieces of decreasing size.
     fn take_memory(&mut self) -> Result<()> {
         let context = Context::primary(&Device::get(0)?)?;
         let mut size = 1 << 36;

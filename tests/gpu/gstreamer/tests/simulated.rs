@@ -1,9 +1,10 @@
-//! The suites on whatever driver there is: `make test` runs this on GStreamer 1.26 and the simulated one.
+//! Runs the suites on any driver: `make test` runs them with GStreamer 1.26 and the simulated
+//! driver.
 
 use frameshare_gpu_harness::testing::{must_pass, skip, tell_skipped};
 use std::process::Command;
 
-/// How many seeds the suites run with.
+/// Number of seeds.
 const SEEDS: u64 = 2;
 
 #[test]

@@ -1,11 +1,13 @@
-//! Peers in namespaces of their own, as in a container that shares nothing but a socket.
+//! Peers in separate namespaces, as in a container that shares only a socket.
 //!
-//! What a peer shall have to itself is a list of names, separated by commas: the namespaces `pid`, `ipc`, `mount`, `net`
-//! and `uts`; with `mount` also `proc`, a /proc that fits the PID namespace, and `shm`, an empty /dev/shm. A step that
-//! fails is told to the case over the socket, as the failure of its first command.
+//! The isolation is given as a comma-separated list: the namespaces `pid`, `ipc`, `mount`, `net`
+//! and `uts`; with `mount` also `proc`, a /proc that matches the PID namespace, and `shm`, an empty
+//! /dev/shm. If a step fails, the peer reports that over the socket as the failure of its first
+//! command.
 //!
 //! # Safety
-//! This file leaves namespaces before the process has a second thread, and only to start another program.
+//! This file leaves namespaces while the process has only one thread, and only to start another
+//! program.
 #![allow(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -18,19 +20,20 @@ use rustix::thread::UnshareFlags;
 
 use crate::{Program, peer};
 
-/// As in a container.
+/// Full isolation, as in a container.
 pub const FULL: &str = "pid,ipc,mount,net,uts,proc,shm";
-/// As in a container that was given the machine's /dev/shm.
+/// As in a container with the host's /dev/shm.
 pub const SAME_SHM: &str = "pid,ipc,mount,net,uts,proc";
-/// With the machine's process numbers.
+/// With the host's PID namespace.
 pub const SAME_PID: &str = "ipc,mount,net,uts,shm";
-/// With a /proc that does not fit: there, the number that the process has for itself is another's or nobody's.
+/// With a /proc of another PID namespace, in which the process's own PID names another process or
+/// none.
 pub const WRONG_PROC: &str = "pid,ipc,mount,net,uts,shm";
 
-/// In place of a socket: there is no peer to start.
+/// Placeholder for the socket: probes the namespaces without starting a peer.
 const PROBE: &str = "probe";
 
-/// Whether this machine lets us isolate peers; else why not.
+/// Checks that this machine permits isolated peers; the error is the reason.
 pub(crate) fn possible() -> Result<(), String> {
     let output = Command::new("/proc/self/exe")
         .args(["--isolate", FULL, PROBE])
@@ -40,10 +43,10 @@ pub(crate) fn possible() -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("this machine lets us make no namespaces: {}", said.trim()))
+    Err(format!("cannot create namespaces on this machine: {}", said.trim()))
 }
 
-/// Enters new namespaces and has a child settle in there: only children are in a new PID namespace.
+/// Enters new namespaces and starts a child in them: only children are in a new PID namespace.
 pub(crate) fn enter(what: &str, socket: &str) -> Result<ExitCode> {
     peer::die_with_parent()?;
     let mut flags = UnshareFlags::empty();
@@ -66,14 +69,14 @@ pub(crate) fn enter(what: &str, socket: &str) -> Result<ExitCode> {
     match child {
         Ok(status) if status.success() => Ok(ExitCode::SUCCESS),
         Ok(status) if socket != PROBE && status.signal().is_some() => {
-            refuse(socket, anyhow!("the isolated process died: {status}"))
+            refuse(socket, anyhow!("the isolated process exited: {status}"))
         }
         Ok(_) => Ok(ExitCode::FAILURE),
-        Err(error) => refuse(socket, anyhow!(error).context("starting the isolated process")),
+        Err(error) => refuse(socket, anyhow!(error).context("cannot start the isolated process")),
     }
 }
 
-/// Is the process inside: mounts what it shall have, and is a peer.
+/// Runs inside the namespaces: mounts the requested file systems and serves as a peer.
 pub(crate) fn settle(program: &Program, what: &str, socket: &str) -> Result<ExitCode> {
     match mounts(what) {
         Err(error) => refuse(socket, error.context(format!("{what}; {}", surroundings()))),
@@ -86,15 +89,15 @@ fn mounts(what: &str) -> Result<()> {
     let has = |wanted| what.split(',').any(|name| name == wanted);
     if has("mount") {
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-            .context("making mounts private")?;
+            .context("cannot make mounts private")?;
     }
     if has("shm") {
         rustix::mount::mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::empty(), None)
-            .context("mounting a /dev/shm")?;
+            .context("cannot mount /dev/shm")?;
     }
     if has("proc") {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount("proc", "/proc", "proc", flags, None).context("mounting a /proc")?;
+        rustix::mount::mount("proc", "/proc", "proc", flags, None).context("cannot mount /proc")?;
     }
     Ok(())
 }
@@ -103,11 +106,11 @@ fn refuse(socket: &str, error: anyhow::Error) -> Result<ExitCode> {
     if socket == PROBE {
         return Err(error);
     }
-    peer::refuse(socket, format!("isolating: {error:#}"))?;
+    peer::refuse(socket, format!("cannot isolate the peer: {error:#}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What this process sees of the things that a CUDA driver may look at.
+/// Describes the parts of this process's environment that a CUDA driver may use.
 pub fn surroundings() -> String {
     let mut text = format!("pid {}", std::process::id());
     let _ = match std::fs::read_link("/proc/self") {

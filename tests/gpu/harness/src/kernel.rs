@@ -1,7 +1,9 @@
-//! Kernels, for what no copy of the driver's does. The driver crate has none: sharing frames needs none.
+//! CUDA kernels, for tests that copies cannot express. The driver crate has none: sharing frames
+//! needs none.
 //!
 //! # Safety
-//! This file calls the driver with cuda.h's signatures, handles that are alive and arguments on its own stack.
+//! This file calls the driver with the signatures of cuda.h, live handles and arguments on its own
+//! stack.
 #![allow(unsafe_code)]
 
 use frameshare_cuda::stream::Stream;
@@ -23,25 +25,26 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> c_int;
 
-/// A kernel, which stays loaded in its context for good.
+/// A kernel; its module stays loaded in its context.
 #[derive(Debug)]
 pub struct Kernel {
     function: *mut c_void,
     launch: Launch,
 }
 
-// SAFETY: a handle of the driver's, which any thread may use.
+// SAFETY: a driver handle, usable from any thread.
 unsafe impl Send for Kernel {}
 
 impl Kernel {
-    /// Has the driver compile the entry `name` of `ptx` for the context of `stream`. The simulated driver has no kernels.
+    /// Compiles the entry `name` of `ptx` for the context of `stream`. The simulated driver has no
+    /// kernels.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The error of the driver.
     pub fn load(stream: &Stream, ptx: &CStr, name: &CStr) -> Result<Self, String> {
         let _current = stream.context().push().map_err(|error| error.to_string())?;
         let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the types are those that cuda.h declares for these symbols.
+        // SAFETY: the types match the declarations of these symbols in cuda.h.
         let (load, get, launch) = unsafe {
             (
                 std::mem::transmute::<*mut c_void, LoadData>(symbol(c"cuModuleLoadData")?),
@@ -49,7 +52,7 @@ impl Kernel {
                 std::mem::transmute::<*mut c_void, Launch>(symbol(c"cuLaunchKernel")?),
             )
         };
-        // SAFETY: places for one handle each, and C strings.
+        // SAFETY: the out-parameters hold one handle each, and the strings are C strings.
         unsafe {
             check("cuModuleLoadData", load(&mut module, ptx.as_ptr()))?;
             check("cuModuleGetFunction", get(&mut function, module, name.as_ptr()))?;
@@ -57,14 +60,15 @@ impl Kernel {
         Ok(Self { function, launch })
     }
 
-    /// Runs it in the order of `stream`, which belongs to the context that it was loaded into. Does not wait.
+    /// Launches the kernel on `stream`, which must belong to the context that it was loaded into.
+    /// Does not wait.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The error of the driver.
     ///
     /// # Safety
-    /// The kernel must take `N` parameters of eight bytes, and may access what they name. An address that the device may
-    /// not access costs the context.
+    /// The kernel must take `N` parameters of eight bytes, and must be allowed to access the memory
+    /// they refer to. Access to an address that the device may not access loses the context.
     pub unsafe fn launch<const N: usize>(
         &self,
         stream: &Stream,
@@ -75,7 +79,7 @@ impl Kernel {
         let _current = stream.context().push().map_err(|error| error.to_string())?;
         let mut places =
             parameters.each_mut().map(|parameter| std::ptr::from_mut(parameter).cast::<c_void>());
-        // SAFETY: the call copies the parameters; the caller vouches for their number and what they mean.
+        // SAFETY: the call copies the parameters; the caller guarantees their number and meaning.
         let code = unsafe {
             (self.launch)(
                 self.function,
@@ -96,14 +100,18 @@ impl Kernel {
 }
 
 fn symbol(name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: the driver is loaded already; this only looks it up.
+    // SAFETY: the driver is loaded already; this call only returns its handle.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return Err("no driver is loaded".into());
     }
-    // SAFETY: a library that is never unloaded, and a C string.
+    // SAFETY: the library is never unloaded, and the name is a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if found.is_null() { Err(format!("no {}", name.to_string_lossy())) } else { Ok(found) }
+    if found.is_null() {
+        Err(format!("symbol {} not found in the driver", name.to_string_lossy()))
+    } else {
+        Ok(found)
+    }
 }
 
 fn check(what: &str, code: c_int) -> Result<(), String> {

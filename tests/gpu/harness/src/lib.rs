@@ -1,10 +1,12 @@
-//! What the suites on GPUs share: a program that runs cases, and the processes that do a case's work.
+//! Test harness shared by the GPU suites: programs that run cases, and the processes that execute a
+//! case's work.
 //!
-//! Each program is one executable that plays several parts, told by its first argument. The *runner* is what people
-//! start; a *case* is a process that conducts and never touches CUDA; what it conducts are *peers*, which do what they
-//! are asked and report. Whatever hangs in a peer is killed with its case, and a case with its runner.
+//! Each program is one executable with several roles, selected by its first argument. The *runner*
+//! is started by the user. A *case* is a controlling process that never initializes CUDA. *Peers*
+//! execute the commands of a case and report. A hanging peer is killed with its case, and a case
+//! with its runner.
 //!
-//! A program names its suites and what its peers do; see [`Program`].
+//! A program defines its suites and the behavior of its peers; see [`Program`].
 
 use std::time::Duration;
 
@@ -24,6 +26,6 @@ pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};
 pub use place::Place;
 pub use program::{Asked, Case, Needs, Program, Skip};
 
-/// How long exporters and readers wait for each other unless a case is about that: on a busy machine, too, nobody is given
-/// up who is only slow.
+/// Default timeout of exporters and readers for each other: on a busy machine, a slow peer must not
+/// time out.
 pub const GIVEN_UP: Duration = Duration::from_secs(60);

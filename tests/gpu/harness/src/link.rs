@@ -1,7 +1,7 @@
 //! Messages with file descriptors between a case and its peers.
 //!
 //! # Safety
-//! This file takes over one file descriptor that was inherited by number.
+//! This file takes ownership of one file descriptor that was inherited by number.
 #![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -17,33 +17,34 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Descriptors in one message.
+/// Maximum number of descriptors in one message.
 const FDS: usize = 4;
 
 /// One end of a connection.
 pub struct Link(OwnedFd);
 
 impl Link {
-    /// Two ends, neither of which survives exec.
+    /// Creates a connected pair; both ends are close-on-exec.
     pub fn pair() -> Result<(Link, Link)> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Link(ours), Link(theirs)))
     }
 
-    /// The end that this process inherited under a number, given as an argument.
+    /// Takes the end that this process inherited under a number, given as an argument.
     pub fn inherited(number: &str) -> Result<Link> {
-        let number = number.parse().context("the number of a socket")?;
+        let number = number.parse().context("invalid descriptor number of the inherited socket")?;
         if number < 3 {
-            bail!("{number} is not a socket that was handed down");
+            bail!("descriptor {number} is not an inherited socket");
         }
-        // SAFETY: whoever started this process left the descriptor to it, and nothing else here knows of it.
+        // SAFETY: the parent left this descriptor to the process, and nothing else in it uses the
+        // number.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         Ok(Link(fd))
     }
 
-    /// Gives up waiting for a message after this long.
+    /// Sets the receive timeout.
     pub fn set_patience(&self, patience: Duration) -> Result<()> {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(patience))?)
     }
@@ -60,7 +61,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for a message; `None` when the other end is closed.
+    /// Waits for a message; `None` when the peer has closed the connection.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; 256 << 10];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];

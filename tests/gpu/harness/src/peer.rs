@@ -1,6 +1,6 @@
-//! Peers: the processes that do a case's work, as the case and as they themselves see it.
+//! Peer processes: the case's handle on them, and their command loop.
 //!
-//! What is asked and answered is the program's own; here it is only carried.
+//! Commands and replies are types of the program; this module only transports them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Link;
 
-/// What a peer was asked for and could not do.
+/// Failure of a peer's command.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Failed {
-    /// Why, in words.
+    /// Error text.
     pub text: String,
-    /// CUDA's code, if it came from there.
+    /// CUDA error code, if CUDA reported the failure.
     pub code: Option<i32>,
-    /// Whether the context is lost.
+    /// Whether the CUDA context is lost.
     pub sticky: bool,
 }
 
@@ -49,28 +49,30 @@ impl From<anyhow::Error> for Failed {
     }
 }
 
-/// How a peer is started.
+/// Start options of a peer.
 #[derive(Default)]
 pub struct Start<'a> {
-    /// Namespaces that it shall have to itself; see [`crate::isolate`].
+    /// Namespaces to isolate; see [`crate::isolate`].
     pub isolate: Option<&'a str>,
-    /// Its environment, beside ours.
+    /// Additional environment variables.
     pub environment: &'a [(&'a str, &'a str)],
 }
 
-/// A case's handle on a peer, which is asked for a `C` and answers with an `R`. Killed when dropped.
+/// Handle on a peer that receives commands `C` and returns replies `R`. Kills the process when
+/// dropped.
 pub struct Process<C, R> {
     child: Child,
     link: Link,
-    /// It was asked for something whose answer has not been taken.
+    /// A command was sent whose reply has not been received.
     busy: Cell<bool>,
     speaks: PhantomData<fn(C) -> R>,
 }
 
 impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
-    /// A process of its own that has not touched CUDA, and that may take this long over one answer.
+    /// Starts a process that has not initialized CUDA; `patience` limits the time per reply.
     pub fn start(start: Start<'_>, patience: Duration) -> Result<Process<C, R>> {
-        // A process that is started meanwhile would inherit this one's end as well: then nobody would see this one die.
+        // A process started concurrently would inherit this end of the socket too, and would keep
+        // it open after this process dies.
         static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
         let _alone = ONE_AFTER_THE_OTHER.lock();
         let (link, theirs) = Link::pair()?;
@@ -81,74 +83,75 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
             None => program.args(["--peer", &socket]),
             Some(what) => program.args(["--isolate", what, &socket]),
         };
-        // It stays in the case's process group, by which the runner kills both; the case alone answers on stdout.
+        // The peer stays in the case's process group, which the runner kills; only the case writes
+        // to stdout.
         let child = program.envs(start.environment.iter().copied()).stdout(Stdio::null()).spawn()?;
         link.set_patience(patience)?;
         Ok(Process { child, link, busy: Cell::new(false), speaks: PhantomData })
     }
 
-    /// Its process number.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills the process as it is, and waits until it is gone.
+    /// Kills the process and waits until it has exited.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Kills the process and does not wait until it is gone.
+    /// Kills the process without waiting.
     pub fn kill_without_waiting(&mut self) -> Result<()> {
         Ok(self.child.kill()?)
     }
 
-    /// Waits until the process has ended by itself; as what.
+    /// Waits until the process exits by itself; returns its status.
     pub fn exits(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
 
-    /// Whether the process is gone.
+    /// Returns whether the process has exited.
     pub fn is_gone(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Stops the process: it lives, and does nothing.
+    /// Suspends the process (SIGSTOP).
     pub fn suspend(&self) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), Signal::STOP)?)
     }
 
-    /// Lets it go on.
+    /// Resumes a suspended process.
     pub fn resume(&self) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), Signal::CONT)?)
     }
 
-    /// Has it begin something. What comes of it is taken by [`Process::end`].
+    /// Starts a command. [`Process::end`] receives its reply.
     pub fn begin(&self, command: &C) -> Result<()> {
         self.send(command, &[])
     }
 
-    /// Whether that which was begun has come to something, or never will.
+    /// Returns whether a reply, or the end of the process, can be received without blocking.
     pub fn has_reported(&self) -> Result<bool> {
         let mut fds = [PollFd::new(&self.link, PollFlags::IN)];
         Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
     }
 
-    /// What came of that which was begun.
+    /// Receives the reply to the command that was started.
     ///
     /// # Errors
-    /// [`Failed`] if the peer could not do it.
+    /// [`Failed`] if the peer could not execute the command.
     pub fn end(&self) -> Result<R> {
         Ok(self.receive()?.0)
     }
 
-    /// Has it do something, and waits for what comes of it.
+    /// Executes a command and returns its reply.
     pub fn ask(&self, command: C) -> Result<R> {
         Ok(self.ask_with(command, &[])?.0)
     }
 
-    /// The same with copies of `fds`, and with the descriptors that come back.
+    /// Executes a command with copies of `fds`; returns the reply and the descriptors sent with it.
     pub fn ask_with(&self, command: C, fds: &[BorrowedFd<'_>]) -> Result<(R, Vec<OwnedFd>)> {
         self.send(&command, fds)?;
         self.receive().with_context(|| format!("{command:?}"))
@@ -156,21 +159,21 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
 
     fn send(&self, command: &C, fds: &[BorrowedFd<'_>]) -> Result<()> {
         if self.busy.replace(true) {
-            bail!("this peer has a job already, and gets {command:?}");
+            bail!("cannot send {command:?}: the peer is executing another command");
         }
-        self.link.send(command, fds).with_context(|| format!("asking a peer for {command:?}"))
+        self.link.send(command, fds).with_context(|| format!("cannot send {command:?} to the peer"))
     }
 
     fn receive(&self) -> Result<(R, Vec<OwnedFd>)> {
         self.busy.set(false);
         let answer =
-            self.link.receive::<std::result::Result<R, Failed>>().context("a peer does not answer")?;
+            self.link.receive::<std::result::Result<R, Failed>>().context("the peer did not reply")?;
         let (answer, fds) =
-            answer.ok_or_else(|| anyhow!("a peer died over its job{}", self.how_it_ended()))?;
+            answer.ok_or_else(|| anyhow!("the peer died during a command{}", self.how_it_ended()))?;
         Ok((answer?, fds))
     }
 
-    /// The exit status of a peer that has gone, for people to read; it is left to be waited for.
+    /// Describes the exit status of a dead peer without reaping it.
     fn how_it_ended(&self) -> String {
         let pid = WaitId::Pid(Pid::from_child(&self.child));
         let status = waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok().flatten();
@@ -180,16 +183,16 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
 
 impl<C, R> Drop for Process<C, R> {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a peer answers: the reply with a descriptor, or why there is none.
+/// Result of a peer's command: the reply with an optional descriptor, or the failure.
 pub type Answer<R> = std::result::Result<(R, Option<OwnedFd>), Failed>;
 
-/// Does what a case asks, one thing after the other, until the other end of the link closes.
+/// Executes the commands of a case in order until the case closes the link.
 pub fn obey<C: DeserializeOwned, R: Serialize>(
     link: &Link,
     mut work: impl FnMut(C, Vec<OwnedFd>) -> Answer<R>,
@@ -206,31 +209,32 @@ pub fn obey<C: DeserializeOwned, R: Serialize>(
     Ok(())
 }
 
-/// Answers the first thing that a peer is asked for, which could not be isolated.
+/// Reports failed isolation as the result of the peer's first command.
 pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
     let link = Link::inherited(socket)?;
-    // What a peer that died was asked has no answer yet, and nothing more may come.
+    // If the peer died, its command was received and has no reply yet; no further one may come.
     link.set_patience(Duration::from_secs(1))?;
     let _ = link.receive::<IgnoredAny>();
     link.send(&Err::<(), _>(Failed { text, code: None, sticky: false }), &[])
 }
 
-/// A case is started by the runner, a peer by a case or by a process that isolates it: each is gone with who started it.
-/// Becoming another user undoes this. Who started it may be dead by then: that is not noticed here.
+/// Binds the life of this process to its parent's (runner, case or isolating process) by a death
+/// signal. Changing the user cancels it. A parent that died earlier is not detected here.
 pub fn die_with_parent() -> Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Fails if nobody has the other end of this socket or pipe any more, by which this process is told or heard.
+/// Fails if the other end of this socket or pipe, through which this process communicates with its
+/// parent, is closed.
 ///
-/// To be asked after [`die_with_parent`]: a process closes what it has before its children get its death signal, so one
-/// of the two tells of every death, whenever it came.
+/// Must be called after [`die_with_parent`]: a process closes its descriptors before its children get
+/// their death signal, so one of the two detects every death of the parent, whenever it occurs.
 pub(crate) fn ensure_parent_lives(end: impl AsFd) -> Result<()> {
     let mut fds = [PollFd::new(&end, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;
     ensure!(
         !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),
-        "whoever started this process is gone"
+        "the parent of this process has exited"
     );
     Ok(())
 }

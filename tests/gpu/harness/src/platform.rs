@@ -1,7 +1,8 @@
-//! What the machine under the suites is and can do.
+//! Platform report: kernel, driver, GPUs and supported system calls.
 //!
 //! # Safety
-//! This file asks a socket for an option that rustix does not know, with an out-parameter on its own stack.
+//! This file reads a socket option that rustix does not support, with an out-parameter on its own
+//! stack.
 #![allow(unsafe_code)]
 
 use std::fmt::Display;
@@ -12,11 +13,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 use serde_json::json;
 
-/// Linux 6.5; the same number on every architecture with a GPU.
+/// Since Linux 6.5; the same number on every architecture with a GPU.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// One JSON line: kernel, driver, GPUs, and which of the system calls that frameshare likes to have work here. Asks
-/// nothing of CUDA, which may hang or fail.
+/// Returns one JSON line: kernel, driver, GPUs, and which of the optional system calls of
+/// frameshare work. Does not call CUDA, which may hang or fail.
 pub fn line() -> String {
     let shm = rustix::fs::statvfs("/dev/shm").ok().map(|shm| (shm.f_bavail * shm.f_frsize) >> 20);
     json!({
@@ -38,14 +39,14 @@ fn works<T>(tried: Result<T, impl Display>) -> String {
     tried.map_or_else(|error| error.to_string(), |_| "yes".to_owned())
 }
 
-/// The version of NVIDIA's kernel module, if it is loaded.
+/// Returns the version of NVIDIA's kernel module, if it is loaded.
 fn driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.split_whitespace().find(number).map(str::to_owned)
 }
 
-/// The models that the kernel module has found.
+/// Returns the GPU models that the kernel module has found.
 fn gpus() -> Vec<String> {
     let found = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
     let mut models: Vec<_> = found
@@ -77,11 +78,11 @@ fn peer_pidfd() -> std::io::Result<OwnedFd> {
     if result != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel just opened this descriptor for us.
+    // SAFETY: the kernel has just opened this descriptor for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The seal is taken, and holds.
+/// Checks that the seal can be set and is enforced.
 fn seal_future_write() -> Result<(), String> {
     let memory =
         rustix::fs::memfd_create("probe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(text)?;
@@ -89,7 +90,7 @@ fn seal_future_write() -> Result<(), String> {
     rustix::fs::fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE).map_err(text)?;
     match rustix::io::write(&memory, b"x") {
         Err(rustix::io::Errno::PERM) => Ok(()),
-        other => Err(format!("it was taken and does not hold: {other:?}")),
+        other => Err(format!("the seal was set but is not enforced: {other:?}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A program of suites: what it has to show, and which of its parts a process plays.
+//! Test program: its suites, and the selection of a process's role.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use anyhow::{Context as _, Result, bail};
 use crate::peer::{die_with_parent, ensure_parent_lives};
 use crate::{Link, isolate, runner};
 
-/// One thing to show.
+/// A test case.
 pub struct Case {
-    /// What it belongs to.
+    /// Suite of the case.
     pub suite: &'static str,
-    /// What it is called there.
+    /// Name within the suite.
     pub name: &'static str,
-    /// How long it may take, in seconds.
+    /// Time limit in seconds.
     pub seconds: u64,
-    /// What it cannot do without.
+    /// Requirements.
     pub needs: Needs,
-    /// Shows it; what it returns is worth telling.
+    /// Runs the case; returns a detail text for the report.
     pub conduct: fn(seed: u64) -> Result<String>,
 }
 
@@ -28,20 +28,20 @@ impl fmt::Display for Case {
     }
 }
 
-/// What a case cannot do without, beside a GPU.
+/// Requirements of a case in addition to a GPU.
 #[derive(Clone, Copy)]
 pub enum Needs {
-    /// No more than that.
+    /// None.
     Nothing,
-    /// Another GPU.
+    /// A second GPU.
     TwoDevices,
-    /// The simulated driver, from which failures can be ordered.
+    /// The simulated driver, which can inject failures.
     Simulation,
-    /// Leave to make namespaces.
+    /// Permission to create namespaces.
     Namespaces,
 }
 
-/// The error of a case that cannot run here.
+/// Error of a case that cannot run on this machine.
 #[derive(Debug)]
 pub struct Skip(pub String);
 
@@ -53,22 +53,22 @@ impl fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// What tells one program from the others.
+/// Definition of a test program.
 pub struct Program {
-    /// Its name, before its errors.
+    /// Name of the program, used as a prefix of its errors.
     pub name: &'static str,
-    /// What people may ask it for, in one line.
+    /// Usage line.
     pub usage: &'static str,
-    /// Every case there is, by suite.
+    /// All cases, by suite.
     pub suites: &'static [&'static [Case]],
-    /// Is a peer, until the other end of the link closes.
+    /// Serves as a peer until the other end of the link closes.
     pub peer: fn(&Link) -> Result<()>,
-    /// Does what people ask it for.
+    /// Runs the program with the user's arguments.
     pub run: fn(arguments: Vec<String>) -> Result<ExitCode>,
 }
 
 impl Program {
-    /// What `main` is to do.
+    /// Implements `main`.
     pub fn main(&self) -> ExitCode {
         match self.start(std::env::args().skip(1).collect()) {
             Ok(code) => code,
@@ -80,7 +80,7 @@ impl Program {
     }
 
     fn start(&self, arguments: Vec<String>) -> Result<ExitCode> {
-        // The first argument says which of its parts this process plays; people use the last.
+        // The first argument selects the role of this process; the last arm is the user's.
         match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["--peer", socket] => self.serve(socket),
             ["--isolate", what, socket] => isolate::enter(what, socket),
@@ -88,14 +88,14 @@ impl Program {
             ["--case", name, seed] => {
                 die_with_parent()?;
                 ensure_parent_lives(std::io::stdout())?;
-                runner::conduct(self, name, seed.parse().context("the seed")?);
+                runner::conduct(self, name, seed.parse().context("invalid seed")?);
                 Ok(ExitCode::SUCCESS)
             }
             _ => (self.run)(arguments),
         }
     }
 
-    /// Is a peer of the case that left it a socket of this number.
+    /// Serves as a peer of the case that passed it a socket of this number.
     pub(crate) fn serve(&self, socket: &str) -> Result<ExitCode> {
         let link = Link::inherited(socket)?;
         die_with_parent()?;
@@ -108,8 +108,7 @@ impl Program {
         self.suites.iter().copied().flatten()
     }
 
-    /// What people ask for on the command line. Nothing is left to be run where the cases were to be listed, which is
-    /// done here.
+    /// Parses the command line. With `--list`, prints the cases and returns `None`.
     pub fn asked(&self, arguments: Vec<String>) -> Result<Option<Asked<'_>>> {
         let mut asked = Asked { program: self, wanted: Vec::new(), seed: 1 };
         let mut arguments = arguments.into_iter();
@@ -121,7 +120,7 @@ impl Program {
                 }
                 "--seed" => {
                     let seed = arguments.next().context(self.usage)?;
-                    asked.seed = seed.parse().context("the seed is a number")?;
+                    asked.seed = seed.parse().context("invalid seed: expected a number")?;
                 }
                 name if name.starts_with('-') => bail!("{}", self.usage),
                 _ => asked.wanted.push(argument),
@@ -131,16 +130,16 @@ impl Program {
     }
 }
 
-/// What people ask a program for.
+/// Parsed command line.
 pub struct Asked<'a> {
     pub(crate) program: &'a Program,
-    /// Suites and cases; all, if there are none.
+    /// Selected suites and cases; all if empty.
     pub(crate) wanted: Vec<String>,
     pub(crate) seed: u64,
 }
 
 impl Asked<'_> {
-    /// Runs the cases that were asked for.
+    /// Runs the selected cases.
     pub fn run(&self) -> Result<ExitCode> {
         runner::run(self)
     }

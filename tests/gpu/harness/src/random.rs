@@ -1,15 +1,15 @@
-//! Numbers that look random and depend on the seed alone.
+//! Deterministic pseudo-random numbers.
 
-/// A generator (xorshift64*).
+/// Generator (xorshift64*).
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for `seed`.
+    /// Creates a generator for `seed`.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which must not be zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -18,7 +18,8 @@ impl Random {
     }
 }
 
-/// The bytes that a buffer of `size` holds after pattern `seed` was written: every byte depends on its place.
+/// Returns the bytes of a buffer of `size` filled with pattern `seed`: every byte depends on its
+/// position.
 pub fn pattern(seed: u64, size: usize) -> Vec<u8> {
     (0..size as u64)
         .map(|place| (place.wrapping_add(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)

@@ -1,9 +1,10 @@
-//! Runs cases one by one, each in a process group of its own with a time limit, and says how it went in JSON lines.
+//! Runner: executes cases one by one, each in its own process group with a time limit, and reports
+//! results as JSON lines.
 //!
-//! The first line tells what machine it is, before anything else is tried; see [`platform`].
+//! The first line describes the machine, before anything else is tried; see [`platform`].
 //!
-//! A line holds `suite`, `case`, `result` (`pass`, `fail` or `skip`), `ms`, and `detail` or, where it did not pass,
-//! `reason`.
+//! A line holds `suite`, `case`, `result` (`pass`, `fail` or `skip`), `ms`, and `detail` or, if the
+//! case did not pass, `reason`.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Asked, Case, Failed, Needs, Program, Skip, isolate, platform};
 
-/// What is printed of a case.
+/// Report line of a case.
 #[derive(Serialize)]
 struct Line<'a> {
     suite: &'a str,
@@ -29,7 +30,7 @@ struct Line<'a> {
     reason: Option<String>,
 }
 
-/// How one case ended.
+/// Result of a case.
 #[derive(Serialize, Deserialize)]
 enum Verdict {
     Pass(String),
@@ -37,7 +38,7 @@ enum Verdict {
     Skip(String),
 }
 
-/// Runs the cases that were asked for.
+/// Runs the selected cases.
 pub fn run(asked: &Asked<'_>) -> Result<ExitCode> {
     let cases = select(asked)?;
     println!("{}", platform::line());
@@ -57,7 +58,7 @@ pub fn run(asked: &Asked<'_>) -> Result<ExitCode> {
         let (result, text) = match verdict {
             Verdict::Pass(text) => ("pass", text),
             Verdict::Fail(text) => ("fail", text),
-            // A run that must have a GPU must not pass by skipping.
+            // A run with REQUIRE_GPU=1 must not pass by skipping.
             Verdict::Skip(text) if machine.devices.is_err() && required() => ("fail", text),
             Verdict::Skip(text) => ("skip", text),
         };
@@ -89,7 +90,7 @@ fn select(asked: &Asked<'_>) -> Result<Vec<&'static Case>> {
     Ok(program.cases().filter(asked_for).collect())
 }
 
-/// What the cases find to run on.
+/// Devices of this machine.
 struct Machine {
     version: i32,
     devices: Result<Vec<String>, String>,
@@ -102,7 +103,7 @@ impl Machine {
             Ok::<_, frameshare_cuda::Error>(devices.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let devices = look().map_err(|error| error.to_string()).and_then(|devices| {
-            if devices.is_empty() { Err("CUDA sees no device".to_owned()) } else { Ok(devices) }
+            if devices.is_empty() { Err("CUDA reports no device".to_owned()) } else { Ok(devices) }
         });
         Machine { version: frameshare_cuda::version().unwrap_or(0), devices }
     }
@@ -111,7 +112,7 @@ impl Machine {
         self.devices.as_ref().is_ok_and(|devices| devices[0].starts_with("Simulated"))
     }
 
-    /// Why a case cannot run here.
+    /// Returns why a case cannot run here, if so.
     fn lacks(&self, case: &Case) -> Option<String> {
         let devices = match &self.devices {
             Ok(devices) => devices.len(),
@@ -119,15 +120,16 @@ impl Machine {
         };
         match case.needs {
             Needs::Nothing => None,
-            Needs::TwoDevices => (devices < 2).then(|| "there is one GPU only".to_owned()),
+            Needs::TwoDevices => (devices < 2).then(|| "this machine has only one GPU".to_owned()),
             Needs::Simulation => (!self.simulated())
-                .then(|| "failures can be ordered from the simulated driver only".to_owned()),
+                .then(|| "this case needs the simulated driver, which injects failures".to_owned()),
             Needs::Namespaces => isolate::possible().err(),
         }
     }
 }
 
-/// Runs a case in a process, and ends that with all its peers when it has answered or its time is up.
+/// Runs a case in a process, and kills it with all its peers when it has reported or its time limit
+/// is over.
 fn in_a_process(case: &Case, seed: u64) -> Verdict {
     let attempt = || -> Result<Verdict> {
         let mut child = Command::new(std::env::current_exe()?)
@@ -136,36 +138,36 @@ fn in_a_process(case: &Case, seed: u64) -> Verdict {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()?;
-        let answers = child.stdout.take().context("no pipe")?;
+        let answers = child.stdout.take().context("the case has no output pipe")?;
         let (sender, receiver) = mpsc::channel();
         let reader = std::thread::spawn(move || {
             let mut verdict = String::new();
             for line in BufReader::new(answers).lines().map_while(Result::ok) {
-                // What it measured is passed on as it comes; the other line is its verdict.
+                // Lines of measurements are passed on at once; the other line is the verdict.
                 if line.starts_with("{\"suite\"") { println!("{line}") } else { verdict = line }
             }
-            // The receiver may have given up.
+            // The receiver may have timed out.
             let _ = sender.send(verdict);
         });
         let answer = receiver.recv_timeout(Duration::from_secs(case.seconds));
         let group = rustix::process::Pid::from_child(&child);
-        // The group may be gone by itself.
+        // The group may have exited already.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let status = child.wait()?;
         let _ = reader.join();
         match answer {
-            Err(_) => Ok(Verdict::Fail(format!("not done after {} s", case.seconds))),
+            Err(_) => Ok(Verdict::Fail(format!("not complete after {} s", case.seconds))),
             Ok(text) => serde_json::from_str(text.trim())
-                .with_context(|| format!("the case died without an answer: {status}")),
+                .with_context(|| format!("the case ended without a result: {status}")),
         }
     };
     attempt().unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")))
 }
 
-/// Is the process of one case: conducts it and prints its verdict.
+/// Runs in the process of one case: executes it and prints its verdict.
 pub fn conduct(program: &Program, name: &str, seed: u64) {
     let verdict = match program.cases().find(|case| case.to_string() == name) {
-        None => Verdict::Fail("no such case".to_owned()),
+        None => Verdict::Fail("unknown case".to_owned()),
         Some(case) => match (case.conduct)(seed) {
             Ok(detail) => Verdict::Pass(detail),
             Err(error) => match error.downcast_ref::<Skip>() {
@@ -177,7 +179,7 @@ pub fn conduct(program: &Program, name: &str, seed: u64) {
     println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
 }
 
-/// Whether the failure cost a peer its context, which its text does not say.
+/// Returns a suffix for the report if a peer lost its context; the error text does not say so.
 fn code_of(error: &anyhow::Error) -> &'static str {
     match error.downcast_ref::<Failed>() {
         Some(failed) if failed.sticky => " (the context is lost)",

@@ -1,23 +1,24 @@
-//! What the tests of a program do with it.
+//! Helpers for the integration tests of a program.
 
 use std::io::Write as _;
 use std::process::Output;
 
-/// On the simulated driver.
+/// Tests on the simulated driver.
 pub mod simulated {
     use std::path::Path;
     use std::process::{Command, Output};
 
-    /// The driver in a folder of its own; `without` are symbols that it shall not have, as an older one lacks them.
+    /// Builds the driver in a temporary folder; `without` lists symbols to omit, as in an older
+    /// driver.
     pub fn driver(without: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find_map(|above| {
             let script = above.join("simcuda/install.sh");
             script.exists().then_some(script)
         });
-        let script = script.expect("the simulated driver lies beside the tests on GPUs");
+        let script = script.expect("the simulated driver must be in tests/simcuda");
         let status = Command::new(script).arg(folder.path()).args(without).status().unwrap();
-        assert!(status.success(), "the simulated driver was not built");
+        assert!(status.success(), "building the simulated driver failed");
         folder
     }
 
@@ -26,7 +27,7 @@ pub mod simulated {
         command(program, driver, seed, arguments).output().unwrap()
     }
 
-    /// What runs a program; every use of CUDA that is undefined ends the process that made it.
+    /// Returns the command of a program; undefined use of CUDA aborts the process that does it.
     pub fn command(program: &str, driver: &Path, seed: u64, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -41,7 +42,7 @@ pub mod simulated {
     }
 }
 
-/// No case failed, nor the program itself.
+/// Checks that the program and all its cases succeeded.
 pub fn must_pass(output: &Output, what: &str) {
     let text = String::from_utf8_lossy(&output.stdout);
     let failed: Vec<_> = text.lines().filter(|line| line.contains(r#""result":"fail""#)).collect();
@@ -49,7 +50,7 @@ pub fn must_pass(output: &Output, what: &str) {
     assert!(output.status.success() && failed.is_empty(), "{what}: {failed:#?}\n{errors}");
 }
 
-/// Says past the test harness's capture what was skipped, where it is counted.
+/// Reports skipped cases past the test harness's output capture, for the skip count.
 pub fn tell_skipped(program: &str, output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     for line in text.lines().filter(|line| line.contains(r#""result":"skip""#)) {
@@ -59,7 +60,7 @@ pub fn tell_skipped(program: &str, output: &Output) {
     }
 }
 
-/// The same of one thing.
+/// Reports one skipped test in the same way.
 pub fn skip(what: &str, why: &str) {
     std::io::stdout().write_all(format!("SKIP {what}: {why}\n").as_bytes()).unwrap();
 }

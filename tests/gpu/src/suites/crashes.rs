@@ -1,4 +1,4 @@
-//! What a process that dies leaves behind, and how the survivor goes on.
+//! Effects of a process's death on CUDA objects, and recovery of the survivor.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,13 +23,13 @@ pub const CASES: &[Case] = &[
     case(SUITE, "exit-under-threads-that-are-in-the-driver", exit_under_threads),
 ];
 
-/// Longer than any case takes: whoever sleeps so long is killed before.
+/// Longer than any case: a process that sleeps this long is killed first.
 const FOREVER_US: u64 = 60_000_000;
-/// Long enough to call something stuck that is not merely slow.
+/// A stream that is not idle after this time is stuck and not merely slow.
 const STUCK_MS: u64 = 700;
 
-/// A process that exits in good order ends as one, whatever its threads are doing in the driver. (Without the guard that
-/// the driver is loaded with, the simulated one ends it by SIGABRT.)
+/// A process that exits normally succeeds, even while its threads call the driver. (Without the
+/// driver crate's exit guard, the simulated driver aborts it with SIGABRT.)
 fn exit_under_threads(_: u64) -> Result<String> {
     for _ in 0..10 {
         let mut peer = Peer::new()?;
@@ -41,8 +41,9 @@ fn exit_under_threads(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Trap 1: the event stays pending; the stream that waited for it is stuck, even after the event is destroyed; recording
-/// it again sticks the recording stream; streams that never touched it go on.
+/// Death of the recorder of a release event: the event stays pending. The stream that waited for it
+/// is stuck, even after the event is destroyed. Recording the event again blocks the recording
+/// stream. Other streams continue.
 fn release_event_pending(_: u64) -> Result<String> {
     let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -55,11 +56,14 @@ fn release_event_pending(_: u64) -> Result<String> {
     reader.kill()?;
 
     ensure!(!exporter.idle_within(waiting, STUCK_MS)?, "a stream passed the event of a dead recorder");
-    ensure!(!exporter.event_ready(release)?, "the event of a dead recorder is done");
+    ensure!(!exporter.event_ready(release)?, "the event of a dead recorder is complete");
     exporter.record(release, recording)?;
-    ensure!(!exporter.idle_within(recording, STUCK_MS)?, "recording the event again went through");
+    ensure!(!exporter.idle_within(recording, STUCK_MS)?, "recording the event again did not block");
     exporter.tell(Command::DropEvent(release))?;
-    ensure!(!exporter.idle_within(waiting, 200)?, "destroying the event freed the stream that waited for it");
+    ensure!(
+        !exporter.idle_within(waiting, 200)?,
+        "destroying the event released the stream that waited for it"
+    );
     ensure!(exporter.idle_within(0, PATIENCE_MS)?, "a stream that never touched the event is stuck");
     let fresh = exporter.event(true)?;
     exporter.record(fresh, 0)?;
@@ -68,7 +72,8 @@ fn release_event_pending(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Trap 2: the reader's stream that waits is stuck and can be dropped; its other streams and new ones work.
+/// Death of the recorder of a ready event: the reader's waiting stream is stuck and can be dropped;
+/// its other streams and new ones work.
 fn ready_event_pending(_: u64) -> Result<String> {
     let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -81,7 +86,7 @@ fn ready_event_pending(_: u64) -> Result<String> {
     exporter.kill()?;
 
     ensure!(!reader.idle_within(waiting, STUCK_MS)?, "a stream passed the event of a dead recorder");
-    ensure!(!reader.event_ready(theirs)?, "the event of a dead recorder is done");
+    ensure!(!reader.event_ready(theirs)?, "the event of a dead recorder is complete");
     reader.sleep(0, 1000)?;
     ensure!(reader.idle_within(0, PATIENCE_MS)?, "another stream is stuck");
     reader.tell(Command::DropStream(waiting))?;
@@ -91,7 +96,8 @@ fn ready_event_pending(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Trap 3: with a word the survivor's CPU frees the stream by storing the value.
+/// Death of the writer of a timeline value: the survivor's CPU releases the stream by storing the
+/// value.
 fn word_pending(_: u64) -> Result<String> {
     let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "timeline")?;
@@ -103,15 +109,15 @@ fn word_pending(_: u64) -> Result<String> {
     reader.wait_word(theirs, 0, 1, 0)?;
     exporter.kill()?;
 
-    ensure!(!reader.idle_within(0, STUCK_MS)?, "a stream passed a word that nobody wrote");
+    ensure!(!reader.idle_within(0, STUCK_MS)?, "a stream passed a timeline value that was not written");
     let begin = Instant::now();
     words.as_ref()[0].store(1, Ordering::Release);
-    ensure!(reader.idle_within(0, PATIENCE_MS)?, "the stored word does not free the stream");
-    Ok(format!("free {} µs after the store", begin.elapsed().as_micros()))
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "storing the value did not release the stream");
+    Ok(format!("released {} µs after the store", begin.elapsed().as_micros()))
 }
 
-/// Trap 13: the dying process's queue runs on and writes older values over what the survivor stored. Storing until it is
-/// gone and the streams are idle wins.
+/// The queue of a dying process continues and overwrites the survivor's value with older ones.
+/// Storing the value repeatedly until the process has exited and the streams are idle succeeds.
 fn words_queued(_: u64) -> Result<String> {
     const WRITES: u64 = 460;
     let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
@@ -120,7 +126,7 @@ fn words_queued(_: u64) -> Result<String> {
     let words = Words::map(&memory, 512, true)?;
     let word = &words.as_ref()[0];
     let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
-    // The first load measures the GPU.
+    // The first load calibrates the duration.
     exporter.tell(Command::Load { stream: 0, us: 100 })?;
     exporter.finish(0)?;
     for value in 1..=WRITES {
@@ -131,7 +137,7 @@ fn words_queued(_: u64) -> Result<String> {
     reader.wait_word(theirs, 0, target, 0)?;
     let reached = word.load(Ordering::Acquire);
     let killed = Instant::now();
-    // Not waited for here: the survivor starts its rescue while the other dies.
+    // The survivor starts to store values while the other process is still dying.
     exporter.kill_without_waiting()?;
 
     let (mut back, mut last, mut gone) = (0, Duration::ZERO, None);
@@ -144,14 +150,17 @@ fn words_queued(_: u64) -> Result<String> {
                 word.store(target, Ordering::Release);
             }
         }
-        // What was queued may end a little after the process does.
+        // Queued work may end slightly later than the process.
         if gone.is_none() && exporter.is_gone()? {
             gone = Some(killed.elapsed());
         }
         if gone.is_some() && reader.idle_within(0, 0)? && killed.elapsed() > Duration::from_millis(30) {
             break;
         }
-        ensure!(killed.elapsed() < Duration::from_millis(PATIENCE_MS), "the rescue has no effect");
+        ensure!(
+            killed.elapsed() < Duration::from_millis(PATIENCE_MS),
+            "storing the value did not release the stream"
+        );
     }
     std::thread::sleep(Duration::from_millis(50));
     let left = word.load(Ordering::Acquire);
@@ -163,8 +172,8 @@ fn words_queued(_: u64) -> Result<String> {
     ))
 }
 
-/// Trap 12: a reader that records over the ready event it was given, and dies, sticks the exporter's stream that records
-/// it the next time. Hence an event and a signal stream for each reader.
+/// A reader that records again the ready event it received, and dies, blocks the exporter's stream
+/// that records the event next. Therefore each reader has its own events and signal stream.
 fn ready_event_recorded_over(_: u64) -> Result<String> {
     let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -177,15 +186,16 @@ fn ready_event_recorded_over(_: u64) -> Result<String> {
     reader.record(theirs, 0)?;
     reader.kill()?;
 
-    ensure!(!exporter.event_ready(ready)?, "the event that the dead reader recorded is done");
+    ensure!(!exporter.event_ready(ready)?, "the event that the dead reader recorded is complete");
     exporter.record(ready, signal)?;
-    ensure!(!exporter.idle_within(signal, STUCK_MS)?, "recording the event again went through");
+    ensure!(!exporter.idle_within(signal, STUCK_MS)?, "recording the event again did not block");
     ensure!(exporter.idle_within(0, PATIENCE_MS)?, "a stream that never touched the event is stuck");
     Ok(String::new())
 }
 
-/// A reader that loses its context and lives on: whether its release, recorded behind the failure, ever comes is not
-/// known; the exporter sees no error of it and goes on, with new events.
+/// A reader loses its context and stays alive: whether its release event, recorded behind the
+/// failure, completes is undefined. The exporter gets no error from it and continues with new
+/// events.
 fn context_lost(seed: u64) -> Result<String> {
     let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -194,12 +204,12 @@ fn context_lost(seed: u64) -> Result<String> {
     let import = shared.import(&exporter, &reader, false)?;
     let release = exporter.event(true)?;
     let theirs = reader.open_event(&exporter, release)?;
-    // The failure comes once the release is recorded behind it.
+    // The failure occurs after the release is recorded behind it.
     let how = reader.spoil(import, 0)?;
     reader.record(theirs, 0)?;
     ensure!(
         !exporter.event_ready(release)?,
-        "the release is done before the work that it is recorded behind"
+        "the release completed before the work that it was recorded behind"
     );
     reader.let_go()?;
     let lost = must_fail(reader.finish(0), "writing to memory imported for reading")?;
@@ -207,7 +217,7 @@ fn context_lost(seed: u64) -> Result<String> {
 
     let look = || -> Result<&str> {
         std::thread::sleep(Duration::from_millis(100));
-        let ready = exporter.event_ready(release).context("the exporter meets the reader's error")?;
+        let ready = exporter.event_ready(release).context("the exporter got the reader's error")?;
         Ok(if ready { "done" } else { "pending" })
     };
     let alive = look()?;
@@ -220,11 +230,11 @@ fn context_lost(seed: u64) -> Result<String> {
     exporter.finish(0)?;
     ensure!(exporter.event_ready(fresh)?, "a new event stays pending");
     Ok(format!(
-        "{lost}, by {how}; the exporter sees the release as {alive}, and when the reader is gone as {dead}"
+        "{lost}, by {how}; the exporter sees the release as {alive}, and after the reader's death as {dead}"
     ))
 }
 
-/// An allocation of a pool whose reader is gone can be freed, and the pool goes on.
+/// A pool allocation of a killed reader can be freed, and the pool stays usable.
 fn pool_reader_killed(seed: u64) -> Result<String> {
     let (exporter, mut reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Pool.share(&exporter, 1 << 20)?;
@@ -232,7 +242,7 @@ fn pool_reader_killed(seed: u64) -> Result<String> {
     exporter.write(shared.memory, shared.size, seed)?;
     reader.check(import, 0, shared.size, seed)?;
     reader.kill()?;
-    // A dead process's queue runs on for some milliseconds, and so may its use of the memory.
+    // A dead process's queue, and its use of the memory, continues for some milliseconds.
     std::thread::sleep(Duration::from_millis(100));
     exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
     exporter.finish(0)?;

@@ -1,4 +1,4 @@
-//! A reader on another GPU than the exporter's.
+//! Readers on another GPU than the exporter's.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -31,7 +31,7 @@ fn on_the_other() -> Result<Peer> {
     Ok(reader)
 }
 
-/// Trap 10: the context that a reader imports with decides which device maps, for every kind.
+/// The importing context determines the device that maps the memory, for every kind.
 fn memory_of_the_other_gpu(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, on_the_other()?);
     for kind in Kind::ALL {
@@ -44,7 +44,7 @@ fn memory_of_the_other_gpu(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Trap 10, second half: the other GPU waits for, and signals, both kinds of fence.
+/// The other GPU can wait for and signal both kinds of fence.
 fn fences_of_the_other_gpu(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, on_the_other()?);
     require(&exporter, "event")?;

@@ -1,4 +1,4 @@
-//! Calls that fail and things that are missing, ordered from the simulated driver (tests/simcuda).
+//! Failing calls and missing features, injected by the simulated driver (tests/simcuda).
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare_gpu_harness::Start;
@@ -23,13 +23,14 @@ const fn fault(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
 const SIZE: usize = 1 << 20;
 const OUT_OF_MEMORY: i32 = 2;
 
-/// A peer whose driver fails the first use of `call`.
+/// Starts a peer whose driver fails the first use of `call`.
 fn failing(call: &str, code: i32) -> Result<Peer> {
     let order = format!("{call}:1:{code}");
     Peer::start(Start { environment: &[("SIMCUDA_FAIL", &order)], ..Start::default() })
 }
 
-/// Each call that allocates or exports may fail: the failure names it, nothing is left half done, and the next try works.
+/// Any allocating or exporting call may fail: the error names it, no partial state remains, and a
+/// retry succeeds.
 fn failing_calls_of_an_exporter(seed: u64) -> Result<String> {
     let steps = [
         (Kind::Vmm, "cuMemGetAllocationGranularity"),
@@ -60,7 +61,7 @@ fn failing_calls_of_an_exporter(seed: u64) -> Result<String> {
     Ok(format!("{} calls", steps.len()))
 }
 
-/// The same for the calls that import.
+/// The same for importing calls.
 fn failing_calls_of_a_reader(seed: u64) -> Result<String> {
     let steps = [
         (Kind::Vmm, "cuMemImportFromShareableHandle"),
@@ -89,7 +90,8 @@ fn failing_calls_of_a_reader(seed: u64) -> Result<String> {
     Ok(format!("{} calls", steps.len()))
 }
 
-/// A sticky code is reported as the loss of the context, by this call and by those after it.
+/// A sticky error code is reported as the loss of the context, by the failing call and all later
+/// ones.
 fn lost_context(_: u64) -> Result<String> {
     let peer = failing("cuMemsetD8Async", 719)?;
     peer.open(0, true)?;
@@ -98,12 +100,12 @@ fn lost_context(_: u64) -> Result<String> {
     ensure!(first.sticky && first.code == Some(719), "{first}");
     let then = must_fail(peer.fill(memory, 0, SIZE, 1, 0), "a fill in a lost context")?;
     ensure!(then.sticky, "{then}");
-    // Giving back what it held must neither hang nor end the process.
+    // Freeing resources in a lost context must neither hang nor abort the process.
     peer.drop_memory(memory)?;
     Ok(then.to_string())
 }
 
-/// A code of a driver newer than this program passes through as a number.
+/// An error code unknown to this program is reported as a number.
 fn unknown_code(_: u64) -> Result<String> {
     let peer = failing("cuStreamCreate", 4242)?;
     let failed = must_fail(peer.open(0, true), "a call with an unknown code")?;
@@ -111,7 +113,8 @@ fn unknown_code(_: u64) -> Result<String> {
     Ok(failed.to_string())
 }
 
-/// What a device lacks is named with the kind and the device; an attribute that the driver does not know is lacking.
+/// The error for a missing feature names the kind and the device; an attribute unknown to the
+/// driver counts as missing.
 fn withheld_attributes(_: u64) -> Result<String> {
     let lacks = [
         ("vmm", "102", "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED"),
@@ -132,7 +135,7 @@ fn withheld_attributes(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Without a driver there is one clear answer.
+/// Without a driver, the error says so.
 fn no_driver(_: u64) -> Result<String> {
     let peer =
         Peer::start(Start { environment: &[("LD_LIBRARY_PATH", "/nonexistent")], ..Start::default() })?;

@@ -1,4 +1,4 @@
-//! Fences: both kinds, both ways, under delays that a seed decides.
+//! Fences of both kinds, in both directions, with random delays.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -45,7 +45,7 @@ enum Fence {
     Timeline,
 }
 
-/// Which of the two fences of a hand-over is left out, to see that the test would notice.
+/// The fence of a hand-over to omit, as a negative control.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Skip {
     Nothing,
@@ -53,7 +53,7 @@ enum Skip {
     Release,
 }
 
-/// Word 0 of a page says how far the exporter is, word 1 how far the reader.
+/// Timeline values in a page: value 0 is the exporter's progress, value 1 the reader's.
 const READY: usize = 0;
 const RELEASE: usize = 1;
 
@@ -108,9 +108,10 @@ fn sides<'a>(exporter: &'a Peer, reader: &'a Peer, fence: Fence) -> Result<[Side
 const ROUNDS: u64 = 120;
 const FRAME: usize = 128 << 10;
 
-/// One slot goes to and fro. In each round the exporter's stream waits for the release, fills one half of the frame,
-/// dawdles, fills the other and signals; the reader's stream waits, dawdles, copies the frame out and signals. The CPUs
-/// only queue: the fences alone order the work. Counts the bytes that are not of their round.
+/// Passes one slot back and forth. In each round the exporter's stream waits for the release, fills
+/// one half of the frame, sleeps, fills the other half and signals; the reader's stream waits,
+/// sleeps, copies the frame out and signals. The CPUs only queue work: fences alone order it.
+/// Returns the number of bytes that belong to another round.
 fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> Result<u64> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = kind.share(&exporter, FRAME)?;
@@ -123,7 +124,7 @@ fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> R
         _ => peer.sleep(0, random.below(if skip == Skip::Nothing { 1500 } else { 5000 })),
     };
     let mut captures = Vec::new();
-    // Where a fence is missing, nothing else may order the work either: how long a CPU takes to queue it, say.
+    // Without a fence, nothing else may order the work, such as the time a CPU takes to queue it.
     if skip != Skip::Nothing {
         exporter.hold(0)?;
         reader.hold(0)?;
@@ -156,26 +157,27 @@ fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> R
 
 fn hand_over(kind: Kind, fence: Fence, seed: u64, skip: Skip) -> Result<String> {
     let torn = torn_bytes(kind, fence, seed, ROUNDS, skip)?;
-    ensure!(torn == 0, "{torn} bytes of {ROUNDS} frames are not of their round");
+    ensure!(torn == 0, "{torn} bytes of {ROUNDS} frames belong to another round");
     Ok(format!("{ROUNDS} rounds"))
 }
 
-/// How many of them a driver takes behind streams that are held up, before it has the caller wait: somewhat more than 35
-/// (H200, driver 580).
+/// Number of rounds that fit the driver's queue behind stalled streams; with more, the caller
+/// blocks: slightly more than 35 (H200, driver 580).
 const UNFENCED_ROUNDS: u64 = 20;
 
-/// Without one of its fences the same test sees bytes of other rounds.
+/// Without one of its fences, the same test detects bytes of other rounds.
 fn caught(skip: Skip, seed: u64) -> Result<String> {
     let mut seen = String::new();
     for (name, fence) in [("event", Fence::Event), ("timeline", Fence::Timeline)] {
         let torn = torn_bytes(Kind::Vmm, fence, seed, UNFENCED_ROUNDS, skip)?;
-        ensure!(torn > 0, "{name}: nothing was torn, so the test would not notice a missing fence");
+        ensure!(torn > 0, "{name}: no frame was torn: the test does not detect a missing fence");
         seen += &format!("{name}: {torn} bytes torn; ");
     }
     Ok(seen)
 }
 
-/// An event that was never recorded is done; one with work before it is pending, then done, on both sides.
+/// An event that was never recorded is complete; one with work before it is pending, then complete,
+/// in both processes.
 fn event_states(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -192,8 +194,8 @@ fn event_states(_: u64) -> Result<String> {
     {
         recorder.hold(0)?;
         recorder.record(here, 0)?;
-        ensure!(!recorder.event_ready(here)?, "the recorder sees its pending event as done");
-        ensure!(!other.event_ready(there)?, "the other side sees a pending event as done");
+        ensure!(!recorder.event_ready(here)?, "the recorder's pending event is reported complete");
+        ensure!(!other.event_ready(there)?, "a pending event is reported complete in the other process");
         recorder.let_go()?;
         recorder.finish(0)?;
         ensure!(recorder.event_ready(here)? && other.event_ready(there)?, "an event stays pending");
@@ -201,7 +203,7 @@ fn event_states(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A wait means the record made before it: a later record does not hold it up.
+/// A wait covers the latest record made before it; a later record does not delay it.
 fn event_captures_the_record_before_the_wait(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -212,7 +214,7 @@ fn event_captures_the_record_before_the_wait(_: u64) -> Result<String> {
     reader.wait(0, opened)?;
     exporter.hold(0)?;
     exporter.record(event, 0)?;
-    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a wait was held up by a later record");
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a wait was delayed by a later record");
     reader.wait(0, opened)?;
     ensure!(!reader.idle_within(0, 50)?, "a wait passed a pending record");
     exporter.let_go()?;
@@ -225,11 +227,12 @@ fn event_own_handle(_: u64) -> Result<String> {
     let exporter = Peer::new()?;
     require(&exporter, "event")?;
     let event = exporter.event(true)?;
-    let failed = must_fail(exporter.open_event(&exporter, event), "opening an event of one's own")?;
+    let failed = must_fail(exporter.open_event(&exporter, event), "opening the process's own event")?;
     Ok(failed.to_string())
 }
 
-/// A word is reached when it is at least the value; a CPU's store serves a waiting stream as a GPU's write does.
+/// A wait completes when the timeline value is at least the requested one; a store of the CPU
+/// releases a waiting stream as a write of the GPU does.
 fn timeline_states(_: u64) -> Result<String> {
     let reader = Peer::new()?;
     require(&reader, "timeline")?;
@@ -241,25 +244,31 @@ fn timeline_states(_: u64) -> Result<String> {
 
     word.store(u64::MAX - 1, Ordering::Release);
     reader.wait_word(page, 0, u64::MAX - 1, 0)?;
-    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a stream waits for what is reached");
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a stream waits for a value that is already reached");
     reader.wait_word(page, 0, u64::MAX, 0)?;
-    ensure!(!reader.idle_within(0, 50)?, "a stream passed a word below its value");
-    // Values go on past the end of the range.
+    ensure!(!reader.idle_within(0, 50)?, "a stream passed a timeline value below the requested one");
+    // Comparison is cyclic: values wrap around at 2^64.
     word.store(1, Ordering::Release);
-    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a stream does not see what a CPU stored");
+    ensure!(reader.idle_within(0, PATIENCE_MS)?, "a stream does not see a value stored by the CPU");
 
     reader.hold(0)?;
     reader.write_word(page, 0, 5, 0)?;
     reader.wait_word(page, 0, 5, other)?;
-    ensure!(!reader.idle_within(other, 20)?, "a word was written before its stream got there");
-    ensure!(word.load(Ordering::Acquire) == 1, "a CPU sees a word before its stream got there");
+    ensure!(
+        !reader.idle_within(other, 20)?,
+        "a timeline value was written before its stream reached the write"
+    );
+    ensure!(
+        word.load(Ordering::Acquire) == 1,
+        "the CPU sees a timeline value before its stream reached the write"
+    );
     reader.let_go()?;
     reader.finish(other)?;
-    ensure!(word.load(Ordering::Acquire) == 5, "a CPU does not see what a stream wrote");
+    ensure!(word.load(Ordering::Acquire) == 5, "the CPU does not see a value written by a stream");
     Ok(String::new())
 }
 
-/// More words than one call takes are all written, behind the work before them.
+/// More values than one call accepts are all written, after the preceding work.
 fn timeline_batch(_: u64) -> Result<String> {
     const COUNT: usize = 600;
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
@@ -274,36 +283,39 @@ fn timeline_batch(_: u64) -> Result<String> {
     exporter.tell(Command::WriteWords { page: ours, values, stream: 0 })?;
     ensure!(
         words.as_ref()[0].load(Ordering::Acquire) == 0,
-        "words were written before their stream got there"
+        "timeline values were written before their stream reached the writes"
     );
     exporter.let_go()?;
     reader.finish(0)?;
     exporter.finish(0)?;
     for (index, word) in words.as_ref()[..COUNT].iter().enumerate() {
         let value = word.load(Ordering::Acquire);
-        ensure!(value == 7 + index as u64, "word {index} is {value}");
+        ensure!(value == 7 + index as u64, "timeline value {index} is {value}");
     }
-    ensure!(words.as_ref()[COUNT].load(Ordering::Acquire) == 0, "a word beyond the batch was written");
+    ensure!(
+        words.as_ref()[COUNT].load(Ordering::Acquire) == 0,
+        "a timeline value beyond the batch was written"
+    );
     let calls = exporter.text(Command::Calls)?;
-    ensure!(calls.contains("cuStreamBatchMemOp_v2 3"), "600 words are 3 calls, not: {calls}");
+    ensure!(calls.contains("cuStreamBatchMemOp_v2 3"), "expected 3 calls for 600 values, got: {calls}");
     Ok(String::new())
 }
 
-/// Trap 11, in part: a reader that maps the page read-only can wait for words, and cannot write them.
+/// A reader that maps the page read-only can wait for values and cannot write them.
 fn timeline_read_only_page(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "timeline")?;
     let memory = Words::create(512)?;
     let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, false)?);
     reader.wait_word(theirs, 3, 9, 0)?;
-    ensure!(!reader.idle_within(0, 50)?, "a stream passed a word below its value");
+    ensure!(!reader.idle_within(0, 50)?, "a stream passed a timeline value below the requested one");
     exporter.write_word(ours, 3, 9, 0)?;
     reader.finish(0)?;
     let failed = must_fail(reader.write_word(theirs, 3, 10, 0), "a write to a page registered for reading")?;
     Ok(failed.to_string())
 }
 
-/// Trap 14: unregistering a page with a write queued behind work waits for it.
+/// Unregistering a page waits for a write that is queued behind other work.
 fn timeline_unregister_waits(_: u64) -> Result<String> {
     let exporter = Peer::new()?;
     require(&exporter, "timeline")?;
@@ -314,14 +326,14 @@ fn timeline_unregister_waits(_: u64) -> Result<String> {
     exporter.write_word(page, 0, 1, 0)?;
     let us = exporter.drop_page(page)?;
     let value = words.as_ref()[0].load(Ordering::Acquire);
-    ensure!(value == 1, "after unregistering the word is {value}");
+    ensure!(value == 1, "after unregistering the timeline value is {value}");
     ensure!(us > 200_000, "unregistering took {us} µs with 1.5 s of work before the write");
     exporter.finish(0)?;
     Ok(format!("{us} µs"))
 }
 
-/// Trap 5: the context-wide record stands for every stream of the context, also those that order themselves with no
-/// other; a release of this kind cannot come too early.
+/// The context-wide record covers every stream of the context, including streams without implicit
+/// synchronization, so such a release cannot come too early.
 fn context_record(imported: bool) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -331,12 +343,13 @@ fn context_record(imported: bool) -> Result<String> {
     let streams = [reader.stream()?, reader.stream()?, reader.stream()?];
     reader.text(Command::Calls)?;
     for busy in streams {
-        // Host functions of different streams may share one thread, so each in turn is the only busy one.
+        // Host functions of different streams may share one thread, so only one stream at a time is
+        // busy.
         reader.sleep(busy, 150_000)?;
         reader.tell(Command::RecordContext { event, stream: 0 })?;
         ensure!(
             !reader.event_ready(event)? || reader.idle_within(busy, 0)?,
-            "the record does not stand for a busy stream"
+            "the record does not cover a busy stream"
         );
         reader.wait(0, event)?;
         reader.finish(0)?;
@@ -349,7 +362,8 @@ fn context_record(imported: bool) -> Result<String> {
     Ok(how.to_owned())
 }
 
-/// What a frame costs each side in calls: a fill, a signal and a wait, and the pushing and popping around each.
+/// Calls per frame on each side: a fill, a signal and a wait, with the context pushes and pops
+/// around each.
 fn calls_of_a_frame(_: u64) -> Result<String> {
     let mut told = String::new();
     for (name, fence, signal, wait) in [
@@ -378,15 +392,16 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         for (call, calls) in expected {
             ensure!(calls.split(", ").any(|counted| counted == call), "{call} is not among {calls}");
         }
-        ensure!(writes.split(", ").count() == 4, "more than was asked for: {writes}");
-        ensure!(reads.split(", ").count() == 3, "more than was asked for: {reads}");
+        ensure!(writes.split(", ").count() == 4, "unexpected calls: {writes}");
+        ensure!(reads.split(", ").count() == 3, "unexpected calls: {reads}");
         told += &format!("{name}: {writes} | {reads}; ");
     }
     Ok(told)
 }
 
-/// GPUs give processes their time in turn. What it costs one that works that streams of others wait, beside what it costs
-/// that these others are there: measured, since nothing is promised. None of them may be held up for good.
+/// GPUs schedule processes in time slices. Measures the cost for one working process when streams
+/// of other processes wait, compared with idle processes; there is no guarantee. No process may be
+/// blocked for good.
 fn work_beside_waiting_streams(_: u64) -> Result<String> {
     const OTHERS: usize = 8;
     const FRAMES: u32 = 100;
@@ -427,7 +442,7 @@ fn work_beside_waiting_streams(_: u64) -> Result<String> {
             other.finish(0)?;
         }
         told.push(format!(
-            "{name}: {beside} µs a frame beside {OTHERS} whose streams wait, {idle} beside idle ones"
+            "{name}: {beside} µs a frame beside {OTHERS} processes with waiting streams, {idle} beside idle ones"
         ));
     }
     Ok(told.join("; "))

@@ -1,4 +1,4 @@
-//! Readers that share nothing with the exporter but a socket, as containers do.
+//! Readers that share only a socket with the exporter, as containers do.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_gpu_harness::{Start, isolate};
@@ -21,7 +21,8 @@ pub const CASES: &[Case] = &[
 const MAP_FAILED: i32 = 205;
 const SIZE: usize = 1 << 20;
 
-/// A peer with `what` to itself (see [`isolate`]), and what it sees there.
+/// Starts a peer isolated by `what` (see [`isolate`]); returns a description of its environment
+/// too.
 fn start(what: &str) -> Result<(Peer, String)> {
     let peer = Peer::start(Start { isolate: Some(what), ..Start::default() })?;
     let surroundings = peer.text(Command::Surroundings)?;
@@ -34,7 +35,8 @@ fn isolated(what: &str) -> Result<Peer> {
     Ok(reader)
 }
 
-/// CUDA starts in namespaces of its own when its /proc is of the same PID namespace. The others are tried to be told.
+/// CUDA starts in separate namespaces if /proc matches the PID namespace. Other combinations are
+/// tried and reported.
 fn namespaces(_: u64) -> Result<String> {
     let attempt = |what: &str| -> (bool, String) {
         let told = start(what).and_then(|(peer, surroundings)| {
@@ -57,7 +59,8 @@ fn namespaces(_: u64) -> Result<String> {
     if works { Ok(all) } else { bail!("{all}") }
 }
 
-/// Trap 11: all memory kinds and timeline words, the page mapped read-only too, work; events are refused with a reason.
+/// All memory kinds and timeline fences work, also with the page mapped read-only; event fences are
+/// refused with a reason.
 fn own_shm(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, isolated(isolate::FULL)?);
     for kind in Kind::ALL {
@@ -87,7 +90,7 @@ fn own_shm(seed: u64) -> Result<String> {
     Ok(failed.to_string())
 }
 
-/// Events need no more than the same /dev/shm.
+/// Event fences need only a shared /dev/shm.
 fn same_shm(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, isolated(isolate::SAME_SHM)?);
     require(&exporter, "event")?;
@@ -95,7 +98,7 @@ fn same_shm(_: u64) -> Result<String> {
     let opened = reader.open_event(&exporter, event)?;
     exporter.hold(0)?;
     exporter.record(event, 0)?;
-    ensure!(!reader.event_ready(opened)?, "a pending event is done");
+    ensure!(!reader.event_ready(opened)?, "a pending event is reported complete");
     reader.wait(0, opened)?;
     exporter.let_go()?;
     reader.finish(0)?;

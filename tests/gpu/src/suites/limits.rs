@@ -1,4 +1,4 @@
-//! How many there can be.
+//! Limits on the number of driver objects.
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare_cuda::fence::ipc_event;
@@ -18,20 +18,20 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// What driver 580 has for a process; measured on an H200. Others in the process draw on the same number: on other
-/// machines two were taken before the first was created here.
+/// Limit of driver 580 per process, measured on an H200. Other users in the process count too: on
+/// other machines two events existed before the first was created here.
 const MOST: usize = 4096;
 const OUT_OF_MEMORY: i32 = 2;
 
-/// A process can create 4,094 to 4,096 events to be shared; the next fails, harms nothing, and succeeds when others
-/// were destroyed.
+/// A process can create 4,094 to 4,096 interprocess events; the next fails without side effects,
+/// and succeeds after others were destroyed.
 fn events(_: u64) -> Result<String> {
     let peer = Peer::new()?;
     require(&peer, "event")?;
     let told = peer.text(Command::ManyEvents(5000))?;
     let (made, reason) = told.split_once(' ').context("a number and a reason")?;
     let expected = ipc_event::PER_PROCESS..=MOST;
-    ensure!(expected.contains(&made.parse()?), "{made} events in place of {expected:?}: {reason}");
+    ensure!(expected.contains(&made.parse()?), "{made} events instead of {expected:?}: {reason}");
     let failed = must_fail(peer.event(true), "creating one more event")?;
     ensure!(failed.code == Some(OUT_OF_MEMORY) && !failed.sticky, "{failed}");
     peer.sleep(0, 1000)?;
@@ -43,7 +43,7 @@ fn events(_: u64) -> Result<String> {
     Ok(format!("{made}, then {reason}"))
 }
 
-/// Trap 8, second half: one event can be opened 6,000 times in a process.
+/// One event can be opened 6,000 times in a process.
 fn one_event_opened_often(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -56,7 +56,7 @@ fn one_event_opened_often(_: u64) -> Result<String> {
     let opened = reader.open_event(&exporter, event)?;
     exporter.hold(0)?;
     exporter.record(event, 0)?;
-    ensure!(!reader.event_ready(opened)?, "a pending event is done");
+    ensure!(!reader.event_ready(opened)?, "a pending event is reported complete");
     exporter.let_go()?;
     exporter.finish(0)?;
     ensure!(reader.event_ready(opened)?, "an event stays pending");

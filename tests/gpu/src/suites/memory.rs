@@ -1,4 +1,4 @@
-//! Memory kinds: exported, imported, read, written, given back; and what each refuses.
+//! Memory kinds: export, import, reading, writing and freeing; and the errors of each.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -34,7 +34,8 @@ pub const CASES: &[Case] = &[
 
 const SIZE: usize = 3 << 20;
 
-// Where a case expects a code, it was measured on an H200, driver 580, and the simulated driver was made to agree.
+// Expected error codes were measured on an H200 with driver 580; the simulated driver was made to
+// match.
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
@@ -42,7 +43,7 @@ const ILLEGAL_ADDRESS: i32 = 700;
 const NOT_SUPPORTED: i32 = 801;
 const UNKNOWN: i32 = 999;
 
-/// What one side writes, the other reads, both ways; then the memory is given back in order.
+/// Each side reads the other's writes; then the memory is freed in order.
 fn both_ways(kind: Kind, seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = kind.share(&exporter, SIZE)?;
@@ -56,7 +57,7 @@ fn both_ways(kind: Kind, seed: u64) -> Result<String> {
     Ok(format!("the reader's calls: {calls}"))
 }
 
-/// Contexts that are not primary and not ours, as GStreamer's, serve both sides of every kind.
+/// Non-primary contexts of another library, as GStreamer's, work on both sides for every kind.
 fn handed_in_context(seed: u64) -> Result<String> {
     for kind in Kind::ALL {
         let (exporter, reader) = (Peer::start(Default::default())?, Peer::start(Default::default())?);
@@ -71,7 +72,7 @@ fn handed_in_context(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Rows are copied between pitches, and the bytes between rows stay as they were.
+/// Rows are copied between different pitches, and the bytes between rows are unchanged.
 fn rectangles(seed: u64) -> Result<String> {
     let peer = Peer::new()?;
     let (from, to) = (peer.allocate(Source::Legacy, SIZE)?, peer.allocate(Source::Legacy, SIZE)?);
@@ -80,7 +81,7 @@ fn rectangles(seed: u64) -> Result<String> {
     let (width, height, from_pitch, to_pitch) = (1000, 500, 1000, 1536);
     peer.tell(Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream: 0 })?;
     for row in [0, 1, height / 2, height - 1] {
-        // A pattern depends on seed and place by their sum.
+        // A byte of the pattern depends on the sum of seed and position.
         peer.check(to, row * to_pitch, width, seed + (row * from_pitch) as u64)?;
         let gap = peer.capture(to, row * to_pitch + width, to_pitch - width, 0)?;
         peer.finish(0)?;
@@ -89,8 +90,8 @@ fn rectangles(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Trap 7: memory that was imported for reading cannot be written. A memset is refused and the context goes on; a kernel
-/// fails when it runs, and costs the reader its context. Exporter and data are unharmed.
+/// Memory imported for reading cannot be written. A memset is refused and the context stays usable;
+/// a kernel fails when it runs and loses the reader's context. Exporter and data are unaffected.
 fn vmm_read_only(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Vmm.share(&exporter, SIZE)?;
@@ -116,7 +117,8 @@ fn vmm_read_only(seed: u64) -> Result<String> {
     Ok(format!("{refused}; by {how}: {lost}"))
 }
 
-/// Trap 8: one descriptor imported twice into a process, and into the exporting process, gives the same memory.
+/// One descriptor imported twice into a process, and into the exporting process, yields the same
+/// memory.
 fn vmm_twice_and_own(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Vmm.share(&exporter, SIZE)?;
@@ -131,7 +133,7 @@ fn vmm_twice_and_own(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Physical memory lives as long as a reader has it mapped, whatever order both sides end in.
+/// Physical memory lives as long as a reader has it mapped, in whichever order both sides end.
 fn vmm_outlives_its_owner(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Vmm.share(&exporter, SIZE)?;
@@ -146,27 +148,30 @@ fn vmm_outlives_its_owner(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A descriptor that is none of CUDA's, and a size that is not the allocation's, are errors and no more.
+/// A descriptor that is not CUDA's and a wrong allocation size produce errors without further
+/// effects.
 fn vmm_wrong_descriptor_or_size(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Vmm.share(&exporter, SIZE)?;
     let size = shared.import_size()?;
     let stranger = Token { bytes: Vec::new(), fd: Some(Words::create(512)?) };
     let descriptor =
-        must_fail(reader.import(Source::Vmm, &stranger, size, false), "a stranger's descriptor")?;
+        must_fail(reader.import(Source::Vmm, &stranger, size, false), "a descriptor that is not CUDA's")?;
     let double = must_fail(reader.import(Source::Vmm, &shared.token, size * 2, false), "twice the size")?;
-    let odd =
-        must_fail(reader.import(Source::Vmm, &shared.token, size - 4096, false), "a size off the grain")?;
-    ensure!(descriptor.code == Some(UNKNOWN), "a stranger's descriptor: {descriptor}");
+    let odd = must_fail(
+        reader.import(Source::Vmm, &shared.token, size - 4096, false),
+        "a size that is not a multiple of the granularity",
+    )?;
+    ensure!(descriptor.code == Some(UNKNOWN), "a descriptor that is not CUDA's: {descriptor}");
     ensure!(double.code == Some(NOT_SUPPORTED), "twice the size: {double}");
-    ensure!(odd.code == Some(INVALID_VALUE), "a size off the grain: {odd}");
+    ensure!(odd.code == Some(INVALID_VALUE), "a size that is not a multiple of the granularity: {odd}");
     let import = reader.import(Source::Vmm, &shared.token, size, false)?;
     reader.drop_memory(import)?;
     Ok(format!("descriptor: {descriptor}; double: {double}; odd: {odd}"))
 }
 
-/// A second import of one pointer is refused, also through a second import of the pool, until the first was freed and
-/// its stream got there.
+/// A second import of one pointer is refused, also through a second import of the pool, until the
+/// first was freed and its stream has reached the free.
 fn pool_twice(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Pool.share(&exporter, SIZE)?;
@@ -189,7 +194,7 @@ fn pool_twice(seed: u64) -> Result<String> {
     reader.finish(0)?;
     let second = import()?;
     reader.check(second, 0, SIZE, seed)?;
-    // Dropping frees, too.
+    // Dropping frees the import too.
     reader.drop_memory(second)?;
     let third = import()?;
     reader.check(third, 0, SIZE, seed)?;
@@ -197,7 +202,8 @@ fn pool_twice(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Tokens of different pools and processes differ, so a table keyed by them refuses nothing that it should not.
+/// Handles of different pools and processes differ, so a table keyed by them causes no false
+/// rejections.
 fn pool_tokens(seed: u64) -> Result<String> {
     let (one, two, reader) = (Peer::new()?, Peer::new()?, Peer::new()?);
     let shared =
@@ -212,7 +218,8 @@ fn pool_tokens(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The reader frees on its stream and signals; the exporter sees the signal and frees; both go on with new memory.
+/// The reader frees on its stream and signals; the exporter observes the signal and frees; both
+/// continue with new memory.
 fn pool_order_of_freeing(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -226,10 +233,10 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
         reader.hold(0)?;
         reader.tell(Command::Free { memory: import, stream: 0 })?;
         reader.record(seen, 0)?;
-        ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signalled before it");
+        ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signaled before it");
         reader.let_go()?;
         reader.finish(0)?;
-        ensure!(exporter.event_ready(done)?, "the fence behind the reader's free is not signalled");
+        ensure!(exporter.event_ready(done)?, "the fence behind the reader's free was not signaled");
         exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;
         exporter.finish(0)?;
     }
@@ -240,12 +247,12 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
 fn legacy_own_handle(_: u64) -> Result<String> {
     let exporter = Peer::new()?;
     let shared = Kind::Legacy.share(&exporter, SIZE)?;
-    let failed = must_fail(shared.import(&exporter, &exporter, true), "opening a handle of one's own")?;
+    let failed = must_fail(shared.import(&exporter, &exporter, true), "opening the process's own handle")?;
     ensure!(failed.code == Some(INVALID_CONTEXT) && !failed.sticky, "{failed}");
     Ok(failed.to_string())
 }
 
-/// One context of a process opens the handles of one exporter's device.
+/// Only one context of a process can open the handles of one exporter's device.
 fn legacy_second_context(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Legacy.share(&exporter, SIZE)?;
@@ -259,7 +266,7 @@ fn legacy_second_context(seed: u64) -> Result<String> {
     Ok(failed.to_string())
 }
 
-/// Handles of two exporters may be opened in two contexts of one process.
+/// Handles of two exporters can be opened in two contexts of one process.
 fn legacy_two_contexts(seed: u64) -> Result<String> {
     let (first, second, reader) = (Peer::new()?, Peer::new()?, Peer::new()?);
     for (context, exporter) in [(0, &first), (1, &second)] {
@@ -274,7 +281,7 @@ fn legacy_two_contexts(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Opening a handle twice gives one address, which stays mapped until both are closed.
+/// Opening a handle twice yields one address, which stays mapped until both are closed.
 fn legacy_twice(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Legacy.share(&exporter, SIZE)?;
@@ -288,7 +295,7 @@ fn legacy_twice(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Memory that someone else allocated is exported from an address inside it, and read at the same offset elsewhere.
+/// Foreign memory is exported from an address inside it, and read at the same offset elsewhere.
 fn foreign(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "legacy")?;
@@ -296,7 +303,7 @@ fn foreign(seed: u64) -> Result<String> {
     exporter.write(memory, SIZE, seed)?;
     let inside = 4096 + 256;
     let found = exporter.export_foreign(memory, inside)?;
-    ensure!(found.offset == inside, "offset {} in place of {inside}", found.offset);
+    ensure!(found.offset == inside, "offset {} instead of {inside}", found.offset);
     ensure!(found.size >= SIZE, "a block of {} bytes holds {SIZE}", found.size);
     let import = reader.import(Source::Legacy, &found.handle, found.size, true)?;
     reader.check(import, found.offset, SIZE - inside, seed + inside as u64)?;
@@ -305,7 +312,7 @@ fn foreign(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// An address that was freed and given out again names another allocation: another id, another handle, other content.
+/// A reused address refers to another allocation: another ID, another handle, other content.
 fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "legacy")?;
@@ -332,11 +339,11 @@ fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
             ensure!(before.handle.bytes != after.handle.bytes, "two allocations with one handle");
         }
     }
-    ensure!(reused > 0, "no address was given out again, so nothing was shown");
-    Ok(format!("{reused} of 8 addresses were given out again"))
+    ensure!(reused > 0, "no address was reused, so the case tested nothing");
+    Ok(format!("{reused} of 8 addresses were reused"))
 }
 
-/// Memory that legacy handles cannot share is refused before a reader hears of it.
+/// Memory that legacy handles cannot share is refused before it is announced to a reader.
 fn foreign_refusals(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let mut reasons = Vec::new();
@@ -352,7 +359,8 @@ fn foreign_refusals(_: u64) -> Result<String> {
     Ok(reasons.join("; "))
 }
 
-/// Trap 6: an exporter that is killed while idle leaves every mapping readable and its events done; closing works.
+/// An exporter killed while idle leaves every mapping readable and its events complete; closing
+/// works.
 fn idle_exporter_killed(seed: u64) -> Result<String> {
     let (mut exporter, reader) = (Peer::new()?, Peer::new()?);
     let mut imports = Vec::new();

@@ -1,4 +1,4 @@
-//! The cases, by suite. What each shows stands above its function.
+//! Test cases by suite. Each case is documented at its function.
 
 mod crashes;
 mod devices;
@@ -14,7 +14,7 @@ use frameshare_gpu_harness::{Case, Failed, Needs, Skip};
 use crate::command::{Command, Id, Source};
 use crate::peer::{Peer, Token};
 
-/// Every case there is.
+/// All cases.
 pub static ALL: &[&[Case]] = &[
     memory::CASES,
     fences::CASES,
@@ -25,15 +25,15 @@ pub static ALL: &[&[Case]] = &[
     faults::CASES,
 ];
 
-/// A stream that has nothing to wait for is idle sooner, on a busy machine too.
+/// An unblocked stream is idle sooner, on a busy machine too.
 const PATIENCE_MS: u64 = 10_000;
 
-/// A case that needs no more than a GPU and little time.
+/// Returns a case that needs only a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite, name, seconds: 30, needs: Needs::Nothing, conduct }
 }
 
-/// Ends the case as skipped where the device of `peer` lacks a kind of memory or fence.
+/// Skips the case if the device of `peer` lacks a kind of memory or fence.
 fn require(peer: &Peer, kind: &str) -> Result<()> {
     match peer.tell(Command::Supports(kind.to_owned())) {
         Err(error) => match error.downcast::<Failed>() {
@@ -45,7 +45,7 @@ fn require(peer: &Peer, kind: &str) -> Result<()> {
     }
 }
 
-/// Memory of one kind, exported by one peer to others.
+/// Kind of memory that one peer exports to others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Vmm,
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Allocates memory of this kind, zeroed.
+    /// Allocates zeroed memory of this kind.
     fn share(self, exporter: &Peer, size: usize) -> Result<Shared> {
         require(exporter, self.name())?;
         let source = match self {
@@ -89,7 +89,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Where and with which rights a reader maps it. Memory of pools and legacy memory can always be written.
+    /// Imports the memory in a reader. Pool and legacy memory is always writable.
     fn import(&self, exporter: &Peer, reader: &Peer, write: bool) -> Result<Id> {
         let source = match self.source {
             Source::Pool(pool) => Source::Pool(reader.import_pool(exporter, pool)?),
@@ -98,7 +98,7 @@ impl Shared {
         reader.import(source, &self.token, self.import_size()?, write)
     }
 
-    /// What the importer must give as the size; for `vmm` the exporter says so.
+    /// Returns the size that the importer must pass; for `vmm` the exporter reports it.
     fn import_size(&self) -> Result<usize> {
         match self.source {
             Source::Vmm => Ok(usize::from_le_bytes(self.token.bytes.as_slice().try_into()?)),
@@ -106,7 +106,8 @@ impl Shared {
         }
     }
 
-    /// Gives the memory back, in CUDA's order: the reader, its fence, the exporter's look at it, the exporter.
+    /// Frees the memory in the order that CUDA requires: the reader frees it and signals a fence,
+    /// the exporter sees the fence and frees it.
     fn retire(&self, exporter: &Peer, reader: &Peer, import: Id) -> Result<()> {
         if matches!(self.source, Source::Pool(_)) {
             reader.tell(Command::Free { memory: import, stream: 0 })?;

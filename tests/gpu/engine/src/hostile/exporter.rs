@@ -1,4 +1,4 @@
-//! Exporters of vmm memory with timeline fences that mean harm.
+//! Hostile exporters of `vmm` memory with timeline fences.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,21 +21,22 @@ use super::lingering::{leave, lingering};
 use super::{PATIENCE, TIMELINE, WAKE};
 use crate::gpu::{self, Gpu};
 
-/// What must come of it, at the reader.
+/// Required result at the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It does not even connect.
+    /// The reader fails to connect.
     StaysAway,
-    /// It reads the frames that were written, and ends with an error of this name. No stream of it stays stuck.
+    /// The reader gets the frames that were written and ends with an error of this kind. None of
+    /// its streams stays stuck.
     Ends(&'static str),
-    /// It reads all frames.
+    /// The reader gets all frames.
     Reads,
 }
 use Fate::{Ends, Reads, StaysAway};
 
 type Harm = fn(&mut Harmer) -> Result<()>;
 
-/// All attacks, by what of the reader's they are aimed at.
+/// Attacks by the target in the reader: welcome, memory, timeline values.
 pub const WELCOMES: &[(&str, Fate, Harm)] = &[
     ("page-is-a-pipe", StaysAway, page_is_a_pipe),
     ("page-too-short", StaysAway, page_too_short),
@@ -79,26 +80,26 @@ pub const WORDS: &[(&str, Fate, Harm)] = &[
     ("word-never-written-after-goodbye", Ends("CutOff"), never_written_after_goodbye),
 ];
 
-/// Bytes of a frame, and of what it lies in: what the driver gives at least.
+/// Size of a frame and of its allocation in bytes; the driver's minimum.
 pub const SIZE: u64 = 512 << 10;
 const SLOT: u64 = 2 << 20;
 const CREDIT: usize = 4;
-/// How many frames are written before the harm is done.
+/// Number of frames written before the attack.
 pub const HONEST: u64 = 3;
 
-/// An exporter that means harm, with one reader.
+/// A hostile exporter with one reader.
 pub struct Harmer {
     gpu: Gpu,
     door: Door,
     exporter: Option<RawExporter>,
-    /// The timeline page, as it is mapped here and as it was sent.
+    /// The timeline page: its mapping and the descriptor that was sent.
     words: Option<(Arc<Page>, OwnedFd)>,
     memory: Option<vmm::Allocation>,
-    /// Writes over what the reader stores.
+    /// Overwrites the values that the reader stores.
     scribbler: Option<Scribbler>,
 }
 
-/// A thread that writes one word all the time.
+/// Thread that writes one timeline value continuously.
 struct Scribbler {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -112,25 +113,25 @@ impl Drop for Scribbler {
 }
 
 impl Harmer {
-    /// Opens the door to a stream.
+    /// Listens at the socket path of a stream.
     pub fn open(path: &str, device: usize) -> Result<Harmer> {
         let _ = std::fs::remove_file(path);
         let (gpu, door) = (Gpu::open(device)?, Door::open(Path::new(path))?);
         Ok(Harmer { gpu, door, exporter: None, words: None, memory: None, scribbler: None })
     }
 
-    /// Waits for a reader and harms it.
+    /// Accepts a reader and attacks it.
     pub fn harm(&mut self, attack: &str) -> Result<()> {
         let all = [WELCOMES, MEMORY, WORDS].into_iter().flatten();
-        let (_, fate, harm) = all.clone().find(|(name, ..)| *name == attack).context("no such attack")?;
+        let (_, fate, harm) = all.clone().find(|(name, ..)| *name == attack).context("unknown attack")?;
         match harm(self) {
-            // The reader may leave before the attack is over: the case asks it why.
+            // The reader may leave before the attack is complete: the case reads its error.
             Err(error) if *fate != Reads && has_left(&error) => Ok(()),
             done => done,
         }
     }
 
-    /// What an honest exporter offers: with the timeline page, for this GPU.
+    /// Returns the offer of an honest exporter: with the timeline page, for this GPU.
     fn offer(&mut self) -> Result<Offer> {
         let page = memfd(timeline_size(CREDIT) as u64)?;
         self.words = Some((Arc::new(Page::writable(&page, timeline_size(CREDIT))?), page.try_clone()?));
@@ -147,7 +148,7 @@ impl Harmer {
         Ok(())
     }
 
-    /// Another page than the one that was meant.
+    /// Sends the given page instead of the real timeline page.
     fn send_page(&mut self, page: OwnedFd) -> Result<()> {
         let mut offer = self.offer()?;
         offer.fds[TIMELINE] = page;
@@ -155,11 +156,11 @@ impl Harmer {
     }
 
     fn exporter(&mut self) -> Result<&mut RawExporter> {
-        self.exporter.as_mut().context("no reader is here")
+        self.exporter.as_mut().context("no reader is connected")
     }
 
     fn ready(&self) -> Result<Arc<Page>> {
-        Ok(self.words.as_ref().context("there is no timeline page")?.0.clone())
+        Ok(self.words.as_ref().context("no timeline page was created")?.0.clone())
     }
 
     fn generation(&mut self, memory: MemoryKind, slot_size: u64) -> Result<()> {
@@ -172,7 +173,7 @@ impl Harmer {
         Ok(self.exporter()?.say(&ToReader::Slot { generation: 1, slot, handle }, fd)?)
     }
 
-    /// Meets a reader as an honest exporter does, and hands it one slot.
+    /// Accepts a reader as an honest exporter does, and sends it one slot.
     fn meet(&mut self) -> Result<()> {
         let offer = self.offer()?;
         self.send(offer)?;
@@ -187,7 +188,8 @@ impl Harmer {
         self.slot(0, Vec::new(), Some(fd.as_fd()))
     }
 
-    /// Meets a reader, and gives it a frame in a slot that is made in some other way; then waits for it to notice.
+    /// Accepts a reader, sends it a slot with the given memory, and publishes a frame that is never
+    /// written.
     fn meet_with(
         &mut self,
         memory: MemoryKind,
@@ -202,16 +204,16 @@ impl Harmer {
         self.publish_unwritten()
     }
 
-    /// Publishes a frame whose fence does not come.
+    /// Publishes a frame whose ready fence is never signaled.
     fn publish_unwritten(&mut self) -> Result<()> {
         self.exporter()?.publish_as(Descriptor { generation: 1, size: SIZE, ..Descriptor::default() });
         Ok(())
     }
 
-    /// Publishes a frame as an honest exporter does, once the one before is read.
+    /// Publishes a frame as an honest exporter does, after the previous one was read.
     fn publish(&mut self) -> Result<()> {
         self.wait_until_read()?;
-        let start = self.memory.as_ref().context("there is no memory")?.ptr();
+        let start = self.memory.as_ref().context("no memory was allocated")?.ptr();
         let next = self.exporter()?.next;
         gpu::fill(start, SIZE, gpu::byte_of(next), &self.gpu.stream)?;
         self.gpu.stream.synchronize()?;
@@ -224,7 +226,8 @@ impl Harmer {
         self.wait_until_read()
     }
 
-    /// Waits until no frame is with the reader: its GPU may still be at work on the last, of which its word tells.
+    /// Waits until the reader holds no frame. The reader's GPU may still read the last one; its
+    /// release value tells when it is done.
     fn wait_until_read(&mut self) -> Result<()> {
         let words = self.ready()?;
         let exporter = self.exporter()?;
@@ -234,7 +237,7 @@ impl Harmer {
             claim.state == ClaimState::Revoked
                 || (claim.state == ClaimState::Released && word == claim.sequence)
         };
-        wait_for(|| (0..CREDIT).all(is_read)).context("the reader does not release")
+        wait_for(|| (0..CREDIT).all(is_read)).context("the reader does not release its frames")
     }
 
     /// Waits until the reader has taken the newest frame.
@@ -252,7 +255,7 @@ impl Harmer {
 fn wait_for(is_so: impl Fn() -> bool) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
-        ensure!(Instant::now() < until, "in vain");
+        ensure!(Instant::now() < until, "the condition was not met in time");
         thread::sleep(Duration::from_micros(200));
     }
     Ok(())
@@ -278,14 +281,14 @@ fn page_too_short(harmer: &mut Harmer) -> Result<()> {
     harmer.send_page(memfd(timeline_size(CREDIT) as u64 / 2)?)
 }
 
-/// A page that is not there is made when it is first touched, out of the reader's memory.
+/// The page has a hole: the kernel allocates it on first access, charged to the reader's memory.
 fn page_with_a_hole(harmer: &mut Harmer) -> Result<()> {
     let page = memfd(0)?;
     ftruncate(&page, timeline_size(CREDIT) as u64)?;
     harmer.send_page(page)
 }
 
-/// One that the reader cannot keep holes out of.
+/// A page that is sealed against further seals, so that the reader cannot protect it against holes.
 fn page_sealed_shut(harmer: &mut Harmer) -> Result<()> {
     let page = memfd(timeline_size(CREDIT) as u64)?;
     Seals::Size.put_on(&page)?;
@@ -294,7 +297,7 @@ fn page_sealed_shut(harmer: &mut Harmer) -> Result<()> {
 
 fn page_is_gpu_memory(harmer: &mut Harmer) -> Result<()> {
     let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
-    // Of what size the driver says that its descriptors are does not matter.
+    // The size that the driver reports for its descriptors is irrelevant here.
     let page = memory.export()?;
     harmer.memory = Some(memory);
     harmer.send_page(page)
@@ -306,7 +309,7 @@ fn page_is_missing(harmer: &mut Harmer) -> Result<()> {
     harmer.send(offer)
 }
 
-/// Shares a lingering socket in place of a descriptor of the welcome.
+/// Sends a lingering socket instead of one descriptor of the welcome.
 fn welcome_with_lingering(harmer: &mut Harmer, at: usize) -> Result<()> {
     let mut offer = harmer.offer()?;
     let replaced = std::mem::replace(&mut offer.fds[at], lingering()?);
@@ -327,15 +330,15 @@ fn wake_lingers(harmer: &mut Harmer) -> Result<()> {
     welcome_with_lingering(harmer, WAKE)
 }
 
-/// Once the reader has met the page, nobody takes it away: neither its size nor what is in it.
+/// After the reader has sealed the page, neither its size nor its content can be taken away.
 fn page_is_punched(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
-    let (words, page) = harmer.words.as_ref().context("there is no timeline page")?;
+    let (words, page) = harmer.words.as_ref().context("no timeline page was created")?;
     let sealed = || fcntl_get_seals(page).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE));
-    wait_for(sealed).context("the reader does not seal the page")?;
+    wait_for(sealed).context("the reader did not seal the page")?;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     ensure!(fallocate(page, hole, 0, 4096).is_err(), "a hole was punched into the page");
-    ensure!(ftruncate(page, 0).is_err(), "the page was cut off");
+    ensure!(ftruncate(page, 0).is_err(), "the page was truncated");
     words[timeline::READY].store(0, Ordering::Release);
     harmer.publish_some()?;
     let end = ToReader::EndOfStream { before: harmer.exporter()?.next };
@@ -392,7 +395,7 @@ fn slot_without_descriptor(harmer: &mut Harmer) -> Result<()> {
     harmer.meet_with(MemoryKind::Vmm, SLOT, None, Vec::new())
 }
 
-/// Announces another size than the allocation has.
+/// Announces a size that differs from the allocation's.
 fn announce(harmer: &mut Harmer, size: u64) -> Result<()> {
     let memory = vmm::Allocation::new(&harmer.gpu.context, SLOT as usize)?;
     let fd = memory.export()?;
@@ -423,7 +426,7 @@ fn slot_of_no_generation(harmer: &mut Harmer) -> Result<()> {
 
 fn slot_twice(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
-    let fd = harmer.memory.as_ref().context("there is no memory")?.export()?;
+    let fd = harmer.memory.as_ref().context("no memory was allocated")?.export()?;
     harmer.slot(0, Vec::new(), Some(fd.as_fd()))?;
     harmer.publish_unwritten()
 }
@@ -469,14 +472,14 @@ fn frame_of_no_slot(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// An app that waits for its stream asks for no further frame meanwhile.
+/// An app that waits for its stream requests no further frame meanwhile.
 fn never_written(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
     harmer.publish_some()?;
     harmer.publish_unwritten()
 }
 
-/// What the exporter says that it has published is not what streams wait for.
+/// The published head contradicts the values that streams wait for.
 fn never_written_and_no_head(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
@@ -484,7 +487,8 @@ fn never_written_and_no_head(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// The reader's CPU stores what the exporter should have: the exporter's puts the old value back.
+/// The exporter continuously restores the old value over the one that the reader's CPU stores for
+/// it.
 fn written_over(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
@@ -500,13 +504,13 @@ fn written_over(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// Whoever has the reader's nonce is not the reader.
+/// Possession of the reader's nonce does not prove that a peer is the reader.
 fn never_written_by_a_double(harmer: &mut Harmer) -> Result<()> {
     let mut offer = harmer.offer()?;
     let channel = harmer.door.accept(PATIENCE)?;
-    let (packet, _) = channel.receive(PATIENCE)?.context("it hung up")?;
+    let (packet, _) = channel.receive(PATIENCE)?.context("the peer closed the connection")?;
     let ToExporter::Hello(hello) = ToExporter::decode(&packet)? else {
-        bail!("it does not begin with Hello")
+        bail!("the first message is not Hello")
     };
     offer.welcome.nonce = hello.nonce;
     let fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
@@ -517,7 +521,7 @@ fn never_written_by_a_double(harmer: &mut Harmer) -> Result<()> {
     harmer.publish_unwritten()
 }
 
-/// One frame after the other in one entry, so that the one before seems to be done with.
+/// Publishes all frames in one queue entry, so that the previous frame appears to be released.
 fn never_written_in_one_entry(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
     harmer.publish_some()?;
@@ -534,7 +538,8 @@ fn never_written_in_one_entry(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// A frame that was seen to be written is no more when a stream is to wait for it.
+/// The ready value is set back after the frame was seen as written and before a stream waits for
+/// it.
 fn goes_back(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
     harmer.publish_some()?;
@@ -544,7 +549,7 @@ fn goes_back(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// Streams compare as numbers on a circle: of what is further ahead than half of it they think that it lies behind.
+/// Streams compare modulo 2^64: a value more than half the range ahead counts as behind.
 fn half_ahead(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
@@ -552,14 +557,15 @@ fn half_ahead(harmer: &mut Harmer) -> Result<()> {
     Ok(())
 }
 
-/// A reader that gives its exporter up for another reason has streams that wait for it.
+/// The reader gives up its exporter for another reason while its streams wait for it.
 fn never_written_and_nonsense(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
     Ok(harmer.exporter()?.channel.send(&[0xaa; 100], &[])?)
 }
 
-/// Who says goodbye has time to end what it has begun, but not for ever.
+/// After a close message (`Goodbye`) the reader waits for work that has begun, but not without
+/// limit.
 fn never_written_after_goodbye(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
@@ -567,5 +573,5 @@ fn never_written_after_goodbye(harmer: &mut Harmer) -> Result<()> {
     Ok(harmer.exporter()?.say(&goodbye, None)?)
 }
 
-/// What the readers that are harmed have it set to: nothing here needs longer.
+/// Fence timeout of the attacked readers: no test here needs longer.
 pub const FENCE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! A descriptor whose close blocks.
+//! Descriptor whose close blocks.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -20,8 +20,8 @@ pub fn lingering() -> Result<OwnedFd> {
     Ok(stream.into())
 }
 
-/// Closes this process's copy of a descriptor that was sent. The victim may have closed its copy first: then this close
-/// blocks, so it has a thread of its own.
+/// Closes this process's copy of a descriptor that was sent. If the victim has closed its copy
+/// first, this close blocks, so it runs on a separate thread.
 pub fn leave(fd: OwnedFd) {
     std::thread::spawn(move || drop(fd));
 }

@@ -1,4 +1,4 @@
-//! Readers that were given GPU memory and mean harm.
+//! Hostile readers with access to GPU memory.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -21,14 +21,14 @@ use super::lingering::{leave, lingering};
 use super::{PATIENCE, TIMELINE, WAKE, is_refused_by_kernel};
 use crate::gpu::Gpu;
 
-/// What must come of it, at the exporter.
+/// Required result at the exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is not admitted.
+    /// The exporter rejects the reader.
     Refused,
-    /// It is cut off, for a reason with these words.
+    /// The exporter disconnects the reader, for a reason that contains this text.
     Removed(&'static str),
-    /// Nothing, until it leaves.
+    /// No reaction until the reader leaves.
     Leaves,
 }
 use Fate::{Leaves, Refused, Removed};
@@ -56,13 +56,13 @@ pub const ATTACKS: &[(&str, Fate, Harm)] = &[
     ("nonce-of-the-exporter", Leaves, double),
 ];
 
-/// A reader that means harm.
+/// A hostile reader.
 pub struct Intruder {
     gpu: Gpu,
     path: PathBuf,
 }
 
-/// What it was given.
+/// Resources received by an admitted reader.
 struct Admitted {
     raw: RawReader,
     words: Page,
@@ -73,9 +73,10 @@ impl Intruder {
         Ok(Intruder { gpu: Gpu::open(device)?, path: path.into() })
     }
 
-    /// Joins a stream and harms its exporter. Returns false if the kernel refused a descriptor where it was sent.
+    /// Joins a stream and attacks its exporter. Returns false if the kernel refused a descriptor on
+    /// the sender's side.
     pub fn harm(&self, attack: &str) -> Result<bool> {
-        let (.., harm) = ATTACKS.iter().find(|(name, ..)| *name == attack).context("no such attack")?;
+        let (.., harm) = ATTACKS.iter().find(|(name, ..)| *name == attack).context("unknown attack")?;
         match harm(self) {
             Err(error) if is_refused_by_kernel(&error) => Ok(false),
             harmed => harmed.map(|()| true),
@@ -104,7 +105,7 @@ impl Intruder {
 impl Admitted {
     fn join(intruder: &Intruder, hello: Hello) -> Result<Admitted> {
         let raw = RawReader::join(&intruder.path, hello)?;
-        let page = raw.fds.get(TIMELINE).context("it got no timeline page")?;
+        let page = raw.fds.get(TIMELINE).context("the exporter sent no timeline page")?;
         let words = Page::writable(page, timeline_size(raw.welcome.credit as usize))?;
         Ok(Admitted { raw, words })
     }
@@ -124,18 +125,18 @@ impl Admitted {
                     return Ok((entry, claim.sequence));
                 }
             }
-            ensure!(Instant::now() < until, "no frame comes");
+            ensure!(Instant::now() < until, "no frame arrived in time");
             thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// Says that a frame is read, whatever the fence says.
+    /// Marks a frame as released, regardless of its release fence.
     fn release(&self, entry: usize, sequence: u64) {
         let released = Claim { sequence, state: ClaimState::Released };
         self.raw.claims[claim_at(entry)].store(released.encode(), Ordering::SeqCst);
     }
 
-    /// Takes a frame and gives it back as fast as it can, with this value of its release word.
+    /// Takes a frame and releases it immediately, with this release value.
     fn release_with(&self, word: impl Fn(u64) -> u64) -> Result<()> {
         let (entry, sequence) = self.take()?;
         self.words[release_at(entry)].store(word(sequence), Ordering::SeqCst);
@@ -143,9 +144,9 @@ impl Admitted {
         Ok(())
     }
 
-    /// Waits until the exporter has had enough.
+    /// Waits until the exporter disconnects the reader.
     fn is_cut_off(&self) -> Result<()> {
-        ensure!(self.raw.channel.hangs_up(PATIENCE), "the exporter keeps it");
+        ensure!(self.raw.channel.hangs_up(PATIENCE), "the exporter did not disconnect the reader");
         Ok(())
     }
 }
@@ -177,13 +178,13 @@ fn word_elsewhere(intruder: &Intruder) -> Result<()> {
     reader.is_cut_off()
 }
 
-/// It has read each frame before that is written, if one is to believe it.
+/// Releases each frame before it is written.
 fn word_before(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     (0..20).try_for_each(|_| reader.release_with(|sequence| sequence))
 }
 
-/// Writes the words of both sides, as fast as it can.
+/// Overwrites the timeline values of both sides continuously.
 fn scribbled(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let until = Instant::now() + Duration::from_millis(100);
@@ -195,12 +196,12 @@ fn scribbled(intruder: &Intruder) -> Result<()> {
     reader.is_cut_off()
 }
 
-/// Takes the memory away that lies under both sides' mappings, and goes on with other.
+/// Punches a hole under both sides' mappings of the timeline page, then continues to release frames.
 fn punched(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let page = &reader.raw.fds[TIMELINE];
-    ensure!(ftruncate(page, 0).is_err(), "the page was cut off");
+    ensure!(ftruncate(page, 0).is_err(), "the page was truncated");
     fallocate(page, hole, 0, timeline_size(reader.raw.welcome.credit as usize) as u64)?;
     (0..20).try_for_each(|_| reader.release_with(|sequence| sequence))
 }
@@ -218,7 +219,7 @@ fn flicker(intruder: &Intruder) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut number = 0_u64;
     while !reader.raw.channel.hangs_up(Duration::ZERO) {
-        ensure!(Instant::now() < until, "the exporter keeps it");
+        ensure!(Instant::now() < until, "the exporter did not disconnect the reader");
         for _ in 0..10_000 {
             number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             reader.raw.claims[claims::ENTRIES + number as usize % 4].store(number >> 8, Ordering::Relaxed);
@@ -242,7 +243,8 @@ fn sends_memory(intruder: &Intruder) -> Result<()> {
     reader.is_cut_off()
 }
 
-/// The exporter waits for this reader, which holds as many frames as it may, when the descriptor comes.
+/// The exporter is waiting for this reader, which is at its credit limit, when the descriptor
+/// arrives.
 fn lingering_over_wake(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     (0..reader.raw.welcome.credit).try_for_each(|_| reader.take().map(|_| ()))?;
@@ -257,7 +259,10 @@ fn send_over_wake(wake: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [fd];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "the buffer holds one descriptor");
+    assert!(
+        control.push(SendAncillaryMessage::ScmRights(&fds)),
+        "the control buffer must hold one descriptor"
+    );
     sendmsg(wake, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
@@ -272,7 +277,9 @@ fn other_gpus(intruder: &Intruder) -> Result<()> {
 }
 
 fn is_refused(intruder: &Intruder, hello: Hello, why: &str) -> Result<()> {
-    let Err(error) = RawReader::join(&intruder.path, hello) else { bail!("it is admitted") };
+    let Err(error) = RawReader::join(&intruder.path, hello) else {
+        bail!("the exporter admitted the reader")
+    };
     ensure!(error.to_string().contains(why), "{error}");
     Ok(())
 }
@@ -285,15 +292,15 @@ fn no_memory(intruder: &Intruder) -> Result<()> {
     is_refused(intruder, Hello { memory: vec![MemoryKind::Pool], ..intruder.hello() }, "cannot read")
 }
 
-/// Whoever has the exporter's nonce is not the exporter: it is given what another process can open, and not what only the
-/// exporter itself could.
+/// Possession of the exporter's nonce does not prove that a peer is the exporter's own process:
+/// such a peer gets only descriptors that any process can import.
 fn double(intruder: &Intruder) -> Result<()> {
     let nonce = intruder.join()?.raw.welcome.nonce;
     let hello = Hello { nonce, fences: vec![FenceKind::Event], ..intruder.hello() };
     let raw = RawReader::join(&intruder.path, hello)?;
     let (handles, _) = raw.welcome.events.as_chunks::<EVENT_HANDLE>();
     if handles.is_empty() || handles.iter().any(|handle| handle.iter().all(|byte| *byte == 0)) {
-        bail!("it is taken for a part of the exporter's own process");
+        bail!("the exporter treats the peer as part of its own process");
     }
     Ok(())
 }

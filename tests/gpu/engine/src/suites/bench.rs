@@ -1,17 +1,21 @@
-//! What a hand-off costs: 1080p frames, each a device copy, handed to many reader processes.
+//! Cost of a hand-off: 1080p frames, each copied on the device, shared with up to 32 reader
+//! processes.
 //!
-//! The same work as in floor.cpp, so that the two can be put side by side: the exporter copies a frame into a slot on a
-//! stream and publishes it; each reader has its stream wait, copies 64 bytes and lets the frame go. Each reader may hold
-//! as many frames as an exporter allows by default, and none is lost.
+//! The workload equals that of floor.cpp, for direct comparison: the exporter copies a frame into a
+//! slot on a stream and publishes it; each reader lets its stream wait, copies 64 bytes and
+//! releases the frame. Each reader has the exporter's default maximum credit, and no frame is lost.
 //!
 //! | measure | from | to |
 //! | --- | --- | --- |
-//! | `frames_per_s` | frame 100 | the last one's release by the last reader |
-//! | `p50_us`, `p99_us` | the publication, after the fences were queued | the frame is in the reader's hands |
-//! | `done_p50_us`, `done_p99_us` | the same | the reader's CPU, which does nothing but look, sees its copy done |
-//! | `exporter_cpu_us`, `reader_cpu_us` | | CPU time of all threads of the process, a frame |
+//! | `frames_per_s` | frame 100 | release of the last frame by the last reader |
+//! | `p50_us`, `p99_us` | publication, after the fences were queued | the reader receives the frame
+//! |
+//! | `done_p50_us`, `done_p99_us` | publication | the reader's CPU, polling only, observes
+//! completion of its copy |
+//! | `exporter_cpu_us`, `reader_cpu_us` | | CPU time of all threads of the process, per frame |
 //!
-//! Latencies and the reader's CPU time are the first reader's, as in floor.cpp; `worst_p99_us` is of all.
+//! Latencies and reader CPU time are those of the first reader, as in floor.cpp; `worst_p99_us`
+//! covers all readers.
 
 use anyhow::{Context as _, Result};
 use frameshare::{FenceKind, MemoryKind, Policy};
@@ -34,14 +38,15 @@ const fn bench(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite: SUITE, name, seconds: 235, needs: Needs::Nothing, conduct }
 }
 
-/// NV12, 1920 × 1080.
+/// Bytes of an NV12 frame of 1920 × 1080.
 const FRAME: u64 = 1920 * 1080 * 3 / 2;
-/// What goes before the steady state.
+/// Frames before the steady state.
 const WARM: u64 = 100;
-/// What a reader may hold: with eight, as floor.cpp has slots, GPUs that are shared by many processes run dry meanwhile.
+/// Credit of a reader: with eight, like the slots of floor.cpp, GPUs shared by many processes run
+/// idle in between.
 const HELD: u32 = 16;
 
-/// One line of the table.
+/// One line of results.
 #[derive(Serialize)]
 struct Line {
     suite: &'static str,
@@ -58,18 +63,18 @@ struct Line {
     reader_cpu_us: f64,
 }
 
-/// How readers wait for the next frame.
+/// Method by which readers wait for the next frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Asleep,
     Polling,
-    /// As `Polling`, and for the GPU too.
+    /// As `Polling`, and also polls for completion of the GPU's work.
     Watching,
 }
 
 fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
     let cores = std::thread::available_parallelism()?.get();
-    // A trial on few cores shows that it works, and measures nothing.
+    // A trial on few cores checks that the suite works; it measures nothing.
     let counts: &[usize] = if frames() < 1000 { &[1, 2] } else { &[1, 4, 16, 32] };
     let most = counts.iter().copied().max().unwrap_or(1);
     let (exporter, readers) = (Peer::new()?, Peer::some(most)?);
@@ -105,7 +110,7 @@ fn one(
     pace_us: u64,
     frames: u64,
 ) -> Result<Line> {
-    // A place of its own: nobody of the last run is still on the way out.
+    // A new path: peers of the previous run may still be exiting.
     stage.place = Place::new()?;
     let count = u32::try_from(readers.len())?;
     let bind = Bind {
@@ -125,7 +130,7 @@ fn one(
     let count_from = WARM.min(frames / 2);
     let what = if waiting == Waiting::Watching { Use::Watch } else { Use::Touch };
     for reader in readers {
-        // As the bare hand-off does: all on one stream.
+        // As the bare hand-off: all work on one stream.
         let on = Where::OwnInOrder;
         reader.begin(&Command::Read(Read { what, on, count_from, ..to_the_end() }))?;
     }
@@ -140,7 +145,7 @@ fn one(
         reads.push(read);
         reader.tell(Command::Disconnect)?;
     }
-    let first = reads.first().context("nobody read")?;
+    let first = reads.first().context("no reader reported")?;
     let watched = (waiting == Waiting::Watching).then_some(first.done_us);
     let how = match waiting {
         Waiting::Asleep => "futex",
@@ -161,13 +166,13 @@ fn one(
     })
 }
 
-/// What two lossless readers are delayed by a third that takes a frame a second and may lose the others: their latencies
-/// without and with it, in turn.
+/// Measures how much a third reader, which takes one frame a second and may lose the others, delays
+/// two lossless readers: their latencies without and with it, alternating.
 fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
     const ROUNDS: usize = 5;
     let frames = (frames() * 3 / 10).max(10);
     let (exporter, readers) = (Peer::new()?, Peer::some(3)?);
-    // A trial of few frames shows that it works, and need not be slow.
+    // A trial of few frames checks that the suite works and need not be slow.
     let sit_ms = frames.min(1000);
     let mut stage = Stage { place: Place::new()?, exporter, seed };
     let mut p99: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
@@ -198,7 +203,7 @@ fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
         [rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]].map(tenths)
     });
     Ok(format!(
-        "p99 of the worse, median (least to most) of {ROUNDS}: {} us ({} to {}) without, {} us ({} to {}) beside it: {:.2}",
+        "p99 of the worse, median (least to most) of {ROUNDS}: {} us ({} to {}) without, {} us ({} to {}) with the slow reader: {:.2}",
         without[0],
         without[1],
         without[2],

@@ -1,5 +1,5 @@
-//! Peers that die, or whose GPU does: the others go on when the fence's deadline is over, if not before, and lose
-//! nothing.
+//! Crashes of peers and losses of CUDA contexts: the survivors continue within the fence timeout
+//! and lose no frames.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
@@ -36,14 +36,14 @@ const fn crash(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite: SUITE, name, seconds: 150, needs: Needs::Nothing, conduct }
 }
 
-/// A stream with a victim and two witnesses, of whom one has the other kind of fence.
+/// A stream with a victim and two witnesses, one of which uses the other kind of fence.
 struct Scene {
     stage: Stage,
     victim: Peer,
     witnesses: Vec<Peer>,
 }
 
-/// Frames of a scene, and how far they are apart.
+/// Frames per case, and their interval.
 const FRAMES: u64 = 100;
 const PACE_US: u64 = 4_000;
 
@@ -75,13 +75,14 @@ impl Scene {
         self.stage.exporter.begin(&Command::Publish(publish))
     }
 
-    /// The exporter did not wait as long as it does for a slow reader, and the witnesses have seen everything. Then what
-    /// they and the victim had imported is given up for frames of another size.
+    /// Checks that the exporter waited for less than the timeout of a slow reader and that the
+    /// witnesses got every frame. Then the size of frames changes, and readers must release their
+    /// old imports.
     fn survives(&self) -> Result<HeldUp> {
         let published = self.stage.exporter.published()?;
         let mut held_up = HeldUp { exporter: published.longest_gap_ms, witnesses: 0.0 };
         let most = PATIENCE_MS as f64;
-        ensure!(held_up.exporter < most, "the exporter was held up for {:.0} ms", held_up.exporter);
+        ensure!(held_up.exporter < most, "the exporter was blocked for {:.0} ms", held_up.exporter);
         self.stage.exporter.tell(Command::EndOfStream)?;
         for witness in &self.witnesses {
             let read = witness.was_read()?;
@@ -91,17 +92,17 @@ impl Scene {
         let newcomer = Peer::some(1)?;
         let begin = Instant::now();
         newcomer[0].connect(self.stage.lossless(10, None))?;
-        ensure!(begin.elapsed() < PATIENCE, "a newcomer waits for {:?}", begin.elapsed());
+        ensure!(begin.elapsed() < PATIENCE, "a joining reader waited for {:?}", begin.elapsed());
         Ok(held_up)
     }
 
-    /// Memory of frames of another size than now comes free, the victim's process being gone.
+    /// Checks that memory of the former frame size is freed after the victim's process has exited.
     fn frees_memory(&self) -> Result<()> {
         self.renews_memory()?;
         self.stage.frees_retired()
     }
 
-    /// Frames go to other memory, and what can be of the former is freed.
+    /// Publishes frames in new memory and frees as much of the old as possible.
     fn renews_memory(&self) -> Result<()> {
         for witness in &self.witnesses {
             witness.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
@@ -116,7 +117,7 @@ impl Scene {
     }
 }
 
-/// For how many ms those that survive stood still at most.
+/// Longest interruption of the survivors, in ms.
 #[derive(Default)]
 struct HeldUp {
     exporter: f64,
@@ -134,12 +135,12 @@ impl Display for HeldUp {
         let HeldUp { exporter, witnesses } = self;
         write!(
             f,
-            "the exporter was held up for {exporter:.1} ms at most, its other readers for {witnesses:.1} ms"
+            "the exporter was blocked for {exporter:.1} ms at most, its other readers for {witnesses:.1} ms"
         )
     }
 }
 
-/// Each kind and fence.
+/// Runs a case with each kind of memory and fence.
 fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<HeldUp>) -> Result<String> {
     let mut longest = HeldUp::default();
     for kind in KINDS {
@@ -150,22 +151,22 @@ fn everywhere(mut one: impl FnMut(MemoryKind, FenceKind) -> Result<HeldUp>) -> R
     Ok(longest.to_string())
 }
 
-/// Reads some frames on a stream that never gets to them.
+/// Reads frames on a stream that never reaches them.
 fn read_and_stick(victim: &Peer, frames: u64) -> Result<()> {
     victim.tell(Command::StallReading { us: FOREVER_US })?;
     let read = Read { frames: Some(frames), settle_ms: Some(0), ..to_the_end() };
     victim.begin(&Command::Read(read))
 }
 
-/// A reader is killed whose release fences are pending, all of them: the exporter waits for it, being lossless, until it
-/// is gone, and not a moment longer.
+/// A reader is killed while all of its release fences are pending. The exporter waits for it, since
+/// it is lossless, until the process has exited and no longer.
 fn reader_killed(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::new(kind, fence, seed)?;
         read_and_stick(&scene.victim, 4)?;
         scene.publish()?;
         let read = scene.victim.was_read()?;
-        ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
+        ensure!(read.stuck == 4, "{} of 4 downloads are pending", read.stuck);
         std::thread::sleep(Duration::from_millis(100));
         scene.victim.kill()?;
         let held_up = scene.survives()?;
@@ -174,7 +175,8 @@ fn reader_killed(seed: u64) -> Result<String> {
     })
 }
 
-/// The same reader lives on: it counts as dead when its fences are pending for too long.
+/// The same reader stays alive: it counts as dead when its fences are pending longer than the
+/// timeout.
 fn reader_stuck(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::with_deadline(kind, fence, seed)?;
@@ -185,17 +187,17 @@ fn reader_stuck(seed: u64) -> Result<String> {
         let notices = scene.stage.exporter.texts(Command::Notices)?;
         let name = format!("removed {}", scene.victim.pid());
         let why =
-            notices.into_iter().find(|notice| notice.starts_with(&name)).context("nobody was cut off")?;
+            notices.into_iter().find(|notice| notice.starts_with(&name)).context("no reader was evicted")?;
         ensure!(why.contains("fence-timeout"), "{why}");
         let end = scene.victim.read(Read { settle_ms: Some(0), ..to_the_end() })?.end;
-        ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader is told {end:?}");
+        ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader ended with {end:?}");
         scene.victim.kill()?;
         scene.frees_memory()?;
         Ok(held_up)
     })
 }
 
-/// A reader leaves whose release fences never come: it counts as dead as well.
+/// A reader leaves and its release fences are never signaled: it counts as dead after the timeout.
 fn reader_leaves_stuck(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::with_deadline(kind, fence, seed)?;
@@ -204,7 +206,7 @@ fn reader_leaves_stuck(seed: u64) -> Result<String> {
         scene.victim.begin(&Command::Read(read))?;
         scene.publish()?;
         let read = scene.victim.was_read()?;
-        ensure!(read.stuck == 4, "{} of 4 downloads are stuck", read.stuck);
+        ensure!(read.stuck == 4, "{} of 4 downloads are pending", read.stuck);
         let held_up = scene.survives()?;
         scene.stage.gets_all_slots_back(PATIENCE)?;
         scene.victim.kill()?;
@@ -213,7 +215,8 @@ fn reader_leaves_stuck(seed: u64) -> Result<String> {
     })
 }
 
-/// A reader lives and its context does not: what it holds then is never released, and what it has imported not given up.
+/// A reader's context is lost while its process lives: its held frames are never released and its
+/// imports never closed.
 fn reader_loses_context(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::with_deadline(kind, fence, seed)?;
@@ -228,7 +231,7 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         let name = format!("removed {}", scene.victim.pid());
         ensure!(
             notices.iter().any(|notice| notice.starts_with(&name)),
-            "the reader is not cut off: {notices:?}"
+            "the reader was not evicted: {notices:?}"
         );
         scene.renews_memory()?;
         scene.victim.kill()?;
@@ -237,7 +240,7 @@ fn reader_loses_context(seed: u64) -> Result<String> {
     })
 }
 
-/// The same reader has left, with two frames of which it lets one go.
+/// The same, after the reader left with two held frames, one of which it releases.
 fn reader_loses_context_later(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
         let mut scene = Scene::new(kind, fence, seed)?;
@@ -257,8 +260,8 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
     })
 }
 
-/// A reader records over the ready events that it was given, and dies: whoever records them again is stuck, and that is
-/// its own signal stream alone.
+/// A reader records again the ready events it received, and dies. Recording such an event again
+/// blocks the recording stream, which is only the signal stream of that reader.
 fn reader_recorded_over(seed: u64) -> Result<String> {
     let mut longest = HeldUp::default();
     for kind in KINDS {
@@ -277,7 +280,8 @@ fn reader_recorded_over(seed: u64) -> Result<String> {
     Ok(longest.to_string())
 }
 
-/// An app that waits for its stream asks for no further frame meanwhile, and must be set free all the same.
+/// An app that waits for its stream requests no further frame meanwhile; the engine must release
+/// its stream nevertheless.
 fn exporter_killed_under_app(seed: u64) -> Result<String> {
     each_kind(|kind| app_is_set_free(kind, seed))
 }
@@ -303,8 +307,8 @@ fn app_is_set_free(kind: MemoryKind, seed: u64) -> Result<String> {
         ensure!(gone, "{:?}", read.end);
     }
     let took = begin.elapsed();
-    ensure!(took < PATIENCE, "the app was free only after {took:?}");
-    Ok(format!("the app was free {} ms after the kill", took.as_millis()))
+    ensure!(took < PATIENCE, "the app's stream was released only after {took:?}");
+    Ok(format!("the app's stream was released {} ms after the kill", took.as_millis()))
 }
 
 fn lose_context(peer: &Peer) -> Result<()> {
@@ -317,8 +321,8 @@ fn lose_context(peer: &Peer) -> Result<()> {
     lost
 }
 
-/// Three readers whose streams wait for the exporter; `pending` puts in its way what the exporter does not survive. What they
-/// read, and how long after the kill the last of them heard of it.
+/// Runs three readers whose streams wait for the exporter; `pending` queues the work that does not
+/// complete. Returns the read results, and how long after the kill the last reader reported it.
 fn exporter_killed(
     kind: MemoryKind,
     fence: FenceKind,
@@ -334,7 +338,7 @@ fn exporter_killed(
         max_held: Some(64),
         ..stage.lossless(number, Some(fence))
     })?;
-    // Streams that wait for events are not expected to be free again.
+    // Streams that wait for events are not expected to be released.
     let settle_ms = if gpu_wait && fence == FenceKind::Event { 3000 } else { PATIENCE_MS };
     for reader in &readers {
         let read = Read { settle_ms: Some(settle_ms), without_wait: !gpu_wait, ..to_the_end() };
@@ -342,7 +346,7 @@ fn exporter_killed(
     }
     stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
     pending(&stage.exporter)?;
-    // Frames that are not written are taken by those alone whose streams wait for them.
+    // Only readers whose streams wait for fences get unwritten frames.
     if gpu_wait {
         stage.await_taken()?;
     }
@@ -353,7 +357,7 @@ fn exporter_killed(
     Ok((reads, heard))
 }
 
-/// How many ms after something happened the last reader heard of it.
+/// Time from an exporter's death until the last reader reported it, in ms.
 #[derive(Clone, Copy, Default)]
 struct Heard(f64);
 
@@ -370,16 +374,17 @@ impl Heard {
 
 impl Display for Heard {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "all readers had heard of it after {:.1} ms", self.0)
+        write!(f, "all readers reported the loss after {:.1} ms", self.0)
     }
 }
 
-/// Streams that wait for a timeline word of the dead are set free, and what they then read is counted as torn.
+/// Checks that streams waiting for a timeline value of the dead exporter were released, and that
+/// frames read then are counted as torn.
 fn set_free(read: &WasRead) -> Result<()> {
-    let End::Error { kind, torn, .. } = &read.end else { anyhow::bail!("it ended with {:?}", read.end) };
-    ensure!(kind == "Gone" && *torn > 0, "it ended with {:?}", read.end);
-    ensure!(read.stuck == 0, "{} downloads are stuck", read.stuck);
-    ensure!(read.wrong <= *torn, "{} frames are wrong, and {torn} are said to be torn", read.wrong);
+    let End::Error { kind, torn, .. } = &read.end else { anyhow::bail!("reading ended with {:?}", read.end) };
+    ensure!(kind == "Gone" && *torn > 0, "reading ended with {:?}", read.end);
+    ensure!(read.stuck == 0, "{} downloads do not complete", read.stuck);
+    ensure!(read.wrong <= *torn, "{} frames are wrong, but only {torn} are counted as torn", read.wrong);
     Ok(())
 }
 
@@ -387,14 +392,14 @@ fn told(reads: &[WasRead], heard: Heard) -> String {
     let most = |of: fn(&WasRead) -> u64| reads.iter().map(of).max().unwrap_or(0);
     let torn = most(|read| if let End::Error { torn, .. } = read.end { torn } else { 0 });
     format!(
-        "{heard}, and their streams were free {} ms later; of {} frames {torn} torn, {} wrong at most",
+        "{heard}, and their streams were released {} ms later; of {} frames {torn} torn, {} wrong at most",
         most(|read| read.settled_ms),
         most(|read| read.frames),
         most(|read| read.wrong),
     )
 }
 
-/// The exporter's stream sleeps: nothing that was queued behind ever runs.
+/// The exporter's stream is stalled: work queued behind the stall never runs.
 fn exporter_killed_stalled(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
@@ -409,12 +414,12 @@ fn exporter_killed_stalled(seed: u64) -> Result<String> {
     })
 }
 
-/// The exporter's GPU is busy: its queue runs on for a while after the kill, and writes old words over what the survivors
-/// store.
+/// The exporter's GPU is busy: its queue continues for a while after the kill, and overwrites the
+/// values that the survivors store with older ones.
 fn exporter_killed_loaded(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
-            // Somewhat more than a queue has room for: what is too much is waited for here.
+            // Slightly more than a queue accepts: the rest is waited for here.
             let publish = Publish { frames: 20, size: SIZE, load: 8 << 30, ..Publish::default() };
             exporter.publish(publish).map(|_| ())
         })?;
@@ -425,9 +430,10 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
     })
 }
 
-/// Publishes frames of which none is written before the last is published, so that each has a slot of its own, and waits
-/// until they are read. So many frames more need no slot that readers have not imported: `legacy` memory of the dead cannot
-/// be, and frames in such slots are lost.
+/// Publishes frames none of which is written before the last is published, so that each has its own
+/// slot, and waits until they are read. The same number of further frames then needs no slot that
+/// readers have not imported: `legacy` memory of a dead exporter cannot be imported, and frames in
+/// such slots are lost.
 fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
     exporter.tell(Command::Stall { us: FOREVER_US })?;
     exporter.publish(Publish { frames, size: SIZE, ..Publish::default() })?;
@@ -435,7 +441,8 @@ fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
     exporter.tell(Command::Drain { ms: PATIENCE_MS })
 }
 
-/// Readers that are given written frames alone hear of it without anything being stuck or torn; the others are lost.
+/// Readers that get only written frames report the loss with nothing stuck or torn; unwritten
+/// frames are lost.
 fn exporter_killed_unseen(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let mut last = Heard::default();
@@ -454,7 +461,8 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
     })
 }
 
-/// CUDA's own way has its price: the stream is stuck. The reader is told, and nothing that it checked was wrong.
+/// CUDA events have this cost: the stream stays stuck. The reader is told, and no frame that it
+/// checked was wrong.
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, heard) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {
@@ -464,14 +472,14 @@ fn exporter_killed_under_events(seed: u64) -> Result<String> {
         for read in &reads {
             let gone = matches!(&read.end, End::Error { kind, torn: 20, .. } if kind == "Gone");
             ensure!(gone && read.wrong == 0, "{read:?}");
-            ensure!(read.stuck == 20, "{} of 20 downloads are stuck", read.stuck);
+            ensure!(read.stuck == 20, "{} of 20 downloads do not complete", read.stuck);
         }
-        Ok(format!("{heard}; as documented, 20 downloads are stuck"))
+        Ok(format!("{heard}; as documented, 20 downloads do not complete"))
     })
 }
 
-/// Streams that somebody else holds up for ever cannot be set free: what is done for them costs one thread, and hardly ever
-/// anything, however many exporters go.
+/// Streams that are blocked for good by other work cannot be released. Handling them takes one
+/// thread with very few wake-ups, however many exporters die.
 fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     const EXPORTERS: usize = 4;
     let reader = Peer::new()?;
@@ -498,30 +506,33 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     let (threads, before) = own_threads(&reader)?;
     std::thread::sleep(Duration::from_secs(1));
     let (_, after) = own_threads(&reader)?;
-    ensure!(threads.len() <= 2, "after {EXPORTERS} exporters these threads are left: {threads:?}");
+    ensure!(threads.len() <= 2, "after {EXPORTERS} exporters these threads remain: {threads:?}");
     let woken = after - before;
     ensure!(woken < 200, "{threads:?} wake up {woken} times a second");
     Ok(format!("{last}; {threads:?} wake up {woken} times a second"))
 }
 
-/// The engine's threads in a process, and how often they have slept.
+/// Returns the engine's threads in a process, and their number of voluntary context switches.
 fn own_threads(peer: &Peer) -> Result<(Vec<String>, u64)> {
     let (mut names, mut sleeps) = (Vec::new(), 0);
     for thread in std::fs::read_dir(format!("/proc/{}/task", peer.pid()))? {
         let thread = thread?.path();
-        // One that ends meanwhile is none.
+        // A thread that has ended meanwhile is not counted.
         let Ok(status) = std::fs::read_to_string(thread.join("status")) else { continue };
         let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let name = value("Name:").context("a thread without a name")?;
+        let name = value("Name:").context("no thread name in /proc")?;
         if name.starts_with("frameshare") {
             names.push(name.to_owned());
-            sleeps += value("voluntary_ctxt_switches:").context("no count")?.parse::<u64>()?;
+            sleeps += value("voluntary_ctxt_switches:")
+                .context("no context switch count in /proc")?
+                .parse::<u64>()?;
         }
     }
     Ok((names, sleeps))
 }
 
-/// An exporter lives and its context does not: it is told so, and its readers too when it gives up.
+/// The exporter's context is lost while its process lives: the exporter gets an error, and the
+/// readers do when it stops.
 fn exporter_loses_context(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let mut last = Heard::default();

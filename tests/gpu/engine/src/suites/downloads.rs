@@ -1,4 +1,4 @@
-//! Readers that get host memory though the frames are in a GPU's.
+//! Readers that get host memory although the frames are in GPU memory.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn reader(stage: &Stage, number: usize, policy: Policy) -> Connect {
     Connect { host: true, policy, ..stage.lossless(number, None) }
 }
 
-/// However many readers have no GPU, a frame is downloaded for them once, and for those that have one never.
+/// A frame is downloaded once for all readers without a GPU, and never for readers with one.
 fn one_for_all(seed: u64) -> Result<String> {
     const FRAMES: u64 = 40;
     let mut told = Vec::new();
@@ -54,15 +54,15 @@ fn one_for_all(seed: u64) -> Result<String> {
         let downloads: u64 = copies.map(|(_, count)| count).sum();
         ensure!(
             downloads == expected,
-            "{downloads} copies of {FRAMES} frames, for {count} readers without a GPU"
+            "{downloads} downloads of {FRAMES} frames, for {count} readers without a GPU"
         );
         told.push(format!("{downloads} for {count}"));
     }
     Ok(format!("copies of {FRAMES} frames: {}", told.join(", ")))
 }
 
-/// What the GPU has no time to download is lost to readers of the latest, each frame of it counted, and the stream goes on,
-/// though upstream holds all the slots that it may.
+/// Frames that the GPU has no time to download are lost to `latest` readers and counted. The stream
+/// continues although upstream holds as many slots as it may.
 fn far_behind(seed: u64) -> Result<String> {
     const FRAMES: u64 = 20;
     let stage =
@@ -71,7 +71,10 @@ fn far_behind(seed: u64) -> Result<String> {
     stage.join(&readers, |number| Connect { max_held: Some(1), ..reader(&stage, number, Policy::Latest) })?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     let held = stage.exporter.number(Command::HoldSlots { size: SIZE })?;
-    ensure!(held == 5, "{held} slots are held, besides the reader's and the two to spare");
+    ensure!(
+        held == 5,
+        "{held} slots are held instead of 5: the reader's slot and two spare slots must remain"
+    );
     stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
     stage.exporter.publish(publish(FRAMES))?;
     stage.exporter.tell(Command::EndOfStream)?;
@@ -79,11 +82,16 @@ fn far_behind(seed: u64) -> Result<String> {
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");
     let lost = stage.exporter.stats()?.readers[0].lost;
-    ensure!(lost > 0 && read.frames + lost == FRAMES, "{} of {FRAMES} came, {lost} were lost", read.frames);
+    ensure!(
+        lost > 0 && read.frames + lost == FRAMES,
+        "{} of {FRAMES} frames arrived, {lost} frames were lost instead of 1",
+        read.frames
+    );
     Ok(format!("{lost} of {FRAMES} lost"))
 }
 
-/// Readers whose credit is all that is promised, each holding what it may or has not taken, lose nothing to downloads.
+/// Readers at their credit limit, with held or untaken frames, lose nothing because of downloads
+/// for others.
 fn others_lose_nothing(seed: u64) -> Result<String> {
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
     let stage = Stage::with(seed, bind)?;
@@ -92,14 +100,14 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
         0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
         _ => reader(&stage, number, Policy::Latest),
     })?;
-    // Its stream does not wait, so that it gives frames back that are not written yet.
+    // Its stream does not wait, so the reader releases frames before they are written.
     let read = Read { frames: Some(8), hold: 3, without_wait: true, what: Use::Touch, ..to_the_end() };
     readers[0].begin(&Command::Read(read))?;
     for frames in 1..=4 {
         stage.exporter.publish(publish(1))?;
         wait_until(Duration::from_secs(10), || {
             let has_all = stage.exporter.stats()?.readers.iter().all(|reader| reader.sent == frames);
-            Ok((!has_all).then(|| format!("frame {frames} is not downloaded")))
+            Ok((!has_all).then(|| format!("frame {frames} was not downloaded")))
         })?;
     }
     stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
@@ -110,15 +118,15 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A frame that is lost while another one is on its way is over no sooner than that one, nor are a format and the stream;
-/// and what is sent with the one after them is still its own.
+/// A lost frame does not overtake a pending download of an earlier one; neither do a format and the
+/// end of the stream. Metadata stays with its own frame.
 fn nothing_passes(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
     stage.join(&readers, |number| reader(&stage, number, Policy::Latest))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-    // More than fits into an area.
+    // Oversized metadata, sent outside the metadata area.
     stage.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
     stage.exporter.tell(Command::Format { caps: "another".into() })?;
     stage.exporter.tell(Command::HostMemory { yes: true })?;
@@ -127,13 +135,13 @@ fn nothing_passes(seed: u64) -> Result<String> {
     stage.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
-    ensure!(read.metadata == 8000, "{} bytes of metadata came", read.metadata);
+    ensure!(read.metadata == 8000, "{} bytes of metadata arrived", read.metadata);
     let lost = stage.exporter.stats()?.readers[0].lost;
-    ensure!(lost == 1, "{lost} were lost");
+    ensure!(lost == 1, "{lost} frames were lost instead of 1");
     Ok(String::new())
 }
 
-/// The same for a reader that looks just when the frame comes.
+/// The same for a reader that busy-polls when the frame arrives.
 fn nothing_passes_at_once(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 60;
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -152,7 +160,7 @@ fn nothing_passes_at_once(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Who joins gets what is published from then on, and nothing that was on its way before.
+/// A joining reader gets frames published from then on, and no earlier pending ones.
 fn joins(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
@@ -171,10 +179,10 @@ fn joins(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// What frames of former formats were downloaded to is freed.
+/// Download buffers of former formats are freed.
 fn formats_change(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 40;
-    /// By then all that is made once is there.
+    /// Round after which all one-time resources exist.
     const SETTLED: u64 = 5;
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
@@ -193,7 +201,7 @@ fn formats_change(seed: u64) -> Result<String> {
     }
     wait_until(Duration::from_secs(5), || {
         let now = files()?;
-        // Slots of a generation or two, more or fewer.
+        // The number of slots may vary by one or two generations.
         Ok((now > before + 8)
             .then(|| format!("{before} files are open after {SETTLED} rounds, {now} in the end")))
     })?;
@@ -202,7 +210,7 @@ fn formats_change(seed: u64) -> Result<String> {
     Ok(format!("{before} files are open after {SETTLED} rounds, {} in the end", files()?))
 }
 
-/// The exporter's end waits for no work of its GPU, whatever was downloaded.
+/// Dropping the exporter waits for no GPU work, downloads included.
 fn stops(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
@@ -210,16 +218,17 @@ fn stops(seed: u64) -> Result<String> {
     readers[0].begin(&Command::Read(to_the_end()))?;
     stage.exporter.publish(Publish { drain: true, ..publish(3) })?;
     stage.exporter.tell(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
-    let ms = stage.exporter.number(Command::Unbind).context("ending the stream")?;
-    ensure!(ms < PATIENCE_MS, "the end took {ms} ms");
+    let ms = stage.exporter.number(Command::Unbind).context("dropping the exporter")?;
+    ensure!(ms < PATIENCE_MS, "dropping the exporter took {ms} ms");
     stage.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))
 }
 
-/// Memory in place is given back while the exporter lives, after its frame was read or where a driver fails meanwhile: by the
-/// faults that the simulated one is asked for, it does so when the frame is signalled or when its download is looked at.
+/// Memory shared in place is returned while the exporter lives, after its frame was read or a
+/// driver call failed. The injected faults of the simulated driver hit the signaling of the frame
+/// or the check of its download.
 fn told_whatever(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
@@ -227,7 +236,7 @@ fn told_whatever(seed: u64) -> Result<String> {
         0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
         _ => reader(&stage, number, Policy::Lossless),
     })?;
-    // Without events of their own, so that the only ones that are looked at are the downloads'.
+    // The readers use no events, so that only the downloads' events are queried.
     for (reader, what) in readers.iter().zip([Use::Touch, Use::Check]) {
         reader.begin(&Command::Read(Read { frames: Some(1), what, ..to_the_end() }))?;
     }
@@ -238,6 +247,6 @@ fn told_whatever(seed: u64) -> Result<String> {
         reader.tell(Command::Disconnect)?;
     }
     let told = stage.exporter.number(Command::RetireAdopted { ms: 3000 })?;
-    ensure!(told == 1, "its owner was not told, {frames} readers got the frame, published: {adopted:?}");
+    ensure!(told == 1, "the owner was not notified, {frames} readers got the frame, published: {adopted:?}");
     Ok(format!("{frames} readers got the frame, published: {}", adopted.is_ok()))
 }

@@ -1,5 +1,5 @@
-//! Again and again: readers that are killed one after the other, exporters that start again, and readers that are
-//! stopped for a while. Nobody else loses a frame.
+//! Repeated faults: readers killed in a row, restarting exporters and suspended readers. Other
+//! readers lose no frame.
 
 use std::time::{Duration, Instant};
 
@@ -24,20 +24,21 @@ const fn endurance(name: &'static str, conduct: fn(u64) -> Result<String>) -> Ca
     Case { suite: SUITE, name, seconds: 450, needs: Needs::Nothing, conduct }
 }
 
-/// Who is held up for less is not held up by a reader, for whom the exporter would wait for a minute.
+/// A shorter delay is not caused by a reader: the exporter would wait a minute for one.
 const HELD_UP_MS: f64 = PATIENCE_MS as f64;
 
-/// Frames that are published around each death, and how far they are apart.
+/// Frames published around each death, and their interval.
 const FRAMES: u64 = 40;
 const PACE_US: u64 = 2_000;
 
-/// Reads to the end of the stream while others come and go.
+/// Returns the parameters of reading to the end of the stream, while other readers join and leave.
 fn patient() -> Read {
     Read { patience_ms: 100_000, ..to_the_end() }
 }
 
-/// Readers are killed while they connect, while they read, holding all that they may, and with their release fences
-/// pending behind work that never ends; three others, with both kinds of fence, get every frame whole.
+/// Readers are killed while connecting, while reading at their credit limit, and with release
+/// fences pending behind work that never ends. Three other readers, with both kinds of fence, get
+/// every frame intact.
 fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     let kills = usize::try_from(frames() / 100)?.max(8);
     let stage = Stage::new(kind, seed)?;
@@ -55,7 +56,7 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
         let connect =
             Connect { gpu_wait: Some(true), ..stage.lossless(10 + number, Some(FENCES[number / 4 % 2])) };
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
-        // Another moment each time, none of them longer than the frames take.
+        // A different moment each time, always within the duration of the frames.
         let moment = Duration::from_micros(number as u64 * 7919 % (FRAMES * PACE_US));
         if number % 4 == 0 {
             victim.begin(&Command::Connect(connect))?;
@@ -80,7 +81,7 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
         }
         victim.kill()?;
         let gap = stage.exporter.published().with_context(|| format!("kill {number}"))?.longest_gap_ms;
-        ensure!(gap < HELD_UP_MS, "kill {number}: the exporter was held up for {gap:.0} ms");
+        ensure!(gap < HELD_UP_MS, "kill {number}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
     }
     stage.exporter.tell(Command::EndOfStream)?;
@@ -89,14 +90,14 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
         whole(&survivor.was_read()?, published)?;
     }
     let left = stage.exporter.stats()?;
-    ensure!(left.readers.len() <= 3, "{} readers are left", left.readers.len());
+    ensure!(left.readers.len() <= 3, "{} readers are still connected", left.readers.len());
     Ok(format!(
-        "{kills} kills, 3 survivors got {published} frames each, the exporter was held up for {longest:.1} ms at most"
+        "{kills} kills, 3 survivors got {published} frames each, the exporter was blocked for {longest:.1} ms at most"
     ))
 }
 
-/// Four readers go on with the next exporter of the name, the one before killed or stopped, and get every one of its frames,
-/// which have another kind of memory each time.
+/// Four readers reconnect to each new exporter of the same name, after the previous one was killed
+/// or stopped, and get all of its frames. Each exporter uses another kind of memory.
 fn restarted_in_a_row(seed: u64) -> Result<String> {
     let restarts = usize::try_from(frames() / 200)?.max(4);
     let mut stage = Stage::new(KINDS[0], seed)?;
@@ -112,7 +113,7 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
     }
     let publish = |number: usize| Publish {
         frames: 10,
-        // As with other caps: memory of another size.
+        // As after a change of caps: memory of another size.
         size: SIZE << (number % 2),
         drain: true,
         ..Publish::default()
@@ -146,8 +147,8 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
     ))
 }
 
-/// A lossless reader is stopped, not dead: it holds the stream back for as long as it may, is cut off, and learns why when
-/// it wakes.
+/// A suspended lossless reader blocks the stream until its timeout, is evicted, and reports the
+/// reason when resumed.
 fn stopped(seed: u64) -> Result<String> {
     const TIMEOUT_MS: u64 = 2000;
     let mut longest: f64 = 0.0;
@@ -165,7 +166,7 @@ fn stopped(seed: u64) -> Result<String> {
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
         let gap = stage.exporter.publish(publish)?.longest_gap_ms;
         let limits = TIMEOUT_MS as f64..TIMEOUT_MS as f64 + HELD_UP_MS;
-        ensure!(limits.contains(&gap), "{fence}: the exporter was held up for {gap:.0} ms");
+        ensure!(limits.contains(&gap), "{fence}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
         stage.exporter.tell(Command::EndOfStream)?;
         whole(&witness.was_read()?, 5 + FRAMES)?;
@@ -175,6 +176,6 @@ fn stopped(seed: u64) -> Result<String> {
         ensure!(told && read.wrong == 0, "{fence}: {read:?}");
     }
     Ok(format!(
-        "with a reader-timeout of {TIMEOUT_MS} ms the exporter was held up for {longest:.1} ms at most"
+        "with a reader-timeout of {TIMEOUT_MS} ms the exporter was blocked for {longest:.1} ms at most"
     ))
 }

@@ -1,5 +1,5 @@
-//! Fences hold: no frame is torn, stale or lost, however slow a stream is; and the same look catches a fence that is left
-//! out.
+//! Fences: no frame is torn, stale or lost, however slow a stream is. Negative controls show that
+//! the same checks detect a missing fence.
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
@@ -42,7 +42,7 @@ fn read() -> Read {
     Read { slow: Slow::Sometimes(1500), ..to_the_end() }
 }
 
-/// One, four and eight readers, the exporter and all of them slowed now and then.
+/// One, four and eight readers; the exporter and all readers are delayed at random.
 fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
     let mut rates = Vec::new();
     let readers = Peer::some(8)?;
@@ -50,7 +50,7 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
         let readers = &readers[..count];
         let stage = Stage::new(kind, seed)?;
         stage.join(readers, |number| Connect {
-            // Events too are waited for by streams here.
+            // Event fences too are waited for by streams here.
             gpu_wait: Some(true),
             ..stage.lossless(number, Some(fence))
         })?;
@@ -66,7 +66,7 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
     Ok(format!("readers: {}", rates.join(", ")))
 }
 
-/// Readers that do everything on one stream, and give frames back in its order.
+/// Readers that do all work on one stream and release frames in stream order.
 fn given_back_in_order(seed: u64) -> Result<String> {
     let readers = Peer::some(4)?;
     for fence in [FenceKind::Event, FenceKind::Timeline] {
@@ -85,7 +85,7 @@ fn given_back_in_order(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The same with the stream of another context, whose work is not done when the memory is retired.
+/// The same with a stream of another context, whose work is pending when the memory is retired.
 fn given_back_elsewhere(seed: u64) -> Result<String> {
     for fence in super::FENCES {
         let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -104,8 +104,8 @@ fn given_back_elsewhere(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Frames that are done with come back while work on an older one lasts, where the reader says which stream each was read
-/// on.
+/// Completed frames are released while work on an older one is pending, if the reader names the
+/// stream of each read.
 fn given_back_out_of_order(seed: u64) -> Result<String> {
     const LATER: u64 = 40;
     for fence in super::FENCES {
@@ -117,15 +117,15 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
         let one = |read: &Read| -> Result<()> {
             stage.exporter.publish(publish(1))?;
             let read = reader.read(Read { frames: Some(1), ..read.clone() })?;
-            ensure!(read.end == End::Enough, "no frame: {:?}", read.end);
+            ensure!(read.end == End::Enough, "no frame arrived: {:?}", read.end);
             Ok(())
         };
-        // What is made for the first frame waits for a GPU that works.
+        // Resources created for the first frame need a running GPU.
         one(&own)?;
         one(&other)?;
         reader.tell(Command::StallReading { us: FOREVER_US })?;
         one(&own)?;
-        // Far more than the reader may hold.
+        // Far more than the reader's credit.
         stage.exporter.begin(&Command::Publish(publish(LATER)))?;
         let later = reader.read(Read { frames: Some(LATER), ..other })?;
         ensure!(
@@ -141,7 +141,7 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Readers with events and readers with timeline words read the same frames.
+/// Readers with event fences and readers with timeline fences read the same frames.
 fn both_at_once(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(4)?;
@@ -158,7 +158,7 @@ fn both_at_once(seed: u64) -> Result<String> {
     Ok(fences.join(", "))
 }
 
-/// Readers that are given written frames alone need not wait for anything, whether they ask for frames or sleep on a
+/// Readers that get only written frames need no GPU wait, whether they block in `next` or poll a
 /// descriptor.
 fn without_gpu_wait(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -176,7 +176,7 @@ fn without_gpu_wait(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The frames of a control, and how much later than the others its slow side is.
+/// Frames of a negative control, and the delay of its slow side.
 const CONTROL: u64 = 40;
 const LATE_US: u64 = 5_000;
 
@@ -197,7 +197,8 @@ fn ready_left_out(seed: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// Work in another context is covered when its stream is named, and is not otherwise: the control of the release fence.
+/// Work in another context is covered if its stream is named, and not otherwise: the negative
+/// control of the release fence.
 fn another_context(named: bool, seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in super::FENCES {
@@ -220,8 +221,8 @@ fn another_context(named: bool, seed: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// The signal stream: readers get what a fast writer wrote only behind what a slow one has still to write, in the order of
-/// publication.
+/// Signal stream: readers get frames of a fast writer only after preceding frames of a slow one are
+/// written, in the order of publication.
 fn writers_named(seed: u64) -> Result<String> {
     for fence in super::FENCES {
         for count in [1, 4] {
@@ -233,7 +234,7 @@ fn writers_named(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Its negative control: the fence stands for the fast writer, whoever wrote the frame.
+/// Its negative control: the fence covers the fast writer, even for frames of the slow one.
 fn writer_misnamed(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in super::FENCES {
@@ -244,7 +245,7 @@ fn writer_misnamed(seed: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// The fence stands for all of them.
+/// The fence covers all streams of the context.
 fn written_somewhere(seed: u64) -> Result<String> {
     for fence in super::FENCES {
         for read in two_writers(Says::Somewhere, fence, 1, seed)? {
@@ -254,7 +255,7 @@ fn written_somewhere(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// What readers get of frames that a fast writer and a slow one take turns to write.
+/// Reads frames that a fast and a slow writer write alternately.
 fn two_writers(says: Says, fence: FenceKind, readers: usize, seed: u64) -> Result<Vec<WasRead>> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(readers)?;

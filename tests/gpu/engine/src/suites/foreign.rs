@@ -1,4 +1,4 @@
-//! Memory of somebody else's, shared where it lies.
+//! Foreign memory, shared in place.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub const CASES: &[Case] = &[
     case(SUITE, "written-again-only-when-released", returned_on_release),
 ];
 
-/// Rounds of adopting, reading, giving back and freeing: the addresses come again, and are never taken for what was there
-/// before.
+/// Rounds of adopting, reading, retiring and freeing memory: addresses recur and are never taken
+/// for the former allocation.
 fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
     const ROUNDS: u64 = 6;
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -52,18 +52,18 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
                 read.first_wrong
             );
         }
-        // Readers hear of it while they wait for more.
+        // Readers process the retirement while they wait for further frames.
         for reader in &readers {
             reader.begin(&Command::Read(read.clone()))?;
         }
         told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
-        ensure!(told == round * each, "{told} of {} owners were told", round * each);
+        ensure!(told == round * each, "{told} of {} owners were notified", round * each);
     }
-    ensure!(again > 0, "no address came again, so nothing is shown");
-    Ok(format!("{told} allocations, {again} at addresses that had been used before"))
+    ensure!(again > 0, "no address was reused, so the case tested nothing");
+    Ok(format!("{told} allocations, {again} at reused addresses"))
 }
 
-/// Without being asked for, owners are told when the stream is over.
+/// Owners are notified at the end of the stream without an explicit retirement.
 fn told_at_the_end(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
@@ -80,18 +80,21 @@ fn told_at_the_end(seed: u64) -> Result<String> {
         ensure!(read.wrong == 0 && read.frames == 3, "{read:?}");
     }
     let told = stage.exporter.number(Command::UnbindAdopted { ms: 0 })?;
-    // Readers that are still there keep their imports until they end, and whoever asks waits for that.
+    // Connected readers keep their imports until they end; this command waits for that.
     stage.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
     std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
     let told_then = stage.exporter.was_number()?;
-    ensure!(told_then == 3, "{told_then} of 3 owners were told when nothing was left of the exporter");
-    Ok(format!("{told} before the readers were gone, {told_then} then"))
+    ensure!(
+        told_then == 3,
+        "{told_then} of 3 owners were notified after the exporter's resources were freed"
+    );
+    Ok(format!("{told} notified before the readers disconnected, {told_then} afterwards"))
 }
 
-/// A reader that is killed has given its imports up.
+/// Killing a reader releases its imports.
 fn told_after_kill(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let mut readers = Peer::some(2)?;
@@ -106,17 +109,17 @@ fn told_after_kill(seed: u64) -> Result<String> {
         reader.was_read()?;
     }
     let told = stage.exporter.number(Command::RetireAdopted { ms: 100 })?;
-    ensure!(told == 0, "{told} owners were told while readers hold the frames");
+    ensure!(told == 0, "{told} owners were notified while readers hold the frames");
     for reader in &mut readers {
         reader.kill()?;
     }
     let told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
-    ensure!(told == 2, "{told} of 2 owners were told");
+    ensure!(told == 2, "{told} of 2 owners were notified");
     Ok(String::new())
 }
 
-/// Whose owner lives on when the stream ends, and would write them again, is not told that it may while readers hold frames,
-/// or could still take them.
+/// A frame whose owner outlives the stream is not reported as writable while readers hold it or can
+/// still take it.
 fn returned_on_release(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
@@ -128,22 +131,22 @@ fn returned_on_release(seed: u64) -> Result<String> {
     }
     readers[0].was_read()?;
     stage.exporter.number(Command::UnbindAdopted { ms: 100 })?;
-    // The second reader takes them only now.
+    // The second reader takes the frames only now.
     readers[1].read(read)?;
     for (number, reader) in readers.iter().enumerate() {
         let returned = stage.exporter.number(Command::Returned)?;
-        ensure!(returned == 0, "{returned} of 2 frames may be written that {} readers hold", 2 - number);
+        ensure!(returned == 0, "{returned} of 2 frames were returned while {} readers hold them", 2 - number);
         let wrong = reader.texts(Command::CheckHeld)?;
-        ensure!(wrong.is_empty(), "what is held has changed: {wrong:?}");
+        ensure!(wrong.is_empty(), "held frames have changed: {wrong:?}");
         reader.tell(Command::LetGo { count: 2 })?;
         std::thread::sleep(Duration::from_millis(100));
     }
     let returned = stage.exporter.number(Command::Returned)?;
-    ensure!(returned == 2, "{returned} of 2 frames were given back when all readers had let them go");
+    ensure!(returned == 2, "{returned} of 2 frames were returned after all readers released them");
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
     let told = stage.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
-    ensure!(told == 2, "{told} of 2 owners were told");
+    ensure!(told == 2, "{told} of 2 owners were notified");
     Ok(String::new())
 }

@@ -1,4 +1,4 @@
-//! What a slot holds before its first frame is written.
+//! Content of new slots before their first frame.
 
 use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
@@ -10,11 +10,11 @@ use crate::peer::Peer;
 
 pub const CASES: &[Case] = &[case("engine-policies", "new-slots-hold-zeros", zeros)];
 
-/// Frames that a reader holds at once, each in a slot of its own.
+/// Frames that a reader holds at once, each in its own slot.
 const FRAMES: u64 = 8;
 
-/// Memory of the GPU is full of something and given back; of the slots that are made then, readers see nothing but zeros.
-/// The control is slots that have had a frame: the same look finds what is left of it.
+/// GPU memory is filled with a pattern and freed; readers must see only zeros in slots allocated
+/// afterwards. Control: in reused slots, the same check finds the remains of former frames.
 fn zeros(seed: u64) -> Result<String> {
     each_kind(|kind| of_kind(kind, seed))
 }
@@ -40,9 +40,9 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
         Ok(read)
     };
     let fresh = read(true)?;
-    ensure!(fresh.wrong == 0, "a new slot is not zero: {:?}", fresh.first_wrong);
+    ensure!(fresh.wrong == 0, "a new slot is not zeroed: {:?}", fresh.first_wrong);
     let slots = stage.exporter.stats()?.slots;
-    ensure!(u64::from(slots) >= FRAMES, "{FRAMES} frames lay in {slots} slots");
+    ensure!(u64::from(slots) >= FRAMES, "{FRAMES} frames used only {slots} slots");
     let written = read(false)?;
     ensure!(written.wrong == 0, "{:?}", written.first_wrong);
     caught(&read(true)?, &format!("{slots} new slots; the slots are not new"))

@@ -1,4 +1,4 @@
-//! Peers that mean harm, on either side: who deals with them goes on, and so does everyone else.
+//! Hostile peers, on either side: the attacked component and all others continue.
 
 use std::time::{Duration, Instant};
 
@@ -25,24 +25,24 @@ const fn hostile(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case
     Case { suite: SUITE, name, seconds: 150, needs: Needs::Nothing, conduct }
 }
 
-/// What an app does whose exporter means harm.
+/// Behavior of an app whose exporter is hostile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum App {
-    /// Waits for its stream before it asks for the next frame.
+    /// Waits for its stream before it requests the next frame.
     Waits,
-    /// Asks for the next frame at once.
+    /// Requests the next frame immediately.
     GoesOn,
-    /// The same, and never waits until it has seen any.
+    /// As `GoesOn`, but only touches frames and never waits for a copy.
     Skims,
-    /// Sits on each frame before it looks at it.
+    /// Holds each frame for some time before reading it.
     Sits,
-    /// Takes what has not been written, and leaves.
+    /// Takes an unwritten frame and leaves.
     Leaves,
-    /// The same, and its stream gets to it late.
+    /// As `Leaves`, and its stream reaches the frame late.
     LeavesWork,
 }
 
-/// A reader, an exporter that means harm, and one that does not.
+/// A reader, a hostile exporter and an honest one.
 struct Scene {
     victim: Peer,
     harmer: Peer,
@@ -50,14 +50,14 @@ struct Scene {
     honest: Stage,
 }
 
-/// How long a reader takes to have done with such an exporter, at most.
+/// Maximum time a reader may take to finish with a hostile exporter.
 const SOON: Duration = PATIENCE;
 const SOON_MS: u64 = SOON.as_millis() as u64;
 
-/// Longest time that a reader or an exporter takes to stop, whatever its peers do.
+/// Maximum time a reader or an exporter may take to stop, whatever its peers do.
 const STOPS_WITHIN: Duration = Duration::from_secs(1).saturating_add(FENCE_TIMEOUT);
 
-/// How late a stream may get to what it waits for: later than anybody would be patient with an exporter.
+/// Delay of a stream before it reaches its wait: longer than any timeout for an exporter.
 const LATE: Duration = Duration::from_secs(5);
 
 impl Scene {
@@ -66,7 +66,8 @@ impl Scene {
         Ok(Scene { victim: Peer::new()?, harmer: Peer::new()?, place: Place::new()?, honest })
     }
 
-    /// Has the reader harmed in one way. Then it reads another stream, in the same context.
+    /// Lets the exporter attack the reader in one way. The reader then reads another stream in the
+    /// same context.
     fn harm(&self, attack: &str, fate: Fate, app: App) -> Result<()> {
         self.harmer.tell(Command::Harmer { path: self.place.path() })?;
         self.harmer.begin(&Command::Harm { attack: attack.into() })?;
@@ -78,7 +79,7 @@ impl Scene {
         };
         let connected = self.victim.connect(connect);
         if fate == Fate::StaysAway {
-            ensure!(connected.is_err(), "the reader connects");
+            ensure!(connected.is_err(), "the reader connected to a hostile exporter");
             self.harmer.end()?;
         } else {
             connected?;
@@ -90,10 +91,10 @@ impl Scene {
         }
         let work = if app == App::LeavesWork { LATE } else { Duration::ZERO };
         self.victim.tell(Command::AwaitIdle { ms: (work + SOON).as_millis() as u64 })?;
-        self.reads_another_stream().context("afterwards, from an honest exporter")
+        self.reads_another_stream().context("reading from an honest exporter afterwards")
     }
 
-    /// Reads as the app does, and checks how that ends.
+    /// Reads as the app does and checks the result.
     fn read(&self, fate: Fate, app: App) -> Result<()> {
         if matches!(app, App::Leaves | App::LeavesWork) {
             return self.read_and_leave(app);
@@ -110,21 +111,21 @@ impl Scene {
         let read = self.victim.read(read)?;
         ensure!(
             begin.elapsed() < SOON + Duration::from_secs(2),
-            "only after {:?}: {read:?}",
+            "the read run ended only after {:?}: {read:?}",
             begin.elapsed()
         );
-        ensure!(read.stuck == 0, "{} downloads are stuck", read.stuck);
+        ensure!(read.stuck == 0, "{} downloads do not complete", read.stuck);
         match (&read.end, fate) {
             (End::Stream, Fate::Reads) => {
                 ensure!(read.frames == HONEST && read.wrong == 0, "{read:?}");
             }
             (End::Error { kind, .. }, Fate::Ends(with)) if kind == with => {}
-            (end, _) => bail!("{fate:?}, and it ended with {end:?}"),
+            (end, _) => bail!("expected {fate:?}, but reading ended with {end:?}"),
         }
         Ok(())
     }
 
-    /// Takes one frame more than are written.
+    /// Takes one frame more than were written.
     fn read_and_leave(&self, app: App) -> Result<()> {
         all_whole(&self.victim.read(Read { frames: Some(HONEST), ..to_the_end() })?, HONEST)?;
         if app == App::LeavesWork {
@@ -149,7 +150,7 @@ impl Scene {
 
 /// Checks how long a reader or an exporter took to stop.
 fn stopped_in_time(took: Duration) -> Result<()> {
-    ensure!(took <= STOPS_WITHIN, "it took {took:?} to stop");
+    ensure!(took <= STOPS_WITHIN, "stopping took {took:?}");
     Ok(())
 }
 
@@ -159,7 +160,7 @@ fn all_whole(read: &WasRead, frames: u64) -> Result<()> {
     Ok(())
 }
 
-/// A reader has what it is welcomed with checked before it uses any of it.
+/// A reader checks all fields and descriptors of the welcome before it uses any of them.
 fn welcomes(seed: u64) -> Result<String> {
     let scene = Scene::new(seed)?;
     for (attack, fate, _) in exporter::WELCOMES {
@@ -168,7 +169,7 @@ fn welcomes(seed: u64) -> Result<String> {
     Ok(format!("{} attacks", exporter::WELCOMES.len()))
 }
 
-/// What is no memory of the kind and size that was announced is not imported, and costs the reader nothing but its exporter.
+/// A reader rejects memory that is not of the announced kind and size; it loses only its exporter.
 fn memory(seed: u64) -> Result<String> {
     let scene = Scene::new(seed)?;
     for (attack, fate, _) in exporter::MEMORY {
@@ -177,7 +178,8 @@ fn memory(seed: u64) -> Result<String> {
     Ok(format!("{} attacks", exporter::MEMORY.len()))
 }
 
-/// No stream is stuck for an exporter that lives and does not write what it has published, whatever the app does meanwhile.
+/// No stream stays stuck on a live exporter that never writes its published frames, whatever the
+/// app does meanwhile.
 fn words(seed: u64) -> Result<String> {
     let scene = Scene::new(seed)?;
     let mut took = Vec::new();
@@ -196,10 +198,10 @@ fn words(seed: u64) -> Result<String> {
             took.push(format!("{attack} {} ms", begin.elapsed().as_millis()));
         }
     }
-    Ok(format!("it was over after: {}", took.join(", ")))
+    Ok(format!("the attacks ended after: {}", took.join(", ")))
 }
 
-/// A reader that was given GPU memory and misuses what it shares with the exporter harms nobody but itself.
+/// A reader that misuses the GPU memory shared with the exporter harms only itself.
 fn readers(seed: u64) -> Result<String> {
     const FRAMES: u64 = 100;
     let stage = Stage::with_deadline(MemoryKind::Vmm, seed)?;
@@ -217,24 +219,25 @@ fn readers(seed: u64) -> Result<String> {
             }
             intruder.begin(&Command::Harm { attack: (*attack).into() })?;
             if *fate != reader::Fate::Refused {
-                // It harms while frames flow.
+                // The attack runs while frames flow.
                 let name = format!("added {}", intruder.pid());
                 wait_until(SOON, || {
                     let joined = stage.exporter.texts(Command::Notices)?[heard..].contains(&name);
-                    Ok((!joined).then(|| "it does not join".into()))
+                    Ok((!joined).then(|| "the hostile reader was not admitted".into()))
                 })?;
             }
             let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 4000, ..Publish::default() };
             let gap = stage.exporter.publish(publish)?.longest_gap_ms;
-            ensure!(gap < SOON_MS as f64, "held up for {gap:.0} ms");
+            ensure!(gap < SOON_MS as f64, "the exporter was blocked for {gap:.0} ms");
             for witness in &witnesses {
-                all_whole(&witness.was_read()?, FRAMES).context("a witness")?;
+                all_whole(&witness.was_read()?, FRAMES).context("witness reader")?;
             }
             let refused = matches!(intruder.end()?, Reply::Refused);
             stage.await_readers(2)?;
             let notices = stage.exporter.texts(Command::Notices)?;
             let why = match fate {
-                // It is told itself; the owner hears of one refusal a second.
+                // The reader is told; the exporter's owner gets at most one notice of a rejection a
+                // second.
                 reader::Fate::Refused => return Ok((gap, notices.len())),
                 reader::Fate::Removed(why) if !refused => *why,
                 reader::Fate::Removed(_) | reader::Fate::Leaves => "it hung up",
@@ -242,7 +245,7 @@ fn readers(seed: u64) -> Result<String> {
             let name = format!("removed {}: ", intruder.pid());
             ensure!(
                 notices[heard..].iter().any(|notice| notice.starts_with(&name) && notice.contains(why)),
-                "the exporter's owner is told {:?}",
+                "the exporter reported {:?}",
                 &notices[heard..]
             );
             Ok((gap, notices.len()))
@@ -253,8 +256,13 @@ fn readers(seed: u64) -> Result<String> {
     }
     stage.exporter.tell(Command::Drain { ms: SOON_MS })?;
     let stats = stage.exporter.stats()?;
-    ensure!(stats.free_slots == stats.slots, "{} of {} slots came back", stats.free_slots, stats.slots);
-    Ok(format!("the exporter was held up by {}", gaps.join(", ")))
+    ensure!(
+        stats.free_slots == stats.slots,
+        "only {} of {} slots are free again",
+        stats.free_slots,
+        stats.slots
+    );
+    Ok(format!("longest delay of the exporter: {}", gaps.join(", ")))
 }
 
 /// An exporter stops in time after each attack.
@@ -286,7 +294,7 @@ fn exporters_stop(seed: u64) -> Result<String> {
         let stop = one().context(*attack)?;
         took.push(format!("{attack} {} ms", stop.as_millis()));
     }
-    Ok(format!("it stopped after: {}", took.join(", ")))
+    Ok(format!("the exporter stopped after: {}", took.join(", ")))
 }
 
 /// Waits until the exporter has admitted a reader, which it may have evicted since.

@@ -1,4 +1,4 @@
-//! Readers that share nothing with the exporter but the socket, as containers do.
+//! Readers that share only the socket with the exporter, as containers do.
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
@@ -26,21 +26,24 @@ fn read(stage: &Stage, readers: &[Peer]) -> Result<()> {
     Ok(())
 }
 
-/// The kinds of memory that can be imported here. An exporter on the simulated driver does not answer in time when its
-/// legacy handles are opened from other namespaces: that kind is for a real driver.
+/// Returns the kinds of memory that can be imported here. An exporter on the simulated driver does
+/// not answer in time when its legacy handles are opened from other namespaces, so that kind needs
+/// a real driver.
 fn kinds() -> impl Iterator<Item = MemoryKind> {
     let real = std::path::Path::new("/proc/driver/nvidia").exists();
     KINDS.into_iter().filter(move |kind| real || *kind != MemoryKind::Legacy)
 }
 
-/// Timeline words work, and are what is chosen... where events are asked for, the reason is given.
+/// Timeline fences work and are selected; a request for event fences fails with the reason.
 fn own_shm(seed: u64) -> Result<String> {
     let readers = [Peer::isolated(isolate::FULL)?];
     let mut refusal = String::new();
     for kind in kinds() {
         let stage = Stage::new(kind, seed)?;
         let asked = stage.lossless(0, Some(FenceKind::Event));
-        let Err(refused) = readers[0].connect(asked) else { anyhow::bail!("{kind}: events were opened") };
+        let Err(refused) = readers[0].connect(asked) else {
+            anyhow::bail!("{kind}: opening events succeeded")
+        };
         refusal = format!("{refused:#}");
         ensure!(refusal.contains("/dev/shm"), "{kind}: {refusal}");
         let stage = Stage::new(kind, seed)?;
@@ -52,7 +55,7 @@ fn own_shm(seed: u64) -> Result<String> {
     Ok(refusal)
 }
 
-/// With the exporter's /dev/shm, events work too.
+/// With a shared /dev/shm, event fences work too.
 fn same_shm(seed: u64) -> Result<String> {
     let readers = [Peer::isolated(isolate::SAME_SHM)?];
     for kind in kinds() {

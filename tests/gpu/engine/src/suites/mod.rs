@@ -1,4 +1,4 @@
-//! The cases, by suite. What each shows stands above its function.
+//! Test cases by suite. Each case is documented at its function.
 
 mod bench;
 mod crashes;
@@ -25,19 +25,19 @@ use frameshare_gpu_harness::{Case, Needs, Place};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
-/// The environment variable with the number of frames that a case takes to show what it shows.
+/// Environment variable with the number of frames per case.
 pub const FRAMES: &str = "GPU_ENGINE_FRAMES";
 
-/// Frames that are too small are no test: their writing is over before anybody could look.
+/// Frame size: writing a smaller frame completes before a reader could observe it in between.
 const SIZE: u64 = 512 << 10;
 
-/// Nothing that is waited for takes so long, on a busy machine either.
+/// Time limit of every wait, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PATIENCE_MS: u64 = PATIENCE.as_millis() as u64;
-/// Longer than any case takes: whoever stands still so long is told to go on, or killed, before.
+/// Longer than any case: a stall of this length is resumed or its process killed first.
 const FOREVER_US: u64 = 600_000_000;
 
-/// Every case there is.
+/// All cases.
 pub static ALL: &[&[Case]] = &[
     fences::CASES,
     order::CASES,
@@ -56,12 +56,12 @@ pub static ALL: &[&[Case]] = &[
     bench::CASES,
 ];
 
-/// A case that needs no more than a GPU and little time.
+/// Returns a case that needs only a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite, name, seconds: 60, needs: Needs::Nothing, conduct }
 }
 
-/// How many frames a case takes to show what it shows.
+/// Returns the number of frames per case.
 fn frames() -> u64 {
     std::env::var(FRAMES).ok().and_then(|count| count.parse().ok()).unwrap_or(10_000)
 }
@@ -69,21 +69,21 @@ fn frames() -> u64 {
 const KINDS: [MemoryKind; 3] = [MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
 const FENCES: [FenceKind; 2] = [FenceKind::Event, FenceKind::Timeline];
 
-/// What came of it with each kind of memory.
+/// Runs a case with each kind of memory and joins the results.
 fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
     let told =
         KINDS.into_iter().map(|kind| Ok(format!("{kind}: {}", one(kind).with_context(|| kind.to_string())?)));
     told.collect::<Result<Vec<_>>>().map(|told| told.join("; "))
 }
 
-/// A stream with an exporter.
+/// A stream with its exporter.
 struct Stage {
     place: Place,
     exporter: Peer,
     seed: u64,
 }
 
-/// Waits until nothing is said to be lacking; what still is when time is over is the error.
+/// Polls until `lacking` returns nothing; at the deadline its last text becomes the error.
 fn wait_until(within: Duration, lacking: impl Fn() -> Result<Option<String>>) -> Result<()> {
     let until = Instant::now() + within;
     while let Some(what) = lacking()? {
@@ -94,12 +94,13 @@ fn wait_until(within: Duration, lacking: impl Fn() -> Result<Option<String>>) ->
 }
 
 impl Stage {
-    /// An exporter of one kind of memory.
+    /// Starts an exporter of one kind of memory.
     fn new(kind: MemoryKind, seed: u64) -> Result<Stage> {
         Stage::with(seed, Bind { memory: Some(kind), ..Bind::default() })
     }
 
-    /// An exporter for which a reader counts as dead whose fences are pending for as long as the engine allows by default.
+    /// Starts an exporter with the engine's default fence timeout, after which a reader with
+    /// pending fences counts as dead.
     fn with_deadline(kind: MemoryKind, seed: u64) -> Result<Stage> {
         let fence_timeout = frameshare::exporter::Config::default().fence_timeout;
         let fence_timeout_ms = Some(fence_timeout.as_millis() as u64);
@@ -112,7 +113,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A lossless reader.
+    /// Returns the configuration of a lossless reader.
     fn lossless(&self, number: usize, fence: Option<FenceKind>) -> Connect {
         Connect {
             path: self.place.path(),
@@ -123,7 +124,7 @@ impl Stage {
         }
     }
 
-    /// Connects readers at once: that takes a while where contexts are made.
+    /// Connects readers in parallel: creating their contexts takes time.
     fn join(&self, readers: &[Peer], connect: impl Fn(usize) -> Connect) -> Result<()> {
         for (number, reader) in readers.iter().enumerate() {
             reader.begin(&Command::Connect(connect(number)))?;
@@ -138,23 +139,23 @@ impl Stage {
         self.exporter.tell(Command::AwaitReaders { count, ms: 20_000 })
     }
 
-    /// Waits until every reader has taken all that is published.
+    /// Waits until every reader has taken all published frames.
     fn await_taken(&self) -> Result<()> {
         wait_until(PATIENCE, || {
             let left = self.exporter.stats()?.readers.iter().any(|reader| reader.queued > 0);
-            Ok(left.then(|| "readers do not take what is published".into()))
+            Ok(left.then(|| "readers did not take all published frames".into()))
         })
     }
 
-    /// Waits until no memory of retired generations is left.
+    /// Waits until the memory of retired generations is freed.
     fn frees_retired(&self) -> Result<()> {
         wait_until(PATIENCE, || {
             let left = self.exporter.stats()?.retired_bytes;
-            Ok((left > 0).then(|| format!("{left} bytes of retired memory are not freed")))
+            Ok((left > 0).then(|| format!("{left} bytes of retired memory were not freed")))
         })
     }
 
-    /// Waits until no frame is held any more.
+    /// Waits until all slots are free.
     fn gets_all_slots_back(&self, within: Duration) -> Result<()> {
         wait_until(within, || {
             let stats = self.exporter.stats()?;
@@ -176,22 +177,22 @@ impl Stage {
     }
 }
 
-/// Reads to the end of the stream.
+/// Returns the parameters of reading to the end of the stream.
 fn to_the_end() -> Read {
     Read { patience_ms: 30_000, ..Read::default() }
 }
 
-/// Checks that a reader got every frame whole.
+/// Checks that a reader got every frame intact.
 fn whole(read: &WasRead, frames: u64) -> Result<()> {
     let WasRead { frames: got, lost, wrong, first_wrong, end, .. } = read;
     ensure!(*end == End::Stream, "after {got} frames: {end:?}");
-    ensure!(*got == frames && *lost == 0, "{got} of {frames} frames came, {lost} were lost");
+    ensure!(*got == frames && *lost == 0, "{got} of {frames} frames arrived, {lost} were lost");
     ensure!(*wrong == 0, "{wrong} of {frames} frames are wrong: {}", first_wrong.clone().unwrap_or_default());
     Ok(())
 }
 
-/// Checks that what should go wrong did, and was noticed.
+/// Checks that an expected error was detected.
 fn caught(read: &WasRead, what: &str) -> Result<String> {
-    ensure!(read.wrong > 0, "{what}, and none of {} frames is wrong", read.frames);
+    ensure!(read.wrong > 0, "{what}, but none of {} frames is wrong", read.frames);
     Ok(format!("{}: {} of {} frames wrong", what, read.wrong, read.frames))
 }

@@ -1,4 +1,5 @@
-//! Retirement: memory is given up by readers first and freed then, whatever is still being read or written.
+//! Order of retirement: readers release memory before the exporter frees it, whatever is still
+//! being read or written.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Twenty generations, one after the other, under slow readers with either fence.
+/// Twenty generations in a row, with slow readers of both fence kinds.
 fn sizes_change(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 20;
     const EACH: u64 = 6;
@@ -53,7 +54,7 @@ fn sizes_change(seed: u64) -> Result<String> {
             let publish = Publish { frames: EACH, size, slow: Slow::Sometimes(2000), ..Publish::default() };
             stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
         }
-        stage.frees_retired().with_context(|| format!("{kind}, with the readers there"))?;
+        stage.frees_retired().with_context(|| format!("{kind}, with connected readers"))?;
         stage.exporter.tell(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, ROUNDS * EACH).with_context(|| kind.to_string())?;
@@ -62,7 +63,7 @@ fn sizes_change(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A stream with one reader per fence that each hold frames of a retired generation.
+/// Sets up a stream with one reader per fence kind, each holding frames of a retired generation.
 fn holding(kind: MemoryKind, seed: u64) -> Result<(Stage, Vec<Peer>)> {
     let stage = Stage::new(kind, seed)?;
     let readers = Peer::some(2)?;
@@ -85,23 +86,24 @@ fn holding(kind: MemoryKind, seed: u64) -> Result<(Stage, Vec<Peer>)> {
 fn still_right(readers: &[Peer]) -> Result<()> {
     for reader in readers {
         let wrong = reader.texts(Command::CheckHeld)?;
-        ensure!(wrong.is_empty(), "what is held has changed: {wrong:?}");
+        ensure!(wrong.is_empty(), "held frames have changed: {wrong:?}");
     }
     Ok(())
 }
 
-/// What is held of a retired generation stays right, and keeps it from being freed until it is let go.
+/// Held frames of a retired generation stay intact and keep its memory allocated until they are
+/// released.
 fn held_over(seed: u64) -> Result<String> {
     for kind in KINDS {
         let (stage, readers) = holding(kind, seed)?;
         still_right(&readers).with_context(|| kind.to_string())?;
         std::thread::sleep(Duration::from_millis(100));
         let stats = stage.exporter.stats()?;
-        ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that readers hold");
+        ensure!(stats.retired_bytes > 0, "{kind}: memory held by readers was freed");
         still_right(&readers).with_context(|| kind.to_string())?;
         for reader in &readers {
             reader.tell(Command::LetGo { count: 3 })?;
-            // Readers hear of what is retired when they ask for more.
+            // Readers process the retirement when they request further frames.
             let read = reader.read(Read { patience_ms: 200, ..Read::default() })?;
             ensure!(read.end == End::Nothing, "{:?}", read.end);
         }
@@ -110,7 +112,8 @@ fn held_over(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The exporter does not wait for readers when it stops, and what they hold stays right for as long as it lives.
+/// A stopping exporter does not wait for readers; held frames stay intact while the exporter's
+/// process lives.
 fn stops_under_held(seed: u64) -> Result<String> {
     let mut longest = 0;
     for kind in KINDS {
@@ -130,7 +133,8 @@ fn stops_under_held(seed: u64) -> Result<String> {
     Ok(format!("stopping took {longest} ms at most"))
 }
 
-/// A reader lets go of what its stream has still to read, and leaves: the exporter waits for its work all the same.
+/// A reader releases a frame that its stream has still to read, and leaves: the exporter waits for
+/// that work nevertheless.
 fn left_under_work(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
@@ -143,7 +147,7 @@ fn left_under_work(seed: u64) -> Result<String> {
             stage.exporter.publish(publish)?;
             let read = readers[0].was_read()?;
             ensure!(read.frames == 4 && read.wrong == 0, "{kind} {fence}: {read:?}");
-            // Before the 2 s of fence-timeout are over.
+            // Within the fence timeout of 2 s.
             stage
                 .gets_all_slots_back(Duration::from_millis(1900))
                 .with_context(|| format!("{kind} {fence}"))?;
@@ -152,7 +156,7 @@ fn left_under_work(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// What a reader leaves behind while its context is at work is not in the way when it comes again.
+/// Imports left open by a reader whose context is busy do not prevent it from reconnecting.
 fn comes_again(seed: u64) -> Result<String> {
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
@@ -171,10 +175,10 @@ fn comes_again(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A reader's context is at work for long when memory is retired: its thread goes on, and the memory stays until the work
-/// is done.
+/// A reader's context is busy for long when memory is retired: the reader's thread continues, and
+/// the memory stays allocated until the work is done.
 fn retired_under_work(seed: u64) -> Result<String> {
-    /// Longer than anybody waits who waits for a while only.
+    /// Longer than any bounded wait of the engine.
     const WHILE: Duration = Duration::from_secs(3);
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
         let stage = Stage::new(kind, seed)?;
@@ -193,18 +197,18 @@ fn retired_under_work(seed: u64) -> Result<String> {
         let read = readers[0].was_read()?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
-        ensure!(took < PATIENCE / 2, "{kind}: the reader stood still for {took:?}");
+        ensure!(took < PATIENCE / 2, "{kind}: the reader was blocked for {took:?}");
         std::thread::sleep(WHILE.saturating_sub(took));
         let stats = stage.exporter.stats()?;
-        ensure!(stats.retired_bytes > 0, "{kind}: memory was freed that a reader has open");
+        ensure!(stats.retired_bytes > 0, "{kind}: memory imported by a reader was freed");
         readers[0].tell(Command::Resume)?;
         stage.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
 }
 
-/// To let a frame go takes no longer while the GPU is at work on the one before, with a driver that cannot name that work
-/// either.
+/// Releasing a frame does not block while the GPU works on the previous frame, even with a driver
+/// without a context-wide record.
 fn releases_do_not_wait(seed: u64) -> Result<String> {
     for fence in FENCES {
         let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -222,13 +226,13 @@ fn releases_do_not_wait(seed: u64) -> Result<String> {
         let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{fence}: {:?}", read.end);
-        ensure!(took < PATIENCE / 2, "{fence}: four frames were let go only after {took:?}");
+        ensure!(took < PATIENCE / 2, "{fence}: releasing four frames took {took:?}");
         readers[0].tell(Command::Resume)?;
     }
     Ok(String::new())
 }
 
-/// Nobody reads, so no fence says when the writer is done: its slots are not taken away under its work.
+/// Without readers no fence tells when a write is done: slots are not freed under pending writes.
 fn pending_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
@@ -238,7 +242,7 @@ fn pending_writes(seed: u64) -> Result<String> {
                 Publish { frames: 2, size: SIZE << round, slow: Slow::Always(100_000), ..Publish::default() };
             stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
         }
-        // The stream is as good as before: what is published now arrives.
+        // The stream is intact: frames published now arrive.
         let readers = Peer::some(1)?;
         stage.join(&readers, |number| stage.lossless(number, None))?;
         let read =
@@ -249,7 +253,7 @@ fn pending_writes(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The same when the exporter stops: its context is as good as before.
+/// The same when the exporter stops: its context stays intact.
 fn stops_under_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
@@ -268,8 +272,8 @@ fn stops_under_writes(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Negative control: the simulated driver ends an exporter that frees what a reader still imports, as happens when that
-/// reader says that it does not.
+/// Negative control: the simulated driver aborts an exporter that frees memory a reader still
+/// imports, as happens when the reader acknowledges a retirement falsely.
 fn false_acknowledgement(seed: u64) -> Result<String> {
     if std::env::var("SIMCUDA_STRICT").as_deref() != Ok("abort") {
         return Err(Skip("SIMCUDA_STRICT=abort is not set".into()).into());
@@ -281,13 +285,13 @@ fn false_acknowledgement(seed: u64) -> Result<String> {
         rogue.begin(&Command::AcknowledgeAndKeep { ms: 5000 })?;
         stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
         stage.exporter.tell(Command::Format { caps: "two".into() })?;
-        // It may die over this already.
+        // The exporter may already die here.
         let _ = stage.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
-        rogue.end().with_context(|| format!("{kind}: the rogue"))?;
+        rogue.end().with_context(|| format!("{kind}: rogue reader"))?;
         wait_until(PATIENCE, || {
             let lives = stage.exporter.stats().is_ok();
             Ok(lives
-                .then(|| format!("{kind}: memory was freed under an import, or never, and nobody noticed")))
+                .then(|| format!("{kind}: the simulated driver did not detect memory freed under an import")))
         })?;
     }
     Ok("caught for legacy and pool".into())

@@ -1,4 +1,4 @@
-//! Who gets which frames, and in which memory.
+//! Delivery policies, access rights and memory kinds of readers.
 
 use std::time::Duration;
 
@@ -28,20 +28,21 @@ pub const CASES: &[Case] = &[
     case(SUITE, "no-events-left", no_events_left),
 ];
 
-/// A lossless reader that is waited for so long is named.
+/// The exporter reports a lossless reader as blocking after this time.
 const NOTICE_MS: f64 = 1000.0;
 
 fn count() -> u64 {
     (frames() / 20).max(60)
 }
 
-/// Slow readers lose frames, each of which is counted, and what they get is whole; with metadata, which is the frame's own.
+/// Slow `latest` readers lose frames; every loss is counted, and delivered frames are intact and
+/// carry their own metadata.
 fn latest(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
         let readers = Peer::some(3)?;
-        // The last one is lossless and fast.
+        // The last reader is lossless and fast.
         stage.join(&readers, |number| Connect {
             policy: if number < 2 { Policy::Latest } else { Policy::Lossless },
             gpu_wait: Some(true),
@@ -61,8 +62,9 @@ fn latest(seed: u64) -> Result<String> {
     Ok(seen.join(", "))
 }
 
-/// An exporter that waits for a reader before each frame goes on as soon as it may, and never by its time limits alone:
-/// whoever looks for himself at first, and is rung for later, must not fall between the two.
+/// An exporter that waits for a reader before each frame continues as soon as a slot is free, and
+/// never only after a timeout. The transition from polling to waiting for a wake-up must not lose a
+/// wake-up.
 fn waits(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in FENCES {
@@ -79,17 +81,17 @@ fn waits(seed: u64) -> Result<String> {
         let published = stage.exporter.publish(publish)?;
         stage.exporter.tell(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, published.frames)?;
-        // Whoever really has to wait for so long is told of it.
+        // A wait of this length that is caused by the reader produces a notice.
         let notices = stage.exporter.texts(Command::Notices)?;
         let (gap, blocks) =
             (published.longest_gap_ms, notices.iter().any(|notice| notice.starts_with("blocking")));
-        ensure!(gap < NOTICE_MS || blocks, "{fence}: nobody woke the exporter for {gap:.1} ms");
+        ensure!(gap < NOTICE_MS || blocks, "{fence}: the exporter got no wake-up for {gap:.1} ms");
         seen.push(format!("{fence}: {gap:.1} ms at most"));
     }
     Ok(seen.join("; "))
 }
 
-/// Readers come while frames flow, and get whole frames from then on.
+/// Readers that join while frames flow get intact frames from then on.
 fn late_joiners(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(4)?;
@@ -108,13 +110,13 @@ fn late_joiners(seed: u64) -> Result<String> {
     for reader in &readers {
         let read = reader.was_read()?;
         ensure!(read.end == End::Stream && read.lost == 0 && read.wrong == 0, "{read:?}");
-        ensure!(read.frames <= frames, "{} frames of {frames}", read.frames);
+        ensure!(read.frames <= frames, "{} frames delivered of {frames} published", read.frames);
         seen.push(read.frames.to_string());
     }
-    Ok(format!("they got the last {}", seen.join(", ")))
+    Ok(format!("late readers got the last {} frames", seen.join(", ")))
 }
 
-/// A reader finds the next exporter of the name, after a kill and after a stop.
+/// A reader reconnects to a new exporter of the same name, after a kill and after a stop.
 fn restarts(seed: u64) -> Result<String> {
     for kind in KINDS {
         let mut stage = Stage::new(kind, seed)?;
@@ -156,7 +158,7 @@ fn restarts(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Frames outlive the reader that took them, and their slots are not used meanwhile.
+/// Held frames outlive their reader, and their slots are not reused meanwhile.
 fn ends_holding(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
@@ -178,7 +180,7 @@ fn ends_holding(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A reader in the exporter's own process and context.
+/// A reader in the exporter's process and context.
 fn same_process(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
@@ -187,7 +189,7 @@ fn same_process(seed: u64) -> Result<String> {
             let connected = stage.exporter.ask(Command::ConnectHere(here));
             ensure!(matches!(connected, Ok(Reply::Connected { .. })), "{kind} {fence}: {connected:?}");
             for round in 0..5 {
-                // As many as it may hold: one process does one job at a time.
+                // Up to the reader's credit: one process executes one command at a time.
                 let slow = Slow::Always(2000);
                 stage.exporter.publish(Publish { frames: 4, size: SIZE, slow, ..Publish::default() })?;
                 let read =
@@ -206,24 +208,27 @@ fn require_root() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         Ok(())
     } else {
-        Err(Skip("only root becomes others".into()).into())
+        Err(Skip("changing the user requires root".into()).into())
     }
 }
 
-/// Another user without rights does not get in.
+/// Another unprivileged user is not admitted.
 fn another_user(seed: u64) -> Result<String> {
     require_root()?;
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     stage.place.open()?;
     let reader = Peer::new()?;
     reader.tell(Command::BecomeNobody)?;
-    let Err(refused) = reader.connect(stage.lossless(0, None)) else { anyhow::bail!("another user got in") };
+    let Err(refused) = reader.connect(stage.lossless(0, None)) else {
+        anyhow::bail!("another user was admitted")
+    };
     let refusal = format!("{refused:#}");
     ensure!(refusal.contains("permission denied"), "{refusal}");
     Ok(refusal)
 }
 
-/// A reader that may connect and is not trusted with GPU memory gets its frames downloaded; where it is trusted, not.
+/// A reader that may connect but is not trusted with GPU memory gets downloaded frames; a trusted
+/// one gets GPU memory.
 fn untrusted_user(seed: u64) -> Result<String> {
     require_root()?;
     let mut seen = Vec::new();
@@ -250,13 +255,13 @@ fn untrusted_user(seed: u64) -> Result<String> {
             whole(&read, count()).with_context(|| format!("trusted: {trusted}"))?;
         }
         let fence = stage.exporter.stats()?.readers[0].fence.clone();
-        ensure!(fence.starts_with("timeline") == trusted, "trusted: {trusted}, and {fence}");
+        ensure!(fence.starts_with("timeline") == trusted, "trusted: {trusted}, but the fence is {fence}");
         seen.push(fence);
     }
     Ok(seen.join("; "))
 }
 
-/// A reader without a GPU gets host memory, beside others that read the GPU's.
+/// A reader without a GPU gets host memory, beside readers of GPU memory.
 fn without_gpu(seed: u64) -> Result<String> {
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
@@ -275,8 +280,8 @@ fn without_gpu(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Frames in GPU and in host memory in turn: readers of all sorts get every one, in order, and what is used no more is
-/// freed.
+/// Frames alternate between GPU and host memory: readers of all kinds get every frame in order, and
+/// unused memory is freed.
 fn in_turn(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 8;
     for kind in KINDS {
@@ -315,7 +320,8 @@ fn in_turn(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A reader that keeps more from being freed than it may is cut off, and what it holds stays right.
+/// A reader that keeps more retired memory than permitted is evicted, and its held frames stay
+/// intact.
 fn retired_bytes(seed: u64) -> Result<String> {
     let stage = Stage::with(
         seed,
@@ -345,14 +351,16 @@ fn retired_bytes(seed: u64) -> Result<String> {
     Ok(format!("after {} generations", read.frames))
 }
 
-/// Too many events are an early and clear error; timeline words go on.
+/// An exhausted number of events is an early and clear error; timeline fences keep working.
 fn no_events_left(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
     stage.exporter.tell(Command::TakeEvents { count: 4080 })?;
     let readers = Peer::some(3)?;
-    readers[0].connect(stage.lossless(0, Some(FenceKind::Event))).context("eight of the last fourteen")?;
+    readers[0]
+        .connect(stage.lossless(0, Some(FenceKind::Event)))
+        .context("opening eight of the last fourteen events")?;
     let Err(refused) = readers[1].connect(stage.lossless(1, Some(FenceKind::Event))) else {
-        anyhow::bail!("there were more events than there can be")
+        anyhow::bail!("more events were available than the driver's limit")
     };
     let refusal = format!("{refused:#}");
     ensure!(refusal.contains("4094") && refusal.contains("timeline"), "{refusal}");

@@ -1,4 +1,4 @@
-//! The steady state: what is called for a frame, and that nothing that allocates, imports or waits is.
+//! Steady state: driver calls per frame; none of them allocates, imports or waits.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "sleep-beside-a-pending-fence", sleep_beside_a_pending_fence),
 ];
 
-/// What may be called for a frame: all of it returns at once, and makes or frees nothing.
+/// Calls permitted per frame: they return at once and allocate or free nothing.
 const ALLOWED: [&str; 14] = [
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
@@ -27,7 +27,7 @@ const ALLOWED: [&str; 14] = [
     "cuStreamWaitValue64_v2",
     "cuStreamWriteValue64_v2",
     "cuStreamBatchMemOp_v2",
-    // What the writer and the readers do with a frame themselves.
+    // Calls of the test's own writer and readers.
     "cuLaunchHostFunc",
     "cuMemsetD8Async",
     "cuMemcpyDtoDAsync_v2",
@@ -35,7 +35,7 @@ const ALLOWED: [&str; 14] = [
     "cuStreamQuery",
 ];
 
-/// Every kind and fence, with two readers.
+/// Every kind of memory and fence, with two readers.
 fn calls(seed: u64) -> Result<String> {
     let mut lines = Vec::new();
     for kind in KINDS {
@@ -84,8 +84,8 @@ fn per_frame(steady: &Steady) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Who was given a frame ahead of its fence sleeps until the next one is published: the fence is no matter of the CPU's. A
-/// reader that is to be given frames when they are written looks for that instead.
+/// A reader that got a frame before its ready fence is signaled sleeps until the next publication,
+/// without polling the fence. A reader that gets only written frames polls the fence instead.
 fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
     let looks = |gpu_wait| -> Result<u64> {
         let stage = Stage::new(MemoryKind::Vmm, seed)?;
@@ -99,14 +99,25 @@ fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
         let ahead = Read { what: Use::Touch, settle_ms: Some(0), patience_ms: 300, ..Read::default() };
         if gpu_wait {
             let one = reader.read(Read { frames: Some(1), ..ahead.clone() })?;
-            ensure!(one.end == End::Enough, "no frame was delivered ahead of its fence: {:?}", one.end);
+            ensure!(
+                one.end == End::Enough,
+                "no frame was delivered before its fence was signaled: {:?}",
+                one.end
+            );
         }
         let none = reader.read(ahead)?;
-        ensure!(none.end == End::Nothing, "{:?} with one frame, which nobody has written", none.end);
+        ensure!(
+            none.end == End::Nothing,
+            "expected no frame, since the only one is unwritten, but got {:?}",
+            none.end
+        );
         stage.exporter.tell(Command::Resume)?;
         Ok(none.steady.calls.get("cuEventQuery").copied().unwrap_or(0))
     };
     let (asleep, awake) = (looks(true)?, looks(false)?);
-    ensure!(asleep < awake / 4, "{asleep} looks at a fence that a stream waits for, {awake} where none does");
-    Ok(format!("in 0.3 s {asleep} looks; where frames come when they are written {awake}"))
+    ensure!(
+        asleep < awake / 4,
+        "{asleep} polls of a fence that a stream waits for, {awake} without gpu-wait"
+    );
+    Ok(format!("in 0.3 s {asleep} polls; {awake} without gpu-wait"))
 }

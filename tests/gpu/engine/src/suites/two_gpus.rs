@@ -11,7 +11,7 @@ const SUITE: &str = "engine-two-gpus";
 pub const CASES: &[Case] =
     &[Case { suite: SUITE, name: "readers-on-both", seconds: 180, needs: Needs::TwoDevices, conduct: both }];
 
-/// One reader on each GPU, every kind and fence.
+/// One reader on each GPU, with every kind of memory and fence.
 fn both(seed: u64) -> Result<String> {
     let readers = Peer::some(2)?;
     let frames = (frames() / 10).max(20);

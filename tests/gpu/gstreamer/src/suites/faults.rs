@@ -1,4 +1,4 @@
-//! Kills and restarts under frames of a real decoder, or where there is none of pictures that are uploaded.
+//! Kills and restarts with frames of a real decoder or, without one, with uploaded frames.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[
     Case { seconds: 240, ..case(SUITE, "readers-killed-beside-others", killed) },
 ];
 
-/// A stream that begins again and again with the same pictures, and ends when it is told to.
+/// An endless stream that repeats the same frames, and ends on request.
 struct Stream {
     pipeline: String,
     sums: Vec<u64>,
@@ -25,7 +25,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// In surfaces of the decoder's, or in memory of cudaupload's.
+    /// Uses the decoder's surfaces, or memory of cudaupload.
     fn new() -> Result<Stream> {
         let is_decoded = Peer::new()?.number(Command::HasElement { name: "nvh264dec".into() })? == 1;
         let (pipeline, sums) = if is_decoded {
@@ -33,7 +33,7 @@ impl Stream {
             let again = parsed(&film).replace("filesrc", "multifilesrc name=source loop=true");
             (format!("{again} ! nvh264dec {}", nvdec::SURFACES), nvdec::expected(&film)?)
         } else {
-            // It comes again after so many.
+            // The pattern repeats after this many frames.
             let pictures = sink::pictures_for("format=NV12,width=320,height=240", 256);
             let endless = pictures.replace("num-buffers=256", "name=source");
             (format!("{endless} ! cudaupload"), sink::expected(&pictures)?)
@@ -41,7 +41,7 @@ impl Stream {
         Ok(Stream { pipeline, sums, is_decoded })
     }
 
-    /// Less than 100 frames a second, to a sink.
+    /// Returns a pipeline with less than 100 frames a second, into a sink.
     fn to(&self, sink: &str) -> String {
         format!("{} ! {CUDA} ! identity sleep-time=10000 ! {sink}", self.pipeline)
     }
@@ -50,17 +50,18 @@ impl Stream {
         Ok(self.sums[usize::try_from(sequence - 1)? % self.sums.len()])
     }
 
-    /// Checks that frames are what they should be.
+    /// Checks the checksums of frames.
     fn right(&self, frames: &[(u64, u64)]) -> Result<()> {
         for (sequence, sum) in frames {
-            ensure!(*sum == self.sum(*sequence)?, "frame {sequence} is not what it should be");
+            ensure!(*sum == self.sum(*sequence)?, "frame {sequence} has a wrong checksum");
         }
         Ok(())
     }
 }
 
-/// An exporter is killed ten times: four readers go on with each that comes after it, say where, and what they get is right.
-/// So does a fifth, which is stopped while each begins, and comes late.
+/// An exporter is killed ten times: four readers continue with each successor, mark the
+/// discontinuity, and get intact frames. So does a fifth reader, which is suspended during each
+/// restart and reconnects late.
 fn restarted(_: u64) -> Result<String> {
     const RESTARTS: usize = 10;
     let stream = Stream::new()?;
@@ -68,7 +69,7 @@ fn restarted(_: u64) -> Result<String> {
     let readers = Peer::some(5)?;
     let late = &readers[4];
     for reader in &readers {
-        // Of frames that are pushed ahead of an exporter's GPU some would be torn when it is killed.
+        // With speculative delivery some frames would be torn when the exporter is killed.
         let source = place.source("gpu-wait=false reconnect=true connection-timeout=-1");
         let pipeline = format!("{source} ! {CUDA} ! appsink name=out");
         reader.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
@@ -84,10 +85,12 @@ fn restarted(_: u64) -> Result<String> {
         settle(&exporter, 10)?;
         late.resume()?;
         await_readers(&exporter, readers.len())?;
-        // Each may hold four: all of them have got some when so many more have come.
+        // Each reader may hold four frames: after this many further frames all of them have got
+        // some.
         settle(&exporter, exporter.stats(Command::Stats)?.published + 30)?;
-        first_frames
-            .push(exporter.stats(Command::Stats)?.first_frame_at.context("no frame has come to the sink")?);
+        first_frames.push(
+            exporter.stats(Command::Stats)?.first_frame_at.context("no frame has arrived at the sink")?,
+        );
         if round < RESTARTS {
             exporter.kill()?;
         } else {
@@ -103,7 +106,8 @@ fn restarted(_: u64) -> Result<String> {
         if number < 4 {
             latest = latest.max(longest);
         } else {
-            // Or it would show nothing: an exporter's first frame says by itself that something is missing before it.
+            // Otherwise the case tests nothing: an exporter's first frame marks a discontinuity by
+            // itself.
             let mut begins = received.seams.iter().skip(1).map(|seam| received.frames[seam.index].0);
             ensure!(begins.all(|sequence| sequence > 1), "the fifth reader is not late");
         }
@@ -114,12 +118,13 @@ fn restarted(_: u64) -> Result<String> {
         "{RESTARTS} restarts, {frames} {what} frames right; at most {:.0} ms from an exporter's first frame to a reader's",
         latest.as_secs_f64() * 1e3
     );
-    // A machine without a GPU may be any machine.
+    // A machine without a GPU may be arbitrarily slow.
     ensure!(latest < Duration::from_secs(1) || !stream.is_decoded, "{told}");
     Ok(told)
 }
 
-/// Checks that a reader got right frames of every exporter and said where each began; how long it took to go on, at most.
+/// Checks that a reader got intact frames of every exporter and marked where each began; returns
+/// its longest interruption.
 fn goes_on(stream: &Stream, received: &Received, first_frames: &[u64]) -> Result<Duration> {
     ensure!(received.error.is_empty(), "after {} frames: {}", received.frames.len(), received.error);
     stream.right(&received.frames)?;
@@ -132,17 +137,17 @@ fn goes_on(stream: &Stream, received: &Received, first_frames: &[u64]) -> Result
     );
     let ends = seams.iter().skip(1).map(|seam| seam.index).chain([received.frames.len()]);
     for (seam, end) in seams.iter().zip(ends) {
-        ensure!(seam.discont, "frame {} does not say that something is missing before it", seam.index);
+        ensure!(seam.discont, "frame {} is not marked as a discontinuity", seam.index);
         let session = &received.frames[seam.index..end];
         let gap = session.windows(2).find(|pair| pair[1].0 != pair[0].0 + 1);
-        ensure!(gap.is_none(), "within one exporter's frames some are missing: {gap:?}");
+        ensure!(gap.is_none(), "frames of one exporter are missing: {gap:?}");
     }
     let took = |(seam, first): (&Seam, &u64)| Duration::from_nanos(seam.at.saturating_sub(*first));
     Ok(seams.iter().zip(first_frames).skip(1).map(took).max().unwrap_or_default())
 }
 
-/// Readers are killed while they connect, with all the frames that they may hold, between frames, and with work on frames
-/// still to be done that they have let go: two others lose nothing, and the stream stops for none.
+/// Readers are killed while connecting, at their credit limit, between frames, and with pending
+/// work on released frames. Two other readers lose nothing, and the stream never stops.
 fn killed(_: u64) -> Result<String> {
     const KILLS: usize = 20;
     let stream = Stream::new()?;
@@ -159,7 +164,7 @@ fn killed(_: u64) -> Result<String> {
     for number in 0..KILLS {
         let mut victim = Peer::new()?;
         kill_at(&place, &exporter, &mut victim, number).with_context(|| format!("kill {number}"))?;
-        // It goes on, and much sooner than a living reader would be given up.
+        // The stream continues much sooner than a live reader would be evicted.
         let before = exporter.stats(Command::Stats)?.published;
         let begin = Instant::now();
         settle(&exporter, before + 20)?;
@@ -188,7 +193,7 @@ fn killed(_: u64) -> Result<String> {
     Ok(format!("{KILLS} kills, {} frames in each of {} readers", stats.published, others.len()))
 }
 
-/// Kills a reader at the moment whose turn it is.
+/// Kills a reader at one of the moments, in rotation.
 fn kill_at(place: &Place, exporter: &Peer, victim: &mut Peer, number: usize) -> Result<()> {
     let lossless = Connect { max_held: Some(4), ..place.lossless() };
     match number % 4 {
@@ -213,9 +218,10 @@ fn kill_at(place: &Place, exporter: &Peer, victim: &mut Peer, number: usize) -> 
             let late = ReadApart { pipeline, frames: 100, slow_us: 60_000, side: Side::Same };
             victim.begin(&Command::ReadApart(late))?;
             await_readers(exporter, 3)?;
-            // It lets frames go at once, and the copies of the last ones are made when all that it may hold are due.
+            // The reader releases frames at once; when its credit is used up, the copies of the
+            // last frames are still pending.
             settle(exporter, exporter.stats(Command::Stats)?.published + 10)?;
-            ensure!(!victim.has_reported()?, "it has ended before it was killed");
+            ensure!(!victim.has_reported()?, "the reader ended before it was killed");
         }
     }
     victim.kill()

@@ -1,4 +1,4 @@
-//! The cases, by suite. What each shows stands above its function.
+//! Test cases by suite. Each case is documented at its function.
 
 mod faults;
 mod nvdec;
@@ -19,15 +19,15 @@ const FRAMES: u64 = 40;
 
 const CUDA: &str = "video/x-raw(memory:CUDAMemory)";
 
-/// Every case there is.
+/// All cases.
 pub static ALL: &[&[Case]] = &[sink::CASES, surfaces::CASES, source::CASES, nvdec::CASES, faults::CASES];
 
-/// A case that needs no more than a GPU and little time.
+/// Returns a case that needs only a GPU and little time.
 const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
     Case { suite, name, seconds: 90, needs: Needs::Nothing, conduct }
 }
 
-/// What elements and readers are told of a place.
+/// Configurations of elements and readers for a stream's path.
 trait Told {
     fn sink(&self, properties: &str) -> String;
     fn source(&self, properties: &str) -> String;
@@ -35,7 +35,7 @@ trait Told {
 }
 
 impl Told for Place {
-    /// A sink.
+    /// Returns a sink's description.
     fn sink(&self, properties: &str) -> String {
         let (path, timeout) = (self.path(), GIVEN_UP.as_nanos());
         format!(
@@ -44,20 +44,20 @@ impl Told for Place {
         )
     }
 
-    /// A source that loses nothing.
+    /// Returns the description of a lossless source.
     fn source(&self, properties: &str) -> String {
         format!("framesharesrc socket-path={} policy=lossless {properties}", self.path())
     }
 
-    /// A reader that loses nothing.
+    /// Returns the configuration of a lossless reader.
     fn lossless(&self) -> Connect {
         Connect { path: self.path(), lossless: true, ..Connect::default() }
     }
 }
 
-/// Pipelines that find a film's decoder themselves.
+/// Returns pipelines that choose a clip's decoder by themselves.
 fn autoplugging(film: impl Display, sink: &str) -> [String; 2] {
-    // The sink would take encoded video as well.
+    // Without this filter the sink would accept encoded video as well.
     let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
     [
         format!("filesrc location={film} ! decodebin ! {sink}"),
@@ -65,7 +65,7 @@ fn autoplugging(film: impl Display, sink: &str) -> [String; 2] {
     ]
 }
 
-/// Checks that a reader got every frame, and each as it should be.
+/// Checks that a reader got every frame, each intact.
 fn whole(read: &WasRead, expected: &[u64]) -> Result<()> {
     complete(read, expected)?;
     right(read, expected)
@@ -76,7 +76,7 @@ fn complete(read: &WasRead, expected: &[u64]) -> Result<()> {
     ensure!(read.error.is_empty(), "after {} frames: {}", read.frames.len(), read.error);
     ensure!(
         read.frames.len() == expected.len() && read.lost == 0,
-        "{} of {} frames came, {} were lost",
+        "{} of {} frames arrived, {} were lost",
         read.frames.len(),
         expected.len(),
         read.lost
@@ -84,25 +84,25 @@ fn complete(read: &WasRead, expected: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that what a reader got is as it should be.
+/// Checks that all frames of a reader are intact.
 fn right(read: &WasRead, expected: &[u64]) -> Result<()> {
     let wrong = mistakes(read, expected)?;
-    // A frame in another's place is another mistake than a torn one.
+    // A misplaced frame is reported differently from a torn one.
     let tell = |(frame, instead): &(u64, Option<u64>)| match instead {
         Some(other) => format!("{frame} (which is frame {other})"),
         None => frame.to_string(),
     };
     let told: Vec<_> = wrong.iter().map(tell).collect();
-    ensure!(wrong.is_empty(), "{} frames are not what they should be: {}", wrong.len(), told.join(", "));
+    ensure!(wrong.is_empty(), "{} frames have wrong checksums: {}", wrong.len(), told.join(", "));
     Ok(())
 }
 
-/// The frames that are not what they should be, and which frame each is instead.
+/// Returns the wrong frames, and which other frame each equals, if any.
 fn mistakes(read: &WasRead, expected: &[u64]) -> Result<Vec<(u64, Option<u64>)>> {
     let mut wrong = Vec::new();
     for (sequence, sum) in &read.frames {
         let index = usize::try_from(sequence - 1)?;
-        if expected.get(index).with_context(|| format!("there is no frame {sequence}"))? != sum {
+        if expected.get(index).with_context(|| format!("unexpected frame {sequence}"))? != sum {
             let instead = expected.iter().position(|other| other == sum);
             wrong.push((*sequence, instead.map(|index| index as u64 + 1)));
         }
@@ -110,7 +110,7 @@ fn mistakes(read: &WasRead, expected: &[u64]) -> Result<Vec<(u64, Option<u64>)>>
     Ok(wrong)
 }
 
-/// Reads with all readers to the end of what a pipeline plays.
+/// Reads with all readers to the end of a pipeline's stream.
 fn play_to(readers: &[Peer], exporter: &Peer) -> Result<Vec<WasRead>> {
     for reader in readers {
         reader.begin(&Command::Read(Read::default()))?;

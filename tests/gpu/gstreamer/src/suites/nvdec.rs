@@ -1,5 +1,6 @@
-//! NVIDIA's own decoder behind the sink, read without GStreamer: each way from one to the other is the one that is meant,
-//! sizes change, allocations are asked for again. Every picture is compared with what the decoder delivers to the CPU.
+//! NVIDIA's decoder before the sink, read without GStreamer: the intended path is taken, sizes
+//! change, and allocations are queried again. Every frame is compared with the decoder's output to
+//! the CPU.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,8 @@ pub const CASES: &[Case] = &[
     case(SUITE, "behind-decodebin-and-playbin", autoplugged),
 ];
 
-/// A way from the decoder to the readers: what the decoder is told, what the sink is, and what its statistics call it.
+/// A path from the decoder to the readers: the decoder's and the sink's properties, and the path's
+/// name in the statistics.
 struct Way {
     name: &'static str,
     decoder: &'static str,
@@ -31,8 +33,8 @@ struct Way {
 }
 
 const WAYS: [Way; 7] = [
-    // With one output surface, which is the default since GStreamer 1.26, the decoder copies each picture into its
-    // neighbour's pool.
+    // With one output surface, the default since GStreamer 1.26, the decoder copies each frame into
+    // the downstream pool.
     Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=vmm", path: "pool" },
     Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=pool", path: "pool" },
     Way { name: "into-slots", decoder: "num-output-surfaces=1", sink: "memory=legacy", path: "pool" },
@@ -42,37 +44,37 @@ const WAYS: [Way; 7] = [
     Way { name: "in-place", decoder: SURFACES, sink: "export=in-place", path: "in-place" },
 ];
 
-/// Has the decoder hand out its own surfaces, two more than its neighbour asks for.
+/// Makes the decoder output its own surfaces, two more than downstream requests.
 pub(super) const SURFACES: &str = "num-output-surfaces=0";
 
-/// A film that lies beside this program, or in the bundle that it is part of.
+/// Returns a clip that lies beside this program, or in its bundle.
 pub(super) fn film(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let folder = program.parent().context("a program lies in a folder")?;
+    let folder = program.parent().context("the program has no parent folder")?;
     let found =
         [folder.join(name), folder.join("../clips").join(name)].into_iter().find(|path| path.exists());
     found.ok_or_else(|| Skip(format!("{name} is not beside this program: make gpu-bundle makes it")).into())
 }
 
-/// Reads and parses a film, up to a decoder.
+/// Returns the pipeline that reads and parses a clip, up to a decoder.
 pub(super) fn parsed(film: &Path) -> String {
     format!("filesrc location={} ! h264parse", film.display())
 }
 
-/// What the decoder delivers of a film.
+/// Returns the checksums of the decoder's output for a clip.
 pub(super) fn expected(film: &Path) -> Result<Vec<u64>> {
     let peer = Peer::new()?;
     if peer.number(Command::HasElement { name: "nvh264dec".into() })? == 0 {
-        return Err(Skip("there is no nvh264dec, the GPU's decoder".into()).into());
+        return Err(Skip("nvh264dec, the GPU's decoder, is missing".into()).into());
     }
     let pipeline = format!("{} ! nvh264dec ! video/x-raw ! appsink name=out", parsed(film));
     let sums = peer.numbers(Command::Checksums { pipeline })?;
-    ensure!(sums.len() > 50, "the decoder delivers {} pictures", sums.len());
+    ensure!(sums.len() > 50, "the decoder delivers only {} frames", sums.len());
     Ok(sums)
 }
 
-/// Plays a film to lossless readers, which must all get all of it; how the sink was doing, and how many frames were not
-/// what they should be, of those that may be.
+/// Plays a clip to lossless readers, which must all get every frame; returns the sink's statistics,
+/// and the number of wrong frames among those that may be wrong.
 fn play(
     way: &Way,
     fence: &str,
@@ -98,12 +100,12 @@ fn play(
         } else {
             right(read, sums).with_context(|| format!("reader {number}"))?;
         }
-        ensure!(read.on_gpu == sums.len() as u64, "{} frames came on the GPU", read.on_gpu);
+        ensure!(read.on_gpu == sums.len() as u64, "{} frames arrived in GPU memory", read.on_gpu);
     }
     let stats = exporter.stats(Command::Stop)?;
     let beyond = stats.reason("surfaces-held");
     ensure!(stats.path(way.path) + beyond == sums.len() as u64, "{stats:?}");
-    // Readers hold four frames each, and mostly the same: nearly all are shared where they are.
+    // Readers hold four frames each, mostly the same ones: nearly all are shared in place.
     ensure!(beyond * 10 <= sums.len() as u64, "{stats:?}");
     Ok((stats, forgiven))
 }
@@ -112,7 +114,7 @@ fn describe(way: &Way, stats: &Stats) -> String {
     format!("{}: {} of {}, {}", way.sink, stats.path(way.path), stats.published, stats.memory)
 }
 
-/// Each kind of memory and of fence, with one reader.
+/// Each kind of memory and fence, with one reader.
 fn one_reader(name: &str) -> Result<String> {
     let film = film("hd.h264")?;
     let sums = expected(&film)?;
@@ -127,18 +129,19 @@ fn one_reader(name: &str) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// More than twenty changes of the size, on every way.
+/// More than twenty changes of the size, on every path.
 ///
-/// At a change GStreamer has the decoder begin anew while its last picture may still be under way on the GPU, which is then
-/// torn, whoever reads it (GStreamer 1.26, driver 580). How many are is told, beside those of a pipeline without frameshare
-/// that does not wait for the GPU either; every other picture must be right.
+/// At a change GStreamer restarts the decoder while its last frame may still be pending on the GPU.
+/// That frame is then torn for any consumer (GStreamer 1.26, driver 580). The number of torn frames
+/// is reported, beside that of a pipeline without frameshare that does not wait for the GPU either;
+/// every other frame must be intact.
 fn new_sizes(_: u64) -> Result<String> {
     let switch = std::fs::read(film("switch.h264")?)?;
     let folder = tempfile::tempdir_in("/tmp")?;
     let film = folder.path().join("long.h264");
     std::fs::write(&film, switch.repeat(4))?;
     let sums = expected(&film)?;
-    // Each part of the film has thirty pictures.
+    // Each part of the clip has thirty frames.
     let before_a_change: fn(u64) -> bool = |frame| frame.is_multiple_of(30);
     let mut seen = Vec::new();
     for way in [&WAYS[0], &WAYS[2], &WAYS[5], &WAYS[6]] {
@@ -153,11 +156,12 @@ fn new_sizes(_: u64) -> Result<String> {
     );
     let without = Peer::new()?.numbers(Command::Checksums { pipeline })?;
     let torn = without.iter().zip(&sums).filter(|(one, other)| one != other).count();
-    seen.push(format!("{torn} torn without frameshare, behind a queue"));
+    seen.push(format!("{torn} torn without frameshare, after a queue"));
     Ok(seen.join("; "))
 }
 
-/// The decoder is made to ask for an allocation again and again: then it writes on streams that its memories do not name.
+/// The decoder repeats the allocation query many times: afterwards it writes on streams that its
+/// memories do not name.
 fn asked_again(_: u64) -> Result<String> {
     let film = film("hd.h264")?;
     let sums = expected(&film)?;
@@ -183,8 +187,8 @@ fn asked_again(_: u64) -> Result<String> {
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
-/// From the middle of the film on the sink makes no call that allocates, frees, imports, exports or waits; in place, none
-/// that copies.
+/// From the middle of the clip on the sink makes no call that allocates, frees, imports, exports or
+/// waits; in place, none that copies.
 fn steady(_: u64) -> Result<String> {
     let film = film("hd.h264")?;
     expected(&film)?;
@@ -238,7 +242,7 @@ fn steady(_: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// Elements that choose a decoder choose NVIDIA's, and it decodes into slots.
+/// Autoplugging elements choose NVIDIA's decoder, which decodes into slots.
 fn autoplugged(_: u64) -> Result<String> {
     let film = film("hd.h264")?;
     let sums = expected(&film)?;
@@ -249,7 +253,11 @@ fn autoplugged(_: u64) -> Result<String> {
         reader.connect(place.lossless())?;
         for read in play_to(&[reader], &exporter)? {
             whole(&read, &sums).with_context(|| pipeline.clone())?;
-            ensure!(read.on_gpu == sums.len() as u64, "{pipeline}: {} frames came on the GPU", read.on_gpu);
+            ensure!(
+                read.on_gpu == sums.len() as u64,
+                "{pipeline}: {} frames arrived in GPU memory",
+                read.on_gpu
+            );
         }
         let stats = exporter.stats(Command::Stop)?;
         ensure!(stats.path("pool") == sums.len() as u64, "{pipeline}: {stats:?}");

@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "what-cannot-be-had", refused),
 ];
 
-/// Pictures that change everywhere from frame to frame.
+/// Returns a source of frames that change everywhere from one frame to the next.
 pub(super) fn pictures(caps: &str) -> String {
     pictures_for(caps, FRAMES)
 }
@@ -35,12 +35,13 @@ pub(super) fn pictures_for(caps: &str, frames: u64) -> String {
     format!("videotestsrc {plate} num-buffers={frames} ! video/x-raw,{caps},framerate=30/1")
 }
 
-/// What such a pipeline should deliver.
+/// Returns the checksums of the frames that such a pipeline should deliver.
 pub(super) fn expected(pictures: &str) -> Result<Vec<u64>> {
     Peer::new()?.numbers(Command::Checksums { pipeline: format!("{pictures} ! appsink name=out") })
 }
 
-/// Plays to a GPU reader and to one without, which both get everything; how the sink was doing.
+/// Runs a pipeline with a GPU reader and one without GPU, which both must get every frame; returns
+/// the sink's statistics.
 fn play(place: &Place, pipeline: &str, sums: &[u64]) -> Result<Stats> {
     let exporter = Peer::new()?;
     exporter.play(pipeline)?;
@@ -53,7 +54,7 @@ fn play(place: &Place, pipeline: &str, sums: &[u64]) -> Result<Stats> {
     exporter.stats(Command::Stop)
 }
 
-/// cudaupload writes into slots of every kind, and nothing is copied.
+/// cudaupload writes directly into slots of every kind; no frame is copied.
 fn pool(_: u64) -> Result<String> {
     let mut seen = Vec::new();
     for (format, memory) in [("NV12", "vmm"), ("RGBA", "pool"), ("I420", "legacy"), ("NV12", "auto")] {
@@ -71,19 +72,19 @@ fn pool(_: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// Another size and format, which kernels make.
+/// Conversion to another size and format, which needs kernels.
 pub(super) const CONVERTED: &str =
     "cudaconvertscale ! video/x-raw(memory:CUDAMemory),format=RGBA,width=320,height=200";
 
-/// Where a driver has no kernels, the element that would make the above does not register.
+/// Skips the case if the driver has no kernels: the converting element is not registered then.
 pub(super) fn needs_kernels() -> Result<()> {
     if Peer::new()?.number(Command::HasElement { name: "cudaconvertscale".into() })? == 0 {
-        return Err(Skip("there is no cudaconvertscale: it needs kernels and their compiler".into()).into());
+        return Err(Skip("cudaconvertscale is missing: it needs kernels and their compiler".into()).into());
     }
     Ok(())
 }
 
-/// cudaconvertscale writes into slots of every kind, and nothing is copied.
+/// cudaconvertscale writes directly into slots of every kind; no frame is copied.
 fn converted(_: u64) -> Result<String> {
     needs_kernels()?;
     let pictures = pictures("format=NV12,width=640,height=480");
@@ -103,7 +104,7 @@ fn converted(_: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// What upstream wrote to memory of its own is copied once.
+/// Frames in upstream's own memory are copied once.
 fn copied(_: u64) -> Result<String> {
     for (format, memory) in [("NV12", "vmm"), ("BGRA", "pool"), ("Y444", "legacy")] {
         let pictures = pictures(&format!("format={format},width=322,height=241"));
@@ -118,7 +119,7 @@ fn copied(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Frames of the host's are uploaded where a kind of GPU memory is asked for.
+/// Host frames are uploaded if a kind of GPU memory is configured.
 fn uploaded(_: u64) -> Result<String> {
     for (format, memory) in [("NV12", "vmm"), ("I420", "pool"), ("AYUV", "legacy"), ("YUY2", "vmm")] {
         let pictures = pictures(&format!("format={format},width=322,height=241"));
@@ -131,19 +132,20 @@ fn uploaded(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Nobody asked for GPU memory: what arrives in host memory is shared there, though there is a GPU.
+/// Without configured GPU memory, host frames are shared in host memory even if there is a GPU.
 fn host(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=320,height=240");
     let sums = expected(&pictures)?;
     let place = Place::new()?;
-    // Linked to what could send either, the sink has a GPU, and gets system memory.
+    // Linked to an element that can output either memory, the sink has a GPU and gets system
+    // memory.
     let pipeline = format!("{pictures} ! cudaupload ! {}", place.sink(""));
     let stats = play(&place, &pipeline, &sums)?;
     ensure!(stats.path("pool") == FRAMES && stats.memory.starts_with("host"), "{stats:?}");
     Ok(stats.memory)
 }
 
-/// New sizes while readers hold frames of the old ones, which stay as they are.
+/// The size changes while readers hold frames of old sizes, which stay unchanged.
 fn renegotiates(_: u64) -> Result<String> {
     const EACH: u64 = 12;
     let sizes =
@@ -183,17 +185,17 @@ fn renegotiates(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Elements that find decoders themselves find one for the sink, whatever memory it has been asked for.
+/// Autoplugging elements find a decoder for the sink, whatever its memory setting.
 fn autoplugged(_: u64) -> Result<String> {
     let maker = Peer::new()?;
     if maker.number(Command::HasElement { name: "x264enc".into() })? == 0 {
-        return Err(Skip("there is no x264enc to make a film with".into()).into());
+        return Err(Skip("x264enc is missing, which makes the clip".into()).into());
     }
     let folder = tempfile::tempdir_in("/tmp")?;
     let film = folder.path().join("film.mkv").display().to_string();
     let pictures = pictures("format=I420,width=320,height=240");
     let place = Place::new()?;
-    // What is no sink of ours stands in for one.
+    // A filesink named `sink` stands in for the framesharesink.
     let encode =
         format!("{pictures} ! x264enc tune=zerolatency ! matroskamux ! filesink name=sink location={film}");
     maker.play(&encode)?;
@@ -201,7 +203,7 @@ fn autoplugged(_: u64) -> Result<String> {
     maker.tell(Command::AwaitEnd { ms: 30_000 })?;
     let raw = "video/x-raw,format=I420";
     let sums = expected(&format!("filesrc location={film} ! decodebin ! {raw}"))?;
-    ensure!(sums.len() as u64 == FRAMES, "the film has {} pictures", sums.len());
+    ensure!(sums.len() as u64 == FRAMES, "the clip has {} frames", sums.len());
     for memory in ["auto", "vmm"] {
         let sink = place.sink(&format!("memory={memory}"));
         for pipeline in autoplugging(&film, &sink) {
@@ -213,13 +215,14 @@ fn autoplugged(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Where there is no slot for upstream, it writes to private memory, and the frame is copied.
+/// Without a free slot, upstream writes to private memory, and the frame is copied.
 fn no_slot(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=320,height=240");
     let sums = expected(&pictures)?;
     let place = Place::new()?;
     let exporter = Peer::new()?;
-    // A live source, so that the reader is there first; then upstream holds more and more, since the reader is slow.
+    // A live source, so that the reader connects first; then upstream holds more and more frames,
+    // since the reader is slow.
     let pictures = pictures.replace("videotestsrc", "videotestsrc is-live=true");
     let queue = "queue max-size-buffers=12";
     let sink = place.sink("max-slots=8");
@@ -235,7 +238,7 @@ fn no_slot(_: u64) -> Result<String> {
     Ok(format!("{} of {FRAMES} in private memory", stats.private))
 }
 
-/// What is asked for and cannot be had is an error that says what to do.
+/// An unavailable configuration is an error that says what to do.
 fn refused(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = Peer::new()?;
@@ -255,7 +258,7 @@ fn refused(_: u64) -> Result<String> {
             .play(&pipeline)
             .and_then(|()| exporter.tell(Command::Go))
             .and_then(|()| exporter.tell(Command::AwaitEnd { ms: 10_000 }));
-        let Err(error) = result else { bail!("{pipeline} plays") };
+        let Err(error) = result else { bail!("{pipeline} started without an error") };
         let error = format!("{error:#}");
         ensure!(error.contains(word), "{pipeline}: {error}");
         seen.push(error);
@@ -263,8 +266,8 @@ fn refused(_: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
-/// With the GPU's memory used up, a frame waits for a slot when it is due: it is tried once to allocate one, a pause does not
-/// end the stream, and when the reader lets go the stream goes on.
+/// With exhausted GPU memory, a frame waits for a slot when it is due: allocation is tried once, a
+/// pause does not end the stream, and the stream continues when the reader releases frames.
 fn no_memory(_: u64) -> Result<String> {
     const SIZE: (u32, u32) = (1920, 1080);
     let place = Place::new()?;
@@ -285,9 +288,9 @@ fn no_memory(_: u64) -> Result<String> {
     exporter.decode(frame())?;
     let until = Instant::now() + Duration::from_secs(5);
     while attempts(&exporter.stats(Command::Stats)?) == before {
-        ensure!(Instant::now() < until, "it is not tried to allocate a slot");
+        ensure!(Instant::now() < until, "the sink did not try to allocate a slot");
     }
-    // While it waits.
+    // While the frame waits.
     std::thread::sleep(Duration::from_millis(50));
     let tried = attempts(&exporter.stats(Command::Stats)?) - before;
     ensure!(tried == 1, "{tried} attempts to allocate a slot for one frame");

@@ -1,4 +1,4 @@
-//! framesharesrc with frames on a GPU, behind framesharesink.
+//! framesharesrc with frames on a GPU, connected to framesharesink.
 
 use std::time::{Duration, Instant};
 
@@ -28,33 +28,37 @@ pub const CASES: &[Case] = &[
     Case { needs: Needs::TwoDevices, ..case(SUITE, "on-another-gpu", another_gpu) },
 ];
 
-/// Has a peer begin to read with a pipeline.
+/// Starts a reading pipeline in a peer.
 fn begin(reader: &Peer, pipeline: String) -> Result<()> {
     reader.begin(&Command::Receive(Receive { pipeline, hold: 2, ..Receive::default() }))
 }
 
-/// Waits until so many readers have connected.
+/// Waits until this number of readers has connected.
 pub(super) fn await_readers(exporter: &Peer, count: usize) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(30);
     while exporter.stats(Command::Stats)?.fences.len() < count {
-        ensure!(Instant::now() < until, "{count} readers do not come");
+        ensure!(Instant::now() < until, "{count} readers did not connect in time");
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
 }
 
-/// Checks that a pipeline got every frame, and each as it should be.
+/// Checks that a pipeline got every frame, each intact.
 fn whole(received: &Received, expected: &[u64]) -> Result<()> {
     let Received { frames, lost, error, .. } = received;
     ensure!(error.is_empty(), "after {} frames: {error}", frames.len());
-    ensure!(frames.len() == expected.len() && *lost == 0, "{} frames came, {lost} were lost", frames.len());
+    ensure!(
+        frames.len() == expected.len() && *lost == 0,
+        "{} frames arrived, {lost} were lost",
+        frames.len()
+    );
     for ((sequence, sum), (number, expected)) in frames.iter().zip((1..).zip(expected)) {
-        ensure!(*sequence == number && sum == expected, "frame {number} is not what it should be");
+        ensure!(*sequence == number && sum == expected, "frame {number} has a wrong checksum");
     }
     Ok(())
 }
 
-/// What arrives in CUDA memory, behind cudadownload, and in system memory is what was sent.
+/// Frames arrive unchanged in CUDA memory, behind cudadownload, and in system memory.
 fn kinds(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=322,height=241");
     let sums = expected(&pictures)?;
@@ -87,7 +91,8 @@ fn kinds(_: u64) -> Result<String> {
     Ok(seen.join(", "))
 }
 
-/// A sink with a GPU that gets system memory: readers with one get host frames under caps that say so.
+/// A sink with a GPU that gets system memory: readers with a GPU get host frames, with caps that
+/// say so.
 fn host_frames(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=322,height=241");
     let sums = expected(&pictures)?;
@@ -111,7 +116,8 @@ fn host_frames(_: u64) -> Result<String> {
     Ok(refused.error)
 }
 
-/// A decoder changes its size twenty times, its surfaces shared in place, while frames of old sizes are held.
+/// A decoder changes its frame size twenty times, its surfaces shared in place, while frames of old
+/// sizes are held.
 fn sizes(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = behind_decoder(&place, "")?;
@@ -131,7 +137,7 @@ fn sizes(_: u64) -> Result<String> {
     }
     let stats = exporter.stats(Command::Stop)?;
     drop(readers);
-    ensure!(exporter.number(Command::EndDecoder { ms: 4000 })? == 0, "surfaces are not given back");
+    ensure!(exporter.number(Command::EndDecoder { ms: 4000 })? == 0, "surfaces were not returned");
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
@@ -159,10 +165,10 @@ fn sizes_in_slots(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Pictures that are sent as fast as they can be, in few slots, to somebody who reads them late on a stream of his own and
-/// lets each go at once: what he read, and what was sent.
+/// Sends frames at full speed in few slots to a reader that reads them late on its own stream and
+/// releases each at once; returns the received frames and the expected checksums.
 fn read_apart(side: Side, memory: &str, fence: &str) -> Result<(Received, Vec<u64>)> {
-    // More than he reads: with the end of the stream its memory goes.
+    // More than the reader takes: the end of the stream would free the memory.
     let pictures = |frames| pictures_for("format=NV12,width=320,height=240", frames);
     let sums = expected(&pictures(APART))?;
     let place = Place::new()?;
@@ -175,15 +181,16 @@ fn read_apart(side: Side, memory: &str, fence: &str) -> Result<(Received, Vec<u6
     await_readers(&exporter, 1)?;
     exporter.tell(Command::Go)?;
     let received = reader.received()?;
-    // What the source copied is safe anyway, and shows nothing.
+    // Frames copied by the source are safe anyway and test nothing.
     ensure!(received.copied * 4 < APART, "{} of {APART} frames were copied", received.copied);
     Ok((received, sums))
 }
 
-/// Frames that [`read_apart`] reads; the work of all of them fits on a stream at once.
+/// Number of frames that [`read_apart`] reads; their work fits on a stream at once.
 const APART: u64 = FRAMES;
 
-/// Work on any stream of the pipeline's context is waited for, though the frame it reads was let go before it began.
+/// Work on any stream of the pipeline's context is waited for, even if the frame it reads was
+/// released before the work began.
 fn another_stream(_: u64) -> Result<String> {
     let mut seen = Vec::new();
     for (memory, fence) in [("vmm", "timeline"), ("vmm", "event"), ("legacy", "timeline"), ("pool", "event")]
@@ -195,7 +202,7 @@ fn another_stream(_: u64) -> Result<String> {
     Ok(seen.join(", "))
 }
 
-/// So is work in another context, where the frame's meta was told of its stream.
+/// The same for work in another context, if its stream is named in the frame's meta.
 fn another_context(_: u64) -> Result<String> {
     for fence in ["timeline", "event"] {
         let (received, sums) = read_apart(Side::OtherNamed, "vmm", fence)?;
@@ -204,29 +211,34 @@ fn another_context(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// The control of both: who reads in another context and tells nobody gets frames that were written anew meanwhile, and is
-/// caught. The plugin's own tests take the context-wide record away, which cannot be done from outside.
+/// Negative control of both: a reader in another context whose use is not declared gets overwritten
+/// frames, which is detected. The plugin's own tests remove the context-wide record, which cannot
+/// be done from outside.
 fn hidden(_: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in ["timeline", "event"] {
         let (received, sums) = read_apart(Side::OtherHidden, "vmm", fence)?;
         let frames = received.frames.iter().zip(&sums);
         let wrong = frames.filter(|((_, sum), expected)| sum != *expected).count();
-        ensure!(wrong > 0, "{fence}: none of {} frames is wrong, so this test sees nothing", sums.len());
+        ensure!(
+            wrong > 0,
+            "{fence}: none of {} frames is wrong: the test does not detect a missing fence",
+            sums.len()
+        );
         seen.push(format!("{fence}: {wrong} of {} wrong", sums.len()));
     }
     Ok(seen.join(", "))
 }
 
-/// cudaconvertscale reads frames where they lie, on a stream of its own where it may, and lets them go with its kernels
-/// still queued: what comes of them is what comes of the same pictures in one pipeline.
+/// cudaconvertscale reads frames in place, on its own stream where possible, and releases them with
+/// its kernels still queued. The result must equal that of the same frames in a single pipeline.
 fn converted(_: u64) -> Result<String> {
     needs_kernels()?;
     let pictures = pictures_for("format=NV12,width=640,height=480", 3 * FRAMES);
     let sums = expected(&format!("{pictures} ! cudaupload ! {CONVERTED} ! cudadownload ! video/x-raw"))?;
     let mut seen = Vec::new();
     for memory in ["vmm", "pool", "legacy"] {
-        // What asks for no allocation is told no stream, so that each side keeps its own.
+        // Without an allocation query no stream is shared, so each side keeps its own.
         for between in ["", "identity drop-allocation=true !"] {
             let place = Place::new()?;
             let exporter = Peer::new()?;
@@ -250,7 +262,7 @@ fn converted(_: u64) -> Result<String> {
     Ok(seen.join(", "))
 }
 
-/// Two sources of one pipeline share its context, so that even legacy memory can be read by both.
+/// Two sources of one pipeline share its context, so that both can read even legacy memory.
 fn two_streams(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=320,height=240");
     let sums = expected(&pictures)?;
@@ -276,14 +288,14 @@ fn two_streams(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// A source reads what a sink of the same process shares, in its context.
+/// A source reads the stream of a sink in the same process and context.
 fn same_process(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=320,height=240");
     let sums = expected(&pictures)?;
     for memory in ["vmm", "pool", "legacy"] {
         for fence in ["event", "timeline"] {
             let place = Place::new()?;
-            // Neither of the two sinks may wait for the other to be ready.
+            // Neither of the two sinks may block the preroll of the other.
             let sink =
                 place.sink(&format!("memory={memory} fence={fence} wait-for-connection=true async=false"));
             let source = place.source("");
@@ -300,11 +312,12 @@ fn same_process(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// An exporter is killed; the source goes on with its successor, which uses another kind of memory.
+/// An exporter is killed; the source continues with its successor, which uses another kind of
+/// memory.
 fn next_exporter(_: u64) -> Result<String> {
     let place = Place::new()?;
     let reader = Peer::new()?;
-    // Of frames that are pushed ahead of an exporter's GPU some would be torn when it is killed.
+    // With speculative delivery some frames would be torn when the exporter is killed.
     let source = place.source("gpu-wait=false reconnect=true connection-timeout=-1");
     begin(&reader, format!("{source} ! {CUDA} ! appsink name=out"))?;
     let mut sums = Vec::new();
@@ -314,7 +327,7 @@ fn next_exporter(_: u64) -> Result<String> {
         let of_one = expected(&pictures)?;
         let mut exporter = Peer::new()?;
         let sink = place.sink(&format!("memory={memory} fence={fence}"));
-        // Slow enough to be killed in its midst.
+        // Slow enough to be killed while it publishes.
         exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! identity sleep-time=2000 ! {sink}"))?;
         await_readers(&exporter, 1)?;
         exporter.tell(Command::Go)?;
@@ -328,34 +341,35 @@ fn next_exporter(_: u64) -> Result<String> {
     }
     let received = reader.received()?;
     ensure!(received.error.is_empty(), "{}", received.error);
-    // Each session counts from one; what was not taken when an exporter died is gone.
+    // Each session counts from one; frames not taken before an exporter died are lost.
     let mut session = 0;
     let mut last = 0;
     for (sequence, sum) in &received.frames {
         session += usize::from(*sequence <= last);
         last = *sequence;
         let expected = sums.get(session).and_then(|sums| sums.get(usize::try_from(sequence - 1).ok()?));
-        ensure!(expected == Some(sum), "frame {sequence} of exporter {session} is not what it should be");
+        ensure!(expected == Some(sum), "frame {sequence} of exporter {session} has a wrong checksum");
     }
-    ensure!(session == 3 && last == 5 * FRAMES, "it ended with frame {last} of exporter {session}");
+    ensure!(session == 3 && last == 5 * FRAMES, "the stream ended with frame {last} of exporter {session}");
     Ok(format!("{} frames of four exporters", received.frames.len()))
 }
 
-/// Waits until so much is published.
+/// Waits until this number of frames is published.
 pub(super) fn settle(exporter: &Peer, published: u64) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(30);
     while exporter.stats(Command::Stats)?.published < published {
-        ensure!(Instant::now() < until, "{published} frames are not published");
+        ensure!(Instant::now() < until, "{published} frames were not published in time");
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// In the steady state the source makes no call that allocates, frees, copies or waits; it imports each slot once.
+/// In the steady state the source makes no call that allocates, frees, copies or waits, and imports
+/// each slot once.
 fn steady(_: u64) -> Result<String> {
     const COUNTED: u64 = 2 * FRAMES;
     const SLOTS: u64 = 10;
-    // The last ones are not counted: after them everything is given up.
+    // The last frames are not counted: after them all resources are released.
     let pictures = pictures_for("format=NV12,width=320,height=240", FRAMES + COUNTED + 10);
     let sums = expected(&pictures)?;
     let mut seen = Vec::new();
@@ -366,7 +380,8 @@ fn steady(_: u64) -> Result<String> {
         exporter.play(&format!("{pictures} ! cudaupload ! {CUDA} ! {sink}"))?;
         let reader = Peer::new()?;
         let source = place.source("max-held=8");
-        // A download waits for the frame, so that frames go back one by one and none is copied.
+        // A download waits for the frame, so that frames are released one by one and none is
+        // copied.
         let pipeline = format!("{source} ! cudadownload ! video/x-raw ! appsink name=out");
         let counted = Some((FRAMES, FRAMES + COUNTED));
         reader.begin(&Command::Receive(Receive { pipeline, hold: 0, counted }))?;
@@ -384,10 +399,10 @@ fn steady(_: u64) -> Result<String> {
         for word in ["Alloc", "Free", "Close", "Synchronize", "Register", "Create", "Destroy", "Memcpy"] {
             ensure!(of(word) == 0, "{memory}, {fence}: {word} among {calls:?}");
         }
-        // Upstream may come to use a slot late.
+        // Upstream may use a slot late for the first time.
         let imports = of("Import") + of("IpcOpen");
         ensure!(imports < SLOTS, "{memory}, {fence}: {imports} imports for {SLOTS} slots");
-        // Frames that are under way are in or out.
+        // Frames in transit may count or not.
         ensure!(of("cuCtxRecordEvent") <= COUNTED + SLOTS, "{calls:?}");
         let calls = calls.iter().map(|(call, count)| format!("{call} {:.2}", *count as f64 / COUNTED as f64));
         seen.push(format!("{memory} {fence}: {}", calls.collect::<Vec<_>>().join(", ")));
@@ -395,7 +410,7 @@ fn steady(_: u64) -> Result<String> {
     Ok(seen.join(" | "))
 }
 
-/// A pipeline on the second GPU reads in place what lies on the first.
+/// A pipeline on the second GPU reads frames of the first in place.
 fn another_gpu(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=320,height=240");
     let sums = expected(&pictures)?;

@@ -1,4 +1,4 @@
-//! A decoder's own surfaces, shared where they lie.
+//! A decoder's own surfaces, shared in place.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "steady-state", steady),
 ];
 
-/// A sink behind a decoder's imitation.
+/// Starts a sink behind the decoder imitation.
 pub(super) fn behind_decoder(place: &Place, properties: &str) -> Result<Peer> {
     let exporter = Peer::new()?;
     exporter.play(&format!("appsrc name=source caps={CUDA} ! {}", place.sink(properties)))?;
@@ -35,13 +35,13 @@ pub(super) fn decoder(frames: u64) -> Decode {
     Decode { frames, surfaces: 10, width: PICTURE.0, height: PICTURE.1, slow_us: 500, ..Decode::default() }
 }
 
-/// The checksums of a decoder's frames.
+/// Returns the checksums of the decoder imitation's frames.
 pub(super) fn decoded(frames: u64, (width, height): (u32, u32)) -> Result<Vec<u64>> {
     let (rows, width) = (usize::try_from(height * 3 / 2)?, usize::try_from(width)?);
     Ok((0..frames).map(|frame| plain(rows, width, frame)).collect())
 }
 
-/// A decoder's surfaces are shared where they lie; readers of all sorts get every frame.
+/// A decoder's surfaces are shared in place; readers of all kinds get every frame.
 fn in_place(_: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in ["event", "timeline"] {
@@ -64,16 +64,17 @@ fn in_place(_: u64) -> Result<String> {
         let (in_place, beyond) = (stats.path("in-place"), stats.reason("surfaces-held"));
         ensure!(in_place > FRAMES / 2 && in_place + beyond == FRAMES, "{stats:?}");
         seen.push(format!("{in_place} in place, {beyond} copied"));
-        // Nothing is copied while readers keep up.
+        // No frame is copied while readers keep up.
         let stop = exporter.stats(Command::Stop)?;
         ensure!(stop.surfaces_held <= 7, "{stop:?}");
         drop(readers);
-        ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces are not given back");
+        ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces were not returned");
     }
     Ok(seen.join(", "))
 }
 
-/// Readers that hold frames for long cost a decoder no surface that it needs: what comes beyond is copied.
+/// Readers that hold frames for long do not block the decoder: when surfaces run low, frames are
+/// copied.
 fn never_stalls(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = behind_decoder(&place, "")?;
@@ -86,7 +87,7 @@ fn never_stalls(_: u64) -> Result<String> {
     let sums = decoded(8 * FRAMES, PICTURE)?;
     let mut published = 0;
     for reader in &readers {
-        // One after the other takes frames and keeps them.
+        // One reader after the other takes frames and holds them.
         reader.begin(&Command::Read(Read { frames: Some(8), hold: 8, ..Read::default() }))?;
         exporter.decode(decoder(FRAMES))?;
         right(&reader.was_read()?, &sums)?;
@@ -94,14 +95,14 @@ fn never_stalls(_: u64) -> Result<String> {
     }
     exporter.decode(decoder(FRAMES))?;
     published += FRAMES;
-    // What was pushed last may still be on its way.
+    // The last frames may still be in transit.
     let stats = settled(&exporter, published)?;
-    ensure!(stats.reason("surfaces-held") > 0, "nothing was held, so nothing is shown: {stats:?}");
+    ensure!(stats.reason("surfaces-held") > 0, "no surface was held, so the case tested nothing: {stats:?}");
     ensure!((2..=7).contains(&stats.surfaces_held), "{stats:?}");
     for reader in &readers {
         reader.tell(Command::LetGo)?;
     }
-    // With the frames let go, surfaces are shared in place again, one by one.
+    // After the release of frames, surfaces are shared in place again, one by one.
     let before = stats.path("in-place");
     let until = Instant::now() + Duration::from_secs(20);
     let stats = loop {
@@ -117,7 +118,7 @@ fn never_stalls(_: u64) -> Result<String> {
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
-/// How a sink is doing that has published so much.
+/// Waits until a sink has published this many frames; returns its statistics.
 pub(super) fn settled(exporter: &Peer, published: u64) -> Result<Stats> {
     for _ in 0..5000 {
         let stats = exporter.stats(Command::Stats)?;
@@ -126,10 +127,11 @@ pub(super) fn settled(exporter: &Peer, published: u64) -> Result<Stats> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    bail!("{published} frames are not published: {:?}", exporter.stats(Command::Stats)?)
+    bail!("{published} frames were not published in time: {:?}", exporter.stats(Command::Stats)?)
 }
 
-/// A decoder that makes place for another keeps its surfaces until readers have closed them, also where no caps changed.
+/// A replaced decoder instance keeps its surfaces until readers have closed them, even if the caps
+/// did not change.
 fn outlives(_: u64) -> Result<String> {
     const ROUNDS: u64 = 6;
     let place = Place::new()?;
@@ -158,7 +160,7 @@ fn outlives(_: u64) -> Result<String> {
         }
     }
     for reader in &readers {
-        // While a reader waits for more it hears of what to close.
+        // While a reader waits for further frames it processes retirements.
         reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
     }
     exporter.decode(Decode { anew: true, ..decoder(1) })?;
@@ -174,8 +176,8 @@ fn outlives(_: u64) -> Result<String> {
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
-/// A decoder's memories name a stream that it does not write on: frames are whole nevertheless, in place and copied, while
-/// the allocation is asked for again and again.
+/// A decoder's memories name a stream other than the one that writes: frames are intact
+/// nevertheless, in place and copied, while the allocation query is repeated.
 fn stale(_: u64) -> Result<String> {
     for export in ["auto", "copy"] {
         let place = Place::new()?;
@@ -205,11 +207,11 @@ fn stale(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Another user may have GPU memory, and cannot open a decoder's surfaces: from when it comes on everything is copied, for
-/// all alike, and nothing is lost.
+/// Another user may have GPU memory but cannot open a decoder's surfaces: from its connection on
+/// every frame is copied, for all readers, and none is lost.
 fn cannot(_: u64) -> Result<String> {
     if rustix::process::geteuid().as_raw() != 0 {
-        return Err(Skip("becoming another user needs root".into()).into());
+        return Err(Skip("changing the user requires root".into()).into());
     }
     let place = Place::new()?;
     place.open()?;
@@ -236,7 +238,8 @@ fn cannot(_: u64) -> Result<String> {
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
-/// A reader is killed with frames in its hands: the others go on, and the decoder has its surfaces back.
+/// A reader that holds frames is killed: the others continue, and the decoder gets its surfaces
+/// back.
 fn killed(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = behind_decoder(&place, "fence=timeline")?;
@@ -259,7 +262,8 @@ fn killed(_: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// In the steady state the sink makes no call that allocates, frees, imports, exports or waits; in place, none that copies.
+/// In the steady state the sink makes no call that allocates, frees, imports, exports or waits; in
+/// place, none that copies.
 fn steady(_: u64) -> Result<String> {
     let place = Place::new()?;
     let exporter = behind_decoder(&place, "fence=timeline")?;
@@ -271,7 +275,7 @@ fn steady(_: u64) -> Result<String> {
     exporter.tell(Command::Go)?;
     let mut published = 0;
     let mut step = |frames: u64| -> Result<Stats> {
-        // One at a time, so that nothing is copied for want of surfaces.
+        // One frame at a time, so that none is copied for lack of surfaces.
         for _ in 0..frames {
             exporter.decode(Decode { slow_us: 0, ..decoder(1) })?;
             published += 1;

@@ -1,8 +1,8 @@
-//! Every command of the page is typed as it stands there, and one that does not work is found.
+//! Every command of the page is run verbatim, and a failing one is detected.
 
 use super::{lines, play};
 
-/// Plays every pipeline; those of a reader as it was told.
+/// Stand-in that runs every pipeline; reading ones fail as `$TOLD` says.
 const GST_LAUNCH: &str = r#"#!/bin/bash
 ends='Got EOS from element "pipeline0".' renders='0:00:01 basesink PLAYING to PAUSED, rendered: 7, dropped: 0'
 case "$TOLD $*" in
@@ -15,7 +15,7 @@ printf '%s\n' "$renders" "$ends"
 "#;
 
 #[test]
-fn each_command_of_the_page_is_typed() {
+fn every_documented_command_is_run() {
     let output = play("commands", GST_LAUNCH, "");
     assert!(output.status.success(), "{output:?}");
     let page = include_str!("../../../../../docs/gpu.md");
@@ -29,7 +29,7 @@ fn each_command_of_the_page_is_typed() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_is_found() {
+fn failing_reader_command_is_reported() {
     for told in ["fails", "is broken off", "gets nothing", "has no sink"] {
         let output = play("commands", GST_LAUNCH, told);
         assert!(!output.status.success(), "{told}: {output:?}");

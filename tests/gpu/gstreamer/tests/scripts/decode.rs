@@ -1,9 +1,9 @@
-//! Every reader has every frame.
+//! Every reader must get every frame.
 
 use super::{lines, play};
 
-/// Decodes to five frames, exports what comes on its standard input, and reads. Readers that it is told of lose the frame
-/// with that number, or warn.
+/// Stand-in that decodes to five frames, exports its standard input, and reads. Readers listed in
+/// `$TOLD` lose the frame with the given number, or warn.
 const GST_LAUNCH: &str = r#"#!/bin/bash
 all=" $* " place=
 for word; do case $word in socket-path=*) place=$RUNTIME${word#socket-path=} ;; esac; done
@@ -31,28 +31,28 @@ esac
 "#;
 
 #[test]
-fn who_loses_nothing_passes() {
+fn complete_readers_pass() {
     let output = play("decode", GST_LAUNCH, "");
     assert!(output.status.success(), "{output:?}");
     let passed = lines(&output, "PASS decode-");
     assert!(passed.contains(
-        &"PASS decode-in-place-event-8-readers: 5 frames compared with what was decoded, readers: 8".into()
+        &"PASS decode-in-place-event-8-readers: 5 frames equal the decoded ones, readers: 8".into()
     ));
     assert!(passed.len() > 30 && lines(&output, "FAIL").is_empty(), "{output:?}");
 }
 
-/// The first, one in the middle and the last: readers among others, and one alone.
+/// Loses the first, a middle and the last frame: in one of several readers, and in a single one.
 #[test]
-fn who_loses_a_frame_or_warns_fails() {
+fn lost_frame_or_warning_fails() {
     let losers = ["pool-vmm-timeline-4-readers.3:1", "in-place-event-8-readers.8:3", "pool-vmm-event.1:5"];
     let output = play("decode", GST_LAUNCH, &format!("{} copied-pool-event.1:warns", losers.join(" ")));
     assert!(!output.status.success(), "{output:?}");
     assert_eq!(lines(&output, "FAIL").len(), losers.len() + 1, "{output:?}");
-    assert_eq!(lines(&output, "copied-pool-event"), ["copied-pool-event: somebody warned"]);
+    assert_eq!(lines(&output, "copied-pool-event"), ["copied-pool-event: warnings in the logs"]);
     for loser in losers {
         let (name, reader) = loser.split_once('.').unwrap();
         let (reader, _) = reader.split_once(':').unwrap();
-        let why = format!("{name}: reader {reader} got 4 frames, which are not the 5 that were decoded");
+        let why = format!("{name}: reader {reader} got 4 frames, which differ from the 5 decoded ones");
         assert_eq!(lines(&output, &format!("FAIL decode-{name}")), [format!("FAIL decode-{name}")]);
         assert!(lines(&output, name).contains(&why), "{output:?}");
     }

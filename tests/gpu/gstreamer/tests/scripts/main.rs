@@ -1,4 +1,5 @@
-//! The scripts that play GStreamer's own tools on a GPU, with a stand-in for those: what they demand and what they find.
+//! Tests of the scripts that run GStreamer's tools on a GPU, with a stand-in for the tools: which
+//! failures the scripts detect.
 
 mod commands;
 mod decode;
@@ -7,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the function of a script in tests/gpu that is called like it, with `stand_in` for gst-launch-1.0, which finds
-/// `told` in its environment.
+/// Runs the function `name` of the script of that name in tests/gpu, with `stand_in` in place of
+/// gst-launch-1.0, which gets `told` in its environment.
 fn play(name: &str, stand_in: &str, told: &str) -> Output {
     let runtime = tempfile::tempdir().unwrap();
     let at = |name: &str| runtime.path().join(name);
@@ -21,7 +22,7 @@ fn play(name: &str, stand_in: &str, told: &str) -> Output {
     let program = at("bin/gst-launch-1.0");
     std::fs::write(&program, stand_in).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // The runtime is this machine, but for its folder /work.
+    // The runtime is this machine, except for its folder /work.
     let outside = r#"set -uo pipefail; runtime() { :; }; in_gst() { "${@/\/work/$RUNTIME/work}"; }"#;
     let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("bash");
@@ -30,7 +31,7 @@ fn play(name: &str, stand_in: &str, told: &str) -> Output {
     command.env("PATH", path).env("RUNTIME", runtime.path()).env("TOLD", told).output().unwrap()
 }
 
-/// The lines of what a script said that begin so.
+/// Returns the output lines of a script that begin with `begin`.
 fn lines(output: &Output, begin: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect()

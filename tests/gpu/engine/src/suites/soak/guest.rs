@@ -1,5 +1,5 @@
-//! A reader that comes, reads and goes. Nobody waits for it, however long it takes: it is looked at now and then, and
-//! goes on from where it is.
+//! Guest reader: connects, reads and leaves. The controlling thread never blocks on a guest; it
+//! polls it periodically and continues from its current state.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use crate::peer::Peer;
 pub struct Guest {
     peer: Peer,
     is_lossless: bool,
-    /// What it does; nothing, once it is killed.
+    /// Current command; `None` after the kill.
     job: Option<Command>,
     since: Instant,
-    /// What it does after that.
+    /// Commands still to run.
     to_do: VecDeque<Command>,
-    /// When it is killed, whatever it is doing then.
+    /// Time at which the guest is killed, whatever it is doing.
     doom: Option<Instant>,
-    /// How long it may read until it is.
+    /// Reading time before the kill.
     stay: Option<Duration>,
 }
 
 impl Guest {
-    /// Invites one to a stream.
+    /// Starts a guest of a stream.
     pub fn invite(to: Connect, may_be_lossless: bool, random: &mut Random) -> Result<Guest> {
         let is_lossless = may_be_lossless && random.below(2) == 0;
         let fences = [None, Some(FenceKind::Event), Some(FenceKind::Timeline)];
@@ -42,8 +42,9 @@ impl Guest {
             seed: random.below(1 << 31),
             ..to
         });
-        // A quarter are killed while they connect, most likely: that takes some milliseconds or some seconds. A quarter
-        // while they read; the others leave by themselves.
+        // A quarter of the guests are killed while they connect, most likely: that takes from
+        // milliseconds to seconds. A quarter are killed while they read; the others leave by
+        // themselves.
         let fate = random.below(4);
         let doom = (fate == 0).then(|| Instant::now() + Duration::from_millis(1 << random.below(12)));
         let stay = (fate == 1).then(|| Duration::from_millis(random.below(1500)));
@@ -67,12 +68,13 @@ impl Guest {
         })
     }
 
-    /// Has it go on, if it can. Whether it is gone.
+    /// Advances the guest as far as possible without blocking. Returns whether its process has
+    /// exited.
     pub fn turn(&mut self, watched: &Watched) -> Result<bool> {
         let Some(job) = &self.job else {
             ensure!(
                 self.since.elapsed() < LIMIT,
-                "a guest was killed {} s ago, and is there",
+                "a guest was killed {} s ago, but its process still exists",
                 LIMIT.as_secs()
             );
             return self.peer.is_gone();
@@ -80,7 +82,7 @@ impl Guest {
         if self.doom.is_some_and(|doom| doom < Instant::now()) {
             self.send_away(watched)?;
         } else if self.peer.has_reported()? {
-            match self.peer.end().with_context(|| format!("a guest, at {job:?}"))? {
+            match self.peer.end().with_context(|| format!("guest at {job:?}"))? {
                 Reply::Connected { .. } => {
                     self.doom = self.stay.map(|stay| Instant::now() + stay).or(self.doom)
                 }
@@ -98,12 +100,16 @@ impl Guest {
                 }
             }
         } else {
-            ensure!(self.since.elapsed() < LIMIT, "a guest has not done {job:?} after {} s", LIMIT.as_secs());
+            ensure!(
+                self.since.elapsed() < LIMIT,
+                "a guest has not completed {job:?} after {} s",
+                LIMIT.as_secs()
+            );
         }
         Ok(false)
     }
 
-    /// Kills it, whatever it is doing.
+    /// Kills the guest, whatever it is doing.
     pub fn send_away(&mut self, watched: &Watched) -> Result<()> {
         if self.job.is_some() {
             watched.count(|tally| tally.killed += 1);
@@ -118,8 +124,8 @@ impl Guest {
     }
 
     fn judge(&self, read: &WasRead, watched: &Watched) -> Result<()> {
-        ensure!(read.wrong == 0, "a guest saw {:?}", read.first_wrong);
-        ensure!(read.end == End::Enough, "a guest after {} frames: {:?}", read.frames, read.end);
+        ensure!(read.wrong == 0, "a guest got a wrong frame: {:?}", read.first_wrong);
+        ensure!(read.end == End::Enough, "a guest ended after {} frames: {:?}", read.frames, read.end);
         ensure!(!self.is_lossless || read.lost == 0, "a lossless guest lost {} frames", read.lost);
         watched.count(|tally| {
             tally.frames += read.frames;

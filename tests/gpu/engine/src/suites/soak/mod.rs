@@ -1,9 +1,10 @@
-//! The long run: streams with three readers each that join, leave and are killed at random, while frames change their
-//! size twice a second. Every frame that is read is compared with what was published; at the end nothing may have
-//! grown.
+//! Soak test: several streams, each with three readers that join, leave and are killed at random,
+//! while the frame size changes twice a second. Every frame that is read is compared with the
+//! published one. At the end no resource may have grown.
 //!
-//! It takes as long as its frames do at their pace, on any machine: where one falls behind, fewer are published. A line
-//! every ten seconds says how far it is. A stream that does not get on for a minute has failed.
+//! The duration follows from the number of frames and their rate, on any machine: a slow machine
+//! publishes fewer frames. A line every ten seconds reports progress. A stream without progress for
+//! a minute has failed.
 
 mod guest;
 mod stream;
@@ -23,7 +24,7 @@ use super::{Case, Needs, frames};
 pub const CASES: &[Case] = &[Case {
     suite: SUITE,
     name: NAME,
-    // As long as the frames take; whatever hangs is noticed before.
+    // The number of frames limits the duration; a hang is detected earlier.
     seconds: 24 * 3600,
     needs: Needs::Nothing,
     conduct: come_and_go,
@@ -32,16 +33,17 @@ pub const CASES: &[Case] = &[Case {
 const SUITE: &str = "engine-soak";
 const NAME: &str = "streams-that-come-and-go";
 
-/// Fewer frames show nothing, nor does what was there before all sizes have been, and readers that came and went.
+/// Minimum number of frames: with fewer, not all sizes occur before the first measurement, and too
+/// few readers join and leave.
 const SHORTEST: u64 = 200;
 const WARM_UP: u64 = 10 * RENEW;
-/// How often people are told how far it is, and how often streams are looked at.
+/// Interval of progress lines and of the checks for hanging streams.
 const TELL: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
-/// What takes longer hangs.
+/// An operation that takes longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How far it is, in a line of its own.
+/// A progress line.
 #[derive(Serialize)]
 struct Line {
     suite: &'static str,
@@ -49,7 +51,7 @@ struct Line {
     so_far: SoFar,
 }
 
-/// Of all streams, since the case began.
+/// Totals of all streams since the start of the case.
 #[derive(Serialize)]
 struct SoFar {
     s: u64,
@@ -62,20 +64,20 @@ struct SoFar {
     exporters_killed: u64,
 }
 
-/// Streams that play at the same time.
+/// Streams that run in parallel.
 struct Together {
     barrier: Barrier,
     streams: Vec<Watched>,
 }
 
 impl Together {
-    /// Waits until all streams have come so far.
+    /// Waits until all streams have reached the same point.
     fn wait(&self, number: usize) {
         self.streams[number].rests();
         self.barrier.wait();
     }
 
-    /// The frames that were published, and what came of them.
+    /// Returns the number of published frames and the sum of all tallies.
     fn sum(&self) -> (u64, Tally) {
         self.streams.iter().fold(Default::default(), |sum, stream| stream.plus(sum))
     }
@@ -96,31 +98,32 @@ impl Together {
         Ok(serde_json::to_string(&Line { suite: SUITE, case: NAME, so_far })?)
     }
 
-    /// What a stream hangs over, if one does.
+    /// Returns a description of a hanging stream, if any.
     fn hangs(&self) -> Option<String> {
         self.streams.iter().enumerate().find_map(|(number, stream)| {
             let what = stream.hangs(LIMIT)?;
-            Some(format!("stream {number}: {what} is not over after {} s", LIMIT.as_secs()))
+            Some(format!("stream {number}: {what} not complete after {} s", LIMIT.as_secs()))
         })
     }
 }
 
-/// How many frames each stream publishes after the warm-up.
+/// Returns the number of frames that each stream publishes after the warm-up.
 fn length() -> u64 {
     frames().max(SHORTEST)
 }
 
-/// How many it publishes before.
+/// Returns the number of frames of the warm-up.
 fn warm_up() -> u64 {
     (length() / 4).max(WARM_UP)
 }
 
-/// How long so many frames take.
+/// Returns the time that this number of frames takes.
 fn time_of(frames: u64) -> Duration {
     Duration::from_micros(frames * PACE_US)
 }
 
-/// One stream from the start to the end. Peers go with the thread that started them, so it is one thread for all.
+/// Runs one stream from start to end, on one thread, since peers exit with the thread that started
+/// them.
 fn live(number: usize, seed: u64, together: &Together) -> Result<[Rest; 2]> {
     let is_doomed = number + 1 == together.streams.len();
     let mut stream = Stream::start(number, is_doomed, seed, &together.streams[number])?;
@@ -133,14 +136,14 @@ fn live(number: usize, seed: u64, together: &Together) -> Result<[Rest; 2]> {
     together.wait(number);
     let after = stream.at_rest(Some(&before))?;
     let growth = before.growth(&after);
-    ensure!(growth.is_none(), "has grown: {}", growth.unwrap_or_default());
-    // Nobody goes while others are being looked at.
+    ensure!(growth.is_none(), "resources have grown: {}", growth.unwrap_or_default());
+    // No stream ends while others are being measured.
     together.wait(number);
     Ok([before, after])
 }
 
-/// Streams of every kind of memory and fence, of which the last loses its exporter now and then. `--frames` is how many
-/// frames each publishes, 50 a second.
+/// Runs streams of every kind of memory and fence; the exporter of the last one is killed now and
+/// then. `--frames` sets the number of frames for each stream, at 50 a second.
 fn come_and_go(seed: u64) -> Result<String> {
     let begin = Instant::now();
     let count = (length() / 1000).clamp(3, 8) as usize;
@@ -149,7 +152,7 @@ fn come_and_go(seed: u64) -> Result<String> {
     let (sender, receiver) = mpsc::channel();
     for number in 0..count {
         let (together, sender) = (together.clone(), sender.clone());
-        // Nobody waits for these threads to end: they may hang, and go with this process.
+        // These threads are not joined: a hanging one ends with the process.
         std::thread::spawn(move || sender.send((number, live(number, seed, &together))));
     }
     let (mut ends, mut told) = (Vec::new(), 0);

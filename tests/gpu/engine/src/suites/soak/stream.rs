@@ -1,4 +1,4 @@
-//! One stream: an exporter, a reader that stays, and two that come and go.
+//! One stream of the soak test: an exporter, a resident reader and two guest readers.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,22 +13,23 @@ use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 use crate::suites::SIZE;
 
-/// Frames of one size, and how far they are apart.
+/// Number of frames of one size, and their interval.
 pub const RENEW: u64 = 25;
 pub const PACE_US: u64 = 20_000;
-/// The sizes that frames have in turn.
+/// Frame sizes, in rotation.
 const SIZES: [u64; 3] = [SIZE / 2, SIZE, 2 * SIZE];
-/// How long guests are left alone.
+/// Polling interval of the guests.
 const TURN: Duration = Duration::from_millis(5);
-/// Nobody gives anybody up before the case does, so that it says what hangs.
+/// Longer than the limit of the case, so that no peer times out before the case reports which
+/// operation hangs.
 pub const PATIENCE_MS: u64 = 2 * LIMIT.as_millis() as u64;
-/// Until what is left behind is cleared away.
+/// Time limit for the cleanup of resources.
 const REST: Duration = Duration::from_secs(5);
-/// How much more an allocator may keep in the end, in kilobytes, and a driver of the GPU's memory, in bytes.
+/// Permitted growth: of the process heap in kB, and of the GPU memory that a driver keeps in bytes.
 const GROWTH_KB: u64 = 4096;
 const GROWTH_GPU: u64 = 16 << 20;
 
-/// Memory and fences of the streams, in turn.
+/// Memory kinds and fences of the streams, in rotation.
 const MIX: [(MemoryKind, Option<FenceKind>); 8] = [
     (MemoryKind::Pool, Some(FenceKind::Event)),
     (MemoryKind::Legacy, Some(FenceKind::Timeline)),
@@ -44,31 +45,31 @@ pub struct Stream<'a> {
     watched: &'a Watched,
     place: Place,
     memory: MemoryKind,
-    /// Its exporter is killed now and then.
+    /// Whether its exporter is killed now and then.
     is_doomed: bool,
     random: Random,
     rounds: u64,
-    /// Since the reader that stays began to read.
+    /// Frames published since the resident reader began to read.
     published: u64,
     exporter: Peer,
     resident: Peer,
-    /// When the exporter had the reader that stays last.
+    /// Time at which the exporter last had the resident reader.
     seen: Instant,
     guests: [Option<Guest>; 2],
 }
 
-/// What the processes of a stream that stay have, when nothing moves.
+/// Resources of the long-lived processes of a stream when it is idle.
 pub struct Rest {
     census: Census,
-    /// Of the GPU's memory, as the exporter sees it and as the reader does.
+    /// Allocated GPU memory, as seen by the exporter and by the resident reader.
     taken: [u64; 2],
 }
 
 impl Stream<'_> {
     pub fn start(number: usize, is_doomed: bool, seed: u64, watched: &Watched) -> Result<Stream<'_>> {
-        watched.begins("the start of its exporter and of the reader that stays");
+        watched.begins("the start of the exporter and the resident reader");
         let (memory, fence) = MIX[number % MIX.len()];
-        // CUDA does not promise that other memory outlives its exporter.
+        // CUDA does not guarantee that memory of other kinds outlives its exporter.
         let memory = if is_doomed { MemoryKind::Vmm } else { memory };
         let (place, exporter, resident) = (Place::new()?, Peer::new()?, Peer::new()?);
         let stream = Stream {
@@ -103,14 +104,14 @@ impl Stream<'_> {
             path: self.place.path(),
             connection_timeout_ms: Some(PATIENCE_MS),
             reconnect: self.is_doomed,
-            // What is pushed ahead of a fence is torn when the exporter is killed.
+            // Speculatively delivered frames are torn when the exporter is killed.
             gpu_wait: Some(!self.is_doomed),
             ..Connect::default()
         }
     }
 
-    /// Publishes for so long while readers come and go, and frames of each size at least; then lets everything come to
-    /// rest.
+    /// Publishes for the given time, and at least one round of every size, while guests join and
+    /// leave; then brings the stream to rest.
     pub fn play(&mut self, time: Duration) -> Result<()> {
         let (until, at_least) = (Instant::now() + time, self.rounds + SIZES.len() as u64);
         (self.published, self.seen) = (0, Instant::now());
@@ -121,11 +122,11 @@ impl Stream<'_> {
         self.come_to_rest()
     }
 
-    /// Frames of one size.
+    /// Publishes frames of one size.
     fn round(&mut self) -> Result<()> {
         self.rounds += 1;
         let size = SIZES[self.rounds as usize % SIZES.len()];
-        self.watched.begins(format!("round {}, of frames of {size} bytes", self.rounds));
+        self.watched.begins(format!("round {} with frames of {size} bytes", self.rounds));
         self.exporter.tell(Command::Format { caps: format!("round {}", self.rounds) })?;
         let slow = Slow::Sometimes(4000);
         let publish = Publish { frames: RENEW, size, pace_us: PACE_US, slow, ..Publish::default() };
@@ -140,8 +141,8 @@ impl Stream<'_> {
         self.has_resident()
     }
 
-    /// Checks that the reader that stays does: one that is cut off while it hangs says nothing. It may be on the way to
-    /// another exporter.
+    /// Checks that the resident reader is connected: a reader that is evicted while it hangs
+    /// reports nothing. It may be reconnecting to a new exporter.
     fn has_resident(&mut self) -> Result<()> {
         let pid = self.resident.pid();
         if self.exporter.stats()?.readers.iter().any(|reader| reader.pid == pid) {
@@ -149,20 +150,21 @@ impl Stream<'_> {
         } else if self.seen.elapsed() > LIMIT {
             let mut notices = self.exporter.texts(Command::Notices)?;
             notices.retain(|notice| notice.contains(&format!(" {pid}:")));
-            bail!("who stays has not been there for {} s: {notices:?}", LIMIT.as_secs());
+            bail!("the resident reader has not been connected for {} s: {notices:?}", LIMIT.as_secs());
         }
         Ok(())
     }
 
-    /// Lets readers come and go until the exporter has done its job, which it has not if it meets its doom before.
+    /// Runs the guests until the exporter has completed its command; returns false if the time to
+    /// kill it comes first.
     fn does_its_job(&mut self, doom: Option<Instant>) -> Result<bool> {
         while !self.exporter.has_reported()? {
             if doom.is_some_and(|doom| doom < Instant::now()) {
                 return Ok(false);
             }
             if self.resident.has_reported()? {
-                let read = self.resident.was_read().context("who stays")?;
-                bail!("who stays has left after {} frames: {:?}", read.frames, read.end);
+                let read = self.resident.was_read().context("resident reader")?;
+                bail!("the resident reader ended after {} frames: {:?}", read.frames, read.end);
             }
             for at in 0..self.guests.len() {
                 self.turn(at)?;
@@ -172,17 +174,17 @@ impl Stream<'_> {
         Ok(true)
     }
 
-    /// The next takes the name of one that is dead.
+    /// Starts a new exporter with the name of the dead one.
     fn replace_exporter(&mut self) -> Result<()> {
-        self.watched.begins("another exporter's coming in place of a killed one");
+        self.watched.begins("the replacement of a killed exporter");
         self.exporter.kill()?;
         self.exporter = Peer::new()?;
         self.watched.count(|tally| tally.exporters_killed += 1);
-        // What was published before the kill may be read as well.
+        // Frames published before the kill may be read too.
         self.published += RENEW;
         self.exporter.begin(&Command::Bind(self.bind()))?;
         self.does_its_job(None)?;
-        self.exporter.end().context("the next exporter")?;
+        self.exporter.end().context("replacement exporter")?;
         Ok(())
     }
 
@@ -191,7 +193,7 @@ impl Stream<'_> {
         self.watched.published(frames);
     }
 
-    /// Has a guest come, go on or go, if that is due.
+    /// Starts or advances a guest if that is due.
     fn turn(&mut self, at: usize) -> Result<()> {
         let Some(guest) = &mut self.guests[at] else {
             if self.random.below(20) == 0 {
@@ -207,18 +209,18 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Sends the guests away, publishes some frames of a size of their own, one by one, and sees what the reader that stays
-    /// has read.
+    /// Kills the guests, publishes some frames of a distinct size one by one, and checks the totals
+    /// of the resident reader.
     fn come_to_rest(&mut self) -> Result<()> {
-        self.watched.begins("guests' being sent away");
+        self.watched.begins("the removal of the guests");
         for guest in self.guests.iter_mut().flatten() {
             guest.send_away(self.watched)?;
         }
-        // A peer that is dropped is gone then.
+        // Dropping a peer ends its process.
         self.guests = [None, None];
         self.exporter.tell(Command::AwaitReaders { count: 1, ms: 20_000 })?;
         self.rounds += 1;
-        self.watched.begins("the last frames, all that the reader that stays has to read");
+        self.watched.begins("the last frames and the resident reader's reading of them");
         self.exporter.tell(Command::Format { caps: format!("rest {}", self.rounds) })?;
         for _ in 0..3 {
             self.exporter.publish(Publish {
@@ -230,12 +232,17 @@ impl Stream<'_> {
             self.has_published(1);
         }
         self.exporter.tell(Command::EndOfStream)?;
-        let read = self.resident.was_read().context("who stays")?;
-        ensure!(read.wrong == 0, "who stays saw {:?}", read.first_wrong);
-        ensure!(read.end == End::Stream, "who stays after {} frames: {:?}", read.frames, read.end);
-        ensure!(read.lost == 0, "who stays lost {} frames", read.lost);
+        let read = self.resident.was_read().context("resident reader")?;
+        ensure!(read.wrong == 0, "the resident reader got a wrong frame: {:?}", read.first_wrong);
+        ensure!(
+            read.end == End::Stream,
+            "the resident reader ended after {} frames: {:?}",
+            read.frames,
+            read.end
+        );
+        ensure!(read.lost == 0, "the resident reader lost {} frames", read.lost);
         let all = if self.is_doomed { read.frames <= self.published } else { read.frames == self.published };
-        ensure!(all, "who stays read {} of {} frames", read.frames, self.published);
+        ensure!(all, "the resident reader read {} of {} frames", read.frames, self.published);
         self.watched.count(|tally| tally.frames += read.frames);
         Ok(())
     }
@@ -246,11 +253,12 @@ impl Stream<'_> {
         Ok(Rest { census: Census::of(&[self.exporter.pid(), self.resident.pid()])?, taken })
     }
 
-    /// What it has once nothing more is cleared away: nothing of former sizes, and no more than `before`.
+    /// Measures the resources after cleanup: none of former sizes may be left, and no more than
+    /// `before`.
     pub fn at_rest(&self, before: Option<&Rest>) -> Result<Rest> {
-        self.watched.begins("coming to rest");
+        self.watched.begins("the cleanup of resources");
         if before.is_none() {
-            // What is not needed any more shall not make up for what is added later.
+            // Let earlier cleanup finish: resources freed late must not hide later growth.
             std::thread::sleep(REST / 4);
         }
         let until = Instant::now() + REST;
@@ -258,7 +266,7 @@ impl Stream<'_> {
             let (now, retired) = (self.rest()?, self.exporter.stats()?.retired_bytes);
             let is_calm = retired == 0 && before.is_none_or(|before| before.growth(&now).is_none());
             if is_calm || Instant::now() > until {
-                ensure!(retired == 0, "{retired} bytes of retired memory are not freed");
+                ensure!(retired == 0, "{retired} bytes of retired memory were not freed");
                 return Ok(now);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -267,7 +275,7 @@ impl Stream<'_> {
 }
 
 impl Rest {
-    /// What there is more of than there was. What took the place of a killed exporter has a history of its own.
+    /// Returns what has grown. The processes that replaced a killed exporter are not compared.
     pub fn growth(&self, after: &Rest) -> Option<String> {
         let mut growth = Vec::new();
         if self.census.is_of_the_same_process_as(&after.census) {

@@ -1,17 +1,17 @@
-//! A stream as it is seen from outside, while it plays.
+//! State of a running stream as seen by the monitoring thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use frameshare_tests::tally::Tally;
 
-/// What a stream lets be seen of it.
+/// Observable state of a stream.
 #[derive(Default)]
 pub struct Watched(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
-    /// What it is doing and since when, unless it waits for other streams.
+    /// Current operation and its start, unless the stream waits for other streams.
     doing: Option<(String, Instant)>,
     published: u64,
     tally: Tally,
@@ -22,33 +22,33 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It begins to do this.
+    /// Marks the beginning of an operation.
     pub fn begins(&self, what: impl Into<String>) {
         self.seen().doing = Some((what.into(), Instant::now()));
     }
 
-    /// It waits for others.
+    /// Marks that the stream waits for others.
     pub fn rests(&self) {
         self.seen().doing = None;
     }
 
-    /// It has published so many frames more.
+    /// Adds published frames.
     pub fn published(&self, frames: u64) {
         self.seen().published += frames;
     }
 
-    /// Something has happened that counts.
+    /// Counts an event.
     pub fn count(&self, event: impl FnOnce(&mut Tally)) {
         event(&mut self.seen().tally);
     }
 
-    /// What it has come to, together with `others`.
+    /// Returns the totals of this stream plus `others`.
     pub fn plus(&self, others: (u64, Tally)) -> (u64, Tally) {
         let seen = self.seen();
         (others.0 + seen.published, others.1.plus(&seen.tally))
     }
 
-    /// What it has been doing for longer than that.
+    /// Returns the current operation if it has taken longer than `limit`.
     pub fn hangs(&self, limit: Duration) -> Option<String> {
         let seen = self.seen();
         seen.doing.as_ref().filter(|(_, since)| since.elapsed() > limit).map(|(what, _)| what.clone())
