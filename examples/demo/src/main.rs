@@ -1,8 +1,8 @@
-//! frameshare's demo: one process decodes a film, three others read its frames in place, and every frame that they
-//! saw is compared with what the decoder made.
+//! Demo of frameshare: one process decodes a video, three others read its frames in place, and
+//! every frame read is compared with the decoded one.
 //!
-//! The program starts itself once for each part that it plays: the [`director`] starts the [`roles`], which tell it
-//! over their standard output what they see ([`report`]).
+//! The program starts itself once for each role: the supervisor ([`director`]) starts child
+//! processes with the [`roles`], which report on their standard output ([`report`]).
 
 mod director;
 mod report;
@@ -14,36 +14,36 @@ use frameshare::StreamName;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{path::PathBuf, process::ExitCode};
 
-/// Play a film in one process, read its frames in three others, and compare every frame.
+/// Decode a video in one process, read its frames in three others, and compare every frame.
 ///
-/// One process decodes the film and shares its frames. A lossless reader takes a checksum of every frame, a reader of
-/// the latest frames scores the motion between them, and a recorder encodes them into a file. A table shows how they
-/// are doing; at the end all frames that were read are compared with those that were decoded, and the exit status is 0
-/// only if everything is as it should be.
+/// One process decodes the video and shares its frames. A lossless reader takes a checksum of every
+/// frame, a reader of the latest frames scores the motion between them, and a recorder encodes them
+/// into a file. A table shows the progress; at the end, all frames read are compared with the
+/// decoded ones, and the exit status is 0 only if there is no problem.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
-    /// The film: any file with video that GStreamer can decode and seek in
+    /// The video: any file that GStreamer can decode and seek in
     #[arg(required = true)]
     film: Option<PathBuf>,
-    /// How many times to play it
+    /// How many loops to play
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     plays: u32,
-    /// The stream's name, under which others can join
+    /// The stream's name, which other readers use to join
     #[arg(long, value_name = "NAME", default_value = "demo")]
     stream: StreamName,
-    /// Where the recording goes
+    /// Folder of the recording
     #[arg(long, value_name = "FOLDER", default_value = ".demo")]
     output: PathBuf,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// The parts of the play, each in a process of its own. The director starts them.
+/// Roles of the child processes. The supervisor starts them.
 #[derive(Clone, Debug, Subcommand)]
 #[command(hide = true)]
 enum Role {
-    /// Decode the film and share it.
+    /// Decode the video and share it.
     #[command(hide = true)]
     Export { film: PathBuf, stream: StreamName, plays: u32 },
     /// Read every frame.
@@ -63,11 +63,11 @@ enum Role {
 fn main() -> ExitCode {
     let Arguments { film, plays, stream, output, role } = Arguments::parse();
     let (result, prefix) = match (role, film) {
-        // The director says whose words these are.
+        // The supervisor prefixes the output with the role.
         (Some(role), _) => (play(role).map(|()| ExitCode::SUCCESS), ""),
         (None, film) => {
             raise_file_limit();
-            let film = film.expect("clap insists on a film where there is no role");
+            let film = film.expect("clap requires a file without a role");
             (director::direct(director::Play { film, plays, stream, output }), "frameshare-demo: ")
         }
     };
@@ -77,11 +77,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// Raises the soft limit of open files to the hard one (setrlimit(2)), also for the processes that this one starts. Libraries
-/// leave it alone: programs that use select(2) rely on it.
+/// Raises the soft limit of open files to the hard limit (setrlimit(2)), also for the child
+/// processes. Libraries do not change it: programs that use select(2) rely on it.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Never fails for a soft limit that the hard one allows; if it did, the demo would run with fewer files.
+    // Cannot fail for a soft limit that the hard limit allows; otherwise the demo runs with fewer
+    // files.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

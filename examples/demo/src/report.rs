@@ -1,46 +1,46 @@
-//! What the roles tell the director: a line of JSON on standard output for each thing that happens.
+//! Reports of the roles to the supervisor: one line of JSON on standard output per event.
 
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
-/// One line.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
-    /// The decoder made a frame; published, it will have this number.
+    /// A frame was decoded; if published, it gets this number.
     Decoded { sequence: u64, sum: u64 },
-    /// A reader has a frame.
+    /// A reader received a frame.
     Read(Frame),
-    /// How the exporter is doing.
+    /// Statistics of the exporter.
     Exporter(Exporter),
-    /// The last line of a reader of whichever kind.
+    /// The last line of every reader.
     Finished {
-        /// Frames of which the reader's element had to make a copy.
+        /// Frames that the reader's element had to copy.
         copies: u64,
     },
-    /// The last line of whoever plays a recording back.
+    /// The last line of the playback of a recording.
     PlayedBack { frames: u64 },
 }
 
-/// A frame as a reader got it.
+/// Frame as received by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
     pub sequence: u64,
     /// Frames that the reader lost since the one before.
     pub lost_before: u64,
     pub sum: u64,
-    /// From publication until the reader's application had it, in ns.
+    /// Time from publication to delivery to the reader's application, in ns.
     pub delay: u64,
-    /// How much the picture changed since the frame before, 0 to 1.
+    /// Change of the image since the previous frame, 0 to 1.
     pub motion: Option<f64>,
 }
 
-/// The figures of `framesharesink`.
+/// Statistics of `framesharesink`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exporter {
     pub play: u32,
     pub published: u64,
     pub copies: u64,
-    /// Why there were copies, and how many.
+    /// Reasons and numbers of copies.
     pub reasons: Vec<(String, u64)>,
     pub slots: u32,
     pub free_slots: u32,
@@ -48,7 +48,7 @@ pub struct Exporter {
     pub readers: Vec<Reader>,
 }
 
-/// What `framesharesink` knows of a reader.
+/// Statistics of a reader in `framesharesink`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reader {
     pub pid: u32,
@@ -60,7 +60,8 @@ pub struct Reader {
     pub lag: u64,
 }
 
-/// Writes a line. When nobody listens any more, the director is gone, and the role is about to be told to end.
+/// Writes a line. Errors are ignored: if the supervisor has exited, the end of standard input stops
+/// the role.
 pub fn send(report: &Report) {
     let mut line = serde_json::to_vec(report).expect("reports are plain data");
     line.push(b'\n');
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_one_line() {
+    fn report_is_one_line() {
         let frame = Frame { sequence: 1, lost_before: 0, sum: u64::MAX, delay: 5, motion: Some(0.25) };
         let report = Report::Read(frame);
         let line = serde_json::to_string(&report).unwrap();

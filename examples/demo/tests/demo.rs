@@ -1,4 +1,4 @@
-//! The demo as a user runs it, with a film of two seconds.
+//! Tests of the demo as a user runs it, with a video of two seconds.
 
 use std::{
     fs,
@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing here takes so long unless it hangs.
+/// Time limit of each wait; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const FRAMES: usize = 60;
 
-/// A film in which everything changes from frame to frame, with sound, and of a size that decoders pad.
+/// Video with audio that changes everywhere from frame to frame, with a size that decoders pad.
 static FILM: LazyLock<PathBuf> = LazyLock::new(|| {
     let film = Path::new(env!("CARGO_TARGET_TMPDIR")).join("film.mp4");
     let pipeline = format!(
@@ -53,7 +53,7 @@ impl Demo {
         Self { folder, director }
     }
 
-    /// Waits until a role is at work, and returns its process.
+    /// Waits until a role is running, and returns its process ID.
     fn role(&self, name: &str) -> u32 {
         let pid = self.director.id();
         wait_for(|| {
@@ -71,10 +71,10 @@ impl Demo {
         wait_for(|| fs::metadata(&recording).ok().filter(|file| file.len() > 0));
     }
 
-    /// Waits for the end; the exit status, and everything that was written.
+    /// Waits for the end; returns the exit status and the whole output.
     fn end(mut self) -> (Option<i32>, String) {
-        wait_for(|| self.director.try_wait().expect("it can be waited for"));
-        let Output { status, stdout, stderr } = self.director.wait_with_output().expect("it can be read");
+        wait_for(|| self.director.try_wait().expect("wait for the supervisor"));
+        let Output { status, stdout, stderr } = self.director.wait_with_output().expect("read the output");
         (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
     }
 }
@@ -85,7 +85,7 @@ fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = what() {
             return found;
         }
-        assert!(Instant::now() < deadline, "what is waited for does not come");
+        assert!(Instant::now() < deadline, "the condition was not met in time");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -95,25 +95,24 @@ fn send(signal: &str, pid: u32) {
 }
 
 #[test]
-fn every_frame_of_every_play_is_compared() {
+fn every_frame_of_every_loop_is_compared() {
     let (status, text) = Demo::start(&FILM, 2).end();
     assert_eq!(status, Some(0), "{text}");
     let all = 2 * FRAMES;
     let compared = format!("{all} frames read, {all} compared, 0 differ, 0 lost");
     for line in [
-        format!(
-            "{all} frames published, {FRAMES} different pictures, all decoded straight into shared memory"
-        ),
+        format!("{all} frames published, {FRAMES} different images, all decoded straight into shared memory"),
         format!("checksum  lossless  {compared}, all read in place"),
         format!("recorder  lossless  {compared}"),
         format!("{all} frames play back"),
-        "ok: what the readers saw is what the decoder made".to_owned(),
+        "ok: the readers received exactly the decoded frames".to_owned(),
     ] {
         assert!(text.contains(&line), "{line:?} is not in\n{text}");
     }
 }
 
-/// A reader is killed while it reads: everything that the demo writes is returned when the survivors are right.
+/// Kills a reader during the run, checks that the survivors are right, and returns the whole
+/// output.
 fn without(role: &str, title: &str, survivors: &[&str]) -> String {
     const PLAYS: u32 = 4;
     let demo = Demo::start(&FILM, PLAYS);
@@ -125,7 +124,7 @@ fn without(role: &str, title: &str, survivors: &[&str]) -> String {
     assert!(!text.contains("ok:"), "{text}");
     let all = PLAYS as usize * FRAMES;
     let right = |name| format!("{name:<10}lossless  {all} frames read, {all} compared, 0 differ, 0 lost");
-    let failed = format!("the {title} failed (signal: 9 (SIGKILL)); the others go on");
+    let failed = format!("the {title} failed (signal: 9 (SIGKILL)); the others continue");
     for line in survivors.iter().map(right).chain([failed]) {
         assert!(text.contains(&line), "{line:?} is not in\n{text}");
     }
@@ -133,25 +132,25 @@ fn without(role: &str, title: &str, survivors: &[&str]) -> String {
 }
 
 #[test]
-fn the_others_go_on_without_a_reader_that_may_lose_frames() {
+fn other_readers_continue_without_latest_reader() {
     let text = without("read-motion", "motion reader", &["checksum", "recorder"]);
     assert!(text.contains("frames play back"), "{text}");
 }
 
 #[test]
-fn the_others_go_on_without_a_lossless_reader() {
+fn other_readers_continue_without_lossless_reader() {
     let text = without("read-checksum", "checksum reader", &["recorder"]);
     assert!(text.contains("frames play back"), "{text}");
 }
 
 #[test]
-fn without_the_recorder_there_is_nothing_to_play_back() {
+fn killed_recorder_leaves_no_playback() {
     let text = without("record", "recorder", &["checksum"]);
     assert!(text.contains("recording: it was not played back"), "{text}");
 }
 
 #[test]
-fn without_any_reader_the_film_ends() {
+fn run_fails_if_all_readers_are_killed() {
     let demo = Demo::start(&FILM, 10_000);
     let readers = ["read-checksum", "read-motion", "record"].map(|name| demo.role(name));
     demo.wait_for_recording();
@@ -162,7 +161,7 @@ fn without_any_reader_the_film_ends() {
 }
 
 #[test]
-fn an_exporter_that_dies_is_a_failure() {
+fn killed_exporter_is_a_failure() {
     let demo = Demo::start(&FILM, 100);
     let exporter = demo.role("export");
     demo.wait_for_recording();
@@ -173,31 +172,31 @@ fn an_exporter_that_dies_is_a_failure() {
 }
 
 #[test]
-fn an_interrupt_ends_the_film_and_all_is_well() {
+fn interrupt_ends_the_run_without_problems() {
     let demo = Demo::start(&FILM, 100);
     demo.wait_for_recording();
     send("-INT", demo.director.id());
     let (status, text) = demo.end();
     assert_eq!(status, Some(130), "{text}");
-    assert!(text.contains("ok: what the readers saw is what the decoder made"), "{text}");
+    assert!(text.contains("ok: the readers received exactly the decoded frames"), "{text}");
 }
 
 #[test]
-fn nobody_stays_behind_without_a_director() {
+fn killed_supervisor_leaves_no_processes() {
     let mut demo = Demo::start(&FILM, 100);
     let roles = ["export", "read-checksum", "read-motion", "record"].map(|name| demo.role(name));
     demo.wait_for_recording();
-    demo.director.kill().expect("it can be killed");
-    demo.director.wait().expect("and waited for");
+    demo.director.kill().expect("kill the supervisor");
+    demo.director.wait().expect("wait for the supervisor");
     for role in roles {
-        // What has ended and was not waited for by whoever adopted it has no command line.
+        // A process that has exited and is not reaped yet has no command line.
         let line = format!("/proc/{role}/cmdline");
         wait_for(|| fs::read(&line).map_or(true, |line| line.is_empty()).then_some(()));
     }
 }
 
 #[test]
-fn what_is_no_film_is_said_to_be_none() {
+fn missing_file_or_non_video_is_an_error() {
     let (status, text) = Demo::start(Path::new("no/such/film"), 1).end();
     assert_eq!(status, Some(1));
     assert!(text.contains("cannot open no/such/film"), "{text}");

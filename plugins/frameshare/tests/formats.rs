@@ -1,13 +1,13 @@
-//! Every raw video format at odd sizes: what comes out of the source is what went in, pixel by pixel.
+//! Round trip of every raw video format at odd sizes, compared pixel by pixel.
 //!
-//! Through both elements frames go in from memory of their own, which the sink copies, and from the sink's pool,
-//! which it does not. From an exporter of the engine they come with padded rows and planes apart, as decoders make
-//! them, for a downstream that knows GstVideoMeta and for one that does not. Each format is a change of caps for the
-//! one before.
+//! Through both elements, frames come from foreign memory, which the sink copies, and from the
+//! sink's pool, which it does not. Directly from an exporter of the engine, frames have padded rows
+//! and separated planes, as from decoders, for a downstream with and without GstVideoMeta support.
+//! Each format is a caps change after the previous one.
 //!
 //! # Safety
 //!
-//! Slots are written through their pointer before they are published.
+//! Slots are written through their pointers before they are published.
 #![allow(unsafe_code)]
 
 use frameshare::{
@@ -24,7 +24,8 @@ use std::{
 
 const SIZES: [(u32, u32); 3] = [(321, 241), (17, 5), (1, 1)];
 
-/// The visible bytes of a frame, in its format's default layout and with nothing between the rows.
+/// Returns the visible bytes of a frame in the default layout of its format, without padding
+/// between rows.
 fn pixels(buffer: &gst::BufferRef, info: &VideoInfo) -> Vec<u8> {
     let wide = with_wide_rows(info);
     let to = wide.as_ref().unwrap_or(info);
@@ -37,9 +38,9 @@ fn pixels(buffer: &gst::BufferRef, info: &VideoInfo) -> Vec<u8> {
     plain.map_readable().unwrap().to_vec()
 }
 
-/// The same picture with rows as wide as nobody's else: where rows are alike on both sides GStreamer 1.26 copies what
-/// lies between them as well. `None` for formats whose rows GStreamer
-/// takes as bytes, with all that is in them.
+/// Returns the same image with unusually wide rows: if the strides on both sides are equal,
+/// GStreamer 1.26 copies the padding as well. `None` for formats whose rows GStreamer treats as
+/// bytes, padding included.
 fn with_wide_rows(info: &VideoInfo) -> Option<VideoInfo> {
     if info.format_info().pixel_stride().contains(&0) {
         return None;
@@ -49,7 +50,7 @@ fn with_wide_rows(info: &VideoInfo) -> Option<VideoInfo> {
     Some(wide)
 }
 
-/// Fills a frame with bytes that differ everywhere and from seed to seed (xorshift).
+/// Fills a frame with pseudo-random bytes; different seeds differ everywhere (xorshift).
 fn paint(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for byte in bytes {
@@ -60,7 +61,7 @@ fn paint(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// All formats in all sizes.
+/// Returns all formats in all sizes.
 fn infos() -> impl Iterator<Item = VideoInfo> {
     VideoFormat::iter_raw().flat_map(|format| SIZES.map(|size| (format, size))).filter_map(
         |(format, (width, height))| {
@@ -69,7 +70,7 @@ fn infos() -> impl Iterator<Item = VideoInfo> {
     )
 }
 
-/// `framesharesrc policy=lossless ! fakesink`, and what arrives there.
+/// `framesharesrc policy=lossless ! fakesink`, and the buffers that arrive at the sink.
 struct Downstream {
     pipeline: gst::Pipeline,
     source: gst::Element,
@@ -110,13 +111,13 @@ impl Downstream {
         Self { pipeline, source, arrivals }
     }
 
-    /// The pixels of the next frame, which must be what `info` says.
+    /// Returns the pixels of the next frame, whose caps must match `info`.
     fn next(&self, info: &VideoInfo) -> Vec<u8> {
         let error = || self.pipeline.bus()?.pop_filtered(&[gst::MessageType::Error]);
         let (buffer, caps) = self
             .arrivals
             .recv_timeout(Duration::from_secs(20))
-            .unwrap_or_else(|_| panic!("nothing came of {info:?}: {:?}", error()));
+            .unwrap_or_else(|_| panic!("no frame received for {info:?}: {:?}", error()));
         assert_eq!(caps, info.to_caps().unwrap());
         pixels(&buffer, info)
     }
@@ -133,7 +134,7 @@ impl Drop for Downstream {
 }
 
 #[test]
-fn every_format_crosses_from_foreign_memory_and_from_the_pool() {
+fn every_format_survives_foreign_memory_and_pool() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");
     let downstream = Downstream::new(&socket, true);
@@ -164,7 +165,7 @@ fn every_format_crosses_from_foreign_memory_and_from_the_pool() {
     assert_eq!(downstream.stat("copied-for-layout") + downstream.stat("copied-for-credit"), 0);
 }
 
-/// The planes of a frame whose rows are padded and whose planes lie apart, and its size.
+/// Returns separated planes with padded rows, and the size of the frame.
 fn padded(info: &VideoInfo) -> (Vec<Plane>, usize) {
     let mut end = 0;
     let ends = info.offset().iter().skip(1).copied().chain([info.size()]);
@@ -177,7 +178,8 @@ fn padded(info: &VideoInfo) -> (Vec<Plane>, usize) {
     (planes.collect(), end)
 }
 
-/// Sends frames with padded rows of all formats that can have them; returns how many came, and were copied.
+/// Sends frames with padded rows in all formats that allow them; returns the numbers of frames
+/// received and copied.
 fn send_padded(knows_video_meta: bool) -> (usize, u64) {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::at(folder.path().join("s.sock")).unwrap();
@@ -186,7 +188,7 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
     let downstream = Downstream::new(endpoint.path(), knows_video_meta);
     exporter.wait_for_reader(&interrupt).unwrap();
     let mut sent = 0;
-    // Tiles have no rows, and a palette has one only.
+    // Tiled formats have no rows, and a palette has only one.
     let plain = |info: &VideoInfo| !info.format_info().is_tiled() && !info.format_info().has_palette();
     for info in infos().filter(plain) {
         let (planes, size) = padded(&info);
@@ -194,7 +196,8 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
         let mut bytes = vec![0; size];
         paint(&mut bytes, sent as u64 + 1);
         let slot = exporter.acquire(size as u64, Purpose::Copy).unwrap();
-        // SAFETY: the slot has at least the size asked for, and nobody else has it before it is published.
+        // SAFETY: the slot has at least the requested size, and no reader has it before it is
+        // published.
         unsafe { slot.as_ptr().unwrap().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), size) };
         let frame =
             Frame { planes: &planes, ..Frame::new(&slot, size as u64, frameshare::fence::Written::Cpu) };
@@ -221,14 +224,14 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
 }
 
 #[test]
-fn padded_rows_of_every_format_stay_in_place_for_those_who_know_video_metas() {
+fn padded_rows_stay_in_place_with_video_meta_support() {
     let (sent, copied) = send_padded(true);
     assert!(sent > 70 * 3, "only {sent} frames");
     assert_eq!(copied, 0);
 }
 
 #[test]
-fn padded_rows_of_every_format_are_copied_for_those_who_do_not() {
+fn padded_rows_are_copied_without_video_meta_support() {
     let (sent, copied) = send_padded(false);
     assert!(sent > 70 * 3, "only {sent} frames");
     assert_eq!(copied, sent as u64);

@@ -1,4 +1,4 @@
-//! A role's process.
+//! Child process of a role.
 
 use super::stage::Stage;
 use crate::{Role, report::Report};
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Who plays.
+/// Part of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Exporter,
@@ -28,7 +28,7 @@ pub enum Part {
 impl Part {
     pub const READERS: [Self; 3] = [Self::Checksum, Self::Motion, Self::Recorder];
 
-    /// Who that is, in a sentence.
+    /// Returns the name of the part for a sentence.
     pub fn title(self) -> String {
         match self {
             Self::Checksum | Self::Motion => format!("{self} reader"),
@@ -49,19 +49,19 @@ impl fmt::Display for Part {
     }
 }
 
-/// What the director waits for.
+/// Events that the supervisor waits for.
 pub enum Event {
-    /// A role reports.
+    /// Report of a role.
     Report(Part, Report),
-    /// A role wrote something for people to read.
+    /// Line of a role that is not a report.
     Said(Part, String),
-    /// A role has nothing more to report: it ends.
+    /// A role closed its outputs: it is about to exit.
     Silent(Part),
-    /// The user, or the system, wants an end.
+    /// SIGINT or SIGTERM.
     Interrupted,
 }
 
-/// A process that plays a part. It is killed when this is dropped.
+/// Child process with a role. It is killed on drop.
 pub struct Actor {
     pub part: Part,
     child: Child,
@@ -71,17 +71,18 @@ pub struct Actor {
 impl Actor {
     /// Starts this program in a role.
     pub fn start(part: Part, role: Role, stage: &Stage, events: Sender<Event>) -> Result<Self> {
-        let program = env::current_exe().context("this program has no path")?;
+        let program = env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(program);
         command
             .args(arguments(role))
-            // Ctrl-C is the director's: it has the film ended, and the others end with the film.
+            // Ctrl-C goes to the supervisor only: it ends the video, and the other processes end
+            // with it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         stage.set(&mut command);
-        let mut child = command.spawn().with_context(|| format!("the {} cannot be started", part.title()))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start the {}", part.title()))?;
         let stdin = child.stdin.take();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
             thread::spawn(move || attend(part, stdout, stderr, &events));
@@ -93,20 +94,21 @@ impl Actor {
         self.child.id()
     }
 
-    /// Says a word to the role.
+    /// Sends a command to the role.
     pub fn say(&mut self, word: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // Who does not listen any more is about to fall silent.
+            // A closed pipe means that the role is about to exit.
             let _ = stdin.write_all(format!("{word}\n").as_bytes());
         }
     }
 
-    /// Tells the role to end.
+    /// Stops the role by closing its standard input.
     pub fn stop(&mut self) {
         self.stdin = None;
     }
 
-    /// How a process ended that has fallen silent.
+    /// Waits for a process that closed its outputs and returns its exit status; kills it after 10
+    /// s.
     pub fn end(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -128,7 +130,7 @@ impl Drop for Actor {
     }
 }
 
-/// Turns what a role writes into events.
+/// Turns the output of a role into events.
 fn attend(part: Part, stdout: impl Read, stderr: impl Read + Send, events: &Sender<Event>) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -146,7 +148,7 @@ fn attend(part: Part, stdout: impl Read, stderr: impl Read + Send, events: &Send
     let _ = events.send(Event::Silent(part));
 }
 
-/// The words that [`Role`] is parsed from.
+/// Returns the arguments that parse to [`Role`].
 fn arguments(role: Role) -> Vec<OsString> {
     match role {
         Role::Export { film, stream, plays } => {

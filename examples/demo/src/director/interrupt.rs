@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Interrupt handling (Ctrl-C).
 
 use super::child::Event;
 use anyhow::Result;
@@ -8,7 +8,7 @@ use signal_hook::{
 };
 use std::{sync::mpsc::Sender, thread};
 
-/// From now on signals that would end this process are events.
+/// Turns SIGINT and SIGTERM into events.
 pub fn watch(events: Sender<Event>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::spawn(move || {

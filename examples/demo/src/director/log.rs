@@ -1,4 +1,4 @@
-//! Everything that the roles have reported.
+//! Log of all reports.
 
 use super::{child::Part, proof::Promise};
 use crate::report::{Exporter, Frame, Reader, Report};
@@ -6,29 +6,30 @@ use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Log {
-    /// Checksums of what was decoded.
+    /// Checksums of the decoded frames.
     decoded: BTreeMap<u64, u64>,
     pub exporter: Exporter,
     pub readers: [ReaderLog; 3],
-    /// How many frames of the recording were played back.
+    /// Number of frames in the playback of the recording.
     pub played_back: Option<u64>,
 }
 
-/// What a reader of the demo reported, and the exporter about it.
+/// Reports of a reader of the demo, and of the exporter about it.
 #[derive(Default)]
 pub struct ReaderLog {
     pub pid: u32,
     pub frames: Vec<Frame>,
     /// Frames that the reader's element had to copy; known at the end.
     pub copies: Option<u64>,
-    /// How it failed, if it did: "failed (signal: 9 (SIGKILL))".
+    /// Failure, if any: "failed (signal: 9 (SIGKILL))".
     pub failure: Option<String>,
-    /// What the exporter said about it last; nothing before it was connected.
+    /// Last statistics of the reader from the exporter; none before its connection.
     pub now: Option<Reader>,
 }
 
 impl ReaderLog {
-    /// It is gone, and the exporter says no more about it.
+    /// Clears the held frames and the lag after the disconnection; the exporter sends no further
+    /// statistics.
     fn leave(&mut self) {
         if let Some(now) = &mut self.now {
             (now.held, now.lag) = (0, 0);
@@ -37,7 +38,7 @@ impl ReaderLog {
 }
 
 impl Log {
-    /// Someone appears.
+    /// Registers a process.
     pub fn enter(&mut self, part: Part, pid: u32) {
         if let Some(reader) = self.reader(part) {
             reader.pid = pid;
@@ -68,7 +69,7 @@ impl Log {
         }
     }
 
-    /// A reader failed: so much was read, and no more will be.
+    /// Logs the failure of a reader.
     pub fn fail(&mut self, part: Part, how: String) {
         if let Some(reader) = self.reader(part) {
             reader.failure = Some(how);
@@ -80,12 +81,13 @@ impl Log {
         self.parts().any(|(reader, _, log)| reader == part && log.failure.is_some())
     }
 
-    /// The checksums of what was published. What was decoded last may have come too late for that.
+    /// Returns the checksums of the published frames. The last decoded frame may not have been
+    /// published.
     pub fn published(&self) -> BTreeMap<u64, u64> {
         self.decoded.range(..=self.exporter.published).map(|(sequence, sum)| (*sequence, *sum)).collect()
     }
 
-    /// The readers of the demo, with their names and what they were promised.
+    /// Returns the readers of the demo with their delivery guarantees.
     pub fn parts(&self) -> impl Iterator<Item = (Part, Promise, &ReaderLog)> {
         let promise = |part| match part {
             Part::Motion => Promise::NewestFrames,

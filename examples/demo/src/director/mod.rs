@@ -1,4 +1,4 @@
-//! The director: starts the roles, shows how they are doing, and judges what they saw.
+//! Supervisor: starts the roles, shows their progress, and checks the results.
 
 mod child;
 mod interrupt;
@@ -17,7 +17,7 @@ use scene::{Interruption, Scene};
 use stage::Stage;
 use std::{path::PathBuf, process::ExitCode, sync::mpsc};
 
-/// What is to be played.
+/// Parameters of a run.
 pub struct Play {
     pub film: PathBuf,
     pub plays: u32,
@@ -25,10 +25,10 @@ pub struct Play {
     pub output: PathBuf,
 }
 
-/// What shells expect of a program that was interrupted.
+/// Exit status that shells expect of an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// Plays it, and says whether everything was as it should be.
+/// Runs the demo; returns the exit status.
 pub fn direct(play: Play) -> Result<ExitCode> {
     let Play { film, plays, stream, output } = play;
     let film = film.canonicalize().with_context(|| format!("cannot open {}", film.display()))?;

@@ -1,32 +1,32 @@
-//! Whether a reader saw what the decoder made.
+//! Comparison of a reader's frames with the decoded frames.
 
 use crate::report::Frame;
 use std::collections::BTreeMap;
 
-/// What a reader may do without.
+/// Delivery guarantee of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Nothing.
+    /// No frame may be lost.
     Everything,
-    /// What it lost, as long as it was told how much that was.
+    /// Frames may be lost if the reader got their exact number.
     NewestFrames,
 }
 
-/// The outcome of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Frames that the reader had and the decoder had made.
+    /// Frames that the reader received and the decoder decoded.
     pub compared: u64,
-    /// Those of them that were not the same.
+    /// Those with different checksums.
     pub differing: u64,
-    /// Frames that the reader was told it lost.
+    /// Frames that were reported to the reader as lost.
     pub lost: u64,
-    /// Everything that is not as it should be, in the order in which it came up.
+    /// All problems, in order of detection.
     pub problems: Vec<String>,
 }
 
-/// Compares the frames that a reader had, in their order, with those that the decoder made: checksums by the numbers
-/// that they were published under, which are 1 to `published`.
+/// Compares a reader's frames, in order, with the decoded frames: by checksum and publication
+/// number, 1 to `published`.
 pub fn compare(made: &BTreeMap<u64, u64>, published: u64, frames: &[Frame], promise: Promise) -> Proof {
     let mut proof = Proof::default();
     let mut last = 0;
@@ -37,29 +37,29 @@ pub fn compare(made: &BTreeMap<u64, u64>, published: u64, frames: &[Frame], prom
                 proof.compared += 1;
                 if *right != sum {
                     proof.differing += 1;
-                    proof.problems.push(format!("frame {sequence} is not what the decoder made"));
+                    proof.problems.push(format!("frame {sequence} differs from the decoded frame"));
                 }
             }
-            None => proof.problems.push(format!("the decoder made no frame {sequence}")),
+            None => proof.problems.push(format!("frame {sequence} was never decoded")),
         }
         if sequence <= last {
             proof.problems.push(format!("frame {sequence} came after frame {last}"));
         } else if sequence - last - 1 != lost_before {
             let missing = sequence - last - 1;
-            proof
-                .problems
-                .push(format!("{missing} are missing before frame {sequence}, {lost_before} were counted"));
+            proof.problems.push(format!(
+                "{missing} frames are missing before frame {sequence}, {lost_before} were counted"
+            ));
         }
         proof.lost += lost_before;
         last = sequence;
     }
     let known = made.range(1..=published.max(1)).count() as u64;
     if known != published || published == 0 {
-        proof.problems.push(format!("of the {published} frames published {known} are known"));
+        proof.problems.push(format!("of {published} published frames, {known} were decoded"));
     }
-    // Even who may lose frames loses the older ones: the newest stays until it is taken.
+    // A `latest` reader also gets the last frame: it loses older frames only.
     if last < published {
-        proof.problems.push(format!("the last frame was {last}, and not {published}"));
+        proof.problems.push(format!("the last frame was {last}, expected {published}"));
     }
     if promise == Promise::Everything && proof.lost > 0 {
         proof.problems.push(format!("{} frames were lost", proof.lost));
@@ -83,7 +83,7 @@ mod tests {
         (1..=count).map(|sequence| frame(sequence, 0)).collect()
     }
 
-    /// The problems that a lossless reader of ten frames has after `change`.
+    /// Returns the problems of a lossless reader of ten frames after `change`.
     fn problems(change: impl FnOnce(&mut Vec<Frame>)) -> Vec<String> {
         let mut frames = all(10);
         change(&mut frames);
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_saw_everything_is_right() {
+    fn complete_reader_has_no_problems() {
         let proof = compare(&made(10), 10, &all(10), Promise::Everything);
         assert_eq!(proof, Proof { compared: 10, ..Proof::default() });
     }
 
     #[test]
-    fn a_reader_of_the_newest_may_lose_what_it_counts() {
+    fn latest_reader_may_lose_counted_frames() {
         let frames = [frame(2, 1), frame(3, 0), frame(7, 3), frame(10, 2)];
         let proof = compare(&made(10), 10, &frames, Promise::NewestFrames);
         assert_eq!(proof, Proof { compared: 4, lost: 6, ..Proof::default() });
@@ -106,35 +106,35 @@ mod tests {
     }
 
     #[test]
-    fn another_picture_is_found() {
-        assert_eq!(problems(|frames| frames[4].sum ^= 1), ["frame 5 is not what the decoder made"]);
+    fn wrong_image_is_detected() {
+        assert_eq!(problems(|frames| frames[4].sum ^= 1), ["frame 5 differs from the decoded frame"]);
         let last = compare(&made(1), 1, &[Frame { sum: 0, ..frame(1, 0) }], Promise::NewestFrames);
         assert_eq!((last.compared, last.differing), (1, 1));
     }
 
     #[test]
-    fn a_missing_frame_is_found() {
+    fn missing_frame_is_detected() {
         assert_eq!(
             problems(|frames| frames.retain(|frame| frame.sequence != 5)),
-            ["1 are missing before frame 6, 0 were counted"]
+            ["1 frames are missing before frame 6, 0 were counted"]
         );
         assert_eq!(
             problems(|frames| frames.retain(|frame| frame.sequence != 1)),
-            ["1 are missing before frame 2, 0 were counted"]
+            ["1 frames are missing before frame 2, 0 were counted"]
         );
-        assert_eq!(problems(|frames| frames.truncate(9)), ["the last frame was 9, and not 10"]);
-        assert_eq!(problems(Vec::clear), ["the last frame was 0, and not 10"]);
+        assert_eq!(problems(|frames| frames.truncate(9)), ["the last frame was 9, expected 10"]);
+        assert_eq!(problems(Vec::clear), ["the last frame was 0, expected 10"]);
     }
 
     #[test]
-    fn a_wrong_count_of_lost_frames_is_found() {
+    fn wrong_loss_count_is_detected() {
         let frames = [frame(1, 0), frame(5, 2), frame(10, 4)];
         let proof = compare(&made(10), 10, &frames, Promise::NewestFrames);
-        assert_eq!(proof.problems, ["3 are missing before frame 5, 2 were counted"]);
+        assert_eq!(proof.problems, ["3 frames are missing before frame 5, 2 were counted"]);
     }
 
     #[test]
-    fn a_wrong_order_is_found() {
+    fn wrong_order_is_detected() {
         assert!(problems(|frames| frames.swap(3, 4)).contains(&"frame 4 came after frame 5".to_owned()));
         assert!(
             problems(|frames| frames.insert(3, frame(3, 0)))
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_never_made_is_found() {
-        assert_eq!(problems(|frames| frames.push(frame(11, 0))), ["the decoder made no frame 11"]);
+    fn unknown_frame_is_detected() {
+        assert_eq!(problems(|frames| frames.push(frame(11, 0))), ["frame 11 was never decoded"]);
     }
 
     #[test]
-    fn where_the_decoder_is_not_known_nothing_is_proven() {
+    fn incomplete_decoder_log_is_a_problem() {
         let problems = |made: &BTreeMap<u64, u64>, published, frames: &[Frame]| {
             compare(made, published, frames, Promise::NewestFrames).problems
         };
@@ -158,6 +158,6 @@ mod tests {
         let mut incomplete = made(10);
         incomplete.remove(&3);
         let frames = [&all(2)[..], &[frame(4, 1)], &all(10)[4..]].concat();
-        assert_eq!(problems(&incomplete, 10, &frames), ["of the 10 frames published 9 are known"]);
+        assert_eq!(problems(&incomplete, 10, &frames), ["of 10 published frames, 9 were decoded"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A scene: roles at work, until all have ended, or one has failed without whom it cannot go on.
+//! Run of child processes, until all have exited or a required one has failed.
 
 use super::{
     child::{Actor, Event, Part},
@@ -13,18 +13,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where nothing happens for so long, something hangs: a big film's recorder takes a while for its last frames.
+/// Maximum time without progress. A recorder of a large video needs a while for its last frames.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long others may take to say why they fail after one has failed, so that all reasons are seen.
+/// Time after a failure in which other processes may report theirs, so that all causes are shown.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What the user's wish for an end has led to.
+/// Effect of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
     None,
-    /// The film ended early, and everyone else with it, in good order.
+    /// The video ended early, and all processes ended normally.
     FilmCut,
-    /// Everyone was stopped where they were.
+    /// All processes were killed.
     Broken,
 }
 
@@ -36,7 +36,7 @@ pub struct Scene<'a> {
     table: Table,
     pub log: Log,
     pub interruption: Interruption,
-    /// The readers are there, and the exporter was told to play.
+    /// All readers are connected, and the exporter got the play command.
     is_playing: bool,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Has someone appear.
+    /// Starts a child process.
     pub fn start(&mut self, part: Part, role: Role) -> Result<()> {
         let actor = Actor::start(part, role, self.stage, self.sender.clone())?;
         self.log.enter(part, actor.pid());
@@ -62,7 +62,12 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Waits until everyone has ended. A reader that fails while the film plays goes to the log: the others go on.
+    /// Waits until all processes have exited. The failure of a reader during playback is logged,
+    /// and the other processes continue.
+    ///
+    /// # Errors
+    ///
+    /// The failures that end the run.
     pub fn play(&mut self) -> Result<()> {
         let mut last_progress = Instant::now();
         let mut failures: Vec<(Part, String)> = Vec::new();
@@ -94,7 +99,7 @@ impl<'a> Scene<'a> {
                 grace_ends = None;
             }
             if last_progress.elapsed() > PATIENCE {
-                let stuck = |actor: &Actor| (actor.part, format!("did nothing for {PATIENCE:?}"));
+                let stuck = |actor: &Actor| (actor.part, format!("made no progress for {PATIENCE:?}"));
                 failures.extend(self.actors.iter().map(stuck));
                 is_stuck = true;
                 break;
@@ -103,7 +108,7 @@ impl<'a> Scene<'a> {
         self.actors.clear();
         if is_stuck || !self.can_do_without(&failures) {
             self.table.draw(&self.log);
-            failures.sort(); // the exporter's first: it may be why others failed
+            failures.sort(); // the exporter's first: it may have caused the others
             let all: Vec<_> =
                 failures.iter().map(|(part, how)| format!("the {} {how}", part.title())).collect();
             bail!("{}", all.join("; "));
@@ -113,7 +118,8 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Whether those who failed are readers, and not all of them, that the film had begun for.
+    /// Returns whether the run can continue: playback has begun, only readers have failed, and at
+    /// least one reader is left.
     fn can_do_without(&self, failures: &[(Part, String)]) -> bool {
         let is_lost = |part| self.log.has_failed(part) || failures.iter().any(|(failed, _)| *failed == part);
         let is_reader = |(part, _): &(Part, _)| Part::READERS.contains(part);
@@ -123,12 +129,12 @@ impl<'a> Scene<'a> {
 
     fn go_on_without(&mut self, failures: impl IntoIterator<Item = (Part, String)>) {
         for (part, how) in failures {
-            self.table.say(&format!("the {} {how}; the others go on", part.title()));
+            self.table.say(&format!("the {} {how}; the others continue", part.title()));
             self.log.fail(part, how);
         }
     }
 
-    /// Takes a report to the log; true where it shows that things go on.
+    /// Logs a report; returns whether it shows progress.
     fn note(&mut self, part: Part, report: Report) -> bool {
         let is_progress = !matches!(report, Report::Exporter(_));
         self.log.note(part, report);
@@ -142,14 +148,14 @@ impl<'a> Scene<'a> {
         is_progress
     }
 
-    /// Takes leave of someone; says how, where that was no good end.
+    /// Removes a process that has exited; returns the failure, if there was one.
     fn leave(&mut self, part: Part) -> Result<Option<String>> {
         let Some(index) = self.actors.iter().position(|actor| actor.part == part) else { return Ok(None) };
         let status = self.actors.remove(index).end()?;
         Ok((!status.success()).then(|| format!("failed ({status})")))
     }
 
-    /// Ends the film, and all who read it end with it. Who does not want to wait for that says it again.
+    /// Ends the video, and all readers with it. A second interrupt kills all processes.
     fn interrupt(&mut self) {
         let can_end_well = self.is_playing && self.interruption == Interruption::None;
         self.interruption = match can_end_well && self.tell(Part::Exporter, Actor::stop) {

@@ -1,4 +1,4 @@
-//! Where the roles find the plugin and one another.
+//! Environment of the child processes: plugin path and socket folder.
 
 use anyhow::{Context, Result};
 use frameshare::StreamName;
@@ -15,18 +15,19 @@ const PLUGIN: &str = "libgstframeshare.so";
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
 const PLUGIN_PATH: &str = "GST_PLUGIN_PATH";
 
-/// The environment of all roles.
+/// Environment of all roles.
 pub struct Stage {
-    /// Where streams' sockets are, if this user has no such place.
+    /// Folder of the sockets, if the user has no runtime folder.
     runtime: Option<tempfile::TempDir>,
-    /// A folder with the plugin that was built with this program. Without one the installed plugin is used.
+    /// Folder of the plugin that was built with this program. Without it, the installed plugin is
+    /// used.
     plugins: Option<PathBuf>,
 }
 
 impl Stage {
-    /// Makes the output folder and what else is missing.
+    /// Creates the output folder and the missing parts of the environment.
     pub fn new(output: &Path) -> Result<Self> {
-        fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+        fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
         let runtime = env::var_os(RUNTIME).map(PathBuf::from);
         let runtime = match runtime.filter(|path| path.is_absolute() && path.is_dir()) {
             Some(_) => None,
@@ -36,12 +37,12 @@ impl Stage {
         Ok(Self { runtime, plugins })
     }
 
-    /// Has a command run on this stage.
+    /// Sets the environment of a command.
     pub fn set(&self, command: &mut Command) {
         command.envs(self.variables());
     }
 
-    /// What to type to read the stream as well.
+    /// Returns the command line of another reader of the stream.
     pub fn joining(&self, stream: &StreamName) -> String {
         let variables = self.variables();
         let variables =
@@ -64,13 +65,13 @@ impl Stage {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = word.chars().all(|c| c.is_alphanumeric() || "/._-:+".contains(c));
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The plugin that was built last beside this program.
+/// Returns the plugin that was built last beside this program.
 fn built_plugin() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let beside = program.parent()?;
@@ -80,18 +81,18 @@ fn built_plugin() -> Option<PathBuf> {
     built.max().map(|(_, path)| path)
 }
 
-/// A folder in which the plugin is alone: GStreamer looks at everything in a folder, and beside the plugin there is
-/// much that was built and is none.
+/// Returns a folder that contains only the plugin: GStreamer scans every file in a folder, and the
+/// build folder contains many other files.
 fn alone(plugin: &Path, folder: &Path) -> Result<PathBuf> {
     let attempt = || {
         fs::create_dir_all(folder)?;
-        // In one step, so that no other demo misses it.
+        // Atomic, so that a concurrent demo always finds the plugin.
         let fresh = folder.join(format!("{PLUGIN}.{}", std::process::id()));
         symlink(plugin, &fresh)?;
         fs::rename(fresh, folder.join(PLUGIN))?;
         folder.canonicalize()
     };
-    attempt().with_context(|| format!("cannot put the plugin into {}", folder.display()))
+    attempt().with_context(|| format!("cannot link the plugin into {}", folder.display()))
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_take_them_apart() {
+    fn words_with_special_characters_are_quoted() {
         assert_eq!(quoted("/run/user/1000"), "/run/user/1000");
         assert_eq!(quoted("/home/me/my films"), "'/home/me/my films'");
         assert_eq!(quoted("it's"), r"'it'\''s'");

@@ -1,4 +1,4 @@
-//! The end: what was seen, compared with what was made.
+//! Final summary: comparison of the frames read with the decoded frames.
 
 use super::{
     child::Part,
@@ -11,10 +11,10 @@ use std::{
     path::Path,
 };
 
-/// Of more problems than these only the number is of interest.
+/// Maximum number of problems printed.
 const SHOWN: usize = 5;
 
-/// Prints the summary; true where everything is as it should be.
+/// Prints the summary; returns whether there was no problem.
 pub fn print(log: &Log, recording: &Path) -> bool {
     let made = log.published();
     println!("\n{}", of_exporter(log, &made));
@@ -39,8 +39,8 @@ pub fn print(log: &Log, recording: &Path) -> bool {
     println!(
         "{}",
         match problems.is_empty() {
-            true => "ok: what the readers saw is what the decoder made, frame by frame",
-            false => "FAILED: not every reader saw what the decoder made",
+            true => "ok: the readers received exactly the decoded frames",
+            false => "FAILED: not every reader received exactly the decoded frames",
         }
     );
     problems.is_empty()
@@ -55,7 +55,7 @@ fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
         0 => "all decoded straight into shared memory".into(),
         _ => format!("{copies} copied into shared memory ({})", reasons.join(", ")),
     };
-    format!("{frames} frames published, {pictures} different pictures, {how}.")
+    format!("{frames} frames published, {pictures} different images, {how}.")
 }
 
 fn of_reader(
@@ -71,7 +71,7 @@ fn of_reader(
             String::new()
         }
         (None, None) => {
-            proof.problems.push("it did not come to its end".into());
+            proof.problems.push("it did not finish".into());
             String::new()
         }
         (None, Some(0)) => ", all read in place".into(),
@@ -110,7 +110,7 @@ fn of_recording(log: &Log, recording: &Path) -> (String, Vec<String>) {
     match log.played_back {
         Some(frames) if frames == read as u64 => (format!("{name}: {frames} frames play back"), Vec::new()),
         Some(frames) => {
-            let problem = format!("{read} frames were recorded, and {frames} play back");
+            let problem = format!("{read} frames were recorded, but {frames} play back");
             (format!("{name}"), vec![problem])
         }
         None => (format!("{name}"), vec!["it was not played back".into()]),
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::report::{Exporter, Frame, Reader, Report};
 
-    /// What is left of a demo of three frames in which everything went well.
+    /// Returns the log of a successful demo of three frames.
     fn log() -> Log {
         let mut log = Log::default();
         for sequence in 1..=3 {
@@ -151,27 +151,27 @@ mod tests {
     }
 
     #[test]
-    fn all_is_well_only_if_everything_is() {
+    fn summary_is_good_only_without_any_problem() {
         assert!(is_good(|_| {}));
         for reader in 0..Part::READERS.len() {
             assert!(!is_good(|log| log.readers[reader].frames[1].sum += 1));
             assert!(!is_good(|log| log.readers[reader].frames.truncate(2)), "a frame is missing");
-            assert!(!is_good(|log| log.readers[reader].copies = None), "it broke off");
+            assert!(!is_good(|log| log.readers[reader].copies = None), "it did not finish");
             assert!(!is_good(|log| log.readers[reader].failure = Some("failed".into())));
         }
         assert!(!is_good(|log| log.played_back = Some(2)));
         assert!(!is_good(|log| log.played_back = None));
-        assert!(!is_good(|log| log.exporter.published = 4), "a frame that nobody saw");
+        assert!(!is_good(|log| log.exporter.published = 4), "a frame without a reader");
         assert!(!is_good(|log| *log = Log::default()));
     }
 
     #[test]
-    fn a_frame_that_was_decoded_and_not_published_is_nothing_to_compare() {
+    fn unpublished_frame_is_not_compared() {
         assert!(is_good(|log| log.note(Part::Exporter, Report::Decoded { sequence: 4, sum: 5 })));
     }
 
     #[test]
-    fn who_has_left_holds_nothing() {
+    fn disconnected_reader_holds_no_frames() {
         let now = Reader { pid: 1, policy: "latest".into(), held: 2, queued: 0, sent: 3, lost: 0, lag: 1 };
         let mut log = log();
         let readers = vec![now];

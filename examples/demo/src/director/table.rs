@@ -1,4 +1,4 @@
-//! How everyone is doing: a table that is drawn in place on a terminal, and a line a second elsewhere.
+//! Progress display: a table redrawn in place on a terminal, otherwise one line per second.
 
 use super::log::{Log, ReaderLog};
 use crate::report::Reader;
@@ -8,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What rates are taken over.
+/// Time window of the rates.
 const WINDOW: Duration = Duration::from_secs(1);
 
 pub struct Table {
     plays: u32,
     is_terminal: bool,
     begin: Instant,
-    /// Lines of the table that stand on the terminal.
+    /// Lines of the table on the terminal.
     height: usize,
     last_line: Option<Instant>,
     rates: HashMap<u32, Rate>,
@@ -41,11 +41,11 @@ impl Table {
         eprintln!("{line}");
     }
 
-    /// Shows how things stand.
+    /// Draws the table.
     pub fn draw(&mut self, log: &Log) {
         let rows = self.rows(log);
         if self.is_terminal {
-            let mut text = String::from("\x1b[?7l"); // a line that is too long ends at the edge
+            let mut text = String::from("\x1b[?7l"); // no wrapping: truncate long lines
             self.erase(&mut text);
             for line in std::iter::once(self.heading(log)).chain(table(&rows)) {
                 text += &line;
@@ -72,7 +72,7 @@ impl Table {
         match now.published {
             0 => format!("{time:5.1} s  waiting for the readers"),
             frames => format!(
-                "{time:5.1} s  play {} of {}: {frames} frames published, {} copied, {used} slots of {} in use",
+                "{time:5.1} s  loop {} of {}: {frames} frames published, {} copied, {used} slots of {} in use",
                 now.play, self.plays, now.copies, now.max_slots
             ),
         }
@@ -99,7 +99,7 @@ impl Table {
     }
 }
 
-/// Nobody need see it for the demo to go on.
+/// Write errors are ignored: the demo does not depend on its display.
 fn put(text: &str) {
     let mut out = stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -110,7 +110,7 @@ fn table(rows: &[Row]) -> impl Iterator<Item = String> {
         "\n  {:<10}{:>8}  {:<9}{:>7}{:>8}{:>10}{:>5}{:>6}{:>6}",
         "reader", "process", "policy", "frames", "rate", "delay", "lag", "held", "lost"
     );
-    // The empty line is a line of the table, too.
+    // The empty line counts as a line of the table.
     title.lines().map(str::to_owned).collect::<Vec<_>>().into_iter().chain(rows.iter().map(Row::line))
 }
 
@@ -124,7 +124,7 @@ struct Row {
     lag: u64,
     held: u32,
     lost: u64,
-    /// What else there is to say: how much moves, or how it failed.
+    /// Note: motion or failure.
     note: String,
 }
 
@@ -185,19 +185,20 @@ impl Row {
     }
 }
 
-/// A time in ns for people.
+/// Formats a time in ns.
 pub fn milliseconds(nanoseconds: u64) -> String {
     format!("{:.2} ms", nanoseconds as f64 / 1e6)
 }
 
-/// A bar for a part of one. Pictures mostly differ by little: a tenth fills it, and the root shows less as well.
+/// Returns a bar for a fraction. Images mostly differ by little: a tenth fills the bar, and the
+/// square root makes small values visible.
 fn bar(part: f64) -> String {
     const LENGTH: usize = 16;
     let full = ((part * 10.0).clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
     format!("[{}{}] {:4.1} %", "#".repeat(full), " ".repeat(LENGTH - full), part * 100.0)
 }
 
-/// How fast a number grows.
+/// Growth rate of a counter.
 #[derive(Default)]
 struct Rate(VecDeque<(Instant, u64)>);
 
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_that_of_the_last_second() {
+    fn rate_covers_last_second() {
         let begin = Instant::now();
         let at = |tenths: u64| begin + Duration::from_millis(tenths * 100);
         let mut rate = Rate::default();
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_have_one_length() {
+    fn bars_have_equal_length() {
         let lengths = [0.0, 0.01, 0.5, 1.0, 7.0].map(|part| bar(part).find(']'));
         assert!(lengths.iter().all(|length| *length == lengths[0]));
     }

@@ -1,4 +1,4 @@
-//! The exporter: decodes the film, at its pace, into the frames of `framesharesink`.
+//! Exporter: decodes the video, at its rate, into the frames of `framesharesink`.
 
 use super::{
     film::{self, Repeats},
@@ -11,15 +11,15 @@ use frameshare::StreamName;
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::{path::Path, sync::Arc};
 
-/// What the director says when all readers are there.
+/// Command of the supervisor once all readers are connected.
 pub const PLAY: &str = "play";
 
-/// Shares the film under the stream's name: opens the stream, waits for [`PLAY`], and plays.
+/// Shares the video under the stream's name: opens the stream, waits for [`PLAY`], and plays.
 pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
     let pipeline = gst::Pipeline::new();
     let sink = gst::ElementFactory::make("framesharesink").property("stream", stream.as_str()).build()?;
-    let pad = sink.static_pad("sink").context("framesharesink has a pad")?;
-    let bus = pipeline.bus().context("a pipeline has a bus")?;
+    let pad = sink.static_pad("sink").context("framesharesink has no sink pad")?;
+    let bus = pipeline.bus().context("the pipeline has no bus")?;
     let decoder = film::decoder(film, &pad)?;
     pipeline.add_many([&decoder, &sink])?;
 
@@ -36,9 +36,9 @@ pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
                 pipeline.set_state(gst::State::Playing)?;
             }
             Happening::Word(film::AGAIN) => film::wind_back(&pad),
-            // Readers are told that the stream has ended, and finish what they have.
+            // Readers receive the end of the stream and finish their work.
             Happening::Word(STOP) if is_playing => repeats.cut(),
-            Happening::Word(STOP) => bail!("stopped before all readers were there"),
+            Happening::Word(STOP) => bail!("stopped before all readers were connected"),
             Happening::Word(_) => {}
         }
         Ok(())
@@ -46,10 +46,11 @@ pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
     pipeline::run(&pipeline, gst::State::Paused, on, || report_figures(&sink, &repeats))
 }
 
-/// Reports the checksum of every frame that comes to the sink, and under which number it is published.
+/// Reports the checksum of every frame at the sink, with its publication number.
 ///
-/// Frames are published where they come from, one after the other: the number is one more than that of the last. A
-/// frame that the sink drops takes no number, and its report is superseded by that of the next.
+/// Frames are published in order on this thread: the number is one more than that of the last
+/// frame. A frame that the sink drops takes no number, and the report of the next frame replaces
+/// its report.
 fn report_frames(pad: &gst::Pad, sink: &gst::Element) {
     let sink = sink.downgrade();
     pad.add_probe(PadProbeType::BUFFER, move |pad, info| {
@@ -58,7 +59,7 @@ fn report_frames(pad: &gst::Pad, sink: &gst::Element) {
         };
         let sum = pad
             .current_caps()
-            .context("frames came before their caps")
+            .context("frames arrived before their caps")
             .and_then(|caps| picture::checksum(&picture::open(buffer, &caps)?));
         match sum {
             Ok(sum) => {

@@ -1,4 +1,4 @@
-//! A film that is played several times over, with a running time that goes on.
+//! Video source that loops with continuous running time.
 
 use anyhow::{Context, Result};
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
@@ -10,18 +10,19 @@ use std::{
     },
 };
 
-/// What the pipeline hears when the film is to be wound back: see [`wind_back`].
+/// Message to the pipeline to seek back to the start: see [`wind_back`].
 pub const AGAIN: &str = "again";
 
-/// An element that decodes a file's video, whatever the container and the codec, and links it to `sink`.
+/// Returns an element that decodes a file's video, for any container and codec, and links it to
+/// `sink`.
 pub fn decoder(film: &Path, sink: &gst::Pad) -> Result<gst::Element> {
     let path = film.canonicalize().with_context(|| format!("cannot open {}", film.display()))?;
     let decoder = gst::ElementFactory::make("uridecodebin")
         .property("uri", glib::filename_to_uri(path, None)?)
-        // Hardware decoders have memory of their own. The demo is about frames in system memory.
+        // Hardware decoders use their own memory. The demo shows frames in system memory.
         .property("force-sw-decoders", true)
         .build()?;
-    // Sound stays as it is and goes nowhere.
+    // Audio is neither decoded nor linked.
     decoder.connect("autoplug-continue", false, |arguments| {
         let is_sound = arguments[2].get::<gst::Caps>().is_ok_and(|caps| name_of(&caps).starts_with("audio/"));
         Some((!is_sound).to_value())
@@ -33,13 +34,13 @@ pub fn decoder(film: &Path, sink: &gst::Pad) -> Result<gst::Element> {
             && !target.is_linked()
             && let Err(error) = pad.link(&target)
         {
-            eprintln!("the film's video cannot be linked: {error}");
+            eprintln!("cannot link the file's video: {error}");
         }
     });
     let target = sink.clone();
     decoder.connect_no_more_pads(move |decoder| {
         if !target.is_linked() {
-            gst::element_error!(decoder, gst::StreamError::WrongType, ("there is no video in this file"));
+            gst::element_error!(decoder, gst::StreamError::WrongType, ("no video in this file"));
         }
     });
     Ok(decoder)
@@ -49,17 +50,18 @@ fn name_of(caps: &gst::Caps) -> String {
     caps.structure(0).map(|structure| structure.name().to_string()).unwrap_or_default()
 }
 
-/// Has the film on this pad come again and again: all ends but the last are kept from the sink.
+/// Repeats the video on this pad: drops every end of stream but the last.
 ///
-/// The sink shall not notice anything, so that it goes on counting frames and time. What is decoded after an end is
-/// shifted by the time that the film has run by then, and the flushes of the seek that winds it back are kept away,
-/// too. That works with every container in which one can seek to the start; segment seeks would do the same with
-/// fewer containers, and some of these do not know how long their last frame is shown.
+/// The sink sees one continuous stream, so it continues to count frames and time. Frames decoded
+/// after a dropped end are shifted by the running time so far, and the flushes of the seek to the
+/// start are dropped, too. This works with every container that supports a seek to the start;
+/// segment seeks would do the same with fewer containers, and some of those lack the duration of
+/// the last frame.
 pub struct Repeats {
     plays: u32,
     play: AtomicU32,
     is_over: AtomicBool,
-    /// The running time at which the last frame so far ends.
+    /// Running time at the end of the last frame so far.
     end: Mutex<gst::ClockTime>,
 }
 
@@ -68,22 +70,24 @@ impl Repeats {
         Self { plays, play: AtomicU32::new(1), is_over: AtomicBool::new(false), end: Mutex::default() }
     }
 
-    /// Which play it is, from 1.
+    /// Returns the number of the current loop, from 1.
     pub fn play(&self) -> u32 {
         self.play.load(Relaxed)
     }
 
-    /// Has the film end in front of its next frame.
+    /// Ends the video before its next frame.
     pub fn cut(&self) {
         self.is_over.store(true, Relaxed);
     }
 
-    /// Starts. `again` is called when [`wind_back`] is to be called, which cannot be done where the film ends.
+    /// Adds the probe. `again` is called when [`wind_back`] is due; the streaming thread at the end
+    /// of the video cannot seek itself.
     pub fn watch(self: &Arc<Self>, pad: &gst::Pad, again: impl Fn() + Send + Sync + 'static) {
         let repeats = self.clone();
         let kinds = PadProbeType::BUFFER | PadProbeType::EVENT_DOWNSTREAM | PadProbeType::EVENT_FLUSH;
         pad.add_probe(kinds, move |pad, info| match &info.data {
-            // It is ended here, where it is played: the pad is never free for others for long enough.
+            // Push the end from the streaming thread: the pad is never free for other threads for
+            // long enough.
             Some(PadProbeData::Buffer(_)) if repeats.is_over.load(Relaxed) => {
                 pad.send_event(gst::event::Eos::new());
                 info.flow_res = Err(gst::FlowError::Eos);
@@ -111,7 +115,7 @@ impl Repeats {
     }
 }
 
-/// Starts the film that ended on this pad anew; ends it where that cannot be done.
+/// Seeks the video on this pad back to its start; ends the stream if that is not possible.
 pub fn wind_back(pad: &gst::Pad) {
     let start = gst::event::Seek::new(
         1.0,
@@ -122,16 +126,16 @@ pub fn wind_back(pad: &gst::Pad) {
         gst::ClockTime::NONE,
     );
     if !pad.push_event(start) {
-        eprintln!("this file cannot be wound back, and is played no more");
+        eprintln!("cannot seek to the start of this file; the stream ends here");
         pad.send_event(gst::event::Eos::new());
     }
 }
 
-/// The running time at which a buffer on this pad ends.
+/// Returns the running time at the end of a buffer on this pad.
 fn end_of(pad: &gst::Pad, buffer: &gst::BufferRef) -> Option<gst::ClockTime> {
     let segment = pad.sticky_event::<gst::event::Segment>(0)?;
     let segment = segment.segment().downcast_ref::<gst::ClockTime>()?;
     let end = buffer.pts()? + buffer.duration().unwrap_or_default();
-    // The last frame may be shown beyond the segment's end.
+    // The last frame may extend beyond the end of the segment.
     segment.to_running_time(end).or_else(|| segment.to_running_time(segment.stop()?))
 }

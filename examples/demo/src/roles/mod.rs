@@ -1,4 +1,4 @@
-//! The parts of the play. Each runs one pipeline and reports what it sees.
+//! Roles of the demo. Each runs one pipeline and reports on its frames.
 
 mod export;
 mod film;

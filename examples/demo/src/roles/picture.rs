@@ -1,4 +1,4 @@
-//! Pictures as numbers: a checksum of what is to be seen, and how much two of them differ.
+//! Image metrics: a checksum of the visible pixels, and the difference of two images.
 
 use anyhow::{Context, Result, ensure};
 use gst_video::{VideoFrameRef, VideoInfo, prelude::*};
@@ -9,15 +9,15 @@ use std::{
 
 type Picture<'a> = VideoFrameRef<&'a gst::BufferRef>;
 
-/// Opens a buffer's picture for reading, where it lies.
+/// Maps a buffer's image for reading, in place.
 pub fn open<'a>(buffer: &'a gst::BufferRef, caps: &gst::CapsRef) -> Result<Picture<'a>> {
-    let info = VideoInfo::from_caps(caps).context("the frames are no raw video")?;
-    VideoFrameRef::from_buffer_ref_readable(buffer, &info).context("a frame cannot be read")
+    let info = VideoInfo::from_caps(caps).context("the frames are not raw video")?;
+    VideoFrameRef::from_buffer_ref_readable(buffer, &info).context("cannot map a frame")
 }
 
-/// A checksum of the visible pixels: the rows of all planes, without what lies beyond a row's end.
+/// Returns a checksum of the visible pixels: the rows of all planes, without padding.
 ///
-/// Both sides run the same program, so that any hash will do that changes with every bit.
+/// Both sides run the same program, so any hash that changes with every bit suffices.
 pub fn checksum(picture: &Picture<'_>) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     (picture.format().to_str(), picture.width(), picture.height()).hash(&mut hasher);
@@ -31,10 +31,10 @@ pub fn checksum(picture: &Picture<'_>) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// How much the first component, which mostly is brightness, differs between two pictures: 0 where nothing does, 1
-/// where black became white everywhere.
+/// Returns the difference of the first component, mostly luma, between two images: 0 for equal
+/// images, 1 for black to white everywhere.
 pub fn motion(before: &Picture<'_>, now: &Picture<'_>) -> Result<f64> {
-    ensure!(before.format() == now.format(), "two formats cannot be compared");
+    ensure!(before.format() == now.format(), "images of different formats cannot be compared");
     let (stride, depth) = (now.comp_pstride(0) as usize, now.comp_depth(0));
     let (offset, shift) = (now.comp_poffset(0) as usize, now.format_info().shift()[0]);
     let sample = |pixel: &[u8]| match (depth, &pixel[offset..]) {
@@ -52,14 +52,14 @@ pub fn motion(before: &Picture<'_>, now: &Picture<'_>) -> Result<f64> {
     Ok(sum as f64 / (count.max(1) * white) as f64)
 }
 
-/// The rows of the plane that a component lies in, each as long as the component's pixels.
+/// Returns the rows of a component's plane, each as long as the pixels of the component.
 fn rows<'a>(picture: &'a Picture<'_>, component: u32) -> Result<impl Iterator<Item = &'a [u8]>> {
     let plane = picture.comp_plane(component);
     let format = picture.format();
     let stride = usize::try_from(picture.plane_stride()[plane as usize]).unwrap_or(0);
     let length = picture.comp_width(component) as usize * picture.comp_pstride(component).max(0) as usize;
-    ensure!(0 < length && length <= stride, "pictures in {format} cannot be compared row by row");
-    let data = picture.plane_data(plane).context("a plane cannot be read")?;
+    ensure!(0 < length && length <= stride, "images in {format} cannot be compared row by row");
+    let data = picture.plane_data(plane).context("cannot read a plane")?;
     let height = picture.comp_height(component) as usize;
     ensure!(data.len() >= stride * (height - 1) + length, "a plane ends before its last row");
     Ok(data.chunks(stride).take(height).map(move |row| &row[..length]))
@@ -70,7 +70,8 @@ mod tests {
     use super::*;
     use gst_video::VideoFormat;
 
-    /// A picture in which every visible byte is given by its place, with rows that are `pad` bytes longer.
+    /// Returns an image whose visible bytes depend on their position, with `pad` bytes of padding
+    /// per row.
     fn picture(
         format: VideoFormat,
         pad: usize,
@@ -103,7 +104,7 @@ mod tests {
         [VideoFormat::I420, VideoFormat::Nv12, VideoFormat::I42010le, VideoFormat::Rgb, VideoFormat::Uyvy];
 
     #[test]
-    fn what_is_not_to_be_seen_does_not_count() {
+    fn padding_does_not_change_checksum() {
         let grid = |row: usize, column: usize| (row * 16 + column) as u8;
         for format in FORMATS {
             assert_eq!(sum_of(&picture(format, 10, grid)), sum_of(&picture(format, 7, grid)), "{format}");
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_to_be_seen_counts() {
+    fn every_visible_byte_changes_checksum() {
         for format in FORMATS {
             let black = sum_of(&picture(format, 3, |_, _| 0));
             for place in [(0, 0), (1, 2), (3, 5)] {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn motion_goes_from_none_to_all() {
+    fn motion_ranges_from_zero_to_one() {
         for (format, white) in [(VideoFormat::I420, [255, 255]), (VideoFormat::I42010le, [0xff, 0x03])] {
             let (black, caps) = picture(format, 2, |_, _| 0);
             let (white, _) = picture(format, 0, |_, column| white[column % 2]);

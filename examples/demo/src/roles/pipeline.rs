@@ -1,41 +1,45 @@
-//! Running a pipeline to its end, with the director's word in between.
+//! Pipeline loop of a role, with commands of the supervisor.
 //!
-//! The director speaks over standard input: a line is a word, and the end is the word [`STOP`]. So a role also ends
-//! when the director is killed.
+//! The supervisor writes to standard input: each line is a command, and the end of input is the
+//! command [`STOP`]. So a role also ends when the supervisor is killed.
 
 use anyhow::{Context, Result, bail};
 use gst::{MessageView, prelude::*};
 use std::{io::BufRead, thread};
 
-/// What a pipeline hears when standard input ends.
+/// Command at the end of standard input.
 pub const STOP: &str = "stop";
 
-/// What comes up while a pipeline runs.
+/// Events of a running pipeline.
 pub enum Happening<'a> {
-    /// Some time has passed.
+    /// The poll interval has passed.
     Tick,
-    /// The director, or a part of the role itself, said something (see [`say`]).
+    /// Command of the supervisor, or of the role itself (see [`say`]).
     Word(&'a str),
 }
 
-/// Sets the pipeline's state and returns when it has come to its end. `on` is told what happens meanwhile; `last`
-/// is called at the end, while the pipeline still is what it was.
+/// Sets the pipeline's state and returns at the end of the pipeline. Calls `on` for each event, and
+/// `last` at the end, before the pipeline is stopped.
+///
+/// # Errors
+///
+/// The first error on the bus, or an error of `on`.
 pub fn run(
     pipeline: &gst::Pipeline,
     state: gst::State,
     mut on: impl FnMut(Happening<'_>) -> Result<()>,
     last: impl FnOnce(),
 ) -> Result<()> {
-    let bus = pipeline.bus().context("a pipeline has a bus")?;
+    let bus = pipeline.bus().context("the pipeline has no bus")?;
     listen(bus.clone());
     let _stopped_at_last = Stop(pipeline);
     if pipeline.set_state(state).is_err() {
-        // What went wrong is on the bus.
+        // The cause is on the bus.
         let second = gst::ClockTime::from_seconds(1);
         if let Some(message) = bus.timed_pop_filtered(second, &[gst::MessageType::Error]) {
             check(&message)?;
         }
-        bail!("the pipeline does not start");
+        bail!("the pipeline did not start");
     }
     loop {
         let Some(message) = bus.timed_pop(gst::ClockTime::from_mseconds(200)) else {
@@ -55,7 +59,7 @@ pub fn run(
     Ok(())
 }
 
-/// For roles that end when they are told to, and need no more than that.
+/// Event handler of roles that react to [`STOP`] only.
 pub fn until_stopped(happening: Happening<'_>) -> Result<()> {
     match happening {
         Happening::Word(STOP) => bail!("stopped"),
@@ -63,9 +67,9 @@ pub fn until_stopped(happening: Happening<'_>) -> Result<()> {
     }
 }
 
-/// Has a word come up in the pipeline of this bus.
+/// Posts a command on the bus of a pipeline.
 pub fn say(bus: &gst::Bus, word: &str) {
-    // Fails only while the pipeline is being taken down, when nobody is interested any more.
+    // Fails only during the shutdown of the pipeline, when commands have no effect.
     let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty(word)));
 }
 
@@ -84,7 +88,7 @@ fn check(message: &gst::Message) -> Result<()> {
     bail!("{source}: {}", error.error())
 }
 
-/// No pipeline is dropped while it runs.
+/// Stops the pipeline before it is dropped.
 struct Stop<'a>(&'a gst::Pipeline);
 
 impl Drop for Stop<'_> {

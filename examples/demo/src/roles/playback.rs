@@ -1,4 +1,4 @@
-//! Whether a recording can be played.
+//! Playback check of a recording.
 
 use super::{
     film,
@@ -15,11 +15,11 @@ use std::{
     },
 };
 
-/// Decodes all of a file, and reports how many frames there are in it.
+/// Decodes a file completely and reports its number of frames.
 pub fn play_back(file: &Path) -> Result<()> {
     let pipeline = gst::Pipeline::new();
     let sink = gst::ElementFactory::make("fakesink").property("sync", false).build()?;
-    let pad = sink.static_pad("sink").context("fakesink has a pad")?;
+    let pad = sink.static_pad("sink").context("fakesink has no pad")?;
     let decoder = film::decoder(file, &pad)?;
     pipeline.add_many([&decoder, &sink])?;
     let frames = Arc::new(AtomicU64::new(0));

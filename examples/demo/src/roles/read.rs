@@ -1,4 +1,5 @@
-//! Two readers that are applications of their own: `framesharesrc`, and an appsink that hands them the frames.
+//! Two readers that are applications: `framesharesrc`, and an appsink that passes the frames to the
+//! program.
 
 use super::{
     picture,
@@ -10,7 +11,7 @@ use frameshare::StreamName;
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
 
-/// How long readers wait for the exporter, which has to open its film first, in ns.
+/// Time that readers wait for the exporter, which opens its file first, in ns.
 const PATIENCE: i64 = 30_000_000_000;
 
 /// Takes a checksum of every frame.
@@ -20,9 +21,9 @@ pub fn read_checksum(stream: &StreamName) -> Result<()> {
     })
 }
 
-/// Looks at the latest frame, whenever it is done with the one before, and scores how much has changed.
+/// Scores the motion between frames; reads the latest frame after each one processed.
 pub fn read_motion(stream: &StreamName) -> Result<()> {
-    // Keeps a frame, in place, until the next has come.
+    // Holds a frame, in place, until the next one.
     let mut last: Option<gst::Sample> = None;
     read(stream, "latest", move |sample| {
         let buffer = sample.buffer().context("a sample without a buffer")?;
@@ -37,20 +38,20 @@ pub fn read_motion(stream: &StreamName) -> Result<()> {
     })
 }
 
-/// The start of a pipeline that reads the stream in every way that the demo needs.
+/// Returns the source of a pipeline, with the settings of the demo's readers.
 pub fn source(stream: &StreamName, policy: &str) -> String {
     format!("framesharesrc name=source stream={stream} policy={policy} connection-timeout={PATIENCE}")
 }
 
-/// What is to be reported of a frame.
+/// Returns the report of a frame.
 pub fn seen(buffer: &gst::BufferRef, caps: &gst::CapsRef) -> Result<Frame> {
-    let meta = buffer.meta::<FrameshareMeta>().context("a frame without its number")?;
+    let meta = buffer.meta::<FrameshareMeta>().context("a frame without a FrameshareMeta")?;
     let delay = frameshare::monotonic_ns().saturating_sub(meta.published());
     let sum = picture::checksum(&picture::open(buffer, caps)?)?;
     Ok(Frame { sequence: meta.sequence(), lost_before: meta.lost_before(), sum, delay, motion: None })
 }
 
-/// The last report of a reader.
+/// Sends the last report of a reader.
 pub fn finished(source: &gst::Element) {
     let figures = source.property::<gst::Structure>("stats");
     let figure = |name: &str| figures.get::<u64>(name).unwrap_or(0);
@@ -62,13 +63,15 @@ fn read(
     policy: &str,
     mut look: impl FnMut(&gst::Sample) -> Result<Frame> + Send + 'static,
 ) -> Result<()> {
-    // Frames are looked at when they come, not when they are due. The last sample would keep a frame for nobody.
+    // Process frames on arrival, not at their timestamps. The last sample would hold a frame for no
+    // use.
     let description =
         format!("{} ! appsink name=sink sync=false enable-last-sample=false", source(stream, policy));
     let pipeline = gst::parse::launch(&description)?;
-    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("it has two elements")?;
-    let source = pipeline.by_name("source").context("it has a source")?;
-    let sink = pipeline.by_name("sink").and_downcast::<gst_app::AppSink>().context("it has an appsink")?;
+    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is no pipeline")?;
+    let source = pipeline.by_name("source").context("the pipeline has no source")?;
+    let sink =
+        pipeline.by_name("sink").and_downcast::<gst_app::AppSink>().context("the pipeline has no appsink")?;
     say_that_strides_are_understood(&sink);
     sink.set_callbacks(
         gst_app::AppSinkCallbacks::builder()
@@ -88,9 +91,10 @@ fn read(
     pipeline::run(&pipeline, gst::State::Playing, until_stopped, || finished(&source))
 }
 
-/// Without this word, frames with longer rows than needed would be copied for an appsink.
+/// Adds GstVideoMeta to the allocation answer of an appsink. Without it, frames with padded rows
+/// would be copied.
 ///
-/// From GStreamer 1.24 on the callback `propose_allocation` does it.
+/// From GStreamer 1.24 on, the callback `propose_allocation` can do this.
 fn say_that_strides_are_understood(sink: &gst_app::AppSink) {
     let Some(pad) = sink.static_pad("sink") else { return };
     pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {

@@ -1,4 +1,4 @@
-//! The recorder: every frame, encoded into a file.
+//! Recorder: encodes every frame into a file.
 
 use super::{
     pipeline::{self, Happening, STOP},
@@ -10,20 +10,20 @@ use frameshare::StreamName;
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::path::Path;
 
-/// Records the stream, until it ends or the director wants no more.
+/// Records the stream until it ends or the supervisor stops the role.
 pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
     let description = format!(
         "{} ! videoconvert ! x264enc ! matroskamux offset-to-zero=true ! filesink name=file",
         read::source(stream, "lossless")
     );
     let pipeline = gst::parse::launch(&description)?;
-    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("it has several elements")?;
-    let source = pipeline.by_name("source").context("it has a source")?;
-    pipeline.by_name("file").context("it has a file")?.set_property("location", file);
-    let pad = source.static_pad("src").context("a source has a pad")?;
+    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is no pipeline")?;
+    let source = pipeline.by_name("source").context("the pipeline has no source")?;
+    pipeline.by_name("file").context("the pipeline has no filesink")?.set_property("location", file);
+    let pad = source.static_pad("src").context("the source has no pad")?;
     pad.add_probe(PadProbeType::BUFFER, |pad, info| {
         let Some(PadProbeData::Buffer(buffer)) = &info.data else { return PadProbeReturn::Ok };
-        let caps = pad.current_caps().context("frames came before their caps");
+        let caps = pad.current_caps().context("frames arrived before their caps");
         match caps.and_then(|caps| read::seen(buffer, &caps)) {
             Ok(frame) => report::send(&Report::Read(frame)),
             Err(error) => {
@@ -36,7 +36,7 @@ pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
     });
     let on = |happening: Happening<'_>| {
         if let Happening::Word(STOP) = happening {
-            // The encoder gives away what it has, and the file is whole.
+            // EOS makes the encoder flush its frames and completes the file.
             pipeline.send_event(gst::event::Eos::new());
         }
         Ok(())

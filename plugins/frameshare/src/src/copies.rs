@@ -1,15 +1,15 @@
-//! Private memory for frames that cannot stay where they are.
+//! Private system memory for frames that are copied.
 
 use gst::prelude::*;
 
-/// A pool of system memory; it grows with what downstream keeps.
+/// Pool of system memory; it grows with the buffers that downstream keeps.
 #[derive(Default)]
 pub(super) struct Copies {
     pool: Option<(gst::BufferPool, usize)>,
 }
 
 impl Copies {
-    /// A buffer of `size` bytes.
+    /// Returns a buffer of `size` bytes.
     pub fn acquire(&mut self, size: usize) -> Result<gst::Buffer, glib::BoolError> {
         let pool = match &self.pool {
             Some((pool, of_size)) if *of_size == size => pool,
@@ -21,12 +21,12 @@ impl Copies {
         let mut buffer = pool
             .acquire_buffer(None)
             .map_err(|error| glib::bool_error!("no buffer of {size} bytes: {error}"))?;
-        // What the pool is asked for is at least a byte; an empty frame has none.
+        // The pool allocates at least one byte; an empty frame has none.
         buffer.make_mut().set_size(size);
         Ok(buffer)
     }
 
-    /// Gives up what is not in use; buffers that are go when they are dropped.
+    /// Frees unused buffers; buffers in use are freed when they are dropped.
     pub fn clear(&mut self) {
         if let Some((pool, _)) = self.pool.take() {
             let _ = pool.set_active(false);
@@ -41,11 +41,12 @@ impl Drop for Copies {
 }
 
 fn new_pool(size: usize) -> Result<gst::BufferPool, glib::BoolError> {
-    let bytes = u32::try_from(size.max(1)).map_err(|_| glib::bool_error!("a frame of {size} bytes"))?;
+    let bytes = u32::try_from(size.max(1))
+        .map_err(|_| glib::bool_error!("a frame of {size} bytes is larger than 4 GiB"))?;
     let pool = gst::BufferPool::new();
     let mut config = pool.config();
     config.set_params(None, bytes, 0, 0);
-    // Cache lines, which also serves what downstream does with vector instructions.
+    // Alignment to cache lines, which also suits vector instructions downstream.
     let parameters = gst::AllocationParams::new(gst::MemoryFlags::empty(), 63, 0, 0);
     config.set_allocator(None::<&gst::Allocator>, Some(&parameters));
     pool.set_config(config)?;
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_of_the_size_asked_for_and_used_again() {
+    fn acquire_returns_requested_size_and_reuses_buffers() {
         gst::init().unwrap();
         let mut copies = Copies::default();
         let first = copies.acquire(1000).unwrap();

@@ -1,4 +1,4 @@
-//! The engine's errors, as a user of the element reads them: what happened, and what to do.
+//! Error messages of the element: the failure and its remedy.
 
 use super::cuda::Takes;
 use crate::meta::{budget::OverBudget, form::Invalid};
@@ -8,12 +8,13 @@ use frameshare::{
 };
 use gst::ResourceError;
 
-/// What somebody can do who may not read.
-const LET_IN: &str = "run this pipeline as the user who shares the stream, or be let in there: framesharesink has socket-path, \
-                      socket-mode, allowed-uids, allowed-gids and, for frames in GPU memory, trusted-uids; where the kernel \
-                      lets readers write through /dev/udmabuf, allow-udmabuf";
+/// Remedy for a reader that is not permitted to read.
+const LET_IN: &str = "run this pipeline as the user of the exporter, or grant access there by \
+                      framesharesink's socket-path, socket-mode, allowed-uids, allowed-gids and, for frames \
+                      in GPU memory, trusted-uids; if the kernel lets readers write through /dev/udmabuf, by \
+                      allow-udmabuf";
 
-/// The message for a connection that did not come about; none where the wait was cut short.
+/// Returns the message for a failed connection; none if the wait was interrupted.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
     if let ConnectError::Interrupted = error {
         return None;
@@ -22,13 +23,13 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
     Some(match error {
         ConnectError::NotThere { waited, .. } => gst::error_msg!(
             code,
-            ("Nobody shares {} ({} ms waited): {}", endpoint, waited.as_millis(), advice)
+            ("No exporter of {} found within {} ms: {}", endpoint, waited.as_millis(), advice)
         ),
         _ => gst::error_msg!(code, ("Cannot read {}: {}; {}", endpoint, error, advice)),
     })
 }
 
-/// What to do where a connection does not come about.
+/// Returns the code and the remedy for a failed connection.
 fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
     match error {
         ConnectError::NotThere { .. } => (
@@ -40,7 +41,8 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         }
         ConnectError::WrongUser { .. } => (
             ResourceError::NotAuthorized,
-            "if that is the user to read from, set exporter-uid to it; else see which process took the socket's place",
+            "if that is the expected exporter, set exporter-uid to its user; otherwise check which process \
+             owns the socket",
         ),
         ConnectError::PermissionDenied { .. } => (ResourceError::NotAuthorized, LET_IN),
         ConnectError::Refused { reason, .. } => of_reason(*reason),
@@ -49,7 +51,7 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         }
         ConnectError::Gpu(_) | ConnectError::GpuOutOfReach { .. } => (
             ResourceError::OpenRead,
-            "choose the exporter's GPU by cuda-device-id, or have the frames in system memory by a capsfilter \
+            "select the exporter's GPU with cuda-device-id, or request system memory with a capsfilter \
              (video/x-raw) behind this element",
         ),
         ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
@@ -63,21 +65,23 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
     }
 }
 
-/// Whether this process or the system can open no more files: EMFILE and ENFILE of open(2).
+/// Returns whether the process or the system is out of file descriptors: EMFILE and ENFILE of
+/// open(2).
 fn is_out_of_files(error: &std::io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
-/// The message for a connection that ended.
+/// Returns the message for a connection that ended.
 pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessage {
     let (code, advice) = match error {
         ReadError::Stopped(_) | ReadError::Gone { .. } | ReadError::Stalled { .. } => {
             return gst::error_msg!(
                 ResourceError::Read,
                 (
-                    "{} broke off without ending the stream: {}; set reconnect=true to wait for its successor",
+                    "The exporter of {} stopped without ending the stream: {}; set reconnect=true to wait \
+                     for its successor",
                     endpoint,
                     error
                 )
@@ -85,81 +89,79 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
         }
         ReadError::CutOff { reason: Reason::Failed, .. } => (
             ResourceError::Read,
-            "see what framesharesink reported, and set reconnect=true to wait for its successor",
+            "see the error of framesharesink, and set reconnect=true to wait for its successor",
         ),
         ReadError::CutOff { reason, .. } => of_reason(*reason),
         ReadError::NotBack(error) | ReadError::Gpu(error) => of_cause(error),
         ReadError::TooMuchMetadata { .. } => {
-            (ResourceError::Read, "raise max-metadata-bytes if the exporter is to be trusted")
+            (ResourceError::Read, "raise max-metadata-bytes if the exporter is trusted")
         }
         ReadError::Violation(_) => (ResourceError::Read, "both sides need the same version of this plugin"),
         ReadError::Fence(_) => (ResourceError::Failed, "check the GPU and its driver"),
         ReadError::Memory(error) if error.kind != MemoryKind::Host => (
             ResourceError::OpenRead,
-            "check that both sides have the same driver and see the same GPU, or choose another kind of memory by \
-             framesharesink's memory",
+            "check that both sides have the same driver and see the same GPU, or select another kind of \
+             memory with framesharesink's memory property",
         ),
         ReadError::Memory(_) | ReadError::Io(_) | ReadError::Interrupted => {
-            (ResourceError::Read, "check the limits of this process, of open files and of memory")
+            (ResourceError::Read, "check this process's limits of open files and of memory")
         }
     };
-    gst::error_msg!(code, ("Cannot go on reading {}: {}; {}", endpoint, error, advice))
+    gst::error_msg!(code, ("Cannot continue reading {}: {}; {}", endpoint, error, advice))
 }
 
-/// The message for an exporter whose metadata takes too much memory.
+/// Returns the message for an exporter whose metadata exceeds the limit.
 pub(super) fn of_budget(error: OverBudget, endpoint: &Endpoint) -> gst::ErrorMessage {
     gst::error_msg!(
         ResourceError::Read,
         (
-            "Cannot go on reading {}: {}; raise max-metadata-bytes if the exporter is to be trusted",
+            "Cannot continue reading {}: {}; raise max-metadata-bytes if the exporter is trusted",
             endpoint,
             error
         )
     )
 }
 
-/// The message for caps of an exporter that cannot be used.
+/// Returns the message for unusable caps of an exporter.
 pub(super) fn of_caps(error: Invalid, caps: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
     match error {
         Invalid::OverBudget(error) => of_budget(error, endpoint),
         error => gst::error_msg!(
             gst::StreamError::WrongType,
-            ("The exporter of {} sends invalid caps {:?}: {}", endpoint, caps, error)
+            ("The exporter of {} sent invalid caps {:?}: {}", endpoint, caps, error)
         ),
     }
 }
 
-/// The message where downstream takes nothing but CUDA memory, and there is none.
+/// Returns the message for a downstream element that takes CUDA memory only, if CUDA cannot be
+/// used.
 pub(super) fn of_cuda(why: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
     gst::error_msg!(
         ResourceError::NotFound,
         (
-            "Cannot read {} in CUDA memory, as what follows this element asks for: {}; in system memory it can be read \
-             without",
+            "Cannot read {} in CUDA memory, which downstream requires: {}; reading in system memory needs no \
+             GPU",
             endpoint,
             why
         )
     )
 }
 
-/// The message where downstream does not take the frames as they are.
+/// Returns the message for a downstream element that refuses the frames.
 pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gst::ErrorMessage {
     let advice = match (on_gpu, takes) {
         (true, Takes::System) => "put cudadownload between them",
-        (true, _) => "put a converter (cudaconvertscale, say) between them",
+        (true, _) => "put a converter such as cudaconvertscale between them",
         (false, Takes::Cuda) => {
-            "the exporter shares them in system memory, or does not trust this user with its GPU: put cudaupload between \
-             them"
+            "the frames are in system memory, or the exporter does not trust this user with its GPU: put \
+             cudaupload between them"
         }
-        (false, _) => "put a converter (videoconvert, say) between them",
+        (false, _) => "put a converter such as videoconvert between them",
     };
-    gst::error_msg!(
-        gst::CoreError::Negotiation,
-        ("What follows this element does not take {}: {}", caps, advice)
-    )
+    gst::error_msg!(gst::CoreError::Negotiation, ("Downstream does not accept {}: {}", caps, advice))
 }
 
-/// What to do about an exporter that does not want this reader.
+/// Returns the code and the remedy for a rejection or an eviction.
 fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
     match reason {
         Reason::PermissionDenied => (ResourceError::NotAuthorized, LET_IN),
@@ -169,13 +171,13 @@ fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
         Reason::LosslessNotGranted => {
             (ResourceError::NotAuthorized, "use policy=latest, or set framesharesink's lossless-readers")
         }
-        Reason::NothingInCommon => (ResourceError::OpenRead, "the two share no kind of memory"),
+        Reason::NothingInCommon => (ResourceError::OpenRead, "exporter and reader share no kind of memory"),
         Reason::TooSlow => {
             (ResourceError::Read, "use policy=latest, or raise framesharesink's reader-timeout")
         }
         Reason::LimitExceeded => (ResourceError::Read, "hold fewer frames, or raise framesharesink's limits"),
         Reason::Stopped | Reason::Violation | Reason::Failed => {
-            (ResourceError::Read, "see what framesharesink reported")
+            (ResourceError::Read, "see the error of framesharesink")
         }
     }
 }
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sentence_names_the_stream_and_says_what_to_do() {
+    fn error_messages_name_stream_and_remedy() {
         gst::init().unwrap();
         let endpoint = Endpoint::at("/tmp/cam0.sock").unwrap();
         let waited = std::time::Duration::from_secs(5);
@@ -224,7 +226,7 @@ mod tests {
             let message = text(&of_connect(&failed, &endpoint).unwrap());
             assert!(message.contains(advice), "{message}");
         }
-        // Who wants the next exporter, and is not let in there, is told how to be.
+        // A reader rejected by the next exporter gets the remedy, too.
         let message = text(&of_read(&ReadError::NotBack(refused), &endpoint));
         assert!(message.contains("no next one found") && message.contains("policy=latest"), "{message}");
     }

@@ -1,4 +1,4 @@
-//! What the source does with the events that come between frames.
+//! Handling of in-band events.
 
 use super::imp::{CAT, FrameshareSrc, Running};
 use crate::{
@@ -27,12 +27,12 @@ impl FrameshareSrc {
             }
             Ok(Some(Incoming::Event(event))) => event,
             Ok(None) => {
-                gst::debug!(CAT, imp = self, "Nothing to do for an event of kind {}", event.kind);
+                gst::debug!(CAT, imp = self, "Ignoring an event of kind {}", event.kind);
                 return Ok(());
             }
             Err(EventError::OverBudget(error)) => return Err(error),
             Err(error) => {
-                gst::error!(CAT, imp = self, "An event of the exporter is left out: {error}");
+                gst::error!(CAT, imp = self, "Dropping an event of the exporter: {error}");
                 return Ok(());
             }
         };
@@ -44,7 +44,8 @@ impl FrameshareSrc {
         Ok(())
     }
 
-    /// A gap in this pipeline's time; nothing for one that was over before this pipeline started.
+    /// Converts a gap to this pipeline's running time; returns none for a gap that ended before the
+    /// pipeline started.
     fn gap(&self, gap: &Gap) -> Option<gst::Event> {
         let (pts, duration) = self.running_time().clip(gap.pts, gap.duration);
         if gap.duration.is_some() && duration.is_none() {

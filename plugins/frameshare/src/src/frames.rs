@@ -1,4 +1,4 @@
-//! A frame of the exporter as a buffer: in place where it can stay there, else as a copy.
+//! Conversion of frames to buffers: in place if possible, otherwise as a copy.
 
 use super::{
     copies::Copies,
@@ -20,64 +20,64 @@ use frameshare::{Descriptor, memory::Address, reader::Frame};
 use gst_video::{VideoFrameRef, VideoInfo};
 use std::sync::{Arc, atomic::AtomicU32};
 
-/// What a buffer's offsets are where they are unknown (`GST_BUFFER_OFFSET_NONE`).
+/// Offset of a buffer if it is unknown (`GST_BUFFER_OFFSET_NONE`).
 const NO_OFFSET: u64 = u64::MAX;
 
-/// What the frames of a stream are.
+/// Format of a stream's frames.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
     /// Set for raw video.
     video: Option<VideoInfo>,
 }
 
-/// What downstream said when it was asked how it wants its buffers.
+/// Downstream's answer to the allocation query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Downstream {
-    /// It finds the planes by GstVideoMeta.
+    /// It supports GstVideoMeta.
     pub video_meta: bool,
-    /// It shows what GstVideoCropMeta says.
+    /// It supports GstVideoCropMeta.
     pub crop_meta: bool,
-    /// How many buffers it keeps.
+    /// Number of buffers that it keeps.
     pub keeps: u32,
 }
 
-/// How a frame went downstream.
+/// Delivery mode of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     InPlace,
-    /// It would have been the last that may be held.
+    /// The frame would have used the last credit.
     CopiedForCredit,
-    /// Downstream would not have found its planes.
+    /// Downstream does not support the frame's layout.
     CopiedForLayout,
 }
 
-/// A frame that cannot be handed on.
+/// Error of a frame that cannot be pushed downstream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
     #[error(transparent)]
     Layout(#[from] BadLayout),
-    #[error("the copy of a frame failed: {0}")]
+    #[error("copying the frame failed: {0}")]
     Copy(#[from] glib::BoolError),
     #[error(transparent)]
     Cuda(#[from] CudaError),
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    #[error("it lies in GPU memory, which this reader did not ask for")]
+    #[error("the frame is in CUDA memory, but the reader did not negotiate memory:CUDAMemory")]
     Unasked,
 }
 
-/// Everything that decides what becomes of a frame.
+/// Inputs of the conversion besides the frame.
 pub(super) struct Context<'a> {
     pub shape: &'a Shape,
     pub downstream: Downstream,
     pub time: RunningTime,
-    /// Downstream already holds all other frames that it may hold.
+    /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
     pub copies: &'a mut Copies,
-    /// What frames in GPU memory are read with.
+    /// CUDA context and stream for frames in GPU memory.
     pub cuda: Option<&'a mut Cuda>,
-    /// What metadata may take.
+    /// Memory limit of metadata.
     pub budget: &'a Budget,
 }
 
@@ -89,7 +89,7 @@ impl Shape {
         Self { video }
     }
 
-    /// From one frame to the next, where the caps tell.
+    /// Returns the duration of one frame, if the caps name a rate.
     pub fn frame_duration(&self) -> Option<gst::ClockTime> {
         let fps = self.video.as_ref()?.field_rate();
         let (frames, seconds) = (u64::try_from(fps.numer()).ok()?, u64::try_from(fps.denom()).ok()?);
@@ -98,22 +98,18 @@ impl Shape {
     }
 }
 
-/// The buffer that a frame becomes, and how.
+/// Converts a frame to a buffer; returns the delivery mode as well.
 pub(super) fn to_buffer(
     mut frame: Frame,
     mut context: Context<'_>,
 ) -> Result<(gst::Buffer, Way), FrameError> {
     let descriptor = frame.descriptor().clone();
-    // The bytes go when the metas are built: the frame may be held for long.
+    // The serialized metadata is freed once the metas are built: the frame may be held for long.
     let metas = match wire::parse(&frame.take_metadata(), context.budget) {
         Ok(metas) => metas,
         Err(MetaError::OverBudget(error)) => return Err(error.into()),
         Err(error) => {
-            gst::warning!(
-                super::imp::CAT,
-                "Frame {} goes on without its metas: {error}",
-                descriptor.sequence
-            );
+            gst::warning!(super::imp::CAT, "Dropping the metas of frame {}: {error}", descriptor.sequence);
             Metas::default()
         }
     };
@@ -131,7 +127,7 @@ pub(super) fn to_buffer(
         None => None,
     };
     let lease = Lease::new(frame, context.held);
-    // In CUDA memory everyone finds the planes by GstVideoMeta, or by the memory itself.
+    // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
     if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
         && !shows_crop
@@ -149,11 +145,7 @@ pub(super) fn to_buffer(
 
     let buffer_ref = buffer.make_mut();
     if let Err(error) = metas.add_to(buffer_ref, crop.is_some()) {
-        gst::warning!(
-            super::imp::CAT,
-            "Frame {} goes on without all its metas: {error}",
-            descriptor.sequence
-        );
+        gst::warning!(super::imp::CAT, "Dropping some metas of frame {}: {error}", descriptor.sequence);
     }
     FrameshareMeta::add(buffer_ref, meta);
     stamp(buffer_ref, &descriptor, context.time);
@@ -182,7 +174,7 @@ fn in_system_memory(
     Ok((buffer, way))
 }
 
-/// Gives a buffer the frame's times, counters and flags.
+/// Sets the frame's times, counters and flags on a buffer.
 fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime) {
     let (pts, duration) = match descriptor.pts {
         Some(pts) => {
@@ -200,7 +192,7 @@ fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime
     buffer.set_flags(keep | flags::from_word(descriptor.flags));
 }
 
-/// The bytes of a frame in private memory.
+/// Copies the bytes of a frame to private memory.
 fn copy_bytes(lease: &Lease, copies: &mut Copies) -> Result<gst::Buffer, glib::BoolError> {
     let bytes = lease.as_ref();
     let mut buffer = copies.acquire(bytes.len())?;
@@ -211,7 +203,7 @@ fn copy_bytes(lease: &Lease, copies: &mut Copies) -> Result<gst::Buffer, glib::B
     Ok(buffer)
 }
 
-/// The picture of a frame in private memory, in its format's default layout.
+/// Copies the image of a frame to private memory, in the default layout of its format.
 fn copy_picture(
     lease: Lease,
     picture: &Picture<'_>,

@@ -1,4 +1,4 @@
-//! Pictures that an exporter describes as it likes.
+//! Fuzz entry points: untrusted frame descriptors, metas and caps.
 
 use super::{layout::Layout, picture::Picture};
 use crate::meta::{
@@ -8,7 +8,7 @@ use crate::meta::{
 use frameshare::{Descriptor, Plane};
 use gst_video::{VideoFormat, VideoFrameRef, VideoInfo};
 
-/// Takes a picture's format, size, planes and metas from bytes, and looks at every row of it as an element would.
+/// Parses format, size, planes and metas from bytes, and reads every row as an element would.
 pub fn layouts(bytes: &[u8]) {
     gst::init().expect("GStreamer starts");
     let mut bytes = bytes.iter().copied();
@@ -47,7 +47,7 @@ pub fn layouts(bytes: &[u8]) {
     }
 }
 
-/// Works out from caps what the source and the elements behind it do: durations, sizes, conversions.
+/// Computes durations, sizes and conversions from caps, as the source and downstream elements do.
 pub fn shape(caps: &gst::Caps) {
     let _ = super::frames::Shape::of(caps).frame_duration();
     // An encoded format has no size to convert.
@@ -64,13 +64,13 @@ fn look_at(descriptor: &Descriptor, metas: &Metas, info: &VideoInfo, size: usize
         picture.crop(x, y, info);
     }
     let mut buffer = gst::Buffer::from_mut_slice(vec![1_u8; size]);
-    if picture.add_meta(buffer.get_mut().expect("it is new")).is_err() {
+    if picture.add_meta(buffer.get_mut().expect("the buffer is unshared")).is_err() {
         return;
     }
     let Ok(frame) = VideoFrameRef::from_buffer_ref_readable(&buffer, info) else { return };
     let mut copy = gst::Buffer::with_size(info.size()).expect("memory");
     let default = Layout::default_of(info);
-    let content = copy.get_mut().expect("it is new");
+    let content = copy.get_mut().expect("the buffer is unshared");
     gst_video::VideoMeta::add_full(
         content,
         gst_video::VideoFrameFlags::empty(),
@@ -81,7 +81,7 @@ fn look_at(descriptor: &Descriptor, metas: &Metas, info: &VideoInfo, size: usize
         default.strides(),
     )
     .expect("the default layout fits");
-    let mut copy =
-        VideoFrameRef::from_buffer_ref_writable(content, info).expect("it is as long as it must be");
+    let mut copy = VideoFrameRef::from_buffer_ref_writable(content, info)
+        .expect("the buffer has the size of the format");
     let _ = frame.copy(&mut copy);
 }

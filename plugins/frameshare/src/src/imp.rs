@@ -1,10 +1,10 @@
-//! The element.
+//! Implementation of `framesharesrc`.
 //!
 //! # Locks
 //!
-//! `settings`, `interrupt`, `negotiated` and `running` are leaves: each is held for a copy or a swap, never while
-//! another is taken, and never while something is posted, pushed, queried or waited for. `create` takes what it
-//! works with out of `running` and puts it back.
+//! `settings`, `interrupt`, `negotiated` and `running` are leaf locks: each is held for a copy or a
+//! swap, never while another lock is taken, and never during a post, a push, a query or a wait.
+//! `create` takes the streaming state out of `running` and puts it back.
 
 use super::{
     copies::Copies,
@@ -50,48 +50,48 @@ pub(super) static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 pub struct FrameshareSrc {
     settings: Mutex<Settings>,
     clock: PipelineClock,
-    /// Ends the waits of `running`; set from `start` to `stop`.
+    /// Interrupts the waits of `running`; set from `start` to `stop`.
     interrupt: Mutex<Option<Interrupt>>,
     negotiated: Mutex<Negotiated>,
     running: Mutex<Option<Running>>,
     pub(super) opened: Opened,
-    /// The CUDA context that the pipeline shares, once it is needed.
+    /// The pipeline's shared CUDA context, once it is needed.
     cuda: ElementContext,
     pause: Pause,
     figures: Figures,
-    /// Lets downstream hold all frames, to show what the rule is good for.
+    /// Negative control of the copy rule: lets downstream hold all frames.
     #[cfg(test)]
     pub(super) holds_everything: std::sync::atomic::AtomicBool,
-    /// Has frames go back too early, likewise.
+    /// Negative control: releases frames before all their readers are done.
     #[cfg(test)]
     pub(super) releases_in_order: std::sync::atomic::AtomicBool,
 }
 
-/// What the stream is and what downstream makes of it.
+/// Negotiated format and the downstream element's allocation answer.
 #[derive(Default)]
 struct Negotiated {
     caps: Option<gst::Caps>,
-    /// From one frame to the next, where the caps tell.
+    /// Duration of one frame, if the caps name a rate.
     frame_duration: Option<gst::ClockTime>,
     downstream: Downstream,
-    /// The stream that downstream proposes to read on.
+    /// The CUDA stream that downstream proposes.
     cuda_stream: Option<gst_cuda::Stream>,
 }
 
-/// What lives from `start` to `stop`, and belongs to the streaming thread.
+/// State from `start` to `stop`, owned by the streaming thread.
 pub(super) struct Running {
     pub(super) endpoint: Endpoint,
     settings: Settings,
     reader: Option<Reader>,
     shape: Option<Shape>,
     copies: Copies,
-    /// What frames in GPU memory are read with.
+    /// CUDA context and stream for frames in GPU memory.
     cuda: Option<Cuda>,
-    /// The next buffer does not go on where the one before ended.
+    /// The next buffer starts a discontinuity.
     is_seam: bool,
     has_ended: bool,
     pub(super) opening: Opening,
-    /// Limits the memory of the exporter's metadata.
+    /// Limit for the memory of the exporter's metadata.
     pub(super) budget: Budget,
 }
 
@@ -144,7 +144,7 @@ impl ElementImpl for FrameshareSrc {
             gst::subclass::ElementMetadata::new(
                 "Shared frame source",
                 "Source/Generic",
-                "Reads the frames that a framesharesink in another process shares, without copying them",
+                "Reads frames shared by a framesharesink in another process, without copying them",
                 env!("CARGO_PKG_AUTHORS"),
             )
         });
@@ -191,7 +191,10 @@ impl BaseSrcImpl for FrameshareSrc {
             gst::error_msg!(gst::ResourceError::Settings, ("Cannot read a stream: {text}"))
         })?;
         let interrupt = Interrupt::new().map_err(|error| {
-            gst::error_msg!(gst::ResourceError::Failed, ("No file descriptor left to wait with: {error}"))
+            gst::error_msg!(
+                gst::ResourceError::Failed,
+                ("Cannot create the interrupt file descriptor: {error}")
+            )
         })?;
         self.figures.reset();
         self.opened.reset();
@@ -215,7 +218,8 @@ impl BaseSrcImpl for FrameshareSrc {
     }
 
     fn stop(&self) -> Result<(), gst::ErrorMessage> {
-        // Taken out first: the exporter is told while nothing is locked. Frames that are out stay whole.
+        // Take the state out first: the close message is sent with no lock held. Frames held
+        // downstream stay valid.
         let running = lock(&self.running).take();
         let had_gpu = running.as_ref().is_some_and(|running| running.cuda.is_some());
         drop(running);
@@ -250,7 +254,7 @@ impl BaseSrcImpl for FrameshareSrc {
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(query) = query.view_mut() {
             let (latency, frame) = (lock(&self.settings).latency, lock(&self.negotiated).frame_duration);
-            // Frames wait for downstream as long as there is credit for one more.
+            // Frames queue for downstream until the credit is used up.
             let waiting = u64::from(self.figures.credit.load(Relaxed).saturating_sub(1));
             let longest = frame.filter(|_| waiting > 0).and_then(|frame| frame.checked_mul(waiting));
             let longest = longest.map(|longest| longest.max(latency));
@@ -274,9 +278,9 @@ impl BaseSrcImpl for FrameshareSrc {
 
     fn negotiate(&self) -> Result<(), gst::LoggableError> {
         let caps = lock(&self.negotiated).caps.clone();
-        // Nothing is known of the stream before it is connected to.
+        // The caps are unknown until the connection is made.
         let Some(caps) = caps else { return Ok(()) };
-        // Asked first: caps that are refused as an event are only noticed with the next buffer, without a reason.
+        // Query first: refused caps events surface only with the next buffer, without a reason.
         let element = self.obj();
         if element.src_pad().peer_query_caps(Some(&caps)).is_empty() {
             return Err(gst::loggable_error!(CAT, "downstream refuses {caps}"));
@@ -292,7 +296,7 @@ impl BaseSrcImpl for FrameshareSrc {
         };
         let pools = query.allocation_pools();
         let cuda_stream = pools.filter_map(|(pool, ..)| gst_cuda::pool::stream(&pool?.config())).next();
-        // The frames lie in the exporter's memory; a pool would only be filled for nothing.
+        // Frames are in the exporter's memory; a downstream pool would be allocated for nothing.
         while query.allocation_pools().next().is_some() {
             query.remove_nth_allocation_pool(0);
         }
@@ -316,7 +320,7 @@ impl PushSrcImpl for FrameshareSrc {
             }
         };
         if result.is_err() {
-            // GstBaseSrc goes on to push the end of the stream, which a stream-start must precede.
+            // GstBaseSrc pushes EOS next, and a stream-start must precede it.
             self.push_stream_start(&mut running);
         }
         *lock(&self.running) = Some(running);
@@ -325,7 +329,7 @@ impl PushSrcImpl for FrameshareSrc {
 }
 
 impl FrameshareSrc {
-    /// Waits for the next frame; what comes before it in the stream is dealt with on the way.
+    /// Waits for the next frame and handles formats and events in front of it.
     fn next_buffer(
         &self,
         running: &mut Running,
@@ -366,7 +370,8 @@ impl FrameshareSrc {
                     gst::info!(CAT, imp = self, "The stream has ended");
                     self.open(running);
                     self.note_losses(running);
-                    // Nobody takes frames any more, so the exporter shall not wait for us.
+                    // Disconnect now: a connected reader that takes no frames would block the
+                    // exporter.
                     running.reader = None;
                     running.has_ended = true;
                     return Err(gst::FlowError::Eos);
@@ -383,8 +388,8 @@ impl FrameshareSrc {
         }
     }
 
-    /// Keeps GstBaseSrc from asking downstream how it allocates for no caps at all, which it does before the first
-    /// buffer and some sinks take badly. The query with the first caps ends it.
+    /// Drops allocation queries without caps, which GstBaseSrc sends before the first buffer and
+    /// some sinks handle badly. The probe removes itself at the first query with caps.
     fn hold_back_allocation_queries(&self) {
         self.obj().src_pad().add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, |_, info| {
             match info.query().map(|query| query.view()) {
@@ -410,11 +415,7 @@ impl FrameshareSrc {
             && let Some(exporters) =
                 running.cuda.as_ref().and_then(|cuda| cuda.device_of_exporter(&connected))
         {
-            gst::info!(
-                CAT,
-                imp = self,
-                "The exporter's frames are on GPU {exporters}, and will be read there"
-            );
+            gst::info!(CAT, imp = self, "Reading on GPU {exporters}, which holds the exporter's frames");
             if let Some(cuda) = cuda::open_on(&self.cuda, exporters) {
                 drop(connected);
                 running.cuda = Some(cuda);
@@ -432,7 +433,7 @@ impl FrameshareSrc {
         Ok(reader)
     }
 
-    /// Connects with the context at hand, if there is one.
+    /// Connects with the current CUDA context, if there is one.
     fn connect_with(
         &self,
         running: &Running,
@@ -444,7 +445,7 @@ impl FrameshareSrc {
         let config = reader::Config {
             name: format!("framesharesrc {}", self.obj().name()),
             policy: settings.policy.into(),
-            // Two more than downstream keeps: one on its way there and one on its way here.
+            // Two more than downstream keeps: one on its way downstream and one on its way back.
             max_held: if keeps == 0 {
                 settings.max_held
             } else {
@@ -479,7 +480,7 @@ impl FrameshareSrc {
         self.cuda.get()
     }
 
-    /// The exporter's process.
+    /// Returns the exporter's process ID.
     pub(super) fn exporter(&self) -> u32 {
         self.figures.exporter.load(Relaxed)
     }
@@ -496,14 +497,15 @@ impl FrameshareSrc {
         self.figures.credit.store(stats.credit, Relaxed);
     }
 
-    /// Frames are lost before others, and with an exporter that dies.
+    /// Updates the loss counter: frames are lost in front of delivered frames and when an exporter
+    /// dies.
     fn note_losses(&self, running: &Running) {
         if let Some(reader) = &running.reader {
             self.figures.lost.store(reader.stats().lost, Relaxed);
         }
     }
 
-    /// Tells downstream what the frames from here on are.
+    /// Handles a format change of the stream.
     fn take_format(&self, running: &mut Running, format: &Format) -> Result<(), gst::FlowError> {
         let caps = meta::parse_caps(&format.caps, &running.budget).map_err(|error| {
             self.post_error_message(errors::of_caps(error, &format.caps, &running.endpoint));
@@ -513,7 +515,8 @@ impl FrameshareSrc {
         self.announce(running, &caps, on_gpu)
     }
 
-    /// Announces the frames from here on downstream: `caps`, with the feature of the memory that they are in.
+    /// Announces `caps` downstream, with the feature of the memory that the following frames are
+    /// in.
     fn announce(&self, running: &mut Running, caps: &gst::Caps, on_gpu: bool) -> Result<(), gst::FlowError> {
         let caps = cuda::caps_in(caps, on_gpu);
         gst::info!(CAT, imp = self, "Frames are {caps}");
@@ -550,7 +553,7 @@ impl FrameshareSrc {
     }
 
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
-        // Whatever was announced: caps name the memory of the frame at hand.
+        // The caps must name the memory of this frame, even if other memory was announced.
         let on_gpu = matches!(frame.address(), Address::Device(_));
         if on_gpu != self.figures.on_gpu.load(Relaxed) {
             let caps = lock(&self.negotiated).caps.clone();
@@ -571,7 +574,7 @@ impl FrameshareSrc {
                 cuda.releases_in_order = self.releases_in_order.load(Relaxed);
             }
         }
-        // A stream without caps is of bytes that nothing is known of.
+        // A stream without caps carries untyped bytes.
         let shape = running.shape.get_or_insert_default();
         let context = Context {
             shape,
@@ -591,7 +594,7 @@ impl FrameshareSrc {
             gst::element_imp_error!(
                 self,
                 gst::StreamError::Format,
-                ("A frame of {} cannot be used: {error}", running.endpoint)
+                ("Cannot use a frame of {}: {error}", running.endpoint)
             );
             gst::FlowError::Error
         })?;
@@ -611,22 +614,23 @@ impl FrameshareSrc {
         Ok(buffer)
     }
 
-    /// This pipeline's time for the exporter's, as it is now.
+    /// Returns the current conversion from the exporter's time to running time.
     pub(super) fn running_time(&self) -> RunningTime {
         let element = self.obj();
         RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
     }
 
-    /// Has the pipeline ask again for the latency.
+    /// Makes the pipeline query the latency again.
     fn post_latency(&self) {
         let element = self.obj();
         let _ = element.post_message(gst::message::Latency::builder().src(&*element).build());
     }
 
-    /// Tells the application that frames were lost before a buffer.
+    /// Posts a QoS message for frames lost before `buffer`.
     fn post_loss(&self, buffer: &gst::BufferRef) {
         let element = self.obj();
-        // An exporter may say any number, and the greatest stands for none in GStreamer.
+        // The counts come from the exporter and may be any number; GStreamer reserves u64::MAX for
+        // "none".
         let count = |figure: &AtomicU64| figure.load(Relaxed).min(u64::MAX - 1);
         let (received, lost) = (count(&self.figures.received), count(&self.figures.lost));
         gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
@@ -643,6 +647,6 @@ impl FrameshareSrc {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the locks guard is whole at all times: a thread that panicked left nothing half done.
+    // A poisoned lock is safe to use: no thread leaves the guarded data half updated.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
-//! Where the planes of a frame lie, and whether they can lie there.
+//! Plane layout of a frame, checked against the size of the frame.
 //!
-//! GStreamer reads rows where a GstVideoMeta says they are, without asking whether the buffer goes that far. The
-//! numbers come from another process, so every row is looked for inside the frame first.
+//! GStreamer reads rows at the offsets of a GstVideoMeta without checking the size of the buffer.
+//! The offsets come from another process, so every row is bounds-checked first.
 
 use crate::rows::rows;
 use frameshare::Plane;
 use gst_video::VideoInfo;
 
-/// Where the planes lie, as a GstVideoMeta says it.
+/// Offsets and strides of the planes, as in a GstVideoMeta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     offsets: [usize; gst_video::VIDEO_MAX_PLANES],
@@ -15,7 +15,7 @@ pub(super) struct Layout {
     planes: usize,
 }
 
-/// A frame whose rows do not all lie inside it.
+/// Error of a frame with rows outside its memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {size} bytes does not hold {what} of {format} at {width}x{height}")]
 pub(super) struct BadLayout {
@@ -27,7 +27,8 @@ pub(super) struct BadLayout {
 }
 
 impl Layout {
-    /// The layout that a descriptor names, for a frame of `size` bytes; none named: the format's default layout.
+    /// Returns the layout of a descriptor for a frame of `size` bytes; without planes, the format's
+    /// default layout.
     pub fn of(planes: &[Plane], info: &VideoInfo, size: usize) -> Result<Self, BadLayout> {
         let bad = |what: String| BadLayout {
             size,
@@ -61,7 +62,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The layout of a frame that names none.
+    /// Returns the default layout of a format.
     pub fn default_of(info: &VideoInfo) -> Self {
         let mut layout =
             Self { offsets: Default::default(), strides: Default::default(), planes: info.offset().len() };
@@ -70,25 +71,25 @@ impl Layout {
         layout
     }
 
-    /// Each plane's first byte.
+    /// Returns the offset of each plane.
     pub fn offsets(&self) -> &[usize] {
         &self.offsets[..self.planes]
     }
 
-    /// Each plane's bytes from one row to the next.
+    /// Returns the stride of each plane.
     pub fn strides(&self) -> &[i32] {
         &self.strides[..self.planes]
     }
 
-    /// The layout as seen from `start` on, before which no plane begins.
+    /// Returns the layout relative to `start`; no plane begins before `start`.
     pub fn from(&self, start: usize) -> Self {
         let mut layout = self.clone();
         layout.offsets[..self.planes].iter_mut().for_each(|offset| *offset = offset.saturating_sub(start));
         layout
     }
 
-    /// The layout that shows the same memory from pixel (x, y) on; nothing for formats whose pixels are packed
-    /// so that this cannot be said.
+    /// Returns the layout of the same memory cropped to start at pixel (x, y); none for formats
+    /// whose pixel packing does not allow that.
     pub fn starting_at(&self, info: &VideoInfo, x: u32, y: u32) -> Option<Self> {
         let format = info.format_info();
         if format.is_complex() || format.is_tiled() || format.has_palette() {
@@ -107,14 +108,15 @@ impl Layout {
     }
 }
 
-/// Whether a plane that starts at `offset` lies inside `size` bytes with all its rows.
+/// Returns whether all rows of a plane at `offset` lie inside `size` bytes.
 fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize) -> bool {
     let Some(space) = size.checked_sub(offset) else { return false };
     if info.format_info().is_tiled() {
         return fits_tiles(info, plane, stride, space);
     }
     let (rows, bytes) = rows(info, plane);
-    // Where the pixels of a row cannot be counted GStreamer takes the stride for its length, as a number without a sign.
+    // If the format has no byte count per row, GStreamer takes the stride, as an unsigned number,
+    // for the length of a row.
     let Some(bytes) = bytes.or_else(|| (stride >= 0).then(|| info.stride()[plane].unsigned_abs() as usize))
     else {
         return false;
@@ -123,13 +125,14 @@ fn fits(info: &VideoInfo, plane: usize, offset: usize, stride: i32, size: usize)
         return false;
     };
     if stride < 0 {
-        // The plane starts with the picture's first row, and the others lie before it.
+        // The plane starts with the top row of the image, and the other rows lie before it.
         return before_last <= offset && bytes <= space;
     }
     before_last.checked_add(bytes).is_some_and(|end| end <= space)
 }
 
-/// As for rows, for a plane of tiles, whose stride counts tiles: columns in the low half, rows in the high one.
+/// Like `fits`, for tiled formats, whose stride counts tiles: columns in the low half, rows in the
+/// high half.
 fn fits_tiles(info: &VideoInfo, plane: usize, stride: i32, space: usize) -> bool {
     let split = |stride: i32| (stride as usize & 0xffff, stride as usize >> 16 & 0xffff);
     let (columns, rows) = split(stride);
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_layout_of_every_format_fits_and_one_byte_less_does_not() {
+    fn default_layouts_fit_exactly_for_every_format() {
         gst::init().unwrap();
         for format in VideoFormat::iter_raw() {
             for (width, height) in [(1, 1), (17, 5), (321, 241), (640, 480)] {
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_outside_the_frame_are_refused() {
+    fn rows_outside_frame_are_rejected() {
         gst::init().unwrap();
         let info = VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap();
         let good = [Plane { offset: 0, stride: 512 }, Plane { offset: 512 * 240, stride: 512 }];
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_picture_starts_further_in() {
+    fn cropped_layout_has_shifted_offsets() {
         gst::init().unwrap();
         let info = VideoInfo::builder(VideoFormat::Nv12, 320, 240).build().unwrap();
         let part = Layout::default_of(&info).starting_at(&info, 16, 8).unwrap();

@@ -1,11 +1,11 @@
-//! A frame of the exporter as GStreamer memory.
+//! Leased frame as GStreamer memory.
 //!
-//! The memory is read-only; the lease ends when GStreamer drops its last reference, in whatever thread that is.
+//! The memory is read-only; the lease ends when GStreamer drops its last reference, on any thread.
 //!
 //! # Safety
 //!
-//! GStreamer is handed a plain slice of memory that another process owns. That it does not change is the
-//! exporter's promise for as long as the lease lasts, and the lease lives inside the memory object.
+//! GStreamer gets a plain slice of memory that another process owns. The exporter guarantees that
+//! the memory does not change during the lease, and the lease lives inside the memory object.
 #![allow(unsafe_code)]
 
 use frameshare::{memory::Address, reader::Frame};
@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// A frame, counted among those that are held.
+/// Leased frame, counted in `held`.
 pub(super) struct Lease {
     frame: Frame,
     _counted: Counted,
@@ -23,13 +23,13 @@ pub(super) struct Lease {
 struct Counted(Arc<AtomicU32>);
 
 impl Lease {
-    /// Takes a frame over.
+    /// Takes ownership of a frame.
     pub fn new(frame: Frame, held: &Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Relaxed);
         Self { frame, _counted: Counted(Arc::clone(held)) }
     }
 
-    /// The memory through which a frame in host memory goes downstream.
+    /// Returns the memory to push downstream; for frames in host memory.
     pub fn into_memory(self) -> gst::Memory {
         gst::Memory::from_slice(self)
     }
@@ -43,7 +43,7 @@ impl Lease {
         self.frame
     }
 
-    /// Where it lies on the GPU, if it does.
+    /// Returns the GPU address, if the frame is in GPU memory.
     pub fn address(&self) -> Option<u64> {
         match self.frame.address() {
             Address::Device(address) => Some(address),
@@ -54,7 +54,8 @@ impl Lease {
 
 impl AsRef<[u8]> for Lease {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the exporter writes no frame that is leased, and this frame's lease lasts as long as `self.frame`.
+        // SAFETY: the exporter does not write a leased frame, and this lease lasts as long as
+        // `self.frame`.
         unsafe { self.frame.as_slice() }
     }
 }
@@ -68,7 +69,8 @@ impl Drop for Counted {
 /// Fills a slot, as an exporter does before it publishes it.
 #[cfg(test)]
 pub(super) fn paint(slot: &frameshare::exporter::Slot, value: u8) {
-    let start = slot.as_ptr().expect("host memory has an address");
-    // SAFETY: the slot is as long as it says, and the test that acquired it has not published it.
+    let start = slot.as_ptr().expect("host memory is mapped");
+    // SAFETY: `size()` is the length of the slot, and the test that acquired it has not published
+    // it.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), slot.size() as usize) }.fill(value);
 }

@@ -1,12 +1,14 @@
-//! Start of a stream downstream: stream-start, caps, segment, in this order and once each.
+//! Stream opening: stream-start, caps and segment, in this order and once each.
 //!
-//! `GstBaseSrc` pushes a stream-start of its own before the first call of `create`, and a segment before the first
-//! buffer. Two stream-starts are two streams: decodebin3 of GStreamer 1.22 fails on the second, that of 1.26 aborts.
-//! A probe on the source pad therefore stops the stream-start of `GstBaseSrc`, and its segment where the peer has an
-//! equal one. The element pushes its own: the stream-start names the exporter's stream.
+//! `GstBaseSrc` pushes its own stream-start before the first call of `create`, and a segment before
+//! the first buffer. A second stream-start means a second stream: decodebin3 of GStreamer 1.22
+//! fails on it, that of 1.26 aborts. A probe on the source pad therefore drops the stream-start of
+//! `GstBaseSrc`, and its segment if the peer has an equal one. The element pushes its own
+//! stream-start, which names the exporter's stream.
 //!
-//! Events of the exporter that follow a stream-start are held until its caps, its first frame, a gap or the end of
-//! the stream: a stream-start whose caps are still those of the stream before would be misread downstream.
+//! Exporter events after a stream-start are held until its caps, its first frame, a gap or the end
+//! of the stream: downstream would misread a stream-start that still has the caps of the previous
+//! stream.
 
 use super::imp::{CAT, FrameshareSrc, Running};
 use crate::events::StreamStart;
@@ -17,35 +19,35 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Most events that wait for caps; an exporter of ours sends a handful.
+/// Maximum number of events held for caps; an exporter of this project sends a handful.
 const MAX_HELD: usize = 64;
-/// Most groups of streams that are remembered.
+/// Maximum number of stream groups remembered.
 const MAX_GROUPS: usize = 64;
 
-/// The events of a stream that is not open downstream yet. Belongs to the streaming thread.
+/// Events of a stream that is not open downstream yet. Owned by the streaming thread.
 #[derive(Default)]
 pub(super) struct Opening {
-    /// Received from the exporter and not pushed yet.
+    /// Stream-start received from the exporter and not pushed yet.
     start: Option<StreamStart>,
-    /// Events that caps must precede, in their order.
+    /// Events that must follow the caps, in order.
     held: VecDeque<gst::Event>,
 }
 
 impl Opening {
-    /// Keeps an event until the stream is open.
+    /// Holds an event until the stream is open.
     pub fn hold(&mut self, event: gst::Event) {
         self.held.truncate(MAX_HELD - 1);
         self.held.push_back(event);
     }
 
-    /// Whether a stream-start waits for its caps.
+    /// Returns whether a stream-start is waiting for its caps.
     pub fn is_pending(&self) -> bool {
         self.start.is_some()
     }
 }
 
-/// The sequence number of the stream-start and segment that this element pushed last; none before the first.
-/// A leaf among the locks: held for a copy.
+/// Sequence number of the stream-start and segment that this element pushed last; none before the
+/// first. A leaf lock, held for a copy.
 #[derive(Debug, Default)]
 pub(super) struct Opened(Mutex<Option<gst::Seqnum>>);
 
@@ -62,21 +64,22 @@ impl Opened {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an event on the source pad may go downstream.
+    /// Returns whether an event on the source pad may go downstream.
     pub fn admits(&self, pad: &gst::Pad, event: &gst::EventRef) -> bool {
         if self.get() == Some(event.seqnum()) {
             return true;
         }
         match event.view() {
             gst::EventView::StreamStart(_) => false,
-            // A pad that was linked later has none, and gets it.
+            // A peer that was linked later has no segment yet, and gets this one.
             gst::EventView::Segment(segment) => !peer_has(pad, segment.segment()),
             _ => true,
         }
     }
 }
 
-/// Whether the peer's segment is the same but for its position, which `GstBaseSrc` counts up.
+/// Returns whether the peer has the same segment, apart from the position, which `GstBaseSrc`
+/// advances.
 fn peer_has(pad: &gst::Pad, segment: &gst::Segment) -> bool {
     let Some(known) = pad.peer().and_then(|peer| peer.sticky_event::<gst::event::Segment>(0)) else {
         return false;
@@ -92,7 +95,7 @@ fn peer_has(pad: &gst::Pad, segment: &gst::Segment) -> bool {
 }
 
 impl FrameshareSrc {
-    /// Stops the events that `GstBaseSrc` pushes beside those of this element.
+    /// Adds the probe that drops the duplicate events of `GstBaseSrc`.
     pub(super) fn watch_own_events(&self) {
         let source = self.downgrade();
         let probe = move |pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>| {
@@ -108,16 +111,18 @@ impl FrameshareSrc {
         self.obj().src_pad().add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, probe);
     }
 
-    /// Takes the exporter's stream-start, which is pushed when the stream opens. One of the current stream is ignored.
+    /// Stores the exporter's stream-start until the stream opens. Ignores one of the current
+    /// stream.
     pub(super) fn take_stream_start(&self, running: &mut Running, start: StreamStart) {
         let current = self.obj().src_pad().sticky_event::<gst::event::StreamStart>(0);
         let is_current = current.is_some_and(|current| current.stream_id() == self.stream_id(&start.id));
         running.opening.start = (!is_current).then_some(start);
     }
 
-    /// Pushes the stream-start if the stream is not open yet; true if it did.
+    /// Pushes the stream-start if the stream is not open yet; returns whether it did.
     ///
-    /// An exporter that is no GStreamer element sends none: its stream is named by its socket.
+    /// An exporter that is not a GStreamer element sends none: the socket's name identifies its
+    /// stream.
     pub(super) fn push_stream_start(&self, running: &mut Running) -> bool {
         let start = match running.opening.start.take() {
             Some(start) => start,
@@ -136,14 +141,14 @@ impl FrameshareSrc {
         true
     }
 
-    /// Pushes the segment, after caps.
+    /// Pushes the segment; the caps precede it.
     pub(super) fn push_segment(&self) {
         let segment = self.obj().segment();
         let event = gst::event::Segment::builder(&segment).seqnum_if_some(self.opened.get()).build();
         self.push_now(event);
     }
 
-    /// Opens the stream for a frame or an event that belongs to it, with the caps that were there before.
+    /// Opens the stream for a frame or an event, with the current caps.
     pub(super) fn open(&self, running: &mut Running) {
         if self.push_stream_start(running) {
             if let Some(caps) = self.current_caps() {
@@ -154,7 +159,7 @@ impl FrameshareSrc {
         self.push_held(running);
     }
 
-    /// Pushes the events that waited for caps.
+    /// Pushes the events held for caps.
     pub(super) fn push_held(&self, running: &mut Running) {
         std::mem::take(&mut running.opening.held).into_iter().for_each(|event| self.push_now(event));
     }
@@ -164,12 +169,13 @@ impl FrameshareSrc {
         self.obj().src_pad().push_event(event);
     }
 
-    /// The id of the exporter's stream as this element passes it on. Two elements of a pipeline may read one stream,
-    /// and streams of a pipeline must differ; the same element of the same pipeline gives the same id again.
+    /// Returns the downstream id of the exporter's stream. Two elements of a pipeline may read one
+    /// stream, and the stream ids of a pipeline must differ; the same element of the same pipeline
+    /// always gives the same id.
     fn stream_id(&self, of_exporter: &str) -> String {
         let mut names = vec![];
         let mut object = self.obj().clone().upcast::<gst::Object>();
-        // All but the pipeline's own name, which may be another with each start.
+        // Skip the name of the pipeline itself, which may differ at each start.
         while let Some(parent) = object.parent() {
             names.push(object.name());
             object = parent;
@@ -182,7 +188,8 @@ impl FrameshareSrc {
         names.join("/")
     }
 
-    /// This process's group for the exporter's: streams that one process exports from one pipeline stay together.
+    /// Returns the local group id of an exporter's group: streams exported by one process from one
+    /// pipeline stay together.
     fn group(&self, group: u32) -> gst::GroupId {
         static GROUPS: Mutex<VecDeque<((u32, u32), gst::GroupId)>> = Mutex::new(VecDeque::new());
         let key = (self.exporter(), group);

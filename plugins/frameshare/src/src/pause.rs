@@ -1,13 +1,15 @@
-//! Pausing without ending the task.
+//! Pause handling that keeps the streaming task alive.
 //!
-//! `create` is interrupted when a pipeline pauses. Were it to return FLUSHING then, as GstBaseSrc documents, a pause
-//! that is over at once would stall the stream: GstBaseSrc pauses the task for the FLUSHING after PLAYING has started it
-//! again (seen with GStreamer 1.26). So it waits here until the pipeline plays. `gst_base_src_wait_playing` would not do:
-//! it waits for the next signal even if the pipeline plays by now.
+//! `create` is interrupted when a pipeline pauses. If it returned FLUSHING then, as GstBaseSrc
+//! documents, a very short pause would stall the stream: GstBaseSrc pauses the task for the
+//! FLUSHING after PLAYING has started it again (seen with GStreamer 1.26). So `create` waits here
+//! until the pipeline plays. `gst_base_src_wait_playing` does not suffice: it waits for the next
+//! signal even if the pipeline already plays.
 //!
 //! # Safety
 //!
-//! GstBaseSrc's live lock, its condition and the flag that they guard are public fields of the element, which is alive.
+//! GstBaseSrc's live lock, its condition and the flag that they guard are public fields of the
+//! element, which is alive.
 #![allow(unsafe_code)]
 
 use frameshare::Interrupt;
@@ -15,17 +17,18 @@ use glib::object::IsA;
 use gst::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Tells an interruption by a pause from the others: the end of a stream, a flush, a stop.
+/// Distinguishes a pause from the other interruptions: end of stream, flush, stop.
 #[derive(Debug, Default)]
 pub(super) struct Pause(Mutex<Unlocks>);
 
-/// The calls of `unlock`. GstBaseSrc takes the one for a pause back by `unlock_stop` only some time after the pause.
+/// Calls of `unlock`. GstBaseSrc reverts the call for a pause with `unlock_stop` only some time
+/// after the pause.
 #[derive(Debug, Default)]
 struct Unlocks {
     count: u64,
-    /// The element is on its way from PLAYING to PAUSED.
+    /// The element is changing from PLAYING to PAUSED.
     pausing: bool,
-    /// Which one was for the last pause.
+    /// Number of the call for the last pause.
     pause: Option<u64>,
 }
 
@@ -34,7 +37,7 @@ impl Pause {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Around the change of state from PLAYING to PAUSED.
+    /// Wraps the state change from PLAYING to PAUSED.
     pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         self.unlocks().pausing = true;
         let result = change();
@@ -42,7 +45,7 @@ impl Pause {
         result
     }
 
-    /// `unlock` is called: interrupts.
+    /// Handles `unlock`: counts the call and interrupts.
     pub fn unlock(&self, interrupt: &Interrupt) {
         let mut unlocks = self.unlocks();
         unlocks.count += 1;
@@ -52,30 +55,30 @@ impl Pause {
         interrupt.set();
     }
 
-    /// `create` begins, which it does in PLAYING alone: what was before is over.
+    /// Handles the start of `create`, which runs in PLAYING only: an earlier pause is over.
     pub fn begin(&self) {
         self.unlocks().pause = None;
     }
 
-    /// Whether the last call of `unlock` was for a pause.
+    /// Returns whether the last call of `unlock` was for a pause.
     fn is_last(&self) -> bool {
         let unlocks = self.unlocks();
         unlocks.pause == Some(unlocks.count)
     }
 
-    /// After an interruption: whether it was a pause, and it is over. Waits for the pause to end, or for an interruption
-    /// of another kind.
+    /// Blocks after an interruption until the pause ends or another interruption comes. Returns
+    /// whether the interruption was a pause that has ended.
     pub fn wait_for_end(&self, source: &impl IsA<gst_base::BaseSrc>, interrupt: &Interrupt) -> bool {
         if !self.is_last() {
             return false;
         }
-        // The flag goes down only after `unlock` was called.
+        // The flag is cleared only after `unlock` was called.
         while self.unlocks().pausing {
             std::thread::yield_now();
         }
         let source: *mut gst_base::ffi::GstBaseSrc = source.as_ref().as_ptr();
-        // SAFETY: the element is alive, and its lock and condition with it; the flag is read with the lock held. Whoever
-        // stops or flushes calls `unlock` before it takes the lock to signal.
+        // SAFETY: the element is alive, and so are its lock and condition; the flag is read with
+        // the lock held. A stop or flush calls `unlock` before it takes the lock to signal.
         unsafe {
             glib::ffi::g_mutex_lock(&raw mut (*source).live_lock);
             while (*source).live_running == glib::ffi::GFALSE && self.is_last() {

@@ -1,29 +1,30 @@
-//! How a picture lies in a frame.
+//! Image layout of a frame.
 
 use super::layout::{BadLayout, Layout};
 use crate::meta::wire::{Metas, Video};
 use frameshare::Descriptor;
 use gst_video::VideoInfo;
 
-/// A picture in a frame.
+/// Image in a frame.
 pub(super) struct Picture<'a> {
-    /// Of the memory, which a crop meta may show a part of.
+    /// Size of the memory; a crop meta may select a part of it.
     pub info: VideoInfo,
     pub layout: Layout,
-    /// It is the layout that a buffer without GstVideoMeta has.
+    /// The layout is that of a buffer without GstVideoMeta.
     pub is_default: bool,
     meta: Option<&'a Video>,
 }
 
 impl<'a> Picture<'a> {
-    /// `info` is what the caps say.
+    /// Returns the image of a frame; `info` comes from the caps.
     pub fn of(
         descriptor: &Descriptor,
         metas: &'a Metas,
         info: &VideoInfo,
         size: usize,
     ) -> Result<Self, BadLayout> {
-        // Memory that is smaller than its caps say, or in another format, would be read beyond its end.
+        // Ignore a meta with a smaller size or another format than the caps: reads by the caps
+        // would pass the end of the memory.
         let meta = metas.video().filter(|video| {
             video.format() == info.format() && video.width >= info.width() && video.height >= info.height()
         });
@@ -34,7 +35,7 @@ impl<'a> Picture<'a> {
                 .build()
                 .ok()
         });
-        // A frame that was copied on its way has room for what its caps say alone.
+        // A frame copied on its way has room only for the size in the caps.
         let bigger =
             of_memory.and_then(|info| Some((Layout::of(descriptor.used_planes(), &info, size).ok()?, info)));
         if let Some((layout, info)) = bigger {
@@ -45,7 +46,7 @@ impl<'a> Picture<'a> {
         Ok(Self { info: info.clone(), layout, is_default, meta })
     }
 
-    /// Shows only what a crop meta shows, by moving the planes' starts.
+    /// Applies a crop by moving the start of each plane; returns false if that is not possible.
     pub fn crop(&mut self, x: u32, y: u32, shown: &VideoInfo) -> bool {
         let inside =
             |start: u32, length: u32, whole: u32| start.checked_add(length).is_some_and(|end| end <= whole);
@@ -57,7 +58,7 @@ impl<'a> Picture<'a> {
         true
     }
 
-    /// Whether a buffer in system memory says less without GstVideoMeta.
+    /// Returns whether a buffer in system memory needs a GstVideoMeta to be read correctly.
     pub fn needs_meta(&self) -> bool {
         !self.is_default || self.meta.is_some()
     }
@@ -73,13 +74,14 @@ impl<'a> Picture<'a> {
             self.layout.strides(),
         )?;
         if let Some(alignment) = self.meta.and_then(Video::alignment) {
-            // Where it does not go with the strides the meta stays without: nothing reads beyond its rows then.
+            // If the alignment does not match the strides, the meta goes without it: no element
+            // reads beyond the rows then.
             let _ = meta.set_alignment(&alignment);
         }
         Ok(())
     }
 
-    /// The same picture in memory that begins elsewhere.
+    /// Returns the same image in memory that begins elsewhere.
     pub fn in_memory(self, info: VideoInfo, layout: Layout) -> Self {
         Self { info, layout, is_default: false, ..self }
     }

@@ -1,21 +1,21 @@
-//! What a user can set.
+//! Properties of `framesharesrc`.
 
 use crate::fence::FrameshareFence;
 use frameshare::{Endpoint, MAX_CREDIT, Policy, StreamName};
 use glib::prelude::*;
 use std::{sync::LazyLock, time::Duration};
 
-/// What happens to frames that are not taken in time.
+/// Handling of frames that are not taken in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcPolicy")]
 #[non_exhaustive]
 pub enum FrameshareSrcPolicy {
-    /// The oldest is lost, and the exporter goes on.
+    /// The oldest frame is lost, and the exporter continues.
     #[default]
-    #[enum_value(name = "Lose the oldest frame, never hold the exporter back", nick = "latest")]
+    #[enum_value(name = "Drop the oldest frame, never block the exporter", nick = "latest")]
     Latest,
     /// The exporter waits.
-    #[enum_value(name = "Lose nothing, let the exporter wait", nick = "lossless")]
+    #[enum_value(name = "Lose no frame, block the exporter", nick = "lossless")]
     Lossless,
 }
 
@@ -28,25 +28,25 @@ impl From<FrameshareSrcPolicy> for Policy {
     }
 }
 
-/// Whether frames are pushed before the GPU has written them.
+/// Speculative delivery: whether frames are pushed before the GPU has written them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareSrcGpuWait")]
 #[non_exhaustive]
 pub enum FrameshareSrcGpuWait {
-    /// With timeline words only: there a crash of the exporter can be undone.
+    /// With timeline values only: their waiters can be released after a crash of the exporter.
     #[default]
-    #[enum_value(name = "With timeline words only", nick = "auto")]
+    #[enum_value(name = "With timeline fences only", nick = "auto")]
     Auto,
-    /// They are, and streams wait.
-    #[enum_value(name = "Push frames at once, streams wait for them", nick = "true")]
+    /// Always; streams wait for the frames.
+    #[enum_value(name = "Push frames at once, let streams wait for them", nick = "true")]
     True,
-    /// They are not.
-    #[enum_value(name = "Push frames that are written", nick = "false")]
+    /// Never.
+    #[enum_value(name = "Push frames after they are written", nick = "false")]
     False,
 }
 
 impl FrameshareSrcGpuWait {
-    /// The answer, where there is one.
+    /// Returns the explicit setting; none for `auto`.
     pub(super) fn wanted(self) -> Option<bool> {
         match self {
             Self::Auto => None,
@@ -82,10 +82,10 @@ pub(super) struct Settings {
     pub latency: gst::ClockTime,
     /// In ns.
     busy_poll: u64,
-    /// In ns; negative: for ever.
+    /// In ns; negative: no limit.
     connection_timeout: i64,
     pub reconnect: bool,
-    /// Negative: by the folders on the way to the socket.
+    /// Negative: decided by the permissions of the folders on the path to the socket.
     exporter_uid: i64,
     pub fence: FrameshareFence,
     /// In ns.
@@ -118,7 +118,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Where the stream is to be found; an error says what to set.
+    /// Returns the stream's endpoint.
+    ///
+    /// # Errors
+    ///
+    /// The error names the property to set.
     pub fn endpoint(&self) -> Result<Endpoint, String> {
         match (&self.socket_path, &self.stream) {
             (Some(path), _) => Endpoint::at(path).map_err(|error| error.to_string()),
@@ -130,34 +134,36 @@ impl Settings {
         }
     }
 
-    /// How long to spin for the next frame before sleeping.
+    /// Returns the time to spin for the next frame before sleeping.
     pub fn busy_poll(&self) -> Duration {
         Duration::from_nanos(self.busy_poll)
     }
 
-    /// How long to wait for the exporter; nothing: for ever.
+    /// Returns the time to wait for the exporter; none: no limit.
     pub fn connection_timeout(&self) -> Option<Duration> {
         u64::try_from(self.connection_timeout).ok().map(Duration::from_nanos)
     }
 
-    /// The user that the exporter must run as; nothing: by the folders on the way to the socket.
+    /// Returns the required user of the exporter; none: decided by the permissions of the folders
+    /// on the path to the socket.
     pub fn exporter_uid(&self) -> Option<u32> {
         u32::try_from(self.exporter_uid).ok()
     }
 
-    /// How long the exporter's GPU may work on a published frame.
+    /// Returns the maximum time of GPU work on a published frame.
     pub fn fence_timeout(&self) -> Duration {
         Duration::from_nanos(self.fence_timeout)
     }
 
-    /// The GPU to read on, by CUDA's number for it in this process; nothing: whichever the pipeline uses.
+    /// Returns the CUDA ordinal, in this process, of the GPU to read on; none: the GPU of the
+    /// pipeline.
     pub fn device(&self) -> Option<u32> {
         u32::try_from(self.cuda_device_id).ok()
     }
 
-    /// Takes over a property's new value.
+    /// Sets a property.
     pub fn set(&mut self, name: &str, value: &glib::Value) {
-        // GObject checked name, type and range.
+        // GObject has checked name, type and range.
         let text = || value.get::<Option<String>>().ok().flatten().filter(|text| !text.is_empty());
         match name {
             STREAM => self.stream = text(),
@@ -178,7 +184,7 @@ impl Settings {
         }
     }
 
-    /// A property's value; nothing for one that is not a setting.
+    /// Returns the value of a property; none if it is not a setting.
     pub fn get(&self, name: &str) -> Option<glib::Value> {
         Some(match name {
             STREAM => self.stream.to_value(),
@@ -208,7 +214,7 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
         vec![
             glib::ParamSpecString::builder(STREAM)
                 .nick("Stream")
-                .blurb("Name of the stream to read, the one given to framesharesink")
+                .blurb("Name of the stream to read, as set on framesharesink")
                 .mutable_ready()
                 .build(),
             glib::ParamSpecString::builder(SOCKET_PATH)
@@ -218,14 +224,14 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .build(),
             glib::ParamSpecEnum::builder_with_default(POLICY, default.policy)
                 .nick("Policy")
-                .blurb("What happens to frames that are not taken in time")
+                .blurb("Handling of frames that are not taken in time")
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt::builder(MAX_HELD)
-                .nick("Frames held at most")
+                .nick("Maximum frames held")
                 .blurb(
-                    "How many frames to ask to hold at once; more where downstream says that it keeps more. \
-                     What goes beyond is copied",
+                    "Number of frames to request to hold at once; raised if downstream's allocation answer \
+                     needs more. Frames beyond it are copied",
                 )
                 .minimum(1)
                 .maximum(MAX_CREDIT)
@@ -234,53 +240,51 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .build(),
             glib::ParamSpecUInt64::builder(LATENCY)
                 .nick("Latency")
-                .blurb("Time between a frame's publication and its showing (in ns), as this live source reports it")
+                .blurb("Latency reported by this live source, from publication to rendering (in ns)")
                 .maximum(u64::MAX - 1)
                 .default_value(default.latency.nseconds())
                 .mutable_playing()
                 .build(),
             glib::ParamSpecUInt64::builder(BUSY_POLL)
                 .nick("Busy poll")
-                .blurb("How long to look for the next frame without sleeping (in ns); spends a core to save the wake-up")
+                .blurb("Time to poll for the next frame before sleeping (in ns); occupies a core")
                 .maximum(u64::MAX - 1)
                 .default_value(default.busy_poll)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecInt64::builder(CONNECTION_TIMEOUT)
                 .nick("Connection timeout")
-                .blurb("How long to search for an exporter that admits this reader (in ns, -1 = for ever)")
+                .blurb("Maximum time to wait for an exporter that admits this reader (in ns, -1 = no limit)")
                 .minimum(-1)
                 .default_value(default.connection_timeout)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecBoolean::builder(RECONNECT)
                 .nick("Reconnect")
-                .blurb("Wait for a new exporter when the old one vanishes, rather than fail")
+                .blurb("Wait for a new exporter if the connection is lost, instead of failing")
                 .default_value(default.reconnect)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecInt64::builder(EXPORTER_UID)
                 .nick("Exporter UID")
                 .blurb(
-                    "The user that the exporter must run as (-1 = this user or root where others can write to a folder on \
-                     the way to the socket, any user elsewhere)",
+                    "Required user of the exporter (-1 = this user or root if others can write to a folder \
+                     on the path to the socket, otherwise any user)",
                 )
                 .minimum(-1)
-                // The highest number stands for none: chown(2).
+                // The highest number means "no user": chown(2).
                 .maximum(i64::from(u32::MAX) - 1)
                 .default_value(default.exporter_uid)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecEnum::builder_with_default(FENCE, default.fence)
                 .nick("Fence")
-                .blurb("How the two sides tell each other that GPU work on a frame is done")
+                .blurb("Kind of fence that signals the end of GPU work on a frame")
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt64::builder(FENCE_TIMEOUT)
                 .nick("Fence timeout")
-                .blurb(
-                    "How long the exporter's GPU may work on a published frame before the exporter counts as gone (in ns)",
-                )
+                .blurb("Maximum time of GPU work on a published frame before the connection is lost (in ns)")
                 .minimum(1)
                 .default_value(default.fence_timeout)
                 .mutable_ready()
@@ -288,30 +292,30 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
             glib::ParamSpecEnum::builder_with_default(GPU_WAIT, default.gpu_wait)
                 .nick("GPU wait")
                 .blurb(
-                    "Whether frames are pushed before the GPU has written them, for streams to wait. With event fences \
-                     a crash of the exporter then leaves those streams stuck for ever",
+                    "Whether frames are pushed before the GPU has written them, so that streams wait. With \
+                     event fences, a crash of the exporter then blocks those streams forever",
                 )
                 .mutable_ready()
                 .build(),
             glib::ParamSpecInt::builder(CUDA_DEVICE_ID)
                 .nick("CUDA device")
-                .blurb("The GPU to read on, by its number in this process (-1 = whichever the pipeline uses)")
+                .blurb("CUDA ordinal, in this process, of the GPU to read on (-1 = the GPU of the pipeline)")
                 .minimum(-1)
                 .default_value(default.cuda_device_id)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt64::builder(MAX_METADATA_BYTES)
-                .nick("Metadata at most")
+                .nick("Maximum metadata")
                 .blurb(
-                    "How many bytes of memory the exporter's events, tags and metas may take in this process at once; \
-                     beyond that reading ends with an error",
+                    "Maximum memory of the exporter's events, tags and metas in this process (in bytes); \
+                     reading fails beyond it",
                 )
                 .default_value(default.max_metadata_bytes)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecBoxed::builder::<gst::Structure>(STATS)
                 .nick("Statistics")
-                .blurb("What was received, lost, is held and was copied, and why")
+                .blurb("Frames received, lost, held and copied, and the reasons of copies")
                 .read_only()
                 .build(),
         ]
@@ -324,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_needs_a_name_or_a_path() {
+    fn endpoint_needs_stream_name_or_socket_path() {
         let mut settings = Settings::default();
         assert!(settings.endpoint().unwrap_err().contains("stream"));
         settings.set(STREAM, &"not a name".to_value());
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn exporter_uid_and_fence_timeout_reach_the_engine() {
+    fn exporter_uid_and_fence_timeout_reach_engine_config() {
         let mut settings = Settings::default();
         let default = frameshare::reader::Config::default();
         assert_eq!(settings.exporter_uid(), default.exporter_uid);
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn minus_one_waits_for_ever() {
+    fn connection_timeout_minus_one_means_no_limit() {
         let mut settings = Settings::default();
         assert_eq!(settings.connection_timeout(), Some(Duration::from_secs(5)));
         settings.set(CONNECTION_TIMEOUT, &(-1_i64).to_value());

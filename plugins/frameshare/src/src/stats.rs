@@ -1,11 +1,12 @@
-//! What `stats` says.
+//! Statistics of the `stats` property.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-/// Counts, written by the streaming thread and whoever drops a frame, read by anyone. Each stands for itself alone.
+/// Counters, written by the streaming thread and by any thread that drops a frame, read by any
+/// thread. The counters are independent of each other.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// Frames that downstream holds in place.
@@ -13,7 +14,7 @@ pub(super) struct Figures {
     pub session: AtomicU64,
     pub exporter: AtomicU32,
     pub credit: AtomicU32,
-    /// Frames come in CUDA memory.
+    /// Frames are in CUDA memory.
     pub on_gpu: AtomicBool,
     pub received: AtomicU64,
     pub lost: AtomicU64,
@@ -23,12 +24,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Adds one.
+    /// Increments a counter.
     pub fn count(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Starts anew for another connection of the same element; frames of the old one may still be held.
+    /// Resets the counters for another connection of the element, except `held`: frames of the old
+    /// connection may still be held.
     pub fn reset(&self) {
         for counter in [
             &self.session,
@@ -45,7 +47,7 @@ impl Figures {
         self.on_gpu.store(false, Relaxed);
     }
 
-    /// The value of the property.
+    /// Returns the value of the property.
     pub fn structure(&self, policy: &str) -> gst::Structure {
         gst::Structure::builder("framesharesrc-stats")
             .field("policy", policy)

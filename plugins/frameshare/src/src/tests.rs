@@ -1,4 +1,4 @@
-//! The element in a pipeline, fed by an exporter of the engine in the same process.
+//! Tests of the element in a pipeline, fed by an exporter of the engine in the same process.
 
 use super::FrameshareSrc;
 use crate::meta::FrameshareMeta;
@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing here takes so long unless it hangs.
+/// Time limit of each wait; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for anything that is going to come.
+/// Time after which no further frame is expected.
 const A_WHILE: Duration = Duration::from_millis(500);
 const CAPS: &str =
     "video/x-raw, format=(string)GRAY8, width=(int)64, height=(int)16, framerate=(fraction)25/1";
@@ -45,7 +45,7 @@ impl Stream {
         Self { exporter, endpoint, interrupt: Interrupt::new().unwrap(), _folder: folder }
     }
 
-    /// Publishes a frame that is full of `value`.
+    /// Publishes a frame filled with `value`.
     fn publish(&self, value: u8, planes: &[Plane], pts: Option<u64>) -> u64 {
         let size =
             planes.iter().map(|plane| plane.offset + plane.stride as u64 * 16).max().unwrap_or(SIZE as u64);
@@ -67,7 +67,7 @@ fn frame<'a>(slot: &'a Slot, size: u64, planes: &'a [Plane]) -> Frame<'a> {
     Frame { duration: Some(40_000_000), planes, ..Frame::new(slot, size, frameshare::fence::Written::Cpu) }
 }
 
-/// `framesharesrc ! fakesink`, and what arrives there.
+/// `framesharesrc ! fakesink`, and the buffers that arrive at the sink.
 struct Downstream {
     pipeline: gst::Pipeline,
     source: FrameshareSrc,
@@ -102,7 +102,7 @@ impl Downstream {
         self
     }
 
-    /// Has the sink say that it knows these metas.
+    /// Makes the sink's allocation answer name these metas.
     fn knows(self, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
         let pad = self.sink.static_pad("sink").unwrap();
         pad.add_probe(gst::PadProbeType::QUERY_DOWNSTREAM, move |_, info| match info.query_mut() {
@@ -125,7 +125,7 @@ impl Downstream {
     fn next(&self) -> gst::Buffer {
         match self.buffers.recv_timeout(PATIENCE) {
             Ok(buffer) => buffer,
-            Err(_) => panic!("no buffer came: {:?}", self.message(gst::MessageType::Error)),
+            Err(_) => panic!("no buffer received: {:?}", self.message(gst::MessageType::Error)),
         }
     }
 
@@ -134,7 +134,7 @@ impl Downstream {
     }
 
     fn error(&self) -> glib::Error {
-        match self.message(gst::MessageType::Error).expect("an error came").view() {
+        match self.message(gst::MessageType::Error).expect("an error message").view() {
             gst::MessageView::Error(error) => error.error(),
             _ => unreachable!(),
         }
@@ -161,7 +161,7 @@ fn value(buffer: &gst::Buffer) -> u8 {
     map[0]
 }
 
-/// Publishes frames as long as it lives.
+/// Publishing thread; it is stopped on drop.
 struct Publisher {
     interrupt: Interrupt,
     thread: Option<thread::JoinHandle<()>>,
@@ -194,7 +194,7 @@ impl Drop for Publisher {
 }
 
 #[test]
-fn buffers_are_the_exporters_memory_read_only_and_named() {
+fn buffers_map_exporter_memory_read_only_with_meta() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -207,7 +207,7 @@ fn buffers_are_the_exporters_memory_read_only_and_named() {
         assert_eq!((meta.sequence(), meta.lost_before()), (u64::from(index), 0));
         assert_eq!(meta.session(), reader.stat("session"));
         assert!(meta.published() <= monotonic_ns());
-        // Who writes writes a copy.
+        // A writer gets a copy.
         let original = buffer.clone();
         buffer.make_mut().map_writable().unwrap().fill(99);
         assert_eq!((value(&original), value(&buffer)), (index, 99));
@@ -217,7 +217,7 @@ fn buffers_are_the_exporters_memory_read_only_and_named() {
 }
 
 #[test]
-fn copies_and_parts_of_a_buffer_keep_its_frame() {
+fn buffer_copies_and_regions_keep_the_lease() {
     let stream = Stream::new();
     let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).play();
     stream.wait_for_reader();
@@ -226,7 +226,7 @@ fn copies_and_parts_of_a_buffer_keep_its_frame() {
     let copy = buffer.copy();
     let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 10..20).unwrap();
     drop(buffer);
-    // The sink lets go of a buffer a moment after it was seen.
+    // The sink drops a buffer shortly after the handoff.
     let wait_until_held_are = |count: u32| {
         let deadline = Instant::now() + PATIENCE;
         while reader.source.property::<gst::Structure>("stats").get::<u32>("held") != Ok(count) {
@@ -235,7 +235,7 @@ fn copies_and_parts_of_a_buffer_keep_its_frame() {
         }
     };
     wait_until_held_are(1);
-    // Were the frame given back, its slot would be the next to be written.
+    // If the frame were released, its slot would be written next.
     for index in 100..160 {
         stream.publish(index, &[], None);
         reader.next();
@@ -249,7 +249,7 @@ fn copies_and_parts_of_a_buffer_keep_its_frame() {
 }
 
 #[test]
-fn downstream_that_keeps_fifty_buffers_gets_them_all() {
+fn downstream_keeping_sixty_buffers_gets_them_all() {
     let stream = Arc::new(Stream::new());
     let reader =
         stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32).play();
@@ -261,12 +261,12 @@ fn downstream_that_keeps_fifty_buffers_gets_them_all() {
         assert_eq!(buffer.meta::<FrameshareMeta>().unwrap().sequence(), index as u64 + 1);
     }
     assert!(reader.message(gst::MessageType::Eos).is_some());
-    assert_eq!(reader.stat("copied-for-credit"), 57, "three stay in place");
+    assert_eq!(reader.stat("copied-for-credit"), 57, "three buffers stay in place");
 }
 
-/// Negative control: without the copy rule the stream of the test above stands still.
+/// Negative control: without the copy rule, the stream of the test above stops.
 #[test]
-fn downstream_that_may_hold_everything_stops_the_stream() {
+fn stream_without_copy_rule_stops_at_credit_limit() {
     let stream = Arc::new(Stream::new());
     let reader = stream.reader().set("policy", super::FrameshareSrcPolicy::Lossless).set("max-held", 4_u32);
     reader.source.imp().holds_everything.store(true, Relaxed);
@@ -274,11 +274,11 @@ fn downstream_that_may_hold_everything_stops_the_stream() {
     stream.wait_for_reader();
     let _publisher = Publisher::start(stream.clone(), 60);
     let _kept = (0..4).map(|_| reader.next()).collect::<Vec<_>>();
-    assert!(reader.buffers.recv_timeout(A_WHILE).is_err(), "a fifth frame came");
+    assert!(reader.buffers.recv_timeout(A_WHILE).is_err(), "a fifth frame arrived");
 }
 
 #[test]
-fn padded_rows_stay_in_place_for_those_who_know_where_rows_are() {
+fn padded_rows_stay_in_place_with_video_meta_support() {
     let stream = Stream::new();
     let reader = stream.reader().knows(&[video_meta]).play();
     stream.wait_for_reader();
@@ -293,7 +293,7 @@ fn padded_rows_stay_in_place_for_those_who_know_where_rows_are() {
 }
 
 #[test]
-fn padded_rows_are_copied_for_those_who_do_not() {
+fn padded_rows_are_copied_without_video_meta_support() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -304,7 +304,7 @@ fn padded_rows_are_copied_for_those_who_do_not() {
 }
 
 #[test]
-fn planes_outside_the_frame_are_an_error() {
+fn planes_outside_frame_are_an_error() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -315,7 +315,7 @@ fn planes_outside_the_frame_are_an_error() {
 }
 
 #[test]
-fn a_loss_is_a_gap_in_the_sequence_a_discont_and_a_message() {
+fn loss_causes_sequence_gap_discont_and_qos_message() {
     let stream = Stream::new();
     let reader = stream.reader().set("max-held", 2_u32).play();
     stream.wait_for_reader();
@@ -328,7 +328,7 @@ fn a_loss_is_a_gap_in_the_sequence_a_discont_and_a_message() {
     reader.pipeline.set_state(gst::State::Playing).unwrap();
     let (mut expected, mut seen_discont) = (2, false);
     while expected <= 20 {
-        // The last ones may be among the lost; the next one then tells.
+        // The last frames may be lost; the next frame then reports that.
         let Ok(buffer) = reader.buffers.recv_timeout(Duration::from_millis(20)) else {
             stream.publish(21, &[], None);
             continue;
@@ -343,8 +343,8 @@ fn a_loss_is_a_gap_in_the_sequence_a_discont_and_a_message() {
     drop(first);
     let lost = gst::format::Buffers::from_u64(reader.stat("lost"));
     loop {
-        // One for each gap; the last one has them all.
-        let message = reader.message(gst::MessageType::Qos).expect("a QoS message came");
+        // One message for each gap; the last one has the total.
+        let message = reader.message(gst::MessageType::Qos).expect("a QoS message");
         let gst::MessageView::Qos(qos) = message.view() else { unreachable!() };
         if qos.stats().1 == lost.into() {
             break;
@@ -353,11 +353,11 @@ fn a_loss_is_a_gap_in_the_sequence_a_discont_and_a_message() {
 }
 
 #[test]
-fn times_are_running_times_of_this_pipeline() {
+fn timestamps_are_running_times_of_own_pipeline() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
-    // Some time after the start, so that a mistaken base time shows.
+    // Wait after the start, so that a wrong base time is detected.
     thread::sleep(Duration::from_millis(200));
     let now = || reader.pipeline.current_running_time().unwrap();
     let before = now();
@@ -375,22 +375,22 @@ fn times_are_running_times_of_this_pipeline() {
 }
 
 #[test]
-fn the_latency_is_the_propertys() {
+fn latency_query_returns_the_property() {
     let stream = Stream::new();
     let reader = stream.reader().set("latency", 70_000_000_u64).play();
     stream.wait_for_reader();
     stream.publish(1, &[], None);
     reader.next();
     let mut query = gst::query::Latency::new();
-    // Not of the pipeline: a sink that does not synchronise leaves the latency out.
+    // Query the source, not the pipeline: a sink that does not synchronize ignores the latency.
     assert!(reader.source.query(&mut query));
-    // Four frames of 40 ms can be held, one of which downstream has.
+    // Four frames of 40 ms can be held; downstream has one of them.
     let longest = gst::ClockTime::from_mseconds(120);
     assert_eq!(query.result(), (true, gst::ClockTime::from_mseconds(70), Some(longest)));
 }
 
 #[test]
-fn new_caps_come_before_their_frames() {
+fn new_caps_precede_their_frames() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -405,7 +405,7 @@ fn new_caps_come_before_their_frames() {
 }
 
 #[test]
-fn a_format_that_downstream_does_not_take_is_an_error_that_says_so() {
+fn format_refused_downstream_is_an_error_with_remedy() {
     let stream = Stream::new();
     let reader = stream.reader();
     reader.source.unlink(&reader.sink);
@@ -426,7 +426,7 @@ fn a_format_that_downstream_does_not_take_is_an_error_that_says_so() {
 }
 
 #[test]
-fn caps_that_are_none_are_an_error() {
+fn unfixed_caps_are_an_error() {
     let stream = Stream::new();
     stream.exporter.set_format(Format { caps: "video/x-raw, width=[ 1, 2 ]".into(), video: None });
     let reader = stream.reader().play();
@@ -436,7 +436,7 @@ fn caps_that_are_none_are_an_error() {
 }
 
 #[test]
-fn state_changes_end_every_wait() {
+fn state_changes_interrupt_every_wait() {
     gst::init().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let nobody = Endpoint::at(folder.path().join("nobody.sock")).unwrap();
@@ -454,7 +454,7 @@ fn state_changes_end_every_wait() {
 }
 
 #[test]
-fn a_pause_ends_with_the_frames_that_come_then() {
+fn frames_continue_after_each_pause() {
     let stream = Stream::new();
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -467,7 +467,7 @@ fn a_pause_ends_with_the_frames_that_come_then() {
 }
 
 #[test]
-fn what_is_held_stays_whole_when_the_source_has_stopped() {
+fn held_buffer_stays_intact_after_source_stops() {
     let stream = Stream::with(Config { max_slots: 6, ..Config::default() });
     let reader = stream.reader().play();
     stream.wait_for_reader();
@@ -481,13 +481,13 @@ fn what_is_held_stays_whole_when_the_source_has_stopped() {
     drop(held);
     let deadline = Instant::now() + PATIENCE;
     while stream.exporter.reader_count() > 0 {
-        assert!(Instant::now() < deadline, "the reader does not leave");
+        assert!(Instant::now() < deadline, "the reader does not disconnect");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn an_exporter_that_stops_is_an_error_and_one_that_ends_is_an_end() {
+fn exporter_stop_is_error_and_end_of_stream_is_eos() {
     for ends in [true, false] {
         let stream = Stream::new();
         let reader = stream.reader().play();
@@ -507,7 +507,7 @@ fn an_exporter_that_stops_is_an_error_and_one_that_ends_is_an_end() {
 }
 
 #[test]
-fn reconnecting_marks_the_seam() {
+fn reconnection_marks_first_buffer_discont() {
     let first = Stream::new();
     let reader = first.reader().set("reconnect", true).play();
     first.wait_for_reader();

@@ -1,8 +1,8 @@
-//! The exporter's times in this pipeline's running time.
+//! Conversion of the exporter's timestamps to running time.
 
 use crate::time::Difference;
 
-/// How to get from `CLOCK_MONOTONIC` to running time, at one moment.
+/// Conversion from `CLOCK_MONOTONIC` to running time, as of one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RunningTime {
     difference: Difference,
@@ -10,18 +10,18 @@ pub(super) struct RunningTime {
 }
 
 impl RunningTime {
-    /// Of a pipeline whose clock differs so and which started at `base`.
+    /// Returns the conversion for a pipeline with this clock difference and base time.
     pub fn new(difference: Difference, base: gst::ClockTime) -> Self {
         Self { difference, base }
     }
 
-    /// The running time of a moment; 0 for one before this pipeline started.
+    /// Returns the running time of a moment; 0 for one before the pipeline started.
     pub fn of(&self, monotonic: u64) -> gst::ClockTime {
         from_i128(self.signed(monotonic))
     }
 
-    /// The running time and duration of a frame, without what lies before this pipeline started. A frame that lies
-    /// there altogether comes at once, for no known time.
+    /// Returns the running time and duration of a frame, clipped to the start of the pipeline. A
+    /// frame entirely before the start gets time 0 and no duration.
     pub fn clip(&self, pts: u64, duration: Option<u64>) -> (gst::ClockTime, Option<gst::ClockTime>) {
         let start = self.signed(pts);
         let duration = duration.map(i128::from);
@@ -34,7 +34,7 @@ impl RunningTime {
     }
 }
 
-/// The nearest time that a buffer can carry.
+/// Returns the nearest valid buffer time.
 fn from_i128(time: i128) -> gst::ClockTime {
     gst::ClockTime::from_nseconds(time.clamp(0, i128::from(u64::MAX - 1)) as u64)
 }
@@ -50,14 +50,14 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_after_the_start_keeps_its_duration() {
+    fn frame_after_start_keeps_duration() {
         let (pts, duration) = started_at_10_s().clip(12_000_000_000, Some(40));
         assert_eq!(pts, gst::ClockTime::from_seconds(2));
         assert_eq!(duration, Some(gst::ClockTime::from_nseconds(40)));
     }
 
     #[test]
-    fn what_lies_before_the_start_is_clipped() {
+    fn frame_before_start_is_clipped() {
         let time = started_at_10_s();
         let (pts, duration) = time.clip(9_999_999_990, Some(40));
         assert_eq!((pts, duration), (gst::ClockTime::ZERO, Some(gst::ClockTime::from_nseconds(30))));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_times_are_taken() {
+    fn extreme_times_are_clamped() {
         let (pts, duration) = started_at_10_s().clip(u64::MAX - 1, Some(u64::MAX - 1));
         assert!(pts > gst::ClockTime::from_seconds(1));
         assert!(duration.is_some());

@@ -1,4 +1,4 @@
-//! Tags, stream-start, gaps, custom events, and what becomes of a flush.
+//! In-band events: tags, stream-start, gaps and custom events; handling of flushes.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn titles(events: &[gst::Event]) -> Vec<String> {
 }
 
 #[test]
-fn tags_arrive_in_their_place_and_late_readers_get_the_newest_of_each_scope() {
+fn tags_are_in_order_and_late_readers_get_newest_per_scope() {
     let mut exporter = Exporter::new(GRAY);
     exporter.event(title("of the first", gst::TagScope::Stream));
     let early = Reader::new(&exporter.path);
@@ -33,7 +33,7 @@ fn tags_arrive_in_their_place_and_late_readers_get_the_newest_of_each_scope() {
     assert_eq!((bytes(&buffer)[0], titles(&events)), (1, vec!["of the first".into()]));
     let (buffer, _, events) = early.next_buffer();
     assert_eq!((bytes(&buffer)[0], titles(&events)), (2, vec!["global".into(), "of the second".into()]));
-    // A late one gets them before its first frame.
+    // A late reader gets them before its first frame.
     let late = Reader::new(&exporter.path);
     late.next_event(gst::EventType::StreamStart);
     let mut seen = titles(&[late.next_event(gst::EventType::Tag), late.next_event(gst::EventType::Tag)]);
@@ -44,7 +44,7 @@ fn tags_arrive_in_their_place_and_late_readers_get_the_newest_of_each_scope() {
 }
 
 #[test]
-fn tags_of_a_megabyte_arrive_also_late() {
+fn one_megabyte_tags_reach_early_and_late_readers() {
     let mut exporter = Exporter::new(GRAY);
     let data = noise(5, 1 << 20);
     let sample = gst::Sample::builder()
@@ -69,7 +69,7 @@ fn tags_of_a_megabyte_arrive_also_late() {
 }
 
 #[test]
-fn the_stream_is_called_as_the_exporter_calls_it_and_what_was_said_of_the_last_one_is_forgotten() {
+fn new_stream_start_sets_stream_id_and_drops_old_tags() {
     let mut exporter = Exporter::new(GRAY);
     let start = |id: &str| gst::event::StreamStart::builder(id).group_id(gst::GroupId::next()).build();
     let id = |event: &gst::Event| match event.view() {
@@ -82,17 +82,17 @@ fn the_stream_is_called_as_the_exporter_calls_it_and_what_was_said_of_the_last_o
     exporter.push_value(1);
     let (_, _, events) = reader.next_buffer();
     let mut starts = events.iter().rev().filter(|event| event.type_() == gst::EventType::StreamStart);
-    // Behind the exporter's name stands the element's: ids of two elements differ.
+    // The element's name follows the exporter's: the ids of two elements differ.
     assert_eq!(starts.next().map(id), Some(("first/source".into(), true)));
 
-    // Now another stream: its start comes with caps and segment, as GStreamer wants it.
+    // Another stream: its stream-start comes with caps and segment, as GStreamer requires.
     exporter.event(start("second"));
     exporter.push_value(2);
     let (_, _, events) = reader.next_buffer();
     let kinds = events.iter().map(|event| event.type_()).collect::<Vec<_>>();
     assert_eq!(kinds, [gst::EventType::StreamStart, gst::EventType::Caps, gst::EventType::Segment]);
     assert_eq!(id(&events[0]), ("second/source".into(), true));
-    // The same again changes nothing.
+    // The same stream-start again changes nothing.
     let late = Reader::new(&exporter.path);
     exporter.wait_for_readers(2);
     exporter.push_value(3);
@@ -101,7 +101,7 @@ fn the_stream_is_called_as_the_exporter_calls_it_and_what_was_said_of_the_last_o
 }
 
 #[test]
-fn a_gap_arrives_between_its_frames_with_its_times_and_not_late() {
+fn gap_is_in_order_with_times_and_not_sent_to_late_reader() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     let frame = |pts: u64| {
@@ -109,7 +109,7 @@ fn a_gap_arrives_between_its_frames_with_its_times_and_not_late() {
         buffer.get_mut().unwrap().set_pts(gst::ClockTime::from_seconds(pts));
         buffer
     };
-    // So far in the future that no reader's start comes in between.
+    // Far in the future, so that the start of no reader falls in between.
     exporter.push(frame(100));
     let gap = gst::event::Gap::builder(gst::ClockTime::from_seconds(101))
         .duration(gst::ClockTime::from_mseconds(40))
@@ -117,7 +117,7 @@ fn a_gap_arrives_between_its_frames_with_its_times_and_not_late() {
         .build();
     exporter.event(gap);
     let first = reader.buffer();
-    // Before any other frame comes.
+    // The gap arrives before any other frame.
     let event = reader.next_event(gst::EventType::Gap);
     let gst::EventView::Gap(gap) = event.view() else { unreachable!() };
     let since = gap.timestamp() - first.pts().unwrap();
@@ -133,7 +133,7 @@ fn a_gap_arrives_between_its_frames_with_its_times_and_not_late() {
 }
 
 #[test]
-fn custom_events_arrive_in_their_place_and_sticky_ones_late_too() {
+fn custom_events_are_in_order_and_sticky_ones_persist() {
     let mut exporter = Exporter::new(GRAY);
     let fields = |name: &str, n: i32| gst::Structure::builder(name).field("n", n).build();
     let reader = Reader::new(&exporter.path);
@@ -164,7 +164,7 @@ fn custom_events_arrive_in_their_place_and_sticky_ones_late_too() {
 }
 
 #[test]
-fn an_event_before_caps_waits_for_them() {
+fn event_before_caps_is_held_until_caps() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     exporter.event(title("first", gst::TagScope::Stream));
@@ -177,25 +177,26 @@ fn an_event_before_caps_waits_for_them() {
 }
 
 #[test]
-fn the_end_of_the_stream_comes_after_all_that_was_said() {
+fn eos_follows_all_earlier_events() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     exporter.push_value(1);
-    exporter.event(title("last words", gst::TagScope::Stream));
+    exporter.event(title("last tag", gst::TagScope::Stream));
     exporter.event(gst::event::Eos::new());
     reader.buffer();
     reader.next_event(gst::EventType::Tag);
     reader.next_event(gst::EventType::Eos);
 }
 
-/// A flush would make a recorder throw its file away. What arrives is a discontinuity, and nothing of a flush.
+/// A flush would make a recorder truncate its file. It arrives as a discontinuity, without flush
+/// events.
 #[test]
-fn a_flush_arrives_as_a_discontinuity() {
+fn flush_arrives_as_discontinuity() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     exporter.push_value(1);
     exporter.push_value(2);
-    // With and without a flush the same buffers come after the same segment.
+    // Both with and without a flush, the same buffers follow the same segment.
     let segment = gst::event::Segment::new(&gst::FormattedSegment::<gst::ClockTime>::new());
     exporter.event(segment.clone());
     exporter.push_value(3);
@@ -207,7 +208,7 @@ fn a_flush_arrives_as_a_discontinuity() {
     for expected in 1..=5 {
         let (buffer, _, events) = reader.next_buffer();
         assert_eq!(bytes(&buffer)[0], expected);
-        // The first that GstBaseSrc ever sends is one too.
+        // The first buffer of GstBaseSrc is always marked DISCONT.
         let is_seam = buffer.flags().contains(gst::BufferFlags::DISCONT);
         assert_eq!(is_seam, [1, 4].contains(&expected), "frame {expected}");
         let flush = |event: &gst::Event| {
@@ -217,9 +218,9 @@ fn a_flush_arrives_as_a_discontinuity() {
     }
 }
 
-/// Negative control of the one above: what a flush does to a file that is being written.
+/// Negative control of the test above: effect of a flush on a file that is being written.
 #[test]
-fn a_flush_that_did_arrive_would_empty_the_file() {
+fn forwarded_flush_would_truncate_the_file() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
@@ -238,12 +239,13 @@ fn a_flush_that_did_arrive_would_empty_the_file() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
 
-/// Events wait downstream where frames do; that must not keep the source from pausing.
+/// Downstream blocks events as it blocks frames; that must not keep the source from pausing.
 #[test]
-fn a_pause_does_not_wait_for_events_that_are_stuck_downstream() {
+fn pause_does_not_wait_for_events_blocked_downstream() {
     let mut exporter = Exporter::new(GRAY);
     let reader = gst::parse::launch(&format!(
-        "framesharesrc name=source socket-path={} max-held=8 ! queue max-size-buffers=1 ! fakesink sync=false",
+        "framesharesrc name=source socket-path={} max-held=8 ! queue max-size-buffers=1 ! fakesink \
+         sync=false",
         exporter.path.display()
     ));
     let reader = reader.unwrap().downcast::<gst::Pipeline>().unwrap();
@@ -268,9 +270,9 @@ fn a_pause_does_not_wait_for_events_that_are_stuck_downstream() {
     reader.set_state(gst::State::Null).unwrap();
 }
 
-/// Whatever an exporter sends, the stream goes on.
+/// The stream continues after any event of an exporter.
 #[test]
-fn events_that_nobody_understands_are_left_out() {
+fn unknown_and_malformed_events_are_dropped() {
     use frameshare::{Endpoint, Event, Format, Interrupt, exporter};
     init();
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What crosses from `framesharesink` to `framesharesrc` besides the pixels, both elements in one process.
+//! Tests of a stream from `framesharesink` to `framesharesrc` in one process: everything besides
+//! the pixels.
 
 mod events;
 mod media;
@@ -29,7 +30,7 @@ fn init() {
     });
 }
 
-/// A `framesharesink` that is fed by the test.
+/// `framesharesink` fed by the test.
 struct Exporter {
     harness: gst_check::Harness,
     path: PathBuf,
@@ -41,7 +42,7 @@ impl Exporter {
         Self::with(caps, "")
     }
 
-    /// With more properties, as `gst-launch-1.0` takes them.
+    /// Creates an exporter with more properties, in the syntax of `gst-launch-1.0`.
     fn with(caps: &str, properties: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut exporter = Self::at(&folder.path().join("s"), properties);
@@ -57,7 +58,7 @@ impl Exporter {
         exporter
     }
 
-    /// In a folder of the caller's, without caps.
+    /// Creates an exporter at a path of the caller, without caps.
     fn at(path: &Path, properties: &str) -> Self {
         init();
         let sink = gst::parse::launch(&format!(
@@ -67,7 +68,7 @@ impl Exporter {
         .unwrap();
         let mut harness = gst_check::Harness::with_element(&sink, Some("sink"), None);
         harness.use_systemclock();
-        // As a pipeline does when it starts to play.
+        // As a pipeline does at the start of PLAYING.
         sink.set_base_time(gst::SystemClock::obtain().time());
         harness.play();
         Self { harness, path: path.to_owned(), _folder: None }
@@ -77,7 +78,7 @@ impl Exporter {
         self.harness.push(buffer).unwrap();
     }
 
-    /// Pushes a frame of [`GRAY`] that is full of `value`.
+    /// Pushes a frame of [`GRAY`] filled with `value`.
     fn push_value(&mut self, value: u8) {
         self.push(gst::Buffer::from_slice([value; GRAY_SIZE]));
     }
@@ -89,13 +90,13 @@ impl Exporter {
     fn wait_for_readers(&self, count: u32) {
         let begin = Instant::now();
         while self.harness.element().unwrap().property::<u32>("num-clients") != count {
-            assert!(begin.elapsed() < PATIENCE, "{count} readers should be there");
+            assert!(begin.elapsed() < PATIENCE, "expected {count} readers");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// What comes out of a `framesharesrc`.
+/// Output of `framesharesrc`.
 #[derive(Debug)]
 enum Arrival {
     Buffer(gst::Buffer, Option<gst::Caps>),
@@ -114,7 +115,7 @@ impl Reader {
         Self::knowing(path, &[])
     }
 
-    /// Downstream says that it knows these metas.
+    /// Creates a reader whose downstream supports these metas.
     fn knowing(path: &Path, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
         init();
         let pipeline = gst::parse::launch(&format!(
@@ -125,7 +126,7 @@ impl Reader {
         Self::watching(pipeline.unwrap().downcast().unwrap(), metas)
     }
 
-    /// A pipeline whose sink `end` is watched.
+    /// Creates a reader of a pipeline with a sink named `end`.
     fn watch(pipeline: gst::Pipeline) -> Self {
         Self::watching(pipeline, &[])
     }
@@ -168,11 +169,11 @@ impl Reader {
     fn next(&self) -> Arrival {
         self.arrivals.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             let error = self.pipeline.bus().unwrap().pop_filtered(&[gst::MessageType::Error]);
-            panic!("nothing came: {error:?}")
+            panic!("nothing received: {error:?}")
         })
     }
 
-    /// The next buffer, and the events before it.
+    /// Returns the next buffer, its caps, and the events before it.
     fn next_buffer(&self) -> (gst::Buffer, Option<gst::Caps>, Vec<gst::Event>) {
         let mut events = Vec::new();
         loop {
@@ -187,11 +188,11 @@ impl Reader {
         self.next_buffer().0
     }
 
-    /// The next event of a type; frames before it are left out.
+    /// Returns the next event of a type; skips everything before it.
     fn next_event(&self, kind: gst::EventType) -> gst::Event {
         let begin = Instant::now();
         loop {
-            assert!(begin.elapsed() < PATIENCE, "no {kind:?} came");
+            assert!(begin.elapsed() < PATIENCE, "no {kind:?} received");
             match self.next() {
                 Arrival::Event(event) if event.type_() == kind => return event,
                 _ => {}
@@ -226,7 +227,7 @@ fn bytes(buffer: &gst::BufferRef) -> Vec<u8> {
     buffer.map_readable().unwrap().to_vec()
 }
 
-/// Bytes that differ everywhere from those of another seed.
+/// Returns pseudo-random bytes; different seeds differ everywhere.
 fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,8 +1,8 @@
-//! What is no raw video: sound, encoded video, bytes of any kind and size.
+//! Media besides raw video: audio, encoded video, buffers of any content and size.
 
 use super::*;
 
-/// Runs a pipeline to its end and returns what its sink `end` got, in one piece.
+/// Runs a pipeline to its end and returns the buffers of its sink `end`.
 fn collected(description: &str) -> Vec<Vec<u8>> {
     init();
     let pipeline = gst::parse::launch(description).unwrap().downcast::<gst::Pipeline>().unwrap();
@@ -10,7 +10,7 @@ fn collected(description: &str) -> Vec<Vec<u8>> {
     collect(&reader)
 }
 
-/// Where two streams differ, in short.
+/// Returns a short description of the difference of two streams.
 fn difference(expected: &[Vec<u8>], got: &[Vec<u8>]) -> String {
     let sizes = |all: &[Vec<u8>]| all.iter().map(Vec::len).take(12).collect::<Vec<_>>();
     let first = expected.iter().zip(got).position(|(one, other)| one != other);
@@ -23,7 +23,7 @@ fn difference(expected: &[Vec<u8>], got: &[Vec<u8>]) -> String {
     )
 }
 
-/// All buffers until the end of the stream.
+/// Returns all buffers up to the end of the stream.
 fn collect(reader: &Reader) -> Vec<Vec<u8>> {
     let mut buffers = Vec::new();
     loop {
@@ -35,13 +35,15 @@ fn collect(reader: &Reader) -> Vec<Vec<u8>> {
     }
 }
 
-/// What a stream is at the end of `upstream`, and what of it comes out of a `framesharesrc ! downstream`.
+/// Returns the buffers of `upstream`, those received through `framesharesrc ! downstream`, and the
+/// number of copies.
 fn both(upstream: &str, downstream: &str) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, u64) {
     let end = "fakesink name=end sync=false enable-last-sample=false";
     let expected = collected(&format!("{upstream} ! {downstream} {end}"));
     let folder = tempfile::tempdir().unwrap();
     let exporter = gst::parse::launch(&format!(
-        "{upstream} ! framesharesink name=sink sync=false wait-for-connection=true any-caps=true socket-path={}/s",
+        "{upstream} ! framesharesink name=sink sync=false wait-for-connection=true any-caps=true \
+         socket-path={}/s",
         folder.path().display()
     ));
     let exporter = exporter.unwrap().downcast::<gst::Pipeline>().unwrap();
@@ -72,7 +74,7 @@ pub(super) fn has(elements: &[&str]) -> bool {
 }
 
 #[test]
-fn sound_crosses_sample_by_sample() {
+fn raw_audio_is_delivered_unchanged() {
     for caps in [
         "audio/x-raw,format=S16LE,rate=48000,channels=2",
         "audio/x-raw,format=F64LE,rate=8000,channels=1",
@@ -85,12 +87,13 @@ fn sound_crosses_sample_by_sample() {
 }
 
 #[test]
-fn encoded_video_crosses_byte_by_byte_in_all_its_forms() {
+fn encoded_video_is_delivered_unchanged_in_every_form() {
     if !has(&["x264enc", "h264parse", "avdec_h264"]) {
         return;
     }
-    let encoder = "videotestsrc num-buffers=60 pattern=ball ! video/x-raw,width=160,height=120,framerate=30/1 ! \
-                   x264enc threads=1 key-int-max=10 ! h264parse";
+    let encoder = "videotestsrc num-buffers=60 pattern=ball ! \
+                   video/x-raw,width=160,height=120,framerate=30/1 ! x264enc threads=1 key-int-max=10 ! \
+                   h264parse";
     for form in [
         "video/x-h264,stream-format=avc,alignment=au",
         "video/x-h264,stream-format=byte-stream,alignment=au",
@@ -99,15 +102,15 @@ fn encoded_video_crosses_byte_by_byte_in_all_its_forms() {
         let (expected, got, _) = both(&format!("{encoder} ! {form}"), "identity !");
         assert!(expected.len() >= 60 && expected == got, "{form}: {}", difference(&expected, &got));
     }
-    // And decoded behind the source: codec_data has crossed.
+    // Decoding after the source also works: codec_data is preserved.
     let (expected, got, _) =
         both(&format!("{encoder} ! video/x-h264,stream-format=avc,alignment=au"), "avdec_h264 !");
     assert!(expected.len() == 60 && expected == got);
 }
 
-/// A header in the caps, a header in the buffers, and sizes that change.
+/// A header in the caps, a header in the buffers, and changing sizes.
 #[test]
-fn compressed_sound_with_stream_headers_crosses() {
+fn encoded_audio_keeps_its_stream_headers() {
     if !has(&["vorbisenc", "vorbisdec"]) {
         return;
     }
@@ -118,7 +121,7 @@ fn compressed_sound_with_stream_headers_crosses() {
 }
 
 #[test]
-fn pictures_of_changing_size_cross() {
+fn images_of_changing_size_are_delivered() {
     if !has(&["jpegenc"]) {
         return;
     }
@@ -130,9 +133,10 @@ fn pictures_of_changing_size_cross() {
     assert_eq!(copies, 30);
 }
 
-/// Buffers that grow and shrink, of one memory and of many; a bigger one than any before gets bigger slots.
+/// Buffers of changing size, with one memory and with many; a buffer larger than all before gets
+/// larger slots.
 #[test]
-fn bytes_of_any_size_and_number_of_memories_cross() {
+fn buffers_of_any_size_and_memory_count_are_delivered() {
     let mut exporter = Exporter::with("application/x-thing", "any-caps=true");
     let reader = Reader::new(&exporter.path);
     let sizes = [10, 4097, 0, 1, 70_000, 4096, 3_000_001, 5, 3_000_000, 9_000_000, 12];
@@ -152,7 +156,7 @@ fn bytes_of_any_size_and_number_of_memories_cross() {
 }
 
 #[test]
-fn streams_without_caps_cross_where_anything_goes() {
+fn stream_without_caps_is_delivered_with_any_caps() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let content = noise(9, 100_000);
@@ -179,7 +183,7 @@ fn non_interleaved_audio_arrives_usable() {
 }
 
 #[test]
-fn opus_keeps_its_clipping() {
+fn opus_keeps_its_clipping_meta() {
     if !has(&["opusenc", "opusdec", "audiotestsrc"]) {
         return;
     }

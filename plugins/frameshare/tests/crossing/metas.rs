@@ -1,4 +1,4 @@
-//! Caps, times, counters, flags and metas.
+//! Caps, timestamps, counters, flags and metas.
 
 use super::*;
 use gst_video::prelude::*;
@@ -12,7 +12,7 @@ fn crop_meta(query: &mut gst::query::Allocation) {
 }
 
 #[test]
-fn caps_cross_whole() {
+fn caps_are_delivered_unchanged() {
     let video = "video/x-raw, format=(string)I420, width=(int)32, height=(int)16, framerate=(fraction)25/1";
     let all = [
         format!(
@@ -48,7 +48,7 @@ fn caps_cross_whole() {
 }
 
 #[test]
-fn fields_in_buffers_of_their_own_cross_with_their_caps_and_flags() {
+fn alternate_fields_keep_caps_and_flags() {
     let caps = "video/x-raw(format:Interlaced), format=(string)GRAY8, width=(int)16, height=(int)8, \
                 framerate=(fraction)25/1, interlace-mode=(string)alternate";
     let mut exporter = Exporter::new(caps);
@@ -66,7 +66,7 @@ fn fields_in_buffers_of_their_own_cross_with_their_caps_and_flags() {
 }
 
 #[test]
-fn times_counters_and_flags_cross() {
+fn timestamps_counters_and_flags_are_delivered() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     let flags = gst::BufferFlags::MARKER | gst::BufferFlags::DELTA_UNIT | gst::BufferFlags::DROPPABLE;
@@ -75,7 +75,7 @@ fn times_counters_and_flags_cross() {
     for number in 0..3_u64 {
         let mut buffer = gst::Buffer::from_slice([number as u8; GRAY_SIZE]);
         let content = buffer.get_mut().unwrap();
-        // Far enough in the future that a reader's start does not come in between.
+        // Far in the future, so that the start of no reader falls in between.
         content.set_pts(gst::ClockTime::from_seconds(1000) + number * gst::ClockTime::from_mseconds(40));
         content.set_dts(gst::ClockTime::from_seconds(999) + number * gst::ClockTime::from_mseconds(40));
         content.set_duration(gst::ClockTime::from_mseconds(40));
@@ -90,7 +90,7 @@ fn times_counters_and_flags_cross() {
         assert_eq!(buffer.duration(), Some(gst::ClockTime::from_mseconds(40)));
         assert_eq!((buffer.offset(), buffer.offset_end()), (100 + number as u64, 101 + number as u64));
         assert!(buffer.flags().contains(flags) && buffer.video_flags().contains(media), "{buffer:?}");
-        // Both clocks are read for each frame, so steps are right but for how well that can be done.
+        // Both clocks are read for each frame, so steps are exact up to the sampling error.
         let step = |time: Option<gst::ClockTime>| {
             time.unwrap()
                 .absdiff(arrived[0].pts().unwrap() + number as u64 * gst::ClockTime::from_mseconds(40))
@@ -107,9 +107,10 @@ fn times_counters_and_flags_cross() {
     assert_eq!((buffer.offset(), buffer.offset_end()), (u64::MAX, u64::MAX));
 }
 
-/// Hundreds do not fit beside the frame and travel as a message of their own.
+/// Hundreds of metas do not fit beside the frame and are sent as a separate message (oversized
+/// metadata).
 #[test]
-fn metas_cross_few_and_many() {
+fn few_and_many_metas_are_delivered() {
     let mut exporter = Exporter::new(GRAY);
     let reader = Reader::new(&exporter.path);
     gst::meta::CustomMeta::register("frameshare-test-crossing", &[]);
@@ -157,15 +158,16 @@ fn metas_cross_few_and_many() {
 
 const WHOLE: (u32, u32) = (48, 32);
 const SHOWN: (u32, u32) = (40, 24);
-/// Even, as chroma demands.
+/// Even, as chroma subsampling requires.
 const CROP: (u32, u32) = (6, 4);
 
-/// A picture in memory that is bigger than its caps say, with a crop meta; and what it shows, in the default layout.
+/// Returns an image in memory larger than its caps, with a crop meta, and the cropped image in the
+/// default layout.
 fn cropped(format: gst_video::VideoFormat, seed: u64) -> (gst::Buffer, gst_video::VideoInfo, Vec<u8>) {
     let info =
         |(width, height)| gst_video::VideoInfo::builder(format, width, height).fps((25, 1)).build().unwrap();
     let (whole, shown) = (info(WHOLE), info(SHOWN));
-    // Rows are padded besides.
+    // The rows are padded as well.
     let strides = whole.stride().iter().map(|stride| stride + 16).collect::<Vec<_>>();
     let mut offsets = Vec::new();
     let mut size = 0;
@@ -182,7 +184,7 @@ fn cropped(format: gst_video::VideoFormat, seed: u64) -> (gst::Buffer, gst_video
     (buffer, shown, picture)
 }
 
-/// What a picture shows from a place on.
+/// Returns the pixels of an image from (x, y) on.
 fn visible(buffer: &gst::Buffer, info: &gst_video::VideoInfo, (x, y): (u32, u32)) -> Vec<u8> {
     let frame = gst_video::VideoFrame::from_buffer_readable(buffer.clone(), info).ok().unwrap();
     let mut picture = Vec::new();
@@ -202,9 +204,9 @@ fn visible(buffer: &gst::Buffer, info: &gst_video::VideoInfo, (x, y): (u32, u32)
     picture
 }
 
-/// The sink copies all that is in memory, so that the crop counts from the same place as before.
+/// The sink copies the whole memory, so that the crop offsets stay valid.
 #[test]
-fn a_crop_is_right_after_a_copy_for_readers_that_know_crops_and_for_those_who_do_not() {
+fn crop_is_correct_after_copy_for_every_meta_support() {
     use gst_video::VideoFormat;
     type Metas = &'static [fn(&mut gst::query::Allocation)];
     let readers: [Metas; 3] = [&[], &[video_meta], &[video_meta, crop_meta]];
@@ -226,15 +228,16 @@ fn a_crop_is_right_after_a_copy_for_readers_that_know_crops_and_for_those_who_do
                 }
                 None => (0, 0),
             };
-            assert_eq!(crop.is_some(), knows.len() == 2, "who knows crops gets them");
+            assert_eq!(crop.is_some(), knows.len() == 2, "only readers with crop support get the crop meta");
             assert!(visible(&buffer, &info, place) == picture, "{format} {}", knows.len());
         }
     }
 }
 
-/// Negative control: the picture shown differs from the one at the corner, where a copy of the caps' size would start.
+/// Negative control: the cropped image differs from that at the corner, where a copy of the size in
+/// the caps would start.
 #[test]
-fn a_crop_that_was_lost_would_be_seen() {
+fn lost_crop_is_detected() {
     let (buffer, info, picture) = {
         init();
         cropped(gst_video::VideoFormat::Nv12, 1)

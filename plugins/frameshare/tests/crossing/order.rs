@@ -1,9 +1,10 @@
-//! Order of serialized events, and the elements of GStreamer that depend on it.
+//! Order of serialized events, and GStreamer elements that depend on it.
 
 use super::*;
 use gst::EventType::{Caps, Segment, StreamStart, Tag};
 
-/// Checks what gst-validate checks of a sink pad, and more: stream-start, caps, segment, each once per stream.
+/// Checks the event order of a sink pad like gst-validate, and more: stream-start, caps and
+/// segment, each once per stream.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// The serialized sticky events of the current stream, up to its segment.
@@ -77,7 +78,7 @@ fn stream_id(events: &[gst::Event]) -> String {
         gst::EventView::StreamStart(start) => Some(start.stream_id().to_owned()),
         _ => None,
     };
-    events.iter().find_map(id).expect("no stream-start")
+    events.iter().find_map(id).expect("a stream-start")
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn stream_opens_in_order_for_early_and_late_reader() {
     exporter.push_value(2);
     let (_, _, events) = late.next_buffer();
     assert_eq!(kinds(&events), [StreamStart, Caps, Segment, Tag]);
-    // Both read one stream, each with a stream-start of its exporter's name.
+    // Both readers read one stream, each with a stream-start of the exporter's name.
     assert_eq!(kinds(&early.next_buffer().2), []);
 }
 
@@ -159,7 +160,7 @@ fn stream_change_sends_no_stale_caps() {
         exporter.push_value(1);
         let (_, got, events) = reader.next_buffer();
         assert_eq!((kinds(&events), got), (expected.clone(), Some(GRAY.parse().unwrap())));
-        // Of the same caps too: a new stream has caps and segment of its own.
+        // Also for equal caps: a new stream has its own caps and segment.
         begin(&mut exporter, "other video", GRAY, tags);
         exporter.push_value(2);
         let (_, got, events) = reader.next_buffer();
@@ -189,7 +190,7 @@ fn reconnected_reader_gets_the_new_stream_in_order() {
          fakesink name=end sync=false enable-last-sample=false",
         path.display()
     )));
-    // A successor with the same caps, one with other caps, and one with the same stream.
+    // Successors: with the same caps, with other caps, and with the same stream.
     for (run, (id, caps, size)) in [
         ("a", GRAY, GRAY_SIZE),
         ("b", GRAY, GRAY_SIZE),
@@ -228,7 +229,7 @@ fn restarted_source_opens_the_stream_again() {
         exporter.wait_for_readers(0);
         reader.pipeline.set_state(gst::State::Playing).unwrap();
     }
-    assert!(ids.iter().all(|id| *id == ids[0]), "an element and a stream have one id: {ids:?}");
+    assert!(ids.iter().all(|id| *id == ids[0]), "the stream id changed: {ids:?}");
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn autoplugged(upstream: &str, plugger: &str) -> usize {
         }
     }
     exporter.set_state(gst::State::Null).unwrap();
-    // decodebin3 of GStreamer 1.26 pushes the stream-start a second time, with the stream in it.
+    // decodebin3 of GStreamer 1.26 pushes a second stream-start, which contains the GstStream.
     reader.order.lock().unwrap().violations.clear();
     buffers
 }

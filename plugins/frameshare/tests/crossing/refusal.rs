@@ -1,10 +1,11 @@
-//! Buffers that the sink refuses, and those that it drops.
+//! Buffers and caps that the sink rejects, and buffers that it drops.
 
 use super::*;
 
 const FRAMES: &str = "videotestsrc num-buffers=30 name=upstream ! video/x-raw,format=GRAY8,width=16,height=8";
 
-/// Shares 30 frames, the tenth of which has `size` bytes. Returns both ends' first message of these types.
+/// Shares 30 frames; the tenth has `size` bytes. Returns the first message of these types on each
+/// side, and the number of frames received.
 fn tenth_of(size: usize, kinds: &[gst::MessageType]) -> (gst::Message, gst::Message, u64) {
     let folder = tempfile::tempdir().unwrap();
     let exporter = launch(&format!(
@@ -26,12 +27,13 @@ fn tenth_of(size: usize, kinds: &[gst::MessageType]) -> (gst::Message, gst::Mess
         gst::PadProbeReturn::Ok
     });
     let reader = launch(&format!(
-        "framesharesrc name=source socket-path={}/s policy=lossless connection-timeout=20000000000 ! fakesink sync=false",
+        "framesharesrc name=source socket-path={}/s policy=lossless connection-timeout=20000000000 ! \
+         fakesink sync=false",
         folder.path().display()
     ));
     let first = |pipeline: &gst::Pipeline, kinds: &[gst::MessageType]| {
         let patience = gst::ClockTime::from_seconds(PATIENCE.as_secs());
-        pipeline.bus().unwrap().timed_pop_filtered(patience, kinds).expect("no message")
+        pipeline.bus().unwrap().timed_pop_filtered(patience, kinds).expect("a message")
     };
     reader.set_state(gst::State::Playing).unwrap();
     exporter.set_state(gst::State::Playing).unwrap();
@@ -76,11 +78,11 @@ fn refused_caps_end_readers_with_an_error() {
     exporter.push_value(1);
     reader.buffer();
     let other = GRAY.replace("video/x-raw", "video/x-raw(memory:NVMM)");
-    // The pad keeps the event, accepted or not.
+    // The pad stores the event even if the element refuses it.
     exporter.harness.push_event(gst::event::Caps::new(&other.parse().unwrap()));
     exporter.harness.push_event(gst::event::Eos::new());
     let kinds = [gst::MessageType::Error, gst::MessageType::Eos];
     let patience = gst::ClockTime::from_seconds(PATIENCE.as_secs());
-    let message = reader.pipeline.bus().unwrap().timed_pop_filtered(patience, &kinds).expect("no message");
+    let message = reader.pipeline.bus().unwrap().timed_pop_filtered(patience, &kinds).expect("a message");
     assert_eq!(message.type_(), gst::MessageType::Error, "{message:?}");
 }

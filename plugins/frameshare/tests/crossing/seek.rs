@@ -1,10 +1,11 @@
-//! A seek on the exporter's side, with real elements: what a recorder makes of it.
+//! Seek in the exporter's pipeline, with real elements and a recording reader.
 
 use super::*;
 
 const FRAMES: usize = 50;
 
-/// A file of raw frames, each full of its number, and a pipeline that shares it at its own pace.
+/// Returns a pipeline that shares a file of raw frames at its own rate; each frame is filled with
+/// its number.
 fn film(folder: &Path) -> gst::Pipeline {
     let film = (0..FRAMES).flat_map(|number| [number as u8; GRAY_SIZE]).collect::<Vec<_>>();
     std::fs::write(folder.join("film.raw"), film).unwrap();
@@ -17,11 +18,11 @@ fn film(folder: &Path) -> gst::Pipeline {
 }
 
 #[test]
-fn a_seek_is_a_discontinuity_with_a_new_time_and_the_recording_goes_on() {
+fn seek_is_a_discontinuity_and_recording_continues() {
     init();
     if gst::ElementFactory::find("rawvideoparse").is_none() {
         use std::io::Write;
-        let _ = writeln!(std::io::stdout(), "SKIP a_seek_is_a_discontinuity: no rawvideoparse here");
+        let _ = writeln!(std::io::stdout(), "SKIP seek_is_a_discontinuity: no rawvideoparse here");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -62,18 +63,18 @@ fn a_seek_is_a_discontinuity_with_a_new_time_and_the_recording_goes_on() {
     exporter.set_state(gst::State::Null).unwrap();
 
     let seams = frames.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).collect::<Vec<_>>();
-    let [seam] = seams[..] else { panic!("one jump: {frames:?}") };
-    assert_eq!(seam[1].0, 30, "it goes on where the seek went");
+    let [seam] = seams[..] else { panic!("expected one jump: {frames:?}") };
+    assert_eq!(seam[1].0, 30, "frames continue at the seek position");
     for pair in frames.windows(2) {
-        assert_eq!(pair[1].1, pair[1].0 == 30, "a discontinuity at the jump, and nowhere else: {frames:?}");
-        // In the reader's time nothing goes back; beyond the jump frames follow each other as they did.
-        let step = pair[1].2.checked_sub(pair[0].2).expect("time goes on");
+        assert_eq!(pair[1].1, pair[1].0 == 30, "expected a discontinuity at the jump only: {frames:?}");
+        // In running time no frame goes backward; after the jump, the frame interval is unchanged.
+        let step = pair[1].2.checked_sub(pair[0].2).expect("timestamps increase");
         if pair[1].0 != 30 {
             let off = step.absdiff(gst::ClockTime::from_mseconds(40));
             assert!(off < gst::ClockTime::from_mseconds(5), "{step}");
         }
     }
-    // The file has everything, from before the seek too.
+    // The file has all frames, including those before the seek.
     let record = std::fs::read(folder.path().join("record")).unwrap();
     let expected = frames.iter().flat_map(|(number, ..)| [*number; GRAY_SIZE]).collect::<Vec<_>>();
     assert!(record == expected, "{} bytes instead of {}", record.len(), expected.len());

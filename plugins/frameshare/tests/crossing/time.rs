@@ -1,8 +1,9 @@
-//! Two readers show a frame at the same moment, whatever clocks the three pipelines have and whenever they started.
+//! Two readers render a frame at the same moment, with any clocks of the three pipelines and any
+//! start times.
 //!
-//! The moment is computed from what a sink gets: base time, timestamp and latency, carried to `CLOCK_MONOTONIC`. When a
-//! thread really wakes up depends on the machine, which can only be late; it is looked at too, with the best tenth of all
-//! frames.
+//! The moment is computed from the inputs of a sink: base time, timestamp and latency, converted to
+//! `CLOCK_MONOTONIC`. The real wake-up of a thread depends on the machine and can only be late; it
+//! is checked as well, for the best tenth of all frames.
 
 use super::*;
 use gst_base::prelude::*;
@@ -10,11 +11,12 @@ use gstframeshare::FrameshareMeta;
 use std::{collections::BTreeMap, sync::Arc};
 
 const FRAME: u64 = 20_000_000;
-/// The clocks are read one after the other, and drift apart from there on: so far off may a reading be on a busy machine.
+/// Maximum error of a clock reading on a busy machine: the clocks are read one after the other, and
+/// drift in between.
 const READING: u64 = 10_000_000;
 const CAPS: &str = "video/x-raw,format=GRAY8,width=16,height=8,framerate=50/1";
 
-/// A clock of its own that runs at `percent` of the system's pace and reads another time.
+/// Returns a clock with its own offset that runs at `percent` of the system clock's rate.
 fn clock(percent: u64) -> gst::Clock {
     init();
     let clock = glib::Object::builder::<gst::SystemClock>().build();
@@ -24,9 +26,9 @@ fn clock(percent: u64) -> gst::Clock {
 
 #[derive(Clone, Copy, Debug)]
 struct Shown {
-    /// When it is to be shown.
+    /// Scheduled rendering time.
     due: u64,
-    /// When the sink did.
+    /// Actual rendering time.
     done: u64,
 }
 
@@ -55,12 +57,12 @@ impl Screen {
             let done = frameshare::monotonic_ns();
             let sink = values[0].get::<gst_base::BaseSink>().unwrap();
             let buffer = values[1].get::<gst::Buffer>().unwrap();
-            // At the end of a test the pipeline loses its clock.
+            // The pipeline loses its clock at the end of a test.
             let running = buffer.pts().unwrap() + sink.base_time()? + sink.latency();
-            // All clocks here are the system's, if not at its pace.
+            // All clocks here derive from the system clock, some at another rate.
             let due = sink.clock()?.unadjust_unlocked(running).nseconds();
             let sequence = buffer.meta::<FrameshareMeta>().unwrap().sequence();
-            // What lies before the start has no known moment.
+            // A frame before the start has no defined rendering time.
             if buffer.pts().unwrap() > gst::ClockTime::ZERO {
                 record.lock().unwrap().insert(sequence, Shown { due, done });
             }
@@ -94,7 +96,7 @@ impl Drop for Screen {
     }
 }
 
-/// A pipeline that shares pictures of [`CAPS`], and the timestamps of those that it published, first to last.
+/// Pipeline that shares frames of [`CAPS`], and the timestamps of its frames in order.
 struct Film {
     pipeline: gst::Pipeline,
     path: PathBuf,
@@ -123,7 +125,7 @@ impl Film {
             gst::PadProbeReturn::Ok
         });
         if let Some(latency) = latency {
-            // As a source does that takes so long to make a picture.
+            // Report the latency of a source that needs so long to produce a frame.
             pad.peer().unwrap().add_probe(gst::PadProbeType::QUERY_UPSTREAM, move |_, info| {
                 match info.query_mut().map(|query| query.view_mut()) {
                     Some(gst::QueryViewMut::Latency(query)) => {
@@ -145,13 +147,13 @@ impl Drop for Film {
     }
 }
 
-/// Those of the best tenth are no more than this.
+/// Returns the tenth percentile.
 fn best(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values[values.len() / 10]
 }
 
-/// Checks that two screens are to show each frame at the same moment, no more than `apart` ns apart, and do.
+/// Checks that two readers schedule each frame at most `apart` ns apart, and render it so.
 fn check(one: &Screen, other: &Screen, apart: u64) -> usize {
     let (one, other) = (one.shown(), other.shown());
     let both =
@@ -160,14 +162,14 @@ fn check(one: &Screen, other: &Screen, apart: u64) -> usize {
         assert!(one.due.abs_diff(other.due) <= apart, "{one:?} {other:?}");
     }
     let really = best(both.iter().map(|(one, other)| one.done.abs_diff(other.done)).collect());
-    assert!(really < FRAME / 2, "{really} ns lie between them");
+    assert!(really < FRAME / 2, "rendered {really} ns apart");
     let late = best(both.iter().map(|(one, _)| one.done.abs_diff(one.due)).collect());
-    assert!(late < FRAME / 2, "shown {late} ns off");
+    assert!(late < FRAME / 2, "rendered {late} ns off schedule");
     both.len()
 }
 
 #[test]
-fn frames_of_a_live_source_of_half_a_second_are_shown_at_once_also_by_who_comes_late() {
+fn early_and_late_reader_render_live_frames_together() {
     let latency = gst::ClockTime::from_mseconds(500);
     let film = Film::new("is-live=true", "", None, Some(latency));
     let early = Screen::new(&film.path, None, "latest");
@@ -175,9 +177,9 @@ fn frames_of_a_live_source_of_half_a_second_are_shown_at_once_also_by_who_comes_
     let late = Screen::new(&film.path, None, "latest");
     late.wait_for(40);
     early.wait_for(70);
-    // All clocks are the monotonic one: nothing was measured, and nothing is off.
+    // All clocks are the monotonic one, so no measured difference adds an error.
     assert!(check(&early, &late, 0) >= 30);
-    // And the moment is the exporter's own, later by what a reader needs.
+    // The moment is the exporter's own, plus the latency of the reader.
     let sink = film.pipeline.by_name("sink").unwrap().downcast::<gst_base::BaseSink>().unwrap();
     let published = sink.latency();
     assert!(published >= latency, "{published}");
@@ -190,7 +192,7 @@ fn frames_of_a_live_source_of_half_a_second_are_shown_at_once_also_by_who_comes_
 }
 
 #[test]
-fn clocks_that_drift_do_not_come_between_readers() {
+fn drifting_clocks_keep_readers_in_sync() {
     let (exporters, readers) = (clock(101), clock(98));
     let film = Film::new("is-live=true", "", Some(exporters.clone()), None);
     let system = Screen::new(&film.path, None, "latest");
@@ -199,7 +201,8 @@ fn clocks_that_drift_do_not_come_between_readers() {
     system.wait_for(150);
     assert!(check(&system, &slow, READING) >= 100);
 
-    // Negative control: with the difference of the first frame the last one would be off by far more than a reading.
+    // Negative control: with the clock difference of the first frame, the last frame would be off
+    // by far more than the error of a reading.
     let shown = system.shown();
     let (first, last) = (shown.first_key_value().unwrap(), shown.last_key_value().unwrap());
     let pts = film.pts.lock().unwrap().clone();
@@ -209,9 +212,9 @@ fn clocks_that_drift_do_not_come_between_readers() {
     assert!((in_film * 100 / 101).abs_diff(in_time) < READING, "{in_film} {in_time}");
 }
 
-/// What is published ahead of its time is shown in its time.
+/// A frame published ahead of its time is rendered at its time.
 #[test]
-fn a_film_that_is_read_at_full_speed_is_shown_at_its_own() {
+fn video_published_at_full_speed_renders_at_its_rate() {
     let film =
         Film::new("num-buffers=200", "sync=false wait-for-connection=true lossless-readers=all", None, None);
     let screens = [Screen::new(&film.path, None, "lossless"), Screen::new(&film.path, None, "lossless")];
@@ -222,7 +225,7 @@ fn a_film_that_is_read_at_full_speed_is_shown_at_its_own() {
     let pts = film.pts.lock().unwrap().clone();
     let due = |sequence: u64| (base + pts[sequence as usize - 1]).nseconds();
     let shown = screens[0].shown();
-    // The sink waited for the first reader, and all frames are later by that.
+    // The sink waited for the first reader, which delays all frames by that wait.
     let (first, delay) = shown.first_key_value().map(|(first, shown)| (*first, shown.due)).unwrap();
     let delay = delay - screens[0].latency() - due(first);
     assert!(Duration::from_nanos(delay) < PATIENCE, "{delay}");
@@ -232,7 +235,7 @@ fn a_film_that_is_read_at_full_speed_is_shown_at_its_own() {
 }
 
 #[test]
-fn a_reader_that_starts_long_after_the_exporter_shows_what_is_new() {
+fn late_reader_renders_new_frames() {
     let film = Film::new("is-live=true", "", None, None);
     let begin = Instant::now();
     while film.pts.lock().unwrap().len() < 100 {

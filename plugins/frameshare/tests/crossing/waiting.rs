@@ -1,11 +1,11 @@
-//! Times of a stream whose sink waits for a reader.
+//! Timestamps of a stream whose sink waits for a reader.
 
 use super::*;
 use std::collections::BTreeSet;
 
 const FRAME: gst::ClockTime = gst::ClockTime::from_nseconds(1_000_000_000 / 30);
 
-/// A live pipeline of 30 frames a second that waits for readers.
+/// Live pipeline with 30 frames per second that waits for readers.
 struct Live {
     pipeline: gst::Pipeline,
     folder: tempfile::TempDir,
@@ -47,7 +47,8 @@ impl Drop for Live {
     }
 }
 
-/// The next `count` frames, or those up to the end of the stream. All have times of their own.
+/// Returns the timestamps of the next `count` frames, or of those up to the end of the stream. All
+/// must differ.
 fn frames(reader: &Reader, count: usize) -> Vec<gst::ClockTime> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -76,7 +77,7 @@ fn late_reader_gets_distinct_times() {
             std::thread::sleep(Duration::from_millis(1500));
             assert_eq!(live.published(), 0);
             let all = frames(&live.read(policy, sync), usize::MAX);
-            // A reader of the latest frames may lose some, but those that it gets are spread over the stream.
+            // A `latest` reader may lose frames.
             let least = if policy == "lossless" { count as usize } else { 1 };
             assert!((least..=count as usize).contains(&all.len()), "{policy}, sync={sync}: {}", all.len());
             if policy == "lossless" {
@@ -97,7 +98,7 @@ fn second_wait_delays_the_stream_again() {
             let reader = live.read("lossless", false);
             frames(&reader, 20);
             drop(reader);
-            wait_until("the reader's leaving", || live.sink().property::<u32>("num-clients") == 0);
+            wait_until("the reader's disconnection", || live.sink().property::<u32>("num-clients") == 0);
         }
     }
 }
@@ -125,7 +126,7 @@ fn clearing_the_property_ends_the_wait() {
         live.sink().set_property("wait-for-connection", false);
         live.pipeline.set_state(gst::State::Playing).unwrap();
         wait_until("frames without a reader", || live.published() > 10);
-        // And back: it waits again, and can be stopped in the wait.
+        // Set the property again: the sink waits again, and can be stopped in the wait.
         live.sink().set_property("wait-for-connection", true);
         let still = || {
             let before = live.published();

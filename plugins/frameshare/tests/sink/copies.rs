@@ -1,4 +1,4 @@
-//! Frames that must be copied.
+//! Copies in the sink.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn foreign_memory_is_copied_once_in_every_format() {
 }
 
 #[test]
-fn odd_strides_and_offsets_are_honoured() {
+fn unusual_strides_and_offsets_are_respected() {
     let info = video_info(gst_video::VideoFormat::I420, 33, 11);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     let mut reader = sink.reader(Policy::Lossless, 2);
@@ -52,7 +52,7 @@ fn odd_strides_and_offsets_are_honoured() {
 }
 
 #[test]
-fn several_memories_become_one_slot() {
+fn multiple_memories_are_merged_into_one_slot() {
     let info = video_info(gst_video::VideoFormat::Nv12, 32, 16);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -67,7 +67,7 @@ fn several_memories_become_one_slot() {
     sink.push(buffer);
     assert_eq!(bytes(&next_frame(&mut reader)), content);
 
-    // Also where every one of them lies in a slot.
+    // Also if each memory is a part of a slot.
     let (first, picture) = in_slot(&pool, &info, 5);
     let split = info.offset()[1];
     let mut buffer = first.copy_region(gst::BufferCopyFlags::MEMORY, ..split).unwrap();
@@ -78,7 +78,7 @@ fn several_memories_become_one_slot() {
 }
 
 #[test]
-fn bytes_of_changing_size_cross() {
+fn byte_buffers_of_changing_size_are_delivered() {
     let mut sink = Sink::new("video/x-h264,stream-format=byte-stream,alignment=au", &[]);
     let mut reader = sink.reader(Policy::Lossless, 2);
     for (seed, size) in [10, 5000, 1, 70_000, 300, 1_000_003, 0, 4096].into_iter().enumerate() {
@@ -91,7 +91,7 @@ fn bytes_of_changing_size_cross() {
 }
 
 #[test]
-fn a_buffer_that_is_too_small_for_its_caps_is_an_error() {
+fn buffer_too_small_for_its_caps_is_an_error() {
     let info = video_info(gst_video::VideoFormat::I420, 64, 64);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     let bus = gst::Bus::new();
@@ -102,9 +102,9 @@ fn a_buffer_that_is_too_small_for_its_caps_is_an_error() {
     assert!(text.contains("100 bytes"), "{text}");
 }
 
-/// A slot of one stream is foreign memory to another.
+/// A slot of one stream is foreign memory for another stream.
 #[test]
-fn a_slot_of_another_stream_is_copied() {
+fn slot_of_another_stream_is_copied() {
     let info = video_info(gst_video::VideoFormat::Gray8, 40, 40);
     let caps = info.to_caps().unwrap();
     let owner = Sink::new(&caps.to_string(), &[]);

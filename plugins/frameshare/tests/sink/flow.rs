@@ -1,9 +1,9 @@
-//! Times, the end of the stream, and waiting.
+//! Timestamps, end of stream, and waiting.
 
 use super::*;
 
 #[test]
-fn times_are_those_of_the_monotonic_clock() {
+fn timestamps_are_on_the_monotonic_clock() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     sink.harness.use_systemclock();
@@ -22,7 +22,7 @@ fn times_are_those_of_the_monotonic_clock() {
     let descriptor = frame.descriptor();
     let element = sink.element();
     let (clock, base) = (element.clock().unwrap(), element.base_time().unwrap());
-    // GStreamer's system clock is the monotonic one, so that nothing but the sampling's error is between them.
+    // GStreamer's system clock is the monotonic clock, so only the sampling error separates them.
     assert!(clock.is::<gst::SystemClock>());
     let due = base.nseconds() + 1_500_000_000;
     let pts = descriptor.pts.unwrap();
@@ -34,7 +34,7 @@ fn times_are_those_of_the_monotonic_clock() {
 }
 
 #[test]
-fn the_end_of_the_stream_reaches_readers_and_is_answered_when_they_are_done() {
+fn eos_is_delivered_and_posted_after_readers_drain() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("drain-timeout", "20000000000")]);
     let bus = gst::Bus::new();
@@ -58,7 +58,7 @@ fn the_end_of_the_stream_reaches_readers_and_is_answered_when_they_are_done() {
 }
 
 #[test]
-fn a_reader_that_never_reads_does_not_keep_the_end_longer_than_drain_timeout() {
+fn drain_timeout_limits_eos_for_inactive_reader() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("drain-timeout", "200000000")]);
     let _reader = sink.reader(Policy::Lossless, 4);
@@ -69,14 +69,14 @@ fn a_reader_that_never_reads_does_not_keep_the_end_longer_than_drain_timeout() {
 }
 
 #[test]
-fn who_joins_after_a_seek_back_from_the_end_waits_for_what_comes() {
+fn reader_joining_after_flush_of_eos_gets_new_frames() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     sink.push(gst::Buffer::from_slice(noise(1, info.size())));
     sink.harness.push_event(gst::event::Eos::new());
     let joined = |sink: &Sink| {
         let mut reader = sink.reader(Policy::Lossless, 4);
-        assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+        assert!(matches!(next(&mut reader), Item::Event(_)), "the stream-start");
         assert!(matches!(next(&mut reader), Item::Format(_)));
         reader
     };
@@ -92,7 +92,7 @@ fn who_joins_after_a_seek_back_from_the_end_waits_for_what_comes() {
 }
 
 #[test]
-fn nothing_goes_out_before_playing() {
+fn no_frame_is_published_before_playing() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -104,7 +104,7 @@ fn nothing_goes_out_before_playing() {
     let (change, state, _) = pipeline.state(gst::ClockTime::from_seconds(10));
     assert_eq!((change.is_ok(), state), (true, gst::State::Paused));
     let mut reader = connect(&path, Policy::Lossless, 2);
-    assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+    assert!(matches!(next(&mut reader), Item::Event(_)), "the stream-start");
     assert!(matches!(next(&mut reader), Item::Format(_)));
     let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
     assert!(matches!(quiet, Ok(None)), "{quiet:?}");
@@ -133,7 +133,7 @@ fn state_changes_do_not_wait_for_readers() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(published(), 3);
 
-    // Paused and playing again in the middle of the wait: it goes on with the same frame.
+    // Pause and resume during the wait: it continues with the same frame.
     let begin = Instant::now();
     pipeline.set_state(gst::State::Paused).unwrap();
     assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok());
@@ -143,14 +143,14 @@ fn state_changes_do_not_wait_for_readers() {
         let frame = next_frame(&mut reader);
         assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, 0));
     }
-    // And stopped in the middle of it.
+    // Stop during the wait.
     std::thread::sleep(Duration::from_millis(100));
     pipeline.set_state(gst::State::Null).unwrap();
     assert!(begin.elapsed() < PATIENCE);
 }
 
 #[test]
-fn with_wait_for_connection_the_first_reader_gets_the_first_frame() {
+fn waiting_sink_gives_first_frame_to_first_reader() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
@@ -177,7 +177,7 @@ fn connect_patiently(path: &Path) -> Reader {
 }
 
 #[test]
-fn readers_are_announced_counted_and_described() {
+fn readers_appear_in_signals_count_and_stats() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     let element = sink.element();
@@ -209,11 +209,11 @@ fn readers_are_announced_counted_and_described() {
     assert_eq!(described.get::<u64>("sent").unwrap(), 1);
     assert_eq!(described.get::<u64>("lost").unwrap(), 0);
     assert_eq!(element.property::<u32>("num-clients"), 1);
-    // The application is notified on a thread of its own, and reads the count of that moment.
-    wait_until("the reader's arrival", || *counts.lock().unwrap() == [1]);
+    // The application is notified on a separate thread, and reads the count at that moment.
+    wait_until("the reader's connection", || *counts.lock().unwrap() == [1]);
     drop(frame);
     drop(reader);
-    wait_until("the reader's leaving", || told.lock().unwrap().len() == 2);
+    wait_until("the reader's disconnection", || told.lock().unwrap().len() == 2);
     let me = std::process::id();
     assert_eq!(*told.lock().unwrap(), [("reader-added", me), ("reader-removed", me)]);
     wait_until("the count", || *counts.lock().unwrap() == [1, 0]);

@@ -1,5 +1,5 @@
-//! `framesharesink` by itself: properties, negotiation, allocation, errors, and what a reader of the engine sees of
-//! the buffers that it is given.
+//! Tests of `framesharesink` alone: properties, negotiation, allocation, errors, and the frames
+//! that a reader of the engine receives.
 
 mod copies;
 mod flow;
@@ -28,7 +28,7 @@ fn init() {
     });
 }
 
-/// A sink with a socket of its own, fed by a harness.
+/// Sink with its own socket, fed by a harness.
 struct Sink {
     harness: gst_check::Harness,
     folder: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Sink {
         self.harness.push(buffer).unwrap();
     }
 
-    /// The pool that the sink proposes.
+    /// Returns the pool that the sink proposes.
     fn pool(&self, caps: &gst::Caps) -> (gst::BufferPool, u32) {
         let mut query = gst::query::Allocation::new(Some(caps), true);
         assert!(self.element().static_pad("sink").unwrap().query(&mut query));
@@ -99,7 +99,7 @@ fn stats(sink: &gst::Element) -> gst::Structure {
 }
 
 fn next(reader: &mut Reader) -> Item {
-    reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap().expect("nothing came")
+    reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap().expect("no item received")
 }
 
 fn next_frame(reader: &mut Reader) -> reader::Frame {
@@ -114,7 +114,7 @@ fn bytes(frame: &reader::Frame) -> Vec<u8> {
     frame.bytes().iter().map(|byte| byte.load(std::sync::atomic::Ordering::Relaxed)).collect()
 }
 
-/// Bytes that differ everywhere from those of another seed.
+/// Returns pseudo-random bytes; different seeds differ everywhere.
 fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -131,14 +131,14 @@ fn video_info(format: gst_video::VideoFormat, width: u32, height: u32) -> gst_vi
     gst_video::VideoInfo::builder(format, width, height).fps((30, 1)).build().unwrap()
 }
 
-/// The picture in `bytes`, row by row and without padding. `planes` says where the rows lie.
+/// Returns the rows of the image in `bytes`, without padding. `planes` locates the rows.
 fn picture(info: &gst_video::VideoInfo, bytes: &[u8], planes: &[Plane]) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
     for (index, plane) in planes.iter().enumerate() {
         let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == index);
         let Some(component) = components.min() else { continue };
         let height = info.comp_height(component) as usize;
-        // Packed formats pack more than whole pixels; their rows are compared as far as every layout has them.
+        // Packed formats group several pixels; compare the bytes that every layout has.
         let width = info.stride()[index].unsigned_abs() as usize;
         let visible = match info.comp_pstride(component) {
             0 => width,
@@ -188,12 +188,12 @@ fn wait_for_eos(pipeline: &gst::Pipeline) {
 }
 
 fn skip(name: &str, reason: &str) {
-    // Past the harness's capture, so that a skip is seen.
+    // Bypass the harness's capture, so that a skip is visible.
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "SKIP {name}: {reason}");
 }
 
-/// A buffer of the sink's pool with noise in it, and the picture that this makes.
+/// Returns a buffer of the sink's pool filled with noise, and the image in it.
 fn in_slot(pool: &gst::BufferPool, info: &gst_video::VideoInfo, seed: u64) -> (gst::Buffer, Vec<Vec<u8>>) {
     let mut buffer = pool.acquire_buffer(None).unwrap();
     let content = noise(seed, buffer.size());

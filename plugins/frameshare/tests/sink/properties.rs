@@ -1,8 +1,8 @@
-//! Properties of both elements while they run.
+//! Property changes of both elements in the PLAYING and PAUSED states.
 
 use super::*;
 
-/// Another value of a property; nothing where its type is not among those that the elements have.
+/// Returns a different value for a property; none if the elements have no property of its type.
 fn another(element: &gst::Element, spec: &glib::ParamSpec) -> Option<glib::Value> {
     let value = element.property_value(spec.name());
     macro_rules! next_number {
@@ -47,10 +47,10 @@ fn ready_only_properties_keep_their_values_while_playing() {
         let all = element.list_properties();
         let specs = all.iter().filter(own).collect::<Vec<_>>();
         assert!(specs.len() > 10);
-        // In READY all can be set: the control.
+        // In READY, all can be set (positive control).
         for spec in &specs {
             let before = element.property_value(spec.name());
-            let other = another(&element, spec).unwrap_or_else(|| panic!("{}: which type?", spec.name()));
+            let other = another(&element, spec).unwrap_or_else(|| panic!("{}: unknown type", spec.name()));
             element.set_property_from_value(spec.name(), &other);
             assert!(same(&element.property_value(spec.name()), &other), "{}", spec.name());
             element.set_property_from_value(spec.name(), &before);
@@ -76,7 +76,7 @@ fn ready_only_properties_keep_their_values_while_playing() {
     for pipeline in [&reader, &exporter] {
         pipeline.set_state(gst::State::Null).unwrap();
     }
-    // Stopped, they can be set again.
+    // After a stop, they can be set again.
     let sink = exporter.by_name("it").unwrap();
     sink.set_property("max-slots", 20_u32);
     assert_eq!(sink.property::<u32>("max-slots"), 20);

@@ -1,4 +1,4 @@
-//! Properties, errors before the first frame, negotiation.
+//! Setup: properties, errors before the first frame, negotiation.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn properties_have_the_documented_defaults() {
 }
 
 #[test]
-fn a_sink_without_a_name_says_which_property_to_set() {
+fn sink_without_stream_name_names_the_property() {
     init();
     let sink = gst::ElementFactory::make("framesharesink").build().unwrap();
     let bus = gst::Bus::new();
@@ -43,7 +43,7 @@ fn a_sink_without_a_name_says_which_property_to_set() {
 }
 
 #[test]
-fn impossible_names_and_paths_are_errors() {
+fn invalid_names_and_paths_are_errors() {
     init();
     for (property, value) in [
         ("stream", "a/b"),
@@ -61,7 +61,7 @@ fn impossible_names_and_paths_are_errors() {
 }
 
 #[test]
-fn others_are_let_in_by_numbers_and_only_where_they_can_come() {
+fn allowed_uids_are_numeric_and_need_a_socket_path() {
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[("allowed-uids", "<1, 65534>"), ("socket-mode", "0660")]);
     let uids: Vec<u32> =
@@ -82,7 +82,7 @@ fn others_are_let_in_by_numbers_and_only_where_they_can_come() {
 }
 
 #[test]
-fn a_reader_that_holds_the_stream_back_is_named_on_the_bus() {
+fn blocking_reader_is_reported_on_the_bus() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("reader-timeout", "2000000000")]);
     let bus = gst::Bus::new();
@@ -93,7 +93,7 @@ fn a_reader_that_holds_the_stream_back_is_named_on_the_bus() {
     sink.push(gst::Buffer::from_slice(noise(2, info.size())));
     let next = |name| {
         let message = bus.timed_pop_filtered(gst::ClockTime::from_seconds(10), &[gst::MessageType::Element]);
-        let structure = message.expect("it is on the bus").structure().unwrap().to_owned();
+        let structure = message.expect("an element message").structure().unwrap().to_owned();
         assert_eq!(structure.name(), name);
         assert_eq!(structure.get::<u32>("pid").unwrap(), std::process::id());
         assert_eq!(structure.get::<&str>("policy").unwrap(), "lossless");
@@ -104,14 +104,14 @@ fn a_reader_that_holds_the_stream_back_is_named_on_the_bus() {
     let cut_off = next("framesharesink-reader-cut-off");
     assert_eq!(cut_off.get::<&str>("reason").unwrap(), "too-slow");
     assert!(cut_off.get::<&str>("why").unwrap().contains("reader-timeout"));
-    // One that leaves is no news.
+    // A reader that disconnects by itself causes no message.
     drop(sink.reader(Policy::Latest, 1));
     let quiet = bus.timed_pop_filtered(gst::ClockTime::from_mseconds(100), &[gst::MessageType::Element]);
     assert!(quiet.is_none(), "{quiet:?}");
 }
 
 #[test]
-fn a_name_in_use_names_its_holder() {
+fn socket_in_use_error_names_its_owner() {
     let first = Sink::new("video/x-raw,format=GRAY8,width=4,height=4,framerate=30/1", &[]);
     let second = element(&first.folder.path().join("s"), &[]);
     let bus = gst::Bus::new();
@@ -124,7 +124,7 @@ fn a_name_in_use_names_its_holder() {
 }
 
 #[test]
-fn starting_and_stopping_leaves_nothing_behind() {
+fn start_and_stop_leak_no_descriptors_or_files() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[]);
@@ -140,13 +140,13 @@ fn starting_and_stopping_leaves_nothing_behind() {
     for _ in 0..50 {
         cycle();
     }
-    // Other tests of this process open and close descriptors meanwhile: a leak would be 50 or more.
+    // Other tests of this process also open and close descriptors: a leak would be at least 50.
     assert!(descriptors() < before + 40);
     sink.set_state(gst::State::Null).unwrap();
 }
 
 #[test]
-fn the_template_takes_raw_and_encoded_media_and_any_caps_takes_the_rest() {
+fn template_accepts_media_and_any_caps_accepts_the_rest() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[]);
@@ -172,10 +172,11 @@ fn the_template_takes_raw_and_encoded_media_and_any_caps_takes_the_rest() {
     sink.set_state(gst::State::Null).unwrap();
 }
 
-/// As in `nvv4l2decoder ! framesharesink`: the link is made, and the error names the missing element. With the
-/// capsfilter upstream's caps are known before data flows, without it they are not.
+/// As in `nvv4l2decoder ! framesharesink`: the link succeeds, and the error names the missing
+/// element. With the capsfilter, upstream's caps are known before data flows; without it, they are
+/// not.
 #[test]
-fn upstream_of_foreign_memory_links_and_fails_with_advice() {
+fn foreign_memory_upstream_links_then_fails_with_remedy() {
     init();
     for (feature, advice) in [("memory:NVMM", "nvvideoconvert"), ("memory:GLMemory", "gldownload")] {
         let caps = format!("caps=video/x-raw({feature}),format=RGBA,width=16,height=16,framerate=30/1");
@@ -193,7 +194,7 @@ fn upstream_of_foreign_memory_links_and_fails_with_advice() {
 }
 
 #[test]
-fn foreign_memory_in_a_running_pipeline_fails_with_advice() {
+fn foreign_memory_while_playing_fails_with_remedy() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[]);
@@ -209,7 +210,7 @@ fn foreign_memory_in_a_running_pipeline_fails_with_advice() {
 }
 
 #[test]
-fn memory_that_cannot_be_shared_is_refused_with_its_converter() {
+fn unshareable_memory_error_names_the_converter() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[("any-caps", "true")]);
@@ -225,7 +226,7 @@ fn memory_that_cannot_be_shared_is_refused_with_its_converter() {
 }
 
 #[test]
-fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
+fn format_changes_are_delivered_in_order_with_frames() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
     let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[]);
     let mut reader = sink.reader(Policy::Lossless, 4);
@@ -238,9 +239,9 @@ fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
 
     let format = |item| match item {
         Item::Format(format) => format,
-        item => panic!("{item:?} instead of a format"),
+        item => panic!("expected a format, got {item:?}"),
     };
-    assert!(matches!(next(&mut reader), Item::Event(_)), "the start of the stream");
+    assert!(matches!(next(&mut reader), Item::Event(_)), "the stream-start");
     let video = format(next(&mut reader)).video.clone().unwrap();
     assert_eq!((video.format.as_str(), video.width, video.height), ("GRAY8", 8, 8));
     let frame = next_frame(&mut reader);
@@ -260,7 +261,7 @@ fn the_format_reaches_the_reader_and_its_change_keeps_its_place() {
 }
 
 #[test]
-fn buffers_without_caps_are_refused_unless_anything_goes() {
+fn buffers_without_caps_need_any_caps() {
     init();
     for (any_caps, expected) in
         [(false, Err(gst::FlowError::NotNegotiated)), (true, Ok(gst::FlowSuccess::Ok))]

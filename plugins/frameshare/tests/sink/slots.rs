@@ -1,4 +1,4 @@
-//! Frames that lie in slots.
+//! Publication from slots of the sink's pool.
 
 use super::*;
 
@@ -28,13 +28,14 @@ fn upstream_writes_into_slots() {
     }
 }
 
-/// The decoder keeps its reference frames mapped for writing while it sends them, and goes on reading them.
+/// The decoder keeps its reference frames mapped for writing while it sends them, and continues to
+/// read them.
 #[test]
-fn a_decoder_writes_into_slots() {
+fn decoder_writes_into_slots() {
     init();
     for needed in ["x264enc", "h264parse", "avdec_h264"] {
         if gst::ElementFactory::find(needed).is_none() {
-            skip("a_decoder_writes_into_slots", &format!("there is no {needed}"));
+            skip("decoder_writes_into_slots", &format!("{needed} is not installed"));
             return;
         }
     }
@@ -78,7 +79,7 @@ fn a_decoder_writes_into_slots() {
     shared.set_state(gst::State::Playing).unwrap();
     wait_until("the socket", || path.exists());
     let mut reader = connect(&path, Policy::Lossless, 8);
-    // Read late, when the decoder has long gone on to the frames after.
+    // Read late, after the decoder has written later frames.
     let (mut held, mut ended) = (std::collections::VecDeque::new(), false);
     for expected in expected.iter() {
         while held.len() < 8 && !ended {
@@ -99,7 +100,7 @@ fn a_decoder_writes_into_slots() {
 }
 
 #[test]
-fn a_memory_that_comes_twice_or_in_a_copied_buffer_is_published_where_it_lies() {
+fn repeated_or_copied_buffer_is_published_in_place() {
     let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -115,7 +116,8 @@ fn a_memory_that_comes_twice_or_in_a_copied_buffer_is_published_where_it_lies() 
     assert!(frames.iter().all(|frame| picture_of(frame, &info) == expected));
     assert_eq!(sink.copies(), 0);
 
-    // While a reader holds a frame of it, nobody can write the buffer; and the pool hands out others.
+    // While a reader holds a frame of it, the buffer is not writable; the pool provides other
+    // buffers.
     let mut buffer = buffer;
     assert!(buffer.get_mut().is_none());
     drop(buffer);
@@ -126,9 +128,10 @@ fn a_memory_that_comes_twice_or_in_a_copied_buffer_is_published_where_it_lies() 
     pool.set_active(false).unwrap();
 }
 
-/// The pool's frames are mapped without locking their memory; who may write is still decided by who shares it.
+/// The pool's frames are mapped without locking their memory; write access still depends on whether
+/// a memory is shared.
 #[test]
-fn a_copied_buffer_shares_its_frame_until_one_is_written() {
+fn copied_buffer_shares_its_frame_until_written() {
     let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -136,7 +139,7 @@ fn a_copied_buffer_shares_its_frame_until_one_is_written() {
     pool.set_active(true).unwrap();
     let mut reader = sink.reader(Policy::Lossless, 16);
     let (buffer, expected) = in_slot(&pool, &info, 7);
-    // As decoders do: mapped for writing, and copied to have its times set.
+    // Map for writing and copy to set the times, as decoders do.
     let frame = gst_video::VideoFrame::from_buffer_writable(buffer, &info).unwrap();
     let copied = frame.buffer().copy();
     sink.push(copied.clone());
@@ -144,7 +147,7 @@ fn a_copied_buffer_shares_its_frame_until_one_is_written() {
     assert_eq!(picture_of(&published, &info), expected);
     assert_eq!(sink.copies(), 0);
 
-    // Whoever writes the copy writes somewhere else.
+    // A write to the copy goes to other memory.
     let mut written = gst_video::VideoFrame::from_buffer_writable(copied.copy(), &info).unwrap();
     written.plane_data_mut(0).unwrap().fill(0);
     assert_eq!(picture_of(&published, &info), expected);
@@ -153,7 +156,7 @@ fn a_copied_buffer_shares_its_frame_until_one_is_written() {
 }
 
 #[test]
-fn a_buffer_that_upstream_cut_comes_back_whole() {
+fn resized_buffer_returns_to_pool_at_full_size() {
     let info = video_info(gst_video::VideoFormat::Gray8, 64, 16);
     let caps = info.to_caps().unwrap();
     let sink = Sink::new(&caps.to_string(), &[]);
@@ -173,7 +176,7 @@ fn a_buffer_that_upstream_cut_comes_back_whole() {
 }
 
 #[test]
-fn buffers_come_back_to_the_pool_when_their_leases_end() {
+fn buffers_return_to_pool_when_leases_end() {
     let info = video_info(gst_video::VideoFormat::Gray8, 64, 64);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -192,7 +195,7 @@ fn buffers_come_back_to_the_pool_when_their_leases_end() {
 }
 
 #[test]
-fn a_part_of_a_slot_is_published_as_that_part() {
+fn region_of_a_slot_is_published_as_that_region() {
     let mut sink = Sink::new("application/x-bytes", &[("any-caps", "true")]);
     let video = video_info(gst_video::VideoFormat::Gray8, 100, 40).to_caps().unwrap();
     let (pool, _) = sink.pool(&video);
@@ -212,7 +215,7 @@ fn a_part_of_a_slot_is_published_as_that_part() {
 }
 
 #[test]
-fn the_pool_keeps_alignment_and_padding() {
+fn pool_keeps_alignment_and_padding() {
     let info = video_info(gst_video::VideoFormat::I420, 30, 20);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -244,7 +247,7 @@ fn the_pool_keeps_alignment_and_padding() {
 }
 
 #[test]
-fn a_pool_that_is_exhausted_goes_on_in_private_memory() {
+fn exhausted_pool_falls_back_to_private_memory() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
@@ -261,10 +264,10 @@ fn a_pool_that_is_exhausted_goes_on_in_private_memory() {
     pool.set_active(false).unwrap();
 }
 
-/// Upstream may hold frames that are published, so that no slot is left when readers have moved on: then the sink waits for
-/// one, and what comes back to upstream's pool is for it.
+/// Upstream may hold published frames, so that no slot is left when readers have moved on: the sink
+/// then waits for a slot, and uses the next one that returns to upstream's pool.
 #[test]
-fn where_upstream_has_all_slots_the_sink_waits_for_one() {
+fn sink_waits_for_slot_if_upstream_holds_all() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
@@ -281,7 +284,7 @@ fn where_upstream_has_all_slots_the_sink_waits_for_one() {
         buffers.iter().map(read).collect::<Vec<_>>()
     };
     let read = publish(&mut sink, &upstream[..2]);
-    // Of six slots two are the reader's just now.
+    // The reader holds two of six slots at this moment.
     upstream.extend(in_slots(2));
     drop(read);
     let foreign = gst::Buffer::from_slice(vec![7; info.size()]);
@@ -298,9 +301,10 @@ fn where_upstream_has_all_slots_the_sink_waits_for_one() {
     pool.set_active(false).unwrap();
 }
 
-/// GstBufferPool keeps no buffer whose memory somebody else has, and frees all when it stops.
+/// GstBufferPool drops a returned buffer if its memory is shared, and frees all buffers when it
+/// stops.
 #[test]
-fn slots_outlive_the_pool_that_handed_them_out() {
+fn slots_outlive_their_pool() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
     let caps = info.to_caps().unwrap();
     let mut sink = Sink::new(&caps.to_string(), &[]);
@@ -324,7 +328,7 @@ fn slots_outlive_the_pool_that_handed_them_out() {
 }
 
 #[test]
-fn a_pool_that_outlives_the_sink_is_harmless() {
+fn pool_outliving_the_sink_stays_usable() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
     let caps = info.to_caps().unwrap();
     let sink = Sink::new(&caps.to_string(), &[]);

@@ -1,8 +1,9 @@
-//! Private CUDA memory for frames that cannot stay where they are.
+//! Private CUDA memory for frames that are copied.
 //!
 //! # Safety
-//! Hands addresses to a stream. What is read is leased, and the lease ends only when the context's work so far is done;
-//! what is written is mapped, and goes back to its pool with the buffer, whose next use waits for the context's work.
+//! Passes addresses to a stream. The source is leased, and the lease ends only when the work queued
+//! so far in the context is done; the destination is mapped and returns to its pool with the
+//! buffer, and its next use waits for the context's work.
 #![allow(unsafe_code)]
 
 use super::{CudaError, Line, place::size_of_plane};
@@ -17,11 +18,11 @@ use gst::prelude::*;
 use gst_video::VideoInfo;
 use std::sync::Arc;
 
-/// A pool of GStreamer's own CUDA memory; it grows with what downstream keeps.
+/// Pool of GStreamer's own CUDA memory; it grows with the buffers that downstream keeps.
 pub(super) struct Copies {
     engine: Arc<Context>,
     pool: Option<Pool>,
-    /// Stands for all work of the context, on whatever stream.
+    /// Event that covers all work of the context, on every stream.
     read: Option<Event>,
 }
 
@@ -36,8 +37,8 @@ impl Copies {
         Self { engine: engine.clone(), pool: None, read: None }
     }
 
-    /// A copy of a picture, made on a stream that is ordered behind the writing of the frame. The lease may end as soon
-    /// as this returns.
+    /// Copies an image on a stream that is ordered behind the write of the frame. The lease may end
+    /// as soon as this returns.
     pub fn of(
         &mut self,
         lease: &Lease,
@@ -49,7 +50,7 @@ impl Copies {
         let pool = self.pool(&picture.info, context, &line.gst)?;
         let mut buffer =
             pool.acquire_buffer(None).map_err(|error| CudaError::Copy(format!("no buffer: {error}")))?;
-        // Whoever had it before may have queued reads on any stream.
+        // Earlier users of the buffer may have queued reads on any stream.
         let read = match &mut self.read {
             Some(read) => read,
             none => none.insert(Event::new(&self.engine).map_err(failed)?),
@@ -58,9 +59,9 @@ impl Copies {
         let from = lease.address().ok_or(CudaError::NotVideo)?;
         let memory = buffer.make_mut().peek_memory_mut(0)?;
         let to = gst_cuda::memory::Memory::of(memory).map(|memory| memory.info());
-        let to = to.ok_or_else(|| CudaError::Copy("the pool has no CUDA memory".into()))?;
+        let to = to.ok_or_else(|| CudaError::Copy("the pool's buffer has no CUDA memory".into()))?;
         let mapped = gst_cuda::memory::map_writable(memory)
-            .ok_or_else(|| CudaError::Copy("its memory cannot be mapped".into()))?;
+            .ok_or_else(|| CudaError::Copy("the pool's memory cannot be mapped".into()))?;
         for plane in 0..picture.layout.offsets().len() {
             let (rows, bytes) = size_of_plane(&picture.info, plane);
             let side = |start: u64, offset: usize, stride: i32| Plane {
@@ -69,8 +70,9 @@ impl Copies {
             };
             let from = side(from, picture.layout.offsets()[plane], picture.layout.strides()[plane]);
             let to = side(mapped.address(), to.offset()[plane], to.stride()[plane]);
-            // SAFETY: every row was found inside the frame, which is leased; the pool's memory has room for the same
-            // picture, by its own account. See the head of the file for how long.
+            // SAFETY: every row was checked to lie inside the frame, which is leased; the pool's
+            // memory has room for the same image by its own layout. See the module header for the
+            // lifetimes.
             unsafe { line.engine.copy_2d(to, from, bytes, rows) }.map_err(failed)?;
         }
         drop(mapped);
@@ -93,7 +95,7 @@ impl Copies {
         self.pool.as_ref().map(|pool| &pool.pool).ok_or_else(|| CudaError::Copy("no pool".into()))
     }
 
-    /// Gives up what is not in use; buffers that are go when they are dropped.
+    /// Frees unused buffers; buffers in use are freed when they are dropped.
     fn clear(&mut self) {
         if let Some(Pool { pool, .. }) = self.pool.take() {
             let _ = pool.set_active(false);
@@ -115,7 +117,7 @@ fn new_pool(
     let pool = gst_cuda::BufferPool::new(context).upcast::<gst::BufferPool>();
     let caps = super::caps_in(&info.to_caps()?, true);
     let mut config = pool.config();
-    let size = u32::try_from(info.size()).map_err(|_| glib::bool_error!("too big"))?;
+    let size = u32::try_from(info.size()).map_err(|_| glib::bool_error!("the frame is larger than 4 GiB"))?;
     config.set_params(Some(&caps), size, 0, 0);
     config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META.as_str());
     gst_cuda::pool::set_stream(&mut config, stream);

@@ -1,4 +1,4 @@
-//! A frame in GPU memory as a buffer: in place where it can stay there, else as a copy on the GPU.
+//! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
 use super::{Cuda, Line, place::Place};
 use crate::src::{frames::Way, lease::Lease, picture::Picture};
@@ -6,26 +6,26 @@ use frameshare::fence::FenceError;
 use gst_cuda::{Reusable, memory::Rules};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most memories that one slot is wrapped as. More than one are needed where the layout changes from frame to frame, or
-/// the exporter publishes a frame again while it is held.
+/// Maximum number of memories that wrap one slot. More than one is needed if the layout changes
+/// from frame to frame, or if the exporter publishes a frame again while it is held.
 const MAX_WRAPS: usize = 4;
 
-/// Why a frame in GPU memory cannot be handed on.
+/// Error of a frame in GPU memory that cannot be pushed downstream.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::src) enum CudaError {
-    #[error("only raw video can lie in GPU memory")]
+    #[error("only raw video is supported in GPU memory")]
     NotVideo,
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error("GStreamer's CUDA library does not wrap memory of {0}")]
     NotWrapped(gst_video::VideoFormat),
-    #[error("its copy on the GPU failed: {0}")]
+    #[error("copying the frame on the GPU failed: {0}")]
     Copy(String),
     #[error(transparent)]
     Meta(#[from] glib::BoolError),
 }
 
-/// The memories that a slot was wrapped as; kept with the slot, and gone before it is unmapped.
+/// Wrapped memories of a slot: per-slot user data, dropped before the slot is unmapped.
 #[derive(Debug, Default)]
 struct Wraps(Mutex<Vec<Wrap>>);
 
@@ -37,7 +37,7 @@ struct Wrap {
     memory: Reusable,
 }
 
-/// The buffer that a frame becomes, and how.
+/// Converts a frame to a buffer; returns the delivery mode as well.
 pub(in crate::src) fn to_buffer(
     cuda: &mut Cuda,
     lease: Lease,
@@ -45,7 +45,7 @@ pub(in crate::src) fn to_buffer(
     is_last_credit: bool,
 ) -> Result<(gst::Buffer, Way), CudaError> {
     let picture = picture.ok_or(CudaError::NotVideo)?;
-    // Work on the stream waits for the frame; who reads on another one is told by the memory's flag.
+    // Work on the stream waits for the frame; readers on other streams rely on the memory's flag.
     let pending = !lease.frame().is_written()?;
     if pending {
         lease.frame().wait_on(&cuda.line.engine)?;
@@ -76,7 +76,8 @@ fn in_place(
     Ok(buffer)
 }
 
-/// The slot's memory, with the lease inside; wrapped anew only where none of the slot's fits.
+/// Loans the slot's memory with the lease inside; creates a new wrapped memory only if none of the
+/// slot's fits.
 fn lend(cuda: &Cuda, lease: Lease, place: Place, pending: bool) -> Option<gst::Memory> {
     let Line { gst: stream, .. } = &cuda.line;
     let address = lease.address()? + u64::try_from(place.start).ok()?;
@@ -97,7 +98,7 @@ fn lend(cuda: &Cuda, lease: Lease, place: Place, pending: bool) -> Option<gst::M
     let rules = Rules { read_only: true, fixed_pool: true };
     let memory = Reusable::wrap(&cuda.context, Some(stream), &place.info, address, rules)?;
     let lent = memory.lend(lease.clone(), pending);
-    // The oldest goes, which may be out: then it is freed when it comes back.
+    // Drop the oldest entry. If it is on loan, it is freed when the loan ends.
     let oldest = (wraps.len() == MAX_WRAPS).then(|| wraps.remove(0));
     wraps.push(Wrap { stream: stream.clone(), address, place, memory });
     drop(wraps);

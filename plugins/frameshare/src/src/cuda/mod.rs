@@ -1,4 +1,4 @@
-//! Frames in CUDA memory: whether downstream takes them, and in which context and on which stream they are read.
+//! CUDA reading: negotiation with downstream, and the context and stream for frames in CUDA memory.
 
 mod copies;
 mod frames;
@@ -17,7 +17,7 @@ use gst_cuda::context::ElementContext;
 use std::sync::Arc;
 pub(super) use used::used_on;
 
-/// Which memory downstream takes raw video in.
+/// Kinds of memory that downstream accepts for raw video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     System,
@@ -26,8 +26,8 @@ pub(super) enum Takes {
 }
 
 impl Takes {
-    /// What these caps say. Who takes anything gets system memory, which nobody has to know anything about: CUDA
-    /// memory has to be named.
+    /// Returns the kinds of memory in these caps. Caps that accept anything get system memory,
+    /// which every element can read; CUDA memory must be named.
     pub fn of(caps: &gst::CapsRef) -> Self {
         let names = |features: &gst::CapsFeaturesRef, name| !features.is_any() && features.contains(name);
         let cuda = caps.iter_with_features().any(|(_, features)| names(features, gst_cuda::CAPS_FEATURE));
@@ -43,7 +43,8 @@ impl Takes {
     }
 }
 
-/// These caps of raw video for the memory that its frames come in.
+/// Returns these caps with the feature of the memory that the frames are in; only raw video
+/// changes.
 pub(super) fn caps_in(caps: &gst::Caps, in_cuda_memory: bool) -> gst::Caps {
     let mut caps = caps.clone();
     let is_raw = caps.structure(0).is_some_and(|structure| structure.name() == "video/x-raw");
@@ -62,8 +63,12 @@ pub(super) fn caps_in(caps: &gst::Caps, in_cuda_memory: bool) -> gst::Caps {
     caps
 }
 
-/// Gets ready to read in CUDA memory, where downstream takes that; an error says why it cannot be, and downstream takes
-/// nothing else or a device was asked for.
+/// Prepares to read in CUDA memory if downstream accepts it. Fails only if downstream accepts
+/// nothing else or a device was requested.
+///
+/// # Errors
+///
+/// The reason why CUDA memory cannot be used.
 pub(super) fn open(
     element: &FrameshareSrc,
     shared: &ElementContext,
@@ -76,27 +81,27 @@ pub(super) fn open(
     }
     let opened = gst_cuda::load().map_err(|error| error.to_string()).and_then(|()| {
         let context = shared.ensure(element, device).ok_or_else(|| match device {
-            Some(device) => format!("the driver gives no context on GPU {device}: correct cuda-device-id"),
-            None => "the driver gives no context on any GPU".into(),
+            Some(device) => format!("the driver provides no context on GPU {device}: correct cuda-device-id"),
+            None => "the driver provides no context on any GPU".into(),
         })?;
         Cuda::new(context)
     });
     match opened {
         Ok(cuda) => Ok(Some(cuda)),
         Err(error) if takes == Takes::Both && device.is_none() => {
-            gst::info!(CAT, obj = element, "Frames will be read in system memory: {error}");
+            gst::info!(CAT, obj = element, "Reading frames in system memory: {error}");
             Ok(None)
         }
         Err(error) => Err(error),
     }
 }
 
-/// Gets ready to read on another device than the one that was found first; none where the driver gives no context there.
+/// Prepares to read on another device than the first; none if the driver provides no context there.
 pub(super) fn open_on(shared: &ElementContext, device: u32) -> Option<Cuda> {
     Cuda::new(shared.replace(device)?).ok()
 }
 
-/// A stream, as GStreamer knows it and as the engine does.
+/// CUDA stream, as GStreamer's object and as the engine's.
 struct Line {
     gst: gst_cuda::Stream,
     engine: cuda::stream::Stream,
@@ -108,26 +113,26 @@ impl Line {
     }
 }
 
-/// What frames are read with. It belongs to the streaming thread.
+/// CUDA state of a connection. Owned by the streaming thread.
 pub(super) struct Cuda {
     context: gst_cuda::Context,
-    /// The same one, as the engine knows it.
+    /// The same context, as the engine's object.
     engine: Arc<cuda::context::Context>,
-    /// For whom proposes none.
+    /// Used if downstream proposes no stream.
     own: gst_cuda::Stream,
-    /// The one in use.
+    /// Stream in use.
     line: Line,
     copies: Copies,
-    /// Frames go back in the order of their memory's stream alone, to show what the context-wide record is good for.
+    /// Negative control of the context-wide record: releases wait only for the memory's own stream.
     #[cfg(test)]
     pub releases_in_order: bool,
 }
 
 impl Cuda {
-    /// Gets ready to read in a context that the pipeline shares.
+    /// Prepares to read in a context that the pipeline shares.
     fn new(context: gst_cuda::Context) -> Result<Self, String> {
         let engine = engine_context(&context).map_err(|error| error.to_string())?;
-        let own = gst_cuda::Stream::new(&context).ok_or("the driver gives no stream")?;
+        let own = gst_cuda::Stream::new(&context).ok_or("the driver provides no stream")?;
         let line = Line::new(own.clone(), &engine);
         Ok(Self {
             copies: Copies::new(&engine),
@@ -140,12 +145,13 @@ impl Cuda {
         })
     }
 
-    /// The context, for the engine.
+    /// Returns the context as the engine's object.
     pub fn engine(&self) -> &Arc<cuda::context::Context> {
         &self.engine
     }
 
-    /// The number of the exporter's GPU, if that is another one than this context's and this process sees it.
+    /// Returns the ordinal of the exporter's GPU if it differs from this context's GPU and is
+    /// visible to this process.
     pub fn device_of_exporter(&self, connected: &Result<Reader, ConnectError>) -> Option<u32> {
         let theirs = match connected {
             Ok(reader) => reader.exporter_gpu()?,
@@ -157,8 +163,8 @@ impl Cuda {
         u32::try_from(device.ordinal()).ok()
     }
 
-    /// Has frames waited for on downstream's stream from now on, if it proposes one of this context: what it does with
-    /// them there is in their order without anyone's waiting.
+    /// Makes frames wait on downstream's stream from now on, if it proposes one of this context.
+    /// Downstream's work on that stream is then ordered behind the frames without a CPU wait.
     pub fn adopt(&mut self, proposed: Option<&gst_cuda::Stream>) {
         let stream = proposed.filter(|stream| stream.context() == self.context).unwrap_or(&self.own);
         if *stream != self.line.gst {

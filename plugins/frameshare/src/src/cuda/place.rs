@@ -1,10 +1,10 @@
-//! Whether a picture lies in a frame as GStreamer's CUDA memory can have it.
+//! Layout of an image as one GstCudaMemory.
 
 use crate::src::{layout::Layout, picture::Picture};
 use gst_video::VideoInfo;
 
-/// How many rows a plane has, and how many bytes of each hold pixels, as GStreamer's CUDA library counts them; no bytes for
-/// formats that it does not know.
+/// Returns the rows of a plane and the bytes of pixels in each, as GStreamer's CUDA library counts
+/// them; zero bytes for formats that it does not know.
 pub(super) fn size_of_plane(info: &VideoInfo, plane: usize) -> (usize, usize) {
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
     let rows = components.clone().map(|c| info.comp_height(c) as usize).max().unwrap_or(0);
@@ -12,8 +12,8 @@ pub(super) fn size_of_plane(info: &VideoInfo, plane: usize) -> (usize, usize) {
     (rows, bytes.unwrap_or(0))
 }
 
-/// A picture as one GstCudaMemory: from the first byte of its first plane on, with one pitch for all planes, which the
-/// CPU's view of such memory relies on.
+/// Image as one GstCudaMemory: starts at the first byte of the first plane, with one pitch for all
+/// planes. The CPU mapping of such memory relies on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Bytes from the start of the frame.
@@ -23,7 +23,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where the picture lies in a frame of `size` bytes; none where GStreamer could not say it so.
+    /// Returns the layout of the image in a frame of `size` bytes; none if GstCudaMemory cannot
+    /// describe it.
     pub fn of(picture: &Picture<'_>, size: usize) -> Option<Self> {
         let (info, layout) = (&picture.info, &picture.layout);
         let (&start, &stride) = (layout.offsets().first()?, layout.strides().first()?);
@@ -36,7 +37,7 @@ impl Place {
             }
             rows = rows.max(down / pitch + size_of_plane(info, plane).0);
         }
-        // What is looked at of each row, whichever plane it is of.
+        // Bytes accessed in each row, of any plane.
         let (_, row) = size_of_plane(info, 0);
         let end = rows.checked_sub(1)?.checked_mul(pitch)?.checked_add(start)?.checked_add(row)?;
         if row == 0 || row > pitch || end > size {
@@ -71,11 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn planes_of_one_pitch_are_one_memory() {
+    fn planes_with_one_pitch_form_one_cuda_memory() {
         let found = place(VideoFormat::Nv12, &[(512, 512), (512 * 257, 512)], 512 * 400).unwrap();
         assert_eq!(found.start, 512);
         assert_eq!((found.info.offset(), found.info.stride()), (&[0, 512 * 256][..], &[512, 512][..]));
-        // Whole rows, of which the CPU's view copies as many as there are.
+        // Whole rows: the CPU mapping copies all of them.
         assert_eq!(found.info.size(), 512 * (256 + 120));
         // The last row may lack its padding.
         let size = 512 * (257 + 119) + 320;
@@ -83,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn what_gstreamer_cannot_say_is_to_be_copied() {
-        // Half a pitch for the planes of colour, as system memory has it.
+    fn unsupported_cuda_layout_is_copied() {
+        // Half the pitch for the chroma planes, as in system memory.
         let planes = [(0, 512), (512 * 240, 256), (512 * 300, 256)];
         assert!(place(VideoFormat::I420, &planes, 512 * 400).is_none());
-        // Colour in front of brightness, and rows that do not start where those of the first plane do.
+        // Chroma before luma, and chroma rows not aligned with those of the first plane.
         assert!(place(VideoFormat::Nv12, &[(512 * 120, 512), (0, 512)], 512 * 400).is_none());
         assert!(place(VideoFormat::Nv12, &[(0, 512), (512 * 240 + 8, 512)], 512 * 400).is_none());
-        // The last row of colour is shorter than what is copied of each row.
+        // The last chroma row is shorter than the copied row.
         let planes = [(0, 512), (512 * 240, 512), (512 * 360, 512)];
         assert!(place(VideoFormat::I420, &planes, 512 * 479 + 160).is_none());
         assert!(place(VideoFormat::I420, &planes, 512 * 479 + 320).is_some());

@@ -1,6 +1,7 @@
-//! The source on a GPU, fed by exporters in processes of their own.
+//! Tests of the source on a GPU, fed by exporters in other processes.
 //!
-//! Where GStreamer's CUDA library or a driver is missing these tests say so; `make test` runs them on the simulated one.
+//! If GStreamer's CUDA library or a driver is missing, these tests are skipped with a message;
+//! `make test` runs them on the simulated driver.
 
 mod downstream;
 mod exporter;
@@ -20,12 +21,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing here takes so long unless it hangs.
+/// Time limit of each wait; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Late enough that whoever does not wait is there first.
+/// Delay of a GPU write, long enough that a reader without a wait reads too early.
 const LATE_US: u64 = 5_000;
 
-/// Whether there is a library and a driver; what is missing is said past the harness's capture, where it is counted.
+/// Returns whether the library and a driver are present. A skip is written past the harness's
+/// capture, where it is counted.
 fn is_there(test: &str) -> bool {
     gst::init().unwrap();
     let missing = gst_cuda::load().err();
@@ -40,7 +42,7 @@ fn skip(test: &str, reason: &str) {
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// In place of a lease: the frame goes back in the order of its memory's stream.
+/// Negative control in place of a lease: the frame is released in the order of its memory's stream.
 struct InOrder(Option<(Lease, cuda::stream::Stream)>);
 
 impl Drop for InOrder {
@@ -51,7 +53,7 @@ impl Drop for InOrder {
     }
 }
 
-/// What the source does without the context-wide record.
+/// Loans memory as the source would without the context-wide record.
 pub(super) fn lend_in_order(
     cuda: &Cuda,
     lease: Lease,
@@ -71,7 +73,7 @@ fn takes(caps: &str) -> Takes {
 }
 
 #[test]
-fn cuda_memory_is_for_those_who_name_it() {
+fn cuda_memory_must_be_named_in_caps() {
     assert_eq!(takes("ANY"), Takes::System);
     assert_eq!(takes("EMPTY"), Takes::System);
     assert_eq!(takes("video/x-raw; video/x-raw(ANY)"), Takes::System);
@@ -83,7 +85,7 @@ fn cuda_memory_is_for_those_who_name_it() {
 }
 
 #[test]
-fn caps_name_the_memory_that_frames_come_in() {
+fn caps_name_the_memory_of_the_frames() {
     gst::init().unwrap();
     let caps = |text: &str| text.parse::<gst::Caps>().unwrap();
     let system = caps("video/x-raw, width=(int)4");
@@ -100,7 +102,7 @@ fn caps_name_the_memory_that_frames_come_in() {
 }
 
 #[test]
-fn frames_come_in_place_in_memories_that_are_used_again() {
+fn frames_are_in_place_in_reused_memories() {
     if !is_there("in-place") {
         return;
     }
@@ -136,7 +138,8 @@ fn frames_come_in_place_in_memories_that_are_used_again() {
     }
 }
 
-/// A source that has read a frame, the context that it read in, and a stream of that which is still at work.
+/// Returns a source that has read a frame, its context, and a stream of that context with work
+/// still running.
 fn read_with_work_left(
     work: impl FnOnce() + Send + 'static,
 ) -> (Exporter, Reader, gst_cuda::Context, Stream) {
@@ -152,9 +155,9 @@ fn read_with_work_left(
     (exporter, reader, context, stream)
 }
 
-/// Whoever stops a source may destroy the context that it read in.
+/// An application that stops a source may then destroy the context that it read in.
 #[test]
-fn a_source_that_has_stopped_keeps_no_context() {
+fn stopped_source_keeps_no_context() {
     if !is_there("stopped") {
         return;
     }
@@ -165,27 +168,27 @@ fn a_source_that_has_stopped_keeps_no_context() {
         let begin = Instant::now();
         drop(reader);
         let took = begin.elapsed();
-        // To let go of a stream waits for its work.
+        // Dropping a stream waits for its work.
         drop((stream, context));
-        // It waits no longer than that for the work, and a busy machine may take it.
+        // The stop waits at most that long for the work, and a busy machine may exceed it.
         if took < crate::gpu::SETTLED {
-            assert!(kept.upgrade().is_none(), "somebody still has the context");
+            assert!(kept.upgrade().is_none(), "the context is still referenced");
             return;
         }
     }
-    panic!("no stop was over in {:?}", crate::gpu::SETTLED);
+    panic!("no stop took less than {:?}", crate::gpu::SETTLED);
 }
 
-/// An element that had no context does not wait for what others have let go of.
+/// An element without a context does not wait for the pending teardown of others.
 #[test]
-fn who_had_no_context_stops_at_once() {
+fn element_without_context_stops_at_once() {
     if !is_there("stops-at-once") {
         return;
     }
     let (done, busy) = std::sync::mpsc::channel::<()>();
     let (exporter, reader, _context, _stream) = read_with_work_left(move || _ = busy.recv_timeout(PATIENCE));
     drop(reader);
-    assert!(!frameshare::wait_until_given_up(Duration::ZERO), "nothing is left to wait for");
+    assert!(!frameshare::wait_until_given_up(Duration::ZERO), "no teardown is pending");
     let stop = |element: &gst::Element| {
         element.set_property("socket-path", exporter.path().with_extension("other"));
         element.set_state(gst::State::Paused).unwrap();
@@ -203,9 +206,10 @@ fn who_had_no_context_stops_at_once() {
     drop(done);
 }
 
-/// Frames that are pushed ahead are marked, and who waits as GStreamer's elements do reads them right.
+/// Speculatively delivered frames are flagged, and a reader that waits as GStreamer's elements do
+/// reads them correctly.
 #[test]
-fn frames_are_pushed_ahead_where_streams_are_to_wait() {
+fn gpu_wait_controls_speculative_delivery() {
     if !is_there("gpu-wait") {
         return;
     }
@@ -230,11 +234,15 @@ fn frames_are_pushed_ahead_where_streams_are_to_wait() {
         reader.finish();
         let (gpu, pending) = std::mem::take(&mut *seen.lock().unwrap());
         assert_eq!(gpu.unwrap().look(), (30, vec![]), "{fence}, gpu-wait={wait}");
-        assert_eq!(pending > 0, ahead, "{fence}, gpu-wait={wait}: {pending} frames were pushed ahead");
+        assert_eq!(
+            pending > 0,
+            ahead,
+            "{fence}, gpu-wait={wait}: {pending} frames were delivered speculatively"
+        );
     }
 }
 
-/// Reads on a stream that nobody knows of, late, and lets each frame go at once.
+/// Reads late on an unregistered stream, and drops each frame at once.
 fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
     let mut exporter = Exporter::start("vmm", fence);
     let gpu = Arc::new(Mutex::new(None::<Gpu>));
@@ -253,7 +261,7 @@ fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
 }
 
 #[test]
-fn work_on_any_stream_of_the_context_is_waited_for() {
+fn release_waits_for_every_stream_of_the_context() {
     if !is_there("other-stream") {
         return;
     }
@@ -262,9 +270,9 @@ fn work_on_any_stream_of_the_context_is_waited_for() {
     }
 }
 
-/// Negative control of the one above.
+/// Negative control of the test above.
 #[test]
-fn frames_given_back_in_the_order_of_their_memorys_stream_are_caught() {
+fn release_on_memory_stream_alone_is_detected() {
     if !is_there("other-stream-control") {
         return;
     }
@@ -274,7 +282,7 @@ fn frames_given_back_in_the_order_of_their_memorys_stream_are_caught() {
     }
 }
 
-/// An application reads in a context of its own, and names its stream or does not.
+/// Reads in a context of the application, with or without naming the stream.
 fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
     let mut exporter = Exporter::start("vmm", "timeline");
     let gpu = Arc::new(Mutex::new(None::<Gpu>));
@@ -286,7 +294,7 @@ fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
         let gpu = gpu.get_or_insert_with(|| Gpu::with(Context::create(&Device::get(0).unwrap()).unwrap()));
         gpu.copy(&buffer, LATE_US);
         if named {
-            // SAFETY: the stream is kept until the frames have gone back.
+            // SAFETY: the stream is kept until the frames are released.
             #[allow(unsafe_code)]
             if !unsafe { crate::FrameshareMeta::used_on(&buffer, gpu.stream.as_raw()) } {
                 gpu.stream.synchronize().unwrap();
@@ -299,23 +307,23 @@ fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
     exporter.tell("publish 40 0");
     let until = Instant::now() + PATIENCE;
     while gpu.lock().unwrap().as_ref().is_none_or(|gpu| gpu.count() < 40) {
-        assert!(Instant::now() < until, "forty frames do not come");
+        assert!(Instant::now() < until, "forty frames did not arrive");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Before the source stops: it unmaps what nobody is known to read.
+    // Check before the source stops: it unmaps memory without registered readers.
     let looked = gpu.lock().unwrap().take().unwrap().look();
-    // A copy is the pipeline's own memory, which nothing can be named for.
+    // A copy is the pipeline's own memory; no stream can be named for it.
     assert_eq!(*copied.lock().unwrap(), if named { reader.stat("copied-for-credit") } else { 0 });
     looked
 }
 
 #[test]
-fn work_in_another_context_is_waited_for_where_it_is_named() {
+fn release_waits_for_named_stream_of_other_context() {
     if !is_there("other-context") {
         return;
     }
     assert_eq!(read_in_another_context(true), (40, vec![]));
-    // The control.
+    // Negative control.
     let (count, wrong) = read_in_another_context(false);
     assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
     // Naming a stream asks the driver for no list of GPUs: `Device::get` above is all that does.
@@ -324,7 +332,7 @@ fn work_in_another_context_is_waited_for_where_it_is_named() {
 }
 
 #[test]
-fn downstream_that_keeps_everything_gets_copies_made_on_the_gpu() {
+fn downstream_keeping_every_buffer_gets_gpu_copies() {
     if !is_there("copies") {
         return;
     }
@@ -335,7 +343,7 @@ fn downstream_that_keeps_everything_gets_copies_made_on_the_gpu() {
         exporter.tell("readers 1");
         exporter.tell(&format!("publish 20 {late_us}"));
         let kept: Vec<_> = (0..20).map(|_| reader.next()).collect();
-        assert_eq!(reader.stat("copied-for-credit"), 17, "three stay in place");
+        assert_eq!(reader.stat("copied-for-credit"), 17, "three buffers stay in place");
         let mut gpu = Gpu::of(&kept[0]);
         kept.iter().for_each(|buffer| gpu.copy(buffer, 0));
         assert_eq!(gpu.look(), (20, vec![]));
@@ -344,9 +352,9 @@ fn downstream_that_keeps_everything_gets_copies_made_on_the_gpu() {
     }
 }
 
-/// Copies too are read on any stream and dropped at once, and their memory is used again.
+/// Copies are read on any stream and dropped at once too, and their memory is reused.
 #[test]
-fn copies_stay_as_they_are_until_they_are_read() {
+fn copies_stay_intact_until_pending_reads_complete() {
     if !is_there("copies-other-stream") {
         return;
     }
@@ -368,7 +376,7 @@ fn copies_stay_as_they_are_until_they_are_read() {
 }
 
 #[test]
-fn frames_of_the_old_size_stay_whole_when_the_size_changes() {
+fn size_change_keeps_held_frames_intact() {
     if !is_there("renegotiation") {
         return;
     }
@@ -394,7 +402,7 @@ fn frames_of_the_old_size_stay_whole_when_the_size_changes() {
 }
 
 #[test]
-fn downstreams_stream_is_adopted() {
+fn proposed_stream_is_adopted() {
     if !is_there("stream") {
         return;
     }
@@ -427,9 +435,10 @@ fn downstreams_stream_is_adopted() {
     check_on_cpu(&buffer);
 }
 
-/// Of two pipelines, each of which has a context of its own. What lies in another exporter is another matter.
+/// Two pipelines with different contexts cannot both read the same exporter. Memory of another
+/// exporter is not affected.
 #[test]
-fn legacy_memory_is_read_in_one_context_of_a_process() {
+fn legacy_memory_opens_in_one_context_per_process() {
     if !is_there("legacy") {
         return;
     }
@@ -456,10 +465,10 @@ fn legacy_memory_is_read_in_one_context_of_a_process() {
     assert!(error.message().contains("share that context"), "{error}");
     exporters[0].answer();
     drop(second);
-    // Or it might be taken for the next one.
+    // Otherwise it could be counted as the next reader.
     exporters[0].tell("readers 1");
 
-    // In the first one's context it is fine.
+    // Reading in the context of the first reader works.
     let third = Reader::cuda(&exporters[0]).buffers();
     third.source.set_context(&context_of(&first));
     let third = third.play();
@@ -470,15 +479,15 @@ fn legacy_memory_is_read_in_one_context_of_a_process() {
     assert_eq!(memory(&buffer).context(), memory(&held).context());
 }
 
-/// The context that a source offers its neighbours.
+/// Returns the context that a source offers to its neighbors.
 fn context_of(reader: &Reader) -> gst::Context {
     let mut query = gst::query::Context::new("gst.cuda.context");
-    assert!(reader.source.query(&mut query), "the source does not say which context it uses");
+    assert!(reader.source.query(&mut query), "the source does not answer the context query");
     query.context_owned().expect("the answer has a context")
 }
 
 #[test]
-fn neighbours_share_the_context() {
+fn neighbor_elements_share_the_context() {
     if !is_there("context") || gst::ElementFactory::find("cudadownload").is_none() {
         return;
     }
@@ -503,7 +512,7 @@ fn neighbours_share_the_context() {
 }
 
 #[test]
-fn a_killed_exporter_leaves_nobody_waiting() {
+fn killed_exporter_leaves_no_blocked_waiters() {
     if !is_there("killed") {
         return;
     }
@@ -514,7 +523,8 @@ fn a_killed_exporter_leaves_nobody_waiting() {
         exporter.tell("readers 1");
         exporter.tell("publish 2 0");
         let mut held: Vec<_> = (0..2).map(|_| reader.next()).collect();
-        // What is delivered ahead of its fence is torn until it is there, these two as well.
+        // A speculatively delivered frame counts as torn until its fence is signaled; this holds
+        // for these two as well.
         held.iter().for_each(|buffer| memory(buffer).sync());
         exporter.begin("publish 1 3000000");
         if wait == "true" {
@@ -525,7 +535,7 @@ fn a_killed_exporter_leaves_nobody_waiting() {
         let error = reader.error();
         assert!(error.matches(gst::ResourceError::Read), "{error}");
         assert_eq!(error.message().contains("1 frames were delivered before"), wait == "true", "{error}");
-        // It is torn, but waiting for it ends.
+        // It is torn, but a wait for it ends.
         held.iter().for_each(|buffer| memory(buffer).sync());
         held[..2].iter().for_each(check_on_cpu);
         reader.pipeline.set_state(gst::State::Null).unwrap();
@@ -533,7 +543,7 @@ fn a_killed_exporter_leaves_nobody_waiting() {
 }
 
 #[test]
-fn who_takes_anything_gets_system_memory() {
+fn any_caps_get_system_memory() {
     if !is_there("any") {
         return;
     }
@@ -551,7 +561,7 @@ fn who_takes_anything_gets_system_memory() {
     assert!(!caps.features(0).unwrap().contains("memory:CUDAMemory"));
 }
 
-/// For buffers in the default layout, which need none.
+/// Adds a GstVideoMeta to buffers in the default layout, which come without one.
 fn with_video_meta(buffer: &gst::BufferRef) -> gst::Buffer {
     let mut buffer = buffer.copy();
     if buffer.meta::<gst_video::VideoMeta>().is_none() {
@@ -562,7 +572,7 @@ fn with_video_meta(buffer: &gst::BufferRef) -> gst::Buffer {
 }
 
 #[test]
-fn the_gpu_to_read_on_can_be_chosen() {
+fn cuda_device_id_selects_the_gpu() {
     if !is_there("device") {
         return;
     }
@@ -585,7 +595,7 @@ fn the_gpu_to_read_on_can_be_chosen() {
 }
 
 #[test]
-fn frames_that_downstream_cannot_take_are_an_error_that_says_what_to_do() {
+fn host_frames_for_cuda_reader_are_an_error_with_remedy() {
     gst::init().unwrap();
     let mut exporter = Exporter::start("host", "auto");
     let reader = Reader::cuda(&exporter).play();
@@ -602,10 +612,10 @@ fn frames_that_downstream_cannot_take_are_an_error_that_says_what_to_do() {
     assert!(error.message().contains("cudaupload"), "{error}");
 }
 
-/// Of each frame: whether its caps name CUDA memory, and whether it is in it.
+/// For each frame: whether its caps name CUDA memory, and whether it is in CUDA memory.
 type Seen = Arc<Mutex<Vec<(bool, bool)>>>;
 
-/// Reads in either kind of memory; notes of each frame whether its caps and its memory are CUDA's.
+/// Reads in either kind of memory, and records both facts for each frame.
 fn read_either(exporter: &Exporter) -> (Reader, Seen) {
     let reader = Reader::new(exporter, "video/x-raw(memory:CUDAMemory); video/x-raw");
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -648,7 +658,7 @@ fn caps_follow_memory_when_it_changes_mid_stream() {
 }
 
 #[test]
-fn cuda_reader_of_host_frames_is_told_to_upload() {
+fn host_switch_for_cuda_reader_recommends_upload() {
     if !is_there("told-to-upload") {
         return;
     }
@@ -662,7 +672,7 @@ fn cuda_reader_of_host_frames_is_told_to_upload() {
     assert!(error.message().contains("cudaupload"), "{error}");
 }
 
-/// A host frame has no fence: it returns although the GPU of its reader is busy.
+/// A host frame has no fence: it is released although the GPU of its reader is busy.
 #[test]
 fn host_frame_returns_while_reader_gpu_is_busy() {
     if !is_there("host-frame-returns") {
@@ -677,7 +687,7 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         exporter.tell("host yes");
         let until = Instant::now() + PATIENCE;
         while seen.lock().unwrap().is_empty() {
-            assert!(Instant::now() < until, "no frame comes");
+            assert!(Instant::now() < until, "no frame arrived");
             std::thread::sleep(Duration::from_millis(1));
         }
         reader.wait_until_held(0);
@@ -696,9 +706,10 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
     }
 }
 
-/// Two pipelines of one process, each with a context of its own, read surfaces: CUDA opens them in one context alone.
+/// Two pipelines of one process, each with its own context, read surfaces: CUDA opens them in one
+/// context only.
 #[test]
-fn second_context_of_a_process_has_surfaces_copied() {
+fn second_context_of_process_gets_copied_surfaces() {
     if !is_there("second-context") {
         return;
     }
@@ -727,17 +738,18 @@ fn second_context_of_a_process_has_surfaces_copied() {
     check_on_cpu(&held);
 }
 
-/// A context that the exporter cannot know of has opened the same process's memory: the reader says what it cannot import.
+/// A context unknown to the exporter has opened the same process's memory: the reader reports the
+/// failed import.
 #[test]
-fn surfaces_that_cannot_be_opened_are_copied_from_then_on() {
-    if !inner("surfaces_that_cannot_be_opened_are_copied_from_then_on", "cuIpcOpenMemHandle:1+:400") {
+fn failed_surface_import_switches_to_copies() {
+    if !inner("failed_surface_import_switches_to_copies", "cuIpcOpenMemHandle:1+:400") {
         return;
     }
     let mut exporter = Exporter::start("vmm", "auto");
     exporter.tell("surfaces 6");
     let reader = Reader::cuda(&exporter).buffers().play();
     exporter.tell("readers 1");
-    // Until the exporter has heard of it frames are lost, and counted.
+    // Frames are lost, and counted, until the exporter receives the report.
     let mut lost = 0;
     let buffer = loop {
         exporter.tell("publish 1 0");
@@ -745,7 +757,7 @@ fn surfaces_that_cannot_be_opened_are_copied_from_then_on() {
             break buffer;
         }
         lost += 1;
-        assert!(lost < 50, "no frame comes");
+        assert!(lost < 50, "no frame arrived");
     };
     check_on_cpu(&buffer);
     exporter.tell("publish 10 0");
@@ -753,10 +765,11 @@ fn surfaces_that_cannot_be_opened_are_copied_from_then_on() {
     exporter.tell("eos");
     reader.finish();
     assert_eq!(reader.stat("lost"), lost);
-    assert!(lost > 0, "nothing was shared in place");
+    assert!(lost > 0, "no frame was shared in place");
 }
 
-/// Runs a test again in a process of its own, which sees the first GPU alone and in which driver calls fail; true there.
+/// Runs a test again in a child process that sees the first GPU only and in which driver calls
+/// fail; returns true in the child.
 fn inner(test: &str, fail: &str) -> bool {
     const INNER: &str = "FRAMESHARE_TEST_INNER";
     if std::env::var_os(INNER).is_some() {
@@ -793,15 +806,15 @@ fn reader_of_both_on_another_gpu_gets_host_frames() {
     exporter.tell("eos");
     reader.finish();
     assert_eq!((seen.lock().unwrap().as_slice(), reader.stat("lost")), (&[(false, false); 20][..], 0));
-    // Where downstream takes nothing else, that stays an error.
+    // If downstream accepts CUDA memory only, it remains an error.
     let error = Reader::cuda(&exporter).play().error();
     assert!(error.message().contains("cannot see") && error.message().contains("cuda-device-id"), "{error}");
 }
 
-/// The numbers of GPUs differ between the two processes.
+/// The ordinals of the GPUs differ between the two processes.
 #[test]
-fn reader_without_device_id_takes_the_exporters_gpu() {
-    const TEST: &str = "reader_without_device_id_takes_the_exporters_gpu";
+fn reader_without_device_id_uses_exporter_gpu() {
+    const TEST: &str = "reader_without_device_id_uses_exporter_gpu";
     if !is_there(TEST) {
         return;
     }
@@ -816,7 +829,7 @@ fn reader_without_device_id_takes_the_exporters_gpu() {
         exporter.tell("eos");
         reader.finish();
         assert_eq!(reader.stat("lost"), 0, "{caps}");
-        let context = reader.source.imp().context().expect("it has one");
+        let context = reader.source.imp().context().expect("the source has a context");
         assert_eq!(context.device(), 1, "{caps}");
     }
 }
@@ -833,7 +846,7 @@ fn reader_of_both_whose_imports_fail_gets_host_frames() {
     exporter.tell("publish 1 0");
     let until = Instant::now() + PATIENCE;
     while seen.lock().unwrap().is_empty() {
-        assert!(Instant::now() < until, "no frame comes");
+        assert!(Instant::now() < until, "no frame arrived");
         exporter.tell("publish 1 0");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -844,7 +857,7 @@ fn reader_of_both_whose_imports_fail_gets_host_frames() {
         seen.lock().unwrap().len() > 10 && seen.lock().unwrap().iter().all(|seen| *seen == (false, false))
     );
     assert!(reader.stat("lost") > 0);
-    // Where downstream takes nothing else, that stays an error.
+    // If downstream accepts CUDA memory only, it remains an error.
     let error = {
         let mut exporter = Exporter::seeing("0", "vmm", "auto");
         let reader = Reader::cuda(&exporter).play();
@@ -857,7 +870,7 @@ fn reader_of_both_whose_imports_fail_gets_host_frames() {
 
 /// A reader in the exporter's process, in another context.
 #[test]
-fn local_reader_in_another_context_has_surfaces_copied() {
+fn local_reader_in_other_context_gets_copied_surfaces() {
     if !is_there("local-reader") {
         return;
     }
@@ -877,9 +890,9 @@ fn local_reader_in_another_context_has_surfaces_copied() {
     drop(reader);
 }
 
-/// Readers that are there when the exporter begins to use a GPU get its frames there, and lose none.
+/// Connected readers follow an exporter that begins to use a GPU, without loss.
 #[test]
-fn readers_follow_an_exporter_that_begins_to_use_a_gpu() {
+fn readers_follow_exporter_to_gpu_memory() {
     if !is_there("late-gpu") {
         return;
     }
@@ -892,7 +905,7 @@ fn readers_follow_an_exporter_that_begins_to_use_a_gpu() {
         exporter.tell("publish 5 0");
         (0..5).for_each(|_| check_on_cpu(&with_video_meta(&system.next())));
         exporter.tell("gpu");
-        // The frames of those that join later, too, and the GPU is waited for.
+        // Readers that join later get their frames there, too, and wait for the GPU.
         let cuda = Reader::cuda(&exporter).buffers().play();
         exporter.tell("readers 3");
         exporter.tell(&format!("publish 20 {LATE_US}"));
@@ -908,7 +921,7 @@ fn readers_follow_an_exporter_that_begins_to_use_a_gpu() {
     }
 }
 
-/// What a sink behind these elements does before and after its first caps: whether it has a context.
+/// Returns whether a sink behind these elements has a context before and after its first caps.
 fn contexts_of(upstream: &str, properties: &str) -> (bool, bool) {
     crate::plugin_register_static().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -933,14 +946,14 @@ fn contexts_of(upstream: &str, properties: &str) -> (bool, bool) {
 }
 
 #[test]
-fn sink_makes_a_context_for_cuda_frames_alone() {
+fn sink_creates_context_for_cuda_frames_only() {
     if !is_there("sink-context") || gst::ElementFactory::find("cudaupload").is_none() {
         return;
     }
     let test = "videotestsrc num-buffers=3 ! video/x-raw,format=NV12,width=64,height=64";
     assert_eq!(contexts_of(test, ""), (false, false));
     assert_eq!(contexts_of(test, "memory=vmm"), (true, true));
-    // A bin whose pads come later, such as decodebin, may send anything too.
+    // A bin that adds pads later, such as decodebin, may also send anything.
     let any = "fakesrc num-buffers=3 format=time";
     assert_eq!(contexts_of(any, "any-caps=true"), (false, false));
     assert_eq!(contexts_of(any, "any-caps=true cuda-device-id=0"), (true, true));

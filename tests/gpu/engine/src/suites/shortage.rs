@@ -59,10 +59,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
             .bind(Bind { path: elsewhere.path(), memory: Some(kind), ..Bind::default() })
             .and_then(|()| other.publish(publish(1)).map(|_| ())),
     )?;
-    ensure!(
-        told.contains("GPU memory is exhausted: stop other"),
-        "the other exporter failed with: {told}"
-    );
+    ensure!(told.contains("GPU memory is exhausted: stop other"), "the other exporter failed with: {told}");
     let refusal = in_vain(newcomer.connect(stage.lossless(2, Some(FenceKind::Timeline))).map(|_| ()))?;
     ensure!(refusal.contains("bytes of memory left"), "the joining reader failed with: {refusal}");
     for (reader, us) in readers.iter().zip([5_000, 20_000]) {

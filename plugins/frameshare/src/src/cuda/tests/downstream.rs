@@ -1,8 +1,10 @@
-//! What follows the source: it looks at frames on the CPU, or copies them on a stream of its own and looks later.
+//! Downstream of the source: reads frames on the CPU, or copies them on its own stream for a later
+//! check.
 //!
 //! # Safety
-//! Hands addresses of memory to streams. That it stays as it is until they got there, though the buffer is dropped at
-//! once, is what is tested; the copies are kept until the stream is done.
+//! Passes memory addresses to streams. The tests check that the memory stays valid until the
+//! streams have completed, although the buffer is dropped at once; the copies are kept until the
+//! stream is done.
 #![allow(unsafe_code)]
 
 use super::{
@@ -40,7 +42,7 @@ impl Reader {
         Self::at(&exporter.path(), caps)
     }
 
-    /// A reader of the stream at a path.
+    /// Creates a reader of the stream at a path.
     pub fn at(path: &Path, caps: &str) -> Self {
         let source = glib::Object::builder::<FrameshareSrc>()
             .property("socket-path", path.to_str().unwrap())
@@ -59,7 +61,7 @@ impl Reader {
         Self { pipeline, source, sink, buffers: None }
     }
 
-    /// One that takes CUDA memory.
+    /// Creates a reader that accepts CUDA memory.
     pub fn cuda(exporter: &Exporter) -> Self {
         Self::new(exporter, "video/x-raw(memory:CUDAMemory)")
     }
@@ -69,7 +71,7 @@ impl Reader {
         self
     }
 
-    /// Does something with each buffer, on the streaming thread, and lets it go at once.
+    /// Runs `act` for each buffer on the streaming thread, and drops the buffer at once.
     pub fn each(self, act: impl FnMut(gst::Buffer) + Send + 'static) -> Self {
         let act = Mutex::new(act);
         self.sink.connect("handoff", false, move |values| {
@@ -87,13 +89,13 @@ impl Reader {
         reader
     }
 
-    /// The next buffer.
+    /// Returns the next buffer.
     pub fn next(&self) -> gst::Buffer {
         let buffer = self.buffers.as_ref().unwrap().recv_timeout(PATIENCE);
-        buffer.unwrap_or_else(|_| panic!("no buffer came: {}", self.error()))
+        buffer.unwrap_or_else(|_| panic!("no buffer received: {}", self.error()))
     }
 
-    /// The next buffer, if one comes within a while.
+    /// Returns the next buffer, if one arrives within `time`.
     pub fn next_within(&self, time: Duration) -> Option<gst::Buffer> {
         self.buffers.as_ref().unwrap().recv_timeout(time).ok()
     }
@@ -120,14 +122,14 @@ impl Reader {
 
     fn message(&self, kinds: &[gst::MessageType]) -> gst::Message {
         let patience = gst::ClockTime::from_nseconds(PATIENCE.as_nanos() as u64);
-        self.pipeline.bus().unwrap().timed_pop_filtered(patience, kinds).expect("a message comes")
+        self.pipeline.bus().unwrap().timed_pop_filtered(patience, kinds).expect("a message on the bus")
     }
 
     pub fn stat(&self, name: &str) -> u64 {
         self.source.property::<gst::Structure>("stats").get(name).unwrap()
     }
 
-    /// Waits until downstream holds so many frames in place.
+    /// Waits until downstream holds `count` frames in place.
     pub fn wait_until_held(&self, count: u32) {
         let until = Instant::now() + PATIENCE;
         while self.source.property::<gst::Structure>("stats").get::<u32>("held").unwrap() != count {
@@ -148,15 +150,15 @@ pub fn sequence(buffer: &gst::BufferRef) -> u64 {
 }
 
 pub fn memory(buffer: &gst::BufferRef) -> Memory<'_> {
-    Memory::of(buffer.peek_memory(0)).expect("it is CUDA memory")
+    Memory::of(buffer.peek_memory(0)).expect("CUDA memory")
 }
 
-/// The format's own layout of a buffer's picture.
+/// Returns the default layout of a buffer's image.
 fn picture(meta: &gst_video::VideoMeta) -> VideoInfo {
     VideoInfo::builder(meta.format(), meta.width(), meta.height()).build().unwrap()
 }
 
-/// Checks every pixel, on the CPU.
+/// Checks every pixel on the CPU.
 pub fn check_on_cpu(buffer: &gst::Buffer) {
     let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
     let info = picture(&meta);
@@ -173,14 +175,14 @@ pub fn check_on_cpu(buffer: &gst::Buffer) {
     }
 }
 
-/// A reader on a stream of its own, which the pipeline knows nothing of.
+/// GPU reader on a stream unknown to the pipeline.
 pub struct Gpu {
     pub context: Arc<Context>,
     pub stream: Stream,
     copies: Vec<Copy>,
 }
 
-/// A picture without its padding.
+/// Copied image without padding.
 struct Copy {
     memory: vmm::Allocation,
     size: usize,
@@ -192,14 +194,14 @@ impl Gpu {
         Self { stream: Stream::new(&context).unwrap(), context, copies: Vec::new() }
     }
 
-    /// In the context of a buffer.
+    /// Creates a reader in the context of a buffer.
     pub fn of(buffer: &gst::BufferRef) -> Self {
         let context = memory(buffer).context();
-        // SAFETY: the context goes along.
+        // SAFETY: the context is kept along with the handle.
         Self::with(unsafe { Context::handed_in(context.handle(), context.clone()) }.unwrap())
     }
 
-    /// Puts a copy of a picture on the stream, so many µs late, once it is written.
+    /// Queues a copy of an image, delayed by `late_us` µs, after its write is complete.
     pub fn copy(&mut self, buffer: &gst::BufferRef, late_us: u64) {
         memory(buffer).sync();
         let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
@@ -215,19 +217,20 @@ impl Gpu {
             let (offset, pitch) = (meta.offset()[plane] as u64, meta.stride()[plane] as usize);
             let to = Plane { at: Place::Device(copy.ptr() + size as u64), pitch: bytes };
             let from = Plane { at: Place::Device(start + offset), pitch };
-            // SAFETY: the buffer has these rows, and the copy room for them; see the head of the file.
+            // SAFETY: the buffer has these rows, and the copy has room for them; see the module
+            // header.
             unsafe { self.stream.copy_2d(to, from, bytes, rows) }.unwrap();
             size += rows * bytes;
         }
         self.copies.push(Copy { memory: copy, size, sequence: sequence(buffer) });
     }
 
-    /// How many copies were made.
+    /// Returns the number of copies.
     pub fn count(&self) -> usize {
         self.copies.len()
     }
 
-    /// Looks at the copies: how many there were, and the frames of which a byte is wrong.
+    /// Checks the copies; returns their number and the frames with a wrong byte.
     pub fn look(mut self) -> (usize, Vec<u64>) {
         self.stream.synchronize().unwrap();
         let copies = std::mem::take(&mut self.copies);
@@ -235,7 +238,7 @@ impl Gpu {
         let mut wrong = Vec::new();
         for copy in copies {
             let mut bytes = vec![0; copy.size];
-            // SAFETY: both are that big, and kept until the stream is done.
+            // SAFETY: both have that size, and both are kept until the stream is done.
             unsafe { self.stream.download(bytes.as_mut_ptr(), copy.memory.ptr(), copy.size) }.unwrap();
             self.stream.synchronize().unwrap();
             if bytes.iter().any(|byte| *byte != byte_of(copy.sequence)) {

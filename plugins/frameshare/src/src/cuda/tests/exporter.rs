@@ -1,7 +1,8 @@
-//! An exporter of frames in GPU memory, in a process of its own: the test program itself, started again.
+//! Test exporter of frames in GPU memory, in a child process that runs the test program.
 //!
 //! # Safety
-//! Hands addresses of slots to a stream; they belong to the exporter, which keeps them until the stream got there.
+//! Passes addresses of slots to a stream; the slots belong to the exporter, which keeps them until
+//! the stream has completed.
 #![allow(unsafe_code)]
 
 use super::{PATIENCE, size_of_plane};
@@ -22,20 +23,20 @@ use std::{
     time::Duration,
 };
 
-/// In the environment of such a process: where, in what memory, with which fence.
+/// Environment variable of the child process: socket path, memory kind and fence kind.
 const TASK: &str = "FRAMESHARE_TEST_EXPORTER";
-/// What its answers begin with, among what the test harness prints.
+/// Prefix of an answer, which distinguishes it from output of the test harness.
 const ANSWER: &str = "@ ";
-/// Bytes from one row to the next are a multiple of this.
+/// Row pitches are multiples of this.
 const PITCH: i32 = 512;
 
-/// The byte that fills a frame. Fresh memory is zero and this is not; its period is a prime, so that slots that are used in
-/// turn never hold the same byte by chance.
+/// Returns the fill byte of a frame. It is never zero, unlike fresh memory; its period is a prime,
+/// so that slots in rotation never hold the same byte by chance.
 pub fn byte_of(sequence: u64) -> u8 {
     1 + (sequence % 251) as u8
 }
 
-/// Such a process, which is killed when it is dropped.
+/// Handle of the child process; it is killed on drop.
 pub struct Exporter {
     child: Child,
     commands: ChildStdin,
@@ -44,12 +45,13 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts one. Lines of NV12 follow; see [`serve`] for what it can be told.
+    /// Starts a child process that exports NV12; see [`Serving::work`] for its commands.
     pub fn start(memory: &str, fence: &str) -> Self {
         Self::seeing("", memory, fence)
     }
 
-    /// The same, for which certain GPUs are visible; all of them where none is named. No driver call fails there.
+    /// Starts a child process that sees only these GPUs; all GPUs if the list is empty. No driver
+    /// call fails in it.
     pub fn seeing(devices: &str, memory: &str, fence: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let task = format!("{} {memory} {fence}", folder.path().join("s").display());
@@ -69,7 +71,7 @@ impl Exporter {
         let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // The harness does not end its line before the first answer.
+                // The harness prints an unfinished line before the first answer.
                 let Some((_, answer)) = line.split_once(ANSWER) else { continue };
                 if sender.send(answer.to_owned()).is_err() {
                     break;
@@ -85,17 +87,17 @@ impl Exporter {
         self.folder.path().join("s")
     }
 
-    /// Begins what a line says.
+    /// Sends a command without waiting for its end.
     pub fn begin(&mut self, command: &str) {
         writeln!(self.commands, "{command}").unwrap();
     }
 
-    /// Waits until it is done.
+    /// Waits for the answer of a command.
     pub fn answer(&self) -> String {
-        self.answers.recv_timeout(PATIENCE).expect("the exporter answers")
+        self.answers.recv_timeout(PATIENCE).expect("an answer of the exporter")
     }
 
-    /// Has it do what a line says.
+    /// Sends a command and waits until it is done.
     pub fn tell(&mut self, command: &str) -> String {
         self.begin(command);
         self.answer()
@@ -114,7 +116,7 @@ impl Drop for Exporter {
     }
 }
 
-/// The process; as a test among others it is none.
+/// Main function of the child process; in a normal test run it does nothing.
 #[test]
 fn process() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -141,7 +143,7 @@ fn process() {
         serving.work(&line);
         println!("{ANSWER}done");
     }
-    // As if killed: nothing is to wait for readers that hold frames.
+    // Exit as if killed: do not wait for readers that hold frames.
     std::process::exit(0);
 }
 
@@ -162,12 +164,12 @@ impl Serving {
             self.format = line.to_owned();
         }
         match words[..] {
-            // All planes with one pitch, one behind the other, as GStreamer has them in CUDA memory.
+            // Consecutive planes with one pitch, as in GStreamer's CUDA memory.
             ["format", format, width, height] => {
                 let pitch = |info: &VideoInfo, _| (info.stride()[0] + PITCH - 1) / PITCH * PITCH;
                 self.format(format, width, height, pitch);
             }
-            // As in system memory: half the pitch for planes of half the width.
+            // Half the pitch for planes of half the width, as in system memory.
             ["format-system", format, width, height] => {
                 self.format(format, width, height, |info, plane| info.stride()[plane] * 2);
             }
@@ -182,13 +184,14 @@ impl Serving {
                     self.publish(late_us.parse().unwrap());
                 }
             }
-            // Frames to come are in memory like a decoder's, which is shared in place where every reader can open it.
+            // Later frames are in decoder-like memory, which is shared in place if every reader can
+            // open it.
             ["surfaces", count] => {
                 let context = self.writer.as_ref().unwrap().context();
                 let surface = |_| legacy::Allocation::new(context, 1 << 21).unwrap();
                 self.surfaces = (0..count.parse::<usize>().unwrap()).map(surface).collect();
             }
-            // Begins to use a GPU, where the exporter was started for `late`.
+            // Starts to use a GPU; for an exporter started with `late`.
             ["gpu"] => {
                 let context = Context::primary(&Device::get(0).unwrap()).unwrap();
                 self.exporter.use_gpu(&context).unwrap();
@@ -196,7 +199,7 @@ impl Serving {
                 let format = self.format.clone();
                 self.work(&format);
             }
-            // Frames to come are in host memory, or in the GPU's again.
+            // Later frames are in host memory, or in GPU memory again.
             ["host", yes] => {
                 self.exporter.use_host_memory(yes == "yes");
                 let format = self.format.clone();
@@ -209,8 +212,8 @@ impl Serving {
 
     fn format(&mut self, format: &str, width: &str, height: &str, pitch: impl Fn(&VideoInfo, usize) -> i32) {
         let caps = format!(
-            "video/x-raw(memory:CUDAMemory), format=(string){format}, width=(int){width}, height=(int){height}, \
-             framerate=(fraction)25/1"
+            "video/x-raw(memory:CUDAMemory), format=(string){format}, width=(int){width}, \
+             height=(int){height}, framerate=(fraction)25/1"
         );
         let info = VideoInfo::from_caps(&caps.parse::<gst::Caps>().unwrap()).unwrap();
         let mut size = 0;
@@ -224,7 +227,7 @@ impl Serving {
         self.exporter.set_format(Format { caps, video: None });
     }
 
-    /// Publishes a frame; the GPU gets to it so many µs late, and writes one half after the other.
+    /// Publishes a frame; the GPU starts `late_us` µs late and writes one half after the other.
     fn publish(&mut self, late_us: u64) {
         if !self.surfaces.is_empty() && self.exporter.can_adopt().is_ok() {
             let surface = &self.surfaces[self.next as usize % self.surfaces.len()];
@@ -250,7 +253,8 @@ impl Serving {
                     writer.call(move || thread::sleep(Duration::from_micros(late_us))).unwrap();
                 }
                 let half = size / 2;
-                // SAFETY: the slot is that big, and acquired until it is published; see the head of the file.
+                // SAFETY: the slot has that size and is acquired until it is published; see the
+                // module header.
                 unsafe {
                     writer.fill(start, byte, half as usize).unwrap();
                     writer.fill(start + half, byte, (size - half) as usize).unwrap();
