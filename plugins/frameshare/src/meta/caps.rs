@@ -22,15 +22,15 @@ use std::borrow::Cow;
 
 /// Maximum length of the text in bytes: a control message has no room for more.
 const MAX_TEXT: usize = 64 * 1024;
-/// Words that stand for caps of no or of any structure.
+/// Words for caps of no or of any structure.
 const SPECIAL: [&str; 3] = ["ANY", "EMPTY", "NONE"];
 /// Maximum depth of arrays inside each other.
 const MAX_DEPTH: usize = 4;
 /// Maximum number of fields and of features.
 const MAX_FIELDS: usize = 256;
 
-/// Returns the fixed caps that a text stands for. Fails if it is not one structure of fixed values, or if its names
-/// exceed the budget.
+/// Returns the fixed caps of a text. Fails if it is not one structure of fixed values, or if its
+/// names exceed the budget.
 pub(crate) fn parse(text: &str, budget: &Budget) -> Result<gst::Caps, Invalid> {
     if text.len() > MAX_TEXT || text.contains('\0') {
         return Err(Invalid::Impossible("length"));
@@ -58,8 +58,8 @@ pub(crate) fn parse(text: &str, budget: &Budget) -> Result<gst::Caps, Invalid> {
     (scanner.rest.is_empty() && caps.is_fixed()).then_some(caps).ok_or(Invalid::Malformed)
 }
 
-/// Whether a field can have this value: GStreamer divides by sizes, rates and ratios, and raises a critical if a divisor
-/// is not positive.
+/// Returns whether a field can have this value: GStreamer divides by sizes, rates and ratios, and
+/// raises a critical if a divisor is not positive.
 fn is_sane(structure: &str, field: &str, value: &glib::Value) -> bool {
     if let Ok(fraction) = value.get::<gst::Fraction>() {
         fraction.numer() > 0 || (fraction.numer() == 0 && field != "pixel-aspect-ratio")
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a> {
         is_word(word).then_some(word)
     }
 
-    /// The features in parentheses, `Some(None)` where there are none.
+    /// Returns the features in parentheses, `Some(None)` if there are none.
     fn features(&mut self) -> Option<Option<Vec<&'a str>>> {
         if !self.accept('(') {
             return Some(None);
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
         Some((name, self.value(None, MAX_DEPTH)?))
     }
 
-    /// A value, of the type that is named here or else of `outer`.
+    /// Returns a value, of the type that is named here or else of `outer`.
     fn value(&mut self, outer: Option<&'a str>, depth: usize) -> Option<glib::SendValue> {
         let mut kind = outer;
         if self.accept('(') {
@@ -155,7 +155,7 @@ impl<'a> Scanner<'a> {
                 self.accept(',').then_some(())?;
             }
         }
-        // Inside another array GStreamer does not write down of what type an empty one is.
+        // Inside another array GStreamer does not write the type of an empty one.
         if values.is_empty() && depth + 1 < MAX_DEPTH {
             return None;
         }
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Whether GStreamer writes a text with this character without quotes.
+/// Returns whether GStreamer writes a text with this character without quotes.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-+/:.".contains(c)
 }
@@ -216,7 +216,7 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
     (!text.contains('\0')).then_some(text.into())
 }
 
-/// The byte that three octal digits stand for, and how many characters they take.
+/// Returns the byte of three octal digits, and the number of characters that they take.
 fn octal(bytes: &[u8]) -> (Option<u8>, usize) {
     let Some([a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7']) = bytes.first_chunk() else {
         return (None, 0);
@@ -266,7 +266,7 @@ fn floating(text: &str) -> Option<f64> {
     is_number.then(|| text.parse::<f64>().ok()).flatten().filter(|number| number.is_finite())
 }
 
-/// The same number in single precision, unless it is beyond its range.
+/// Converts to single precision, unless the number is beyond its range.
 fn single(number: f64) -> Option<f32> {
     let single = number as f32;
     single.is_finite().then_some(single)
@@ -285,7 +285,8 @@ fn fraction(text: &str) -> Option<gst::Fraction> {
     form::fraction((numerator.parse().ok()?, denominator.parse().ok()?))
 }
 
-/// Bytes of two digits each; not none at all, for which GStreamer writes nothing that it could read again.
+/// Parses bytes of two digits each; at least one, since GStreamer writes an empty buffer as nothing
+/// that it can read again.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() {
         return None;

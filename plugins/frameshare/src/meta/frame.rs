@@ -1,12 +1,13 @@
-//! `FrameshareMeta`: which frame of which stream a buffer holds.
+//! `FrameshareMeta`: the identity of a buffer's frame in its stream.
 //!
 //! Applications in any language find it under the API type `FrameshareMetaAPI`; its C layout is
-//! [`GstFrameshareMeta`]. It goes along when a buffer is copied or converted.
+//! [`GstFrameshareMeta`]. It is kept when a buffer is copied or converted.
 //!
 //! # Safety
 //!
-//! Registers a type with GStreamer and turns its pointers to such metas into references. What a meta of our
-//! type points to is a [`GstFrameshareMeta`]: `registered` only hands out a type of exactly that size.
+//! Registers a type with GStreamer and turns its pointers to such metas into references. A meta of
+//! this type points to a [`GstFrameshareMeta`]: `registered` only hands out a type of exactly that
+//! size.
 #![allow(unsafe_code)]
 
 use glib::translate::{IntoGlib, from_glib};
@@ -16,7 +17,7 @@ use std::{ffi::c_char, fmt, mem, ptr, sync::OnceLock};
 const API: &glib::GStr = glib::gstr!("FrameshareMetaAPI");
 const NAME: &glib::GStr = glib::gstr!("FrameshareMeta");
 
-/// The meta as C sees it.
+/// The C layout of the meta.
 #[repr(C)]
 pub struct GstFrameshareMeta {
     meta: gst::ffi::GstMeta,
@@ -24,26 +25,27 @@ pub struct GstFrameshareMeta {
     sequence: u64,
     lost_before: u64,
     published: u64,
-    /// Names a CUDA stream that the frame of a buffer with this meta is read on; null where nothing has to be named.
+    /// Names a CUDA stream on which the frame of a buffer with this meta is read; null if no stream
+    /// has to be named.
     used_on: Option<UsedOn>,
 }
 
-/// Takes the buffer and the CUstream; false where the release of the frame will not wait for it.
+/// Takes the buffer and the CUstream; false if the release of the frame will not wait for it.
 pub(crate) type UsedOn =
     unsafe extern "C" fn(*mut gst::ffi::GstBuffer, glib::ffi::gpointer) -> glib::ffi::gboolean;
 
 const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 32);
 
-/// Which frame of which stream a buffer holds.
+/// The identity of a buffer's frame in its stream.
 #[repr(transparent)]
 pub struct FrameshareMeta(GstFrameshareMeta);
 
-// SAFETY: the fields are plain numbers, and GStreamer lets nobody write a meta of a buffer that is shared.
+// SAFETY: the fields are plain numbers, and GStreamer forbids writing a meta of a shared buffer.
 unsafe impl Send for FrameshareMeta {}
 // SAFETY: as above.
 unsafe impl Sync for FrameshareMeta {}
 
-/// What a [`FrameshareMeta`] says.
+/// The values of a [`FrameshareMeta`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub session: u64,
@@ -54,13 +56,13 @@ pub(crate) struct Frame {
 }
 
 impl FrameshareMeta {
-    /// Puts the meta on a buffer.
+    /// Adds the meta to a buffer.
     pub(crate) fn add(buffer: &mut gst::BufferRef, frame: Frame) {
         let Some(info) = registered() else { return };
         // SAFETY: `info` is a registered meta's, `init` takes no parameters, and the buffer is writable: it is
         // borrowed mutably.
         let meta = unsafe { gst::ffi::gst_buffer_add_meta(buffer.as_mut_ptr(), info, ptr::null_mut()) };
-        // SAFETY: what was added is of our type (`registered`) and lives as long as the buffer.
+        // SAFETY: the added meta is of this type (`registered`) and lives as long as the buffer.
         let Some(meta) = (unsafe { meta.cast::<GstFrameshareMeta>().as_mut() }) else { return };
         meta.session = frame.session;
         meta.sequence = frame.sequence;
@@ -79,30 +81,33 @@ impl FrameshareMeta {
         self.0.sequence
     }
 
-    /// How many frames were lost between the buffer before this one and this one.
+    /// Number of frames lost between the previous buffer and this one.
     pub fn lost_before(&self) -> u64 {
         self.0.lost_before
     }
 
-    /// When the exporter published the frame, in ns of `CLOCK_MONOTONIC`.
+    /// Time of the frame's publication, in ns of `CLOCK_MONOTONIC`.
     pub fn published(&self) -> u64 {
         self.0.published
     }
 
-    /// Names a CUDA stream of another context than the pipeline's that the frame of `buffer` is read on, PyTorch's for
-    /// example: the frame goes back when the work put on that stream until the buffer's last reference went is done.
-    /// To be called for each buffer, at any time while it is held; work in the pipeline's own context needs no naming.
+    /// Names a CUDA stream of another context than the pipeline's, PyTorch's for example, on which
+    /// the frame of `buffer` is read: the frame is released after the work queued on that stream
+    /// until the buffer's last unref. To be called for each buffer, at any time while it is held;
+    /// work in the pipeline's own context needs no naming.
     ///
-    /// False where the buffer does not lie in the exporter's GPU memory (the source copies some), or `stream` is no
-    /// stream: then the application has to wait itself before it drops the buffer. From C it is
-    /// `meta->used_on (buffer, stream)`, if that is not NULL.
+    /// Returns false if the buffer is not in the exporter's GPU memory (the source copies some), or
+    /// `stream` is not a stream: then the application has to wait itself before it drops the
+    /// buffer. From C it is `meta->used_on (buffer, stream)`, if that is not NULL.
     ///
     /// # Safety
-    /// `stream` must be a CUstream, or null for the NULL stream of the context that is current on this thread. It and
-    /// its context must live until the last reference to the buffer's memory went.
+    ///
+    /// `stream` must be a CUstream, or null for the NULL stream of the context that is current on
+    /// this thread. It and its context must live until the last reference to the buffer's memory is
+    /// dropped.
     pub unsafe fn used_on(buffer: &gst::BufferRef, stream: *mut std::ffi::c_void) -> bool {
         let Some(used_on) = buffer.meta::<Self>().and_then(|meta| meta.0.used_on) else { return false };
-        // SAFETY: the buffer is borrowed; the rest is the caller's promise.
+        // SAFETY: the buffer is borrowed; the caller guarantees the rest.
         unsafe { used_on(buffer.as_ptr().cast_mut(), stream) != glib::ffi::GFALSE }
     }
 }
@@ -138,18 +143,19 @@ unsafe impl MetaAPI for FrameshareMeta {
     }
 }
 
-/// Makes the type known to GStreamer, so that applications find it by name before the first frame.
+/// Registers the type with GStreamer, so that applications find it by name before the first frame.
 pub(super) fn register() {
     registered();
-    // Decoders put it into their caps, and in a process that only reads nobody else may have made it known.
-    // SAFETY: registers a type of GStreamer's; nothing is asked of the caller.
+    // Decoders put it into their caps, and in a process that only reads nothing else may have
+    // registered it. SAFETY: registers a type of GStreamer's; the caller needs to guarantee
+    // nothing.
     unsafe { gst_video::ffi::gst_video_multiview_flagset_get_type() };
 }
 
-/// The meta's type; nothing where somebody else took its name for another layout.
+/// Returns the meta's type; none if its name is registered for another layout.
 fn registered() -> Option<&'static gst::ffi::GstMetaInfo> {
     struct Info(&'static gst::ffi::GstMetaInfo);
-    // SAFETY: GStreamer never changes what describes a meta once it is registered.
+    // SAFETY: GStreamer never changes the description of a registered meta.
     unsafe impl Send for Info {}
     // SAFETY: as above.
     unsafe impl Sync for Info {}
@@ -160,7 +166,8 @@ fn registered() -> Option<&'static gst::ffi::GstMetaInfo> {
         // SAFETY: the name is a C string.
         let mut info = unsafe { gst::ffi::gst_meta_get_info(NAME.as_ptr()) };
         if info.is_null() {
-            // SAFETY: the name is a C string, the size that of our struct, and the functions are of the types asked.
+            // SAFETY: the name is a C string, the size that of this struct, and the functions are
+            // of the required types.
             info = unsafe {
                 gst::ffi::gst_meta_register(
                     api.into_glib(),
@@ -172,7 +179,7 @@ fn registered() -> Option<&'static gst::ffi::GstMetaInfo> {
                 )
             };
         }
-        // SAFETY: GStreamer never frees what describes a meta.
+        // SAFETY: GStreamer never frees the description of a meta.
         let info = unsafe { info.as_ref() }?;
         (info.size == mem::size_of::<GstFrameshareMeta>()).then_some(Info(info))
     });
@@ -185,7 +192,7 @@ unsafe extern "C" fn init(
     _buffer: *mut gst::ffi::GstBuffer,
 ) -> glib::ffi::gboolean {
     let meta = meta.cast::<GstFrameshareMeta>();
-    // SAFETY: GStreamer allocated the size that we registered, and filled in the GstMeta at its start.
+    // SAFETY: GStreamer allocated the registered size, and filled in the GstMeta at its start.
     unsafe {
         (*meta).session = 0;
         (*meta).sequence = 0;
@@ -203,7 +210,7 @@ unsafe extern "C" fn transform(
     _kind: glib::ffi::GQuark,
     _data: glib::ffi::gpointer,
 ) -> glib::ffi::gboolean {
-    // SAFETY: GStreamer calls this with a meta of our type and a buffer that may be written.
+    // SAFETY: GStreamer calls this with a meta of this type and a writable buffer.
     let (meta, destination) =
         unsafe { (&*meta.cast::<FrameshareMeta>(), gst::BufferRef::from_mut_ptr(destination)) };
     let frame = Frame {

@@ -1,6 +1,6 @@
-//! What a buffer carries besides its bytes.
+//! Metadata of buffers.
 //!
-//! [`FrameshareMeta`] says which frame of which stream a buffer holds. [`wire`] carries the metas of GStreamer
+//! [`FrameshareMeta`] identifies the frame of a buffer. [`wire`] carries the metas of GStreamer
 //! from the exporter's buffers to its readers'.
 
 mod audio;
@@ -19,7 +19,7 @@ static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|
     gst::DebugCategory::new("frameshare-meta", gst::DebugColorFlags::empty(), Some("Metas between processes"))
 });
 
-/// Makes the metas' types known to GStreamer.
+/// Registers the metas' types with GStreamer.
 pub(crate) fn register() {
     frame::register();
 }

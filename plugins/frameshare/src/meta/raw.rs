@@ -1,14 +1,14 @@
-//! GStreamer's enums from the numbers that stand for them.
+//! GStreamer's enums from their numbers.
 //!
 //! # Safety
 //!
-//! glib calls every conversion from a number unsafe. Those of the enums here take any number: one that they do
-//! not know becomes their `__Unknown`.
+//! glib calls every conversion from a number unsafe. Those of the enums here accept any number: an
+//! unknown one becomes their `__Unknown`.
 #![allow(unsafe_code)]
 
 use glib::translate::from_glib;
 
-/// An enum of GStreamer that any number can stand for.
+/// An enum of GStreamer with a value for every number.
 pub(super) trait FromRaw {
     fn from_raw(number: i32) -> Self;
 }
@@ -17,7 +17,7 @@ macro_rules! from_raw {
     ($($type:ident),+) => {$(
         impl FromRaw for gst_video::$type {
             fn from_raw(number: i32) -> Self {
-                // SAFETY: the enum has an `__Unknown` for the numbers that it does not know.
+                // SAFETY: the enum has an `__Unknown` for unknown numbers.
                 unsafe { from_glib(number) }
             }
         }

@@ -1,22 +1,24 @@
 //! Metas of GStreamer on their way from the exporter's buffers to its readers'.
 //!
-//! The form is our own, the same on every GStreamer: a version byte, then items in
-//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end. Structures and caps inside items are in
-//! the typed [`form`]. A buffer with nothing to say has no bytes.
-//! What comes in was written by a process that nobody trusts: [`parse`] checks every value that GStreamer would
-//! take without looking, and an item that is wrong costs the frame its metas, never the reader its life.
+//! The form is this plugin's own, the same for every version of GStreamer: a version byte, then
+//! items in [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end.
+//! Structures and caps inside items are in the typed [`form`]. A buffer without such metas has no
+//! bytes. Received bytes come from an untrusted process: [`parse`] checks every value that
+//! GStreamer would accept unchecked, and an invalid item costs the frame its metas, never the
+//! reader its process.
 //!
-//! # What crosses
+//! # Forwarded metas
 //!
-//! 1. `GstVideoMeta`, where it says more than the caps: format, size, flags and alignment; where the planes lie is the
-//!    descriptor's.
-//! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters, `GstVideoTimeCodeMeta`,
-//!    `GstReferenceTimestampMeta`, closed captions, active format descriptions, bars, `GstAudioMeta` and
-//!    `GstAudioClippingMeta` in samples.
-//! 3. Custom metas whose structure has a [`form`]; the reader registers a name that it does not know, unless it is one
-//!    of GStreamer's or GLib's own or too many have been registered.
+//! 1. `GstVideoMeta`, if it says more than the caps: format, size, flags and alignment; the
+//!    descriptor has the layout of the planes.
+//! 2. `GstVideoCropMeta`, `GstVideoRegionOfInterestMeta` with its parameters,
+//!    `GstVideoTimeCodeMeta`, `GstReferenceTimestampMeta`, closed captions, active format
+//!    descriptions, bars, `GstAudioMeta` and `GstAudioClippingMeta` in samples.
+//! 3. Custom metas whose structure has a [`form`]; the reader registers an unknown name, unless it
+//!    is one of GStreamer's or GLib's own or too many have been registered.
 //!
-//! Other metas stay behind. GStreamer's own bytes for metas (1.24) are not used: its functions parse text in them.
+//! Other metas are dropped. GStreamer's own bytes for metas (1.24) are not used: its functions
+//! parse text in them.
 
 use super::{
     audio::Audio,
@@ -32,13 +34,15 @@ use std::{
 };
 
 const VERSION: u8 = 2;
-/// Most padding, and most bytes that rows are aligned to; GStreamer's arithmetic with them is 32 bits wide.
+/// Maximum padding, and maximum alignment of rows in bytes; GStreamer's arithmetic with them is 32
+/// bits wide.
 const MAX_PADDING: u32 = 1 << 16;
-/// 0 for a progressive picture or the first field, 1 for the second.
+/// 0 for a progressive frame or the first field, 1 for the second.
 const MAX_FIELD: u8 = 1;
-/// Most names of custom metas that are registered here for others.
+/// Maximum number of names of custom metas that peers can register.
 const MAX_CUSTOM: usize = 256;
-/// Most tags of a custom meta that is registered, and most bytes of one: GStreamer keeps them for ever.
+/// Maximum number of tags of a registered custom meta, and maximum length of one in bytes:
+/// GStreamer keeps them for the life of the process.
 const MAX_TAGS: u32 = 16;
 const MAX_TAG: usize = 128;
 /// Maximum number of parameters of a region: GStreamer walks all of them to add one.
@@ -51,7 +55,7 @@ const MAX_AUDIO: usize = 1024;
 const CUSTOM: &str = "custom meta";
 const AUDIO: &str = "audio meta";
 
-/// What is wrong with the bytes of a frame's metas.
+/// The reason why the bytes of a frame's metas are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MetaError {
     #[error("the frame's metas are in version {0} of their form, and this side knows version {VERSION}")]
@@ -64,7 +68,7 @@ pub(crate) enum MetaError {
     OverBudget(#[from] OverBudget),
 }
 
-/// The metas of one frame, and what they are charged.
+/// The metas of one frame, and their charge.
 #[derive(Debug, Default)]
 pub(crate) struct Metas {
     metas: Vec<Meta>,
@@ -85,12 +89,12 @@ enum Meta {
     Audio(Audio),
 }
 
-/// One meta, or the head of one, as it is sent.
+/// One meta, or the head of one, in its serialized form.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Item<'a> {
     Video(Video),
     Crop([u32; 4]),
-    /// As many structures follow as there are `params`.
+    /// `params` structures follow.
     RegionOfInterest {
         kind: &'a str,
         id: i32,
@@ -104,7 +108,7 @@ enum Item<'a> {
         timestamp: u64,
         duration: Option<u64>,
     },
-    /// As many texts as there are `tags` follow, then the structure, of the meta's name.
+    /// `tags` texts follow, then the structure, of the meta's name.
     Custom {
         tags: u32,
     },
@@ -127,13 +131,13 @@ enum Item<'a> {
     Audio(&'a [u8]),
 }
 
-/// A frame's `GstVideoMeta`, but for where its planes lie.
+/// A frame's `GstVideoMeta`, without the layout of its planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Video {
     format: i32,
-    /// Pixels a row of what is in memory; a crop meta says which of it to show.
+    /// Pixels a row in memory; a crop meta says which of them to show.
     pub width: u32,
-    /// Rows of what is in memory.
+    /// Rows in memory.
     pub height: u32,
     flags: u32,
     alignment: Option<Alignment>,
@@ -145,7 +149,7 @@ struct Alignment {
     bottom: u32,
     left: u32,
     right: u32,
-    /// One less than the power of two that each plane's rows are aligned to.
+    /// One less than the power of two to which each plane's rows are aligned.
     masks: [u32; 4],
 }
 
@@ -169,7 +173,7 @@ impl Video {
         gst_video::VideoFrameFlags::from_bits_truncate(self.flags)
     }
 
-    /// What alignment the meta names, where it names one.
+    /// The alignment of the meta, if it names one.
     pub fn alignment(&self) -> Option<gst_video::VideoAlignment> {
         let alignment = self.alignment.as_ref()?;
         let Alignment { top, bottom, left, right, masks } = alignment;
@@ -177,9 +181,11 @@ impl Video {
     }
 }
 
-/// The bytes that stand for a buffer's metas; none where there are none that cross. `info` is what the caps say.
+/// Returns the bytes of a buffer's metas; none if there are none that cross. `info` is the format
+/// of the caps.
 ///
-/// A frame that was `moved` to another layout on its way has none of the alignment that its meta names.
+/// A frame that was `moved` to another layout on its way has none of the alignment that its meta
+/// names.
 pub(crate) fn serialize(
     buffer: &gst::BufferRef,
     info: Option<&gst_video::VideoInfo>,
@@ -214,7 +220,7 @@ pub(crate) fn serialize(
     bytes
 }
 
-/// The metas that bytes stand for, each charged to the budget before it is built.
+/// Returns the metas of serialized bytes, each charged to the budget before it is built.
 pub(crate) fn parse(bytes: &[u8], budget: &Budget) -> Result<Metas, MetaError> {
     let Some((version, body)) = bytes.split_first() else { return Ok(Metas::default()) };
     if *version != VERSION {
@@ -239,24 +245,25 @@ fn of_invalid(error: Invalid, what: &'static str) -> MetaError {
 }
 
 impl Metas {
-    /// The frame's `GstVideoMeta`, which [`Metas::add_to`] leaves to the one who knows where the planes lie.
+    /// The frame's `GstVideoMeta`, which [`Metas::add_to`] does not add, since the caller knows the
+    /// layout of the planes.
     pub fn video(&self) -> Option<&Video> {
         self.metas.iter().find_map(|meta| if let Meta::Video(video) = meta { Some(video) } else { None })
     }
 
-    /// Where what the frame shows starts in what is in memory.
+    /// Start of the visible area in memory, in pixels and rows.
     pub fn crop(&self) -> Option<(u32, u32)> {
         self.metas
             .iter()
             .find_map(|meta| if let Meta::Crop([x, y, ..]) = meta { Some((*x, *y)) } else { None })
     }
 
-    /// Puts all metas but the `GstVideoMeta` on a buffer, the crop meta only if asked to. The charge ends with the
-    /// buffer.
+    /// Adds all metas but the `GstVideoMeta` to a buffer, the crop meta only if asked to. The
+    /// charge ends with the buffer.
     ///
     /// # Errors
     ///
-    /// Says what was wrong with the last one that could not be added; the others are on the buffer all the same.
+    /// The error of the last meta that could not be added; the others are added nevertheless.
     pub fn add_to(self, buffer: &mut gst::BufferRef, with_crop: bool) -> Result<(), MetaError> {
         if let Some(charge) = self.charge {
             charge.attach(buffer.upcast_mut());
@@ -267,7 +274,7 @@ impl Metas {
     }
 }
 
-/// Writes what crosses of a meta other than a `GstVideoMeta`: nothing where it does not.
+/// Writes the forwarded part of a meta other than a `GstVideoMeta`: nothing if it does not cross.
 fn write(meta: &gst::MetaRef<'_, gst::Meta>, writer: &mut Writer) -> Result<(), Unwritable> {
     if let Some(custom) = meta.try_as_custom_meta() {
         let tags = meta.tags();
@@ -350,7 +357,7 @@ impl Video {
         }
     }
 
-    /// Whether a reader that has the caps would miss it.
+    /// Returns whether a reader that has the caps needs it.
     fn says_more_than(&self, info: &gst_video::VideoInfo) -> bool {
         let of_caps = Self {
             format: info.format().into_glib(),
@@ -400,7 +407,8 @@ impl<'a> TimeCode<'a> {
     }
 }
 
-/// The meta that starts with an item, checked for all that GStreamer would take and break on.
+/// Reads the meta that starts with an item, and checks all values that GStreamer would accept and
+/// fail on.
 fn read(item: Item<'_>, reader: &mut Reader<'_, '_>) -> Result<Meta, Invalid> {
     let impossible = || Invalid::Impossible(item.what());
     reader.item(0)?;
@@ -469,14 +477,15 @@ impl Item<'_> {
     }
 }
 
-/// Whether GStreamer knows this kind of closed caption; there is no meta for another one.
+/// Returns whether GStreamer knows this kind of closed caption; there is no meta for another one.
 fn is_caption(kind: i32) -> bool {
     use gst_video::VideoCaptionType as Kind;
     let kind = Kind::from_raw(kind);
     matches!(kind, Kind::Cea608Raw | Kind::Cea608S3341a | Kind::Cea708Raw | Kind::Cea708Cdp)
 }
 
-/// Whether a specification of active formats has this value: there is no meta for another one.
+/// Returns whether a specification of active formats has this value: there is no meta for another
+/// one.
 fn is_active_format(spec: i32, value: i32) -> bool {
     use gst_video::VideoAFDSpec as Spec;
     match FromRaw::from_raw(spec) {
@@ -532,9 +541,9 @@ fn add(meta: Meta, buffer: &mut gst::BufferRef) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// Makes a custom meta's name known here as its sender knows it, if it may be.
+/// Registers a custom meta's name with the sender's tags, if allowed.
 fn register_custom(name: &str, tags: &[String]) {
-    // A type stays for as long as the process lives.
+    // A type stays as long as the process lives.
     static REGISTERED: Mutex<usize> = Mutex::new(0);
     let is_taken = |name: &str| glib::Type::from_name(name).is_some();
     if is_reserved(name) || gst::meta::CustomMeta::is_registered(name) {
@@ -550,8 +559,8 @@ fn register_custom(name: &str, tags: &[String]) {
     gst::meta::CustomMeta::register(name, &tags);
 }
 
-/// Whether a library registers types of such names itself, often only when it first needs them: once another has such
-/// a name, whoever needs the library's waits for ever.
+/// Returns whether a library registers types of such names itself, often on first use: if the name
+/// is taken by then, that library waits without end.
 fn is_reserved(name: &str) -> bool {
     name.strip_prefix('G').is_some_and(|rest| {
         rest.starts_with("st")

@@ -1,14 +1,15 @@
-//! Structures, caps and values of GStreamer in a typed form of our own.
+//! Typed form of GStreamer's structures, caps and values.
 //!
-//! GStreamer's own form is text, and its parsers recurse as deep as a text nests, unescape quoted texts and parse them
-//! again, and raise criticals. No text of a peer reaches them: the writer sends each value by its type, the reader
-//! builds it by its type. The form is a sequence of [postcard](https://postcard.jamesmunns.com/wire-format) items:
+//! GStreamer's own form is text, and its parsers recurse as deep as a text nests, unescape quoted
+//! texts and parse them again, and raise criticals. No text of a peer reaches them: the writer
+//! sends each value by its type, the reader builds it by its type. The form is a sequence of
+//! [postcard](https://postcard.jamesmunns.com/wire-format) items:
 //!
 //! | item | content |
 //! | --- | --- |
 //! | structure | name, number of fields, then for each field its name and its value |
 //! | caps | whether they are ANY, number of structures, then for each its features and the structure |
-//! | value | one [`Node`], followed by what the node announces: bytes, elements, a structure or caps |
+//! | value | one [`Node`], followed by the data that the node announces: bytes, elements, a structure or caps |
 //!
 //! Values nest at most [`MAX_DEPTH`] deep. A value of any other type cannot be sent.
 
@@ -31,7 +32,7 @@ const MAX_FIELDS: u32 = 1024;
 /// Maximum length of the name of a structure, field, feature or type, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
-/// Why the bytes of a peer are refused.
+/// The reason why a peer's bytes are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Invalid {
     #[error("cut short or damaged")]
@@ -68,18 +69,18 @@ enum Node<'a> {
     /// Julian day.
     Date(u32),
     DateTime(DateTime),
-    /// A buffer of as many bytes, which follow.
+    /// A buffer of this many bytes, which follow.
     Buffer(u64),
     /// A sample: whether caps follow, whether a structure follows, and the number of bytes that follow these.
     Sample(bool, bool, u64),
-    /// As many values follow.
+    /// This many values follow.
     List(u32),
     Array(u32),
     Structure,
     Caps,
 }
 
-/// A GstDateTime. Each field needs the ones before it, but for the offset.
+/// A GstDateTime. Each field except the offset needs the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct DateTime {
     /// Offset from UTC in minutes; present with the hour.
