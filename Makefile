@@ -80,7 +80,7 @@ soak: ## the long run: 8 streams, 24 readers that come, go and are killed (MINUT
 	"$${CARGO_TARGET_DIR:-target}/release/soak" $(MINUTES)
 
 .PHONY: audit
-audit: ## check licences, sources and who depends on whom
+audit: ## check licenses, sources and dependencies between crates
 	@tools/setup.sh audit
 	cargo deny --all-features check --hide-inclusion-graph --allow unused-wrapper bans licenses sources
 

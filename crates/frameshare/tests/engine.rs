@@ -397,7 +397,7 @@ fn keep_is_dropped_after_last_lease() {
         exporter.publish(Frame { keep: Some(keep), ..frame_in(&slot) }, &stream.interrupt).unwrap();
     };
     publish();
-    assert_eq!(dropped.load(Ordering::SeqCst), 1, "nobody reads: it is dropped at once");
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "no reader: it is dropped at once");
     let (mut one, mut two) = (stream.reader(Policy::Latest), stream.reader(Policy::Latest));
     publish();
     let (first, second) = (stream.next_frame(&mut one), stream.next_frame(&mut two));
@@ -1034,7 +1034,7 @@ fn delayed_message_wakes_descriptor_sleeper() {
                     let wake = reader.wake_fd();
                     let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
                     let rang = poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&limit)).unwrap();
-                    assert!(rang > 0, "nobody rings after {events} events");
+                    assert!(rang > 0, "no wake-up after {events} events");
                 }
             }
         }

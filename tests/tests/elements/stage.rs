@@ -80,7 +80,7 @@ struct Stop {
 }
 
 /// Longest time that a pipeline or an engine object takes to stop, and its process to exit after that, whatever its
-/// peers do: docs/reliability.md.
+/// peers do: docs/failure-semantics.md.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const EXITS_WITHIN: Duration = Duration::from_secs(1);
 /// What gst-launch-1.0 and the test peer print before and after.

@@ -1,6 +1,6 @@
 //! Nothing lost, nobody stuck: processes that are killed, stopped or slow, exporters that start again, resources that run
 //! out, users who may not read. Real processes, real signals, host memory; every frame is compared with what was
-//! published. What is promised is in `docs/reliability.md`; the same for GPU memory is tested by `tests/gpu/engine`.
+//! published. What is promised is in `docs/failure-semantics.md`; the same for GPU memory is tested by `tests/gpu/engine`.
 //!
 //! `FRAMESHARE_FAULTS=N` repeats what is done many times N times as often (`make faults`).
 

@@ -1,6 +1,6 @@
 //! Peers that mean harm (tests/src/bin/hostile), one after the other: exporters and readers survive
 //! each, drop it with a line, and nobody else notices. After each they stop and exit in time, with
-//! the attacker still there (`Process::finish`). What is promised is in `docs/reliability.md`.
+//! the attacker still there (`Process::finish`). What is promised is in `docs/threat-model.md`.
 
 mod exporters;
 mod fuse;

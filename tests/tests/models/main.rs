@@ -1,4 +1,4 @@
-//! The protocol's state machines, every state of them within bounds (docs/reliability.md says which).
+//! The protocol's state machines, every state of them within bounds (docs/verification.md has them).
 //!
 //! What depends on the memory model - the claim word, the announcements of sleep - is explored by loom on the engine's own code
 //! (crates/frameshare/src/queue/tests.rs). Here are the rules above it, in which processes die at any step. Each model can

@@ -240,7 +240,7 @@ mod interleavings {
         announce(&consumer, &pages_claims);
         let sleeps = consumer.oldest().is_none();
         let woken = exporter.join().unwrap();
-        assert!(!sleeps || woken, "a sleeper whom nobody wakes");
+        assert!(!sleeps || woken, "a sleeping side without a wake-up");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod interleavings {
 
     /// Negative control: the flag without its fence.
     #[test]
-    #[should_panic(expected = "a sleeper whom nobody wakes")]
+    #[should_panic(expected = "a sleeping side without a wake-up")]
     fn without_the_fence_a_sleeping_reader_is_forgotten() {
         model(|| {
             sleep_against_publish(|_, claims| claims[page::claims::SLEEPING].store(1, Ordering::Relaxed))
@@ -268,7 +268,7 @@ mod interleavings {
         announce(&producer, &pages_queue);
         let sleeps = producer.state(0, 1).unwrap() != ClaimState::Released;
         let woken = reader.join().unwrap();
-        assert!(!sleeps || woken, "a sleeper whom nobody wakes");
+        assert!(!sleeps || woken, "a sleeping side without a wake-up");
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod interleavings {
 
     /// Negative control: the flag without its fence.
     #[test]
-    #[should_panic(expected = "a sleeper whom nobody wakes")]
+    #[should_panic(expected = "a sleeping side without a wake-up")]
     fn without_the_fence_a_waiting_exporter_is_forgotten() {
         model(|| wait_against_release(|_, queue| queue[page::queue::WAITING].store(1, Ordering::Relaxed)));
     }

@@ -218,7 +218,7 @@ impl Reader {
         })
     }
 
-    /// Returns the next item in order; `None` if none came within the timeout (`None` is for ever). A timeout of zero
+    /// Returns the next item in order; `None` if none came within the timeout (`None`: no timeout). A timeout of zero
     /// delivers what has arrived: frames, events, the end, the loss of the exporter.
     ///
     /// With [`Config::reconnect`] it searches for the next exporter when this one is gone, within the same timeout: a call

@@ -78,7 +78,7 @@ impl HostPool {
         memory::private(shape.size, &shape.params)
     }
 
-    /// How `config` wants the buffers, which it is told in turn.
+    /// Reads the properties of the buffers from `config`, and updates `config`.
     fn shape(&self, config: &mut gst::BufferPoolConfigRef) -> Option<Shape> {
         let (caps, size, min, max) = config.params()?;
         let params = config.allocator().map(|(_, params)| params).unwrap_or_default();
@@ -173,7 +173,7 @@ impl BufferPoolImpl for HostPool {
             meta.set_alignment(alignment).map_err(|_| gst::FlowError::Error)?;
             planes::adopt(meta);
         }
-        // The tag says that someone changed the buffer's memories since they left the pool.
+        // The tag means that a buffer's memories have changed since it left the pool.
         content.unset_flags(gst::BufferFlags::TAG_MEMORY);
         Ok(buffer)
     }
@@ -188,7 +188,7 @@ impl BufferPoolImpl for HostPool {
         }
         let memory = buffer.peek_memory(0);
         let found = (memory.offset(), memory.size());
-        // Upstream may have cut something off; the parent's reset gives back only what it cut from the end.
+        // Upstream may have cut the buffer; the parent's reset restores only the end.
         let intact = |shape: &Shape| shape.extent().map(|(start, _)| (start, shape.size)) == Some(found);
         let mut state = self.state();
         if intact(&state.shape) {

@@ -1,35 +1,38 @@
-//! A slot as a `GstMemory`, and the slot behind a `GstMemory`.
+//! Conversion between slots and `GstMemory`.
 //!
-//! The memory owns its slot: whatever shares the memory (a copied buffer, a sub-buffer, a tee) keeps the slot from
-//! being used again, and it goes back to the exporter when the last of them is gone, be that before or after the
-//! pool that it came from.
+//! The memory owns its slot: every share of the memory (a copied buffer, a sub-buffer, a tee) keeps
+//! the slot from being reused, and it returns to the exporter with the last of them, before or
+//! after the end of its pool.
 //!
 //! # Safety
 //!
-//! Raw pointers into GStreamer's C structures: a wrapped region that must outlive its memory, and a mark on the
-//! memory that points to what the memory owns. Both hold by ownership inside this file; nothing is asked of callers.
+//! Raw pointers into GStreamer's C structures: a wrapped region that must outlive its memory, and a
+//! mark on the memory that points to data that the memory owns. Both hold by ownership inside this
+//! file; callers need to guarantee nothing.
 #![allow(unsafe_code)]
 
 use frameshare::exporter::Slot;
 use glib::translate::*;
 use std::{ptr, sync::LazyLock};
 
-/// Where the bytes of a memory that our pool handed out lie.
+/// Location of the bytes of a memory from the pool.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// In a slot of an exporter.
+    /// A slot of an exporter.
     Slot(Slot),
-    /// In the heap, since there was no slot to be had.
+    /// The heap, because no slot was free.
     Private,
 }
 
 /// Not owned by any memory, so that marking one as private allocates nothing.
 static PRIVATE: Origin = Origin::Private;
 
-/// Under this name a memory carries a pointer to its [`Origin`], which lives as long as the memory.
+/// The key under which a memory carries a pointer to its [`Origin`], which lives as long as the
+/// memory.
 static MARK: LazyLock<glib::Quark> = LazyLock::new(|| glib::Quark::from_str("frameshare-origin"));
 
-/// The `size` bytes from `offset` of a slot, as memory that may grow up to `maxsize`. None where it would not fit.
+/// Wraps `size` bytes from `offset` of a slot as memory that may grow up to `maxsize`. None if it
+/// would not fit.
 pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Option<gst::Memory> {
     let end = offset.checked_add(size)?;
     if end > maxsize || maxsize as u64 > slot.size() {
@@ -54,7 +57,7 @@ pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Op
     }
 }
 
-/// Frees what [`wrap`] gave a memory to own.
+/// Frees the data that [`wrap`] gave to a memory.
 unsafe extern "C" fn release(origin: glib::ffi::gpointer) {
     // A panic in the exporter's destructors must not unwind into C.
     let _ = std::panic::catch_unwind(|| {
@@ -63,10 +66,10 @@ unsafe extern "C" fn release(origin: glib::ffi::gpointer) {
     });
 }
 
-/// Memory of the heap, marked as given out for want of a slot.
+/// Heap memory, marked as handed out because no slot was free.
 pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst::Memory> {
-    // SAFETY: the default allocator and valid parameters; it returns NULL where memory is short. The mark points
-    // to a static, so it outlives the memory.
+    // SAFETY: the default allocator and valid parameters; it returns NULL if memory is short. The
+    // mark points to a static, so it outlives the memory.
     unsafe {
         let memory = gst::ffi::gst_allocator_alloc(ptr::null_mut(), size, params.as_ptr().cast_mut());
         if memory.is_null() {
@@ -78,7 +81,7 @@ pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst
     }
 }
 
-/// Marks memory of somebody else's as given out for want of a slot.
+/// Marks memory of another allocator as handed out because no slot was free.
 pub(super) fn mark_private(memory: &gst::MemoryRef) {
     // SAFETY: the memory is borrowed, and setting qdata takes a lock. The mark points to a static, so it outlives it.
     unsafe {
@@ -87,7 +90,8 @@ pub(super) fn mark_private(memory: &gst::MemoryRef) {
     }
 }
 
-/// What is behind a memory, or behind the one that it is a part of; none where that is not ours.
+/// Returns the origin of a memory, or of the one that it is a part of; none if it is not from this
+/// plugin.
 pub(crate) fn origin(memory: &gst::MemoryRef) -> Option<&Origin> {
     let mut root = memory;
     while let Some(parent) = root.parent() {

@@ -1,9 +1,9 @@
-//! The pool that lets upstream write straight into the exporter's slots.
+//! The pool with which upstream writes directly into the exporter's slots.
 //!
-//! It grows as upstream asks and never makes it wait: where there is no slot to be had, it hands out private memory,
-//! which the sink copies. Slots belong to the exporter. A buffer only borrows one, and gives it back when its memory
-//! is freed; that happens at once where the memory was shared (`GstBufferPool` does not take such buffers back), and
-//! when the pool is stopped or trimmed for the others.
+//! It grows on demand and never blocks upstream: without a free slot it hands out private memory,
+//! which the sink copies. Slots belong to the exporter. A buffer borrows one, and returns it when
+//! its memory is freed; that happens at once if the memory was shared (`GstBufferPool` does not
+//! take such buffers back), and when the pool is stopped or trimmed for the others.
 
 pub(crate) mod cuda;
 mod home;
@@ -23,19 +23,20 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 
 /// The layout of raw video.
 pub(crate) fn video_info(caps: &gst::CapsRef) -> Option<gst_video::VideoInfo> {
-    // Asked of anything else, GStreamer logs an error.
+    // For other caps GStreamer logs an error.
     let is_raw = caps.structure(0).is_some_and(|structure| structure.name() == "video/x-raw");
     is_raw.then(|| gst_video::VideoInfo::from_caps(caps).ok()).flatten()
 }
 
 glib::wrapper! {
-    /// A `GstBufferPool` whose buffers lie in slots.
+    /// A `GstBufferPool` whose buffers are slots.
     pub(crate) struct HostPool(ObjectSubclass<imp::HostPool>) @extends gst::BufferPool, gst::Object;
 }
 
 impl HostPool {
-    /// A pool for buffers of these caps and at least this size, with a video meta on each where the caps are of
-    /// raw video; upstream may configure it otherwise. None where GStreamer refuses the configuration.
+    /// A pool for buffers of these caps and at least this size, with a video meta on each if the
+    /// caps are of raw video; upstream may configure it otherwise. None if GStreamer refuses the
+    /// configuration.
     pub(crate) fn new(home: &Arc<Home>, caps: &gst::Caps, size: u32, video: bool) -> Option<Self> {
         let pool: Self = glib::Object::new();
         pool.imp().settle(home.clone());
@@ -49,7 +50,7 @@ impl HostPool {
         Some(pool)
     }
 
-    /// Frees the buffers that nobody uses.
+    /// Frees unused buffers.
     fn trim(&self) {
         self.imp().trim();
     }

@@ -1,15 +1,16 @@
-//! The video meta of the pool's buffers, and how it maps their planes.
+//! The video meta of the pool's buffers, and its mapping of planes.
 //!
-//! A decoder keeps its reference frames mapped for writing while it sends them downstream, and `GstVideoDecoder` then
-//! makes the buffer writable to set its times. A memory that is locked for writing cannot be shared for that, so
-//! GStreamer copies it, byte by byte. A `GstVideoMeta` may bring functions of its own to map planes; ours hand out the
-//! slot's bytes without locking the memory, so that the buffer is copied and the frame is not. Who may write is still
-//! decided by whether buffer and memory are exclusively the writer's; everything else goes the way it always goes.
+//! A decoder keeps its reference frames mapped for writing while it sends them downstream, and
+//! `GstVideoDecoder` then makes the buffer writable to set its times. A memory that is locked for
+//! writing cannot be shared for that, so GStreamer copies it, byte by byte. A `GstVideoMeta` may
+//! have map functions of its own; those here return the slot's bytes without locking the memory, so
+//! that the buffer is copied and the frame is not. Write access still requires exclusive ownership
+//! of buffer and memory; every other case uses GStreamer's own functions.
 //!
 //! # Safety
 //!
-//! C functions in a public structure, called by libgstvideo with a meta that is on a living buffer and with a map
-//! that belongs to the caller from `map` to `unmap`.
+//! C functions in a public structure, called by libgstvideo with a meta that is on a living buffer
+//! and with a map that belongs to the caller from `map` to `unmap`.
 #![allow(unsafe_code)]
 
 use super::memory::{self, Origin};
@@ -28,13 +29,14 @@ type Map = unsafe extern "C" fn(
 ) -> glib::ffi::gboolean;
 type Unmap = unsafe extern "C" fn(*mut GstVideoMeta, u32, *mut GstMapInfo) -> glib::ffi::gboolean;
 
-/// What libgstvideo maps planes with: the same for every meta.
+/// libgstvideo's own map functions: the same for every meta.
 static USUAL: OnceLock<(Map, Unmap)> = OnceLock::new();
 
-/// Makes a buffer's video meta the pool's own: it stays on the buffer when that comes back, and maps as said above.
+/// Makes a buffer's video meta the pool's own: it stays on the buffer when that returns to the
+/// pool, and maps without locks.
 pub(super) fn adopt(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::meta::Standalone>) {
-    // SAFETY: the meta is borrowed mutably; flags and functions are plain fields that GstBufferPool and hardware
-    // plugins set likewise.
+    // SAFETY: the meta is borrowed mutably; flags and functions are plain fields that GstBufferPool
+    // and hardware plugins set in the same way.
     unsafe {
         let meta = &mut *meta.as_mut_ptr();
         meta.meta.flags |= ffi::GST_META_FLAG_POOLED | ffi::GST_META_FLAG_LOCKED;
@@ -46,7 +48,8 @@ pub(super) fn adopt(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::met
     }
 }
 
-/// The memory that a plane starts in, and its first byte there; none where that is not for us to hand out.
+/// Returns the memory that a plane starts in, and its first byte there; none if these functions
+/// must not map it.
 unsafe fn plane_in_slot(
     meta: &GstVideoMeta,
     plane: u32,
@@ -93,7 +96,7 @@ unsafe extern "C" fn map(
         (*info).data = start;
         (*info).size = size;
         (*info).maxsize = size;
-        // Where the usual way has the memory, which tells the two apart, there is none.
+        // GStreamer's own function stores a memory in that field; the null tells the two apart.
         (*info).user_data[0] = ffi::gst_mini_object_ref(memory.cast()).cast();
         *data = start.cast();
         *stride = (&(*meta).stride)[plane as usize];
@@ -106,7 +109,7 @@ unsafe extern "C" fn unmap(
     plane: u32,
     info: *mut GstMapInfo,
 ) -> glib::ffi::gboolean {
-    // SAFETY: `info` is what `map` filled in, or what the usual way did, which names a memory.
+    // SAFETY: `info` was filled in by `map`, or by GStreamer's own function, which names a memory.
     unsafe {
         if !(*info).memory.is_null() {
             let Some((_, usual)) = USUAL.get() else { return glib::ffi::GFALSE };

@@ -199,7 +199,7 @@ impl Settings {
                     .build(),
                 glib::ParamSpecEnum::builder_with_default("fence", default.fence)
                     .nick("Fence")
-                    .blurb("How readers are told that the GPU has written a frame, and tell that theirs has read it")
+                    .blurb("Kind of fence that orders GPU work of exporter and readers")
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecEnum::builder_with_default("export", default.export)

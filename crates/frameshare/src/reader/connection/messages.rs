@@ -176,7 +176,7 @@ impl Connection {
             ToReader::EndOfStream { before } => self.push(before, Pending::EndOfStream),
             ToReader::Goodbye { reason, text } => self.over = Some(Over::Goodbye(reason, text)),
             ToReader::Welcome(_) | ToReader::Refused { .. } => {
-                return Err(violation("it answered a greeting that nobody sent".into()));
+                return Err(violation("unexpected answer to a Hello".into()));
             }
         }
         Ok(())

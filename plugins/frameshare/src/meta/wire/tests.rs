@@ -86,7 +86,7 @@ fn the_video_meta_crosses_without_its_planes() {
 }
 
 #[test]
-fn a_video_meta_that_says_no_more_than_the_caps_has_no_bytes() {
+fn redundant_video_meta_has_no_bytes() {
     gst::init().unwrap();
     let format = gst_video::VideoFormat::Nv12;
     let info = gst_video::VideoInfo::builder(format, 320, 240).build().unwrap();
@@ -218,7 +218,7 @@ fn names_that_gstreamer_will_need_are_left_to_it() {
 }
 
 #[test]
-fn what_belongs_to_one_stream_or_one_memory_stays() {
+fn metas_of_one_stream_or_memory_do_not_cross() {
     let parent = with(|_| {});
     let buffer = with(|buffer| {
         let frame =

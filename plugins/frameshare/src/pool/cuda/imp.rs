@@ -1,4 +1,4 @@
-//! The pool's inside.
+//! Implementation of the CUDA pool.
 //!
 //! Nothing here may panic: these functions are called from C without a guard.
 
@@ -9,14 +9,14 @@ use gst_cuda::{Reusable, memory::Rules};
 use gst_video::VideoInfo;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What never changes.
+/// Constant properties of a pool.
 struct Place {
     home: Arc<Home>,
     context: gst_cuda::Context,
     stream: gst_cuda::Stream,
 }
 
-/// A slot as GStreamer's memory, kept with the slot.
+/// A slot as GStreamer's memory: per-slot user data.
 #[derive(Default)]
 struct Wraps(Mutex<Option<Wrap>>);
 
@@ -29,7 +29,7 @@ struct Wrap {
 #[derive(Default)]
 struct State {
     layout: Option<VideoInfo>,
-    /// Where memory comes from when there is no slot; made when that happens.
+    /// Source of memory without a free slot; made on first use.
     private: Option<gst_cuda::BufferPool>,
 }
 
@@ -58,13 +58,13 @@ impl CudaPool {
         place.home.count_private();
         let mut buffer = self.private(place)?.acquire_buffer(None).ok()?;
         let memory = buffer.memory(0)?;
-        // The buffer must not go back to its pool with memory that is ours now.
+        // The buffer must not return to its pool with memory that this pool owns now.
         buffer.get_mut()?.remove_all_memory();
         memory::mark_private(&memory);
         Some(memory)
     }
 
-    /// A pool of the library's own, which takes its memory back even if its buffers are gone.
+    /// A pool of the library's own, which takes its memory back even without its buffers.
     fn private(&self, place: &Place) -> Option<gst_cuda::BufferPool> {
         if let Some(pool) = &self.state().private {
             return Some(pool.clone());
@@ -89,7 +89,7 @@ impl CudaPool {
 }
 
 impl Place {
-    /// A slot as the memory that it was wrapped as before, or is now.
+    /// Returns the wrapped memory of a slot: the existing one, or a new one.
     fn wrap(&self, slot: Slot, layout: &VideoInfo) -> Option<gst::Memory> {
         let Address::Device(address) = slot.address() else { return None };
         let mut wraps = slot.keep_with_slot(Wraps::default)?.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,8 @@ impl BufferPoolImpl for CudaPool {
         let Ok(size) = u32::try_from(layout.size()) else { return false };
         gst::debug!(CAT, imp = self, "buffers of {size} bytes on the GPU, {layout:?}");
         config.set_params(Some(&caps), size, min, max);
-        // Whatever upstream would have liked: buffers of several pools lie in the same slots, one after the other.
+        // In place of upstream's choice: buffers of several pools use the same slots, one after the
+        // other.
         gst_cuda::pool::set_stream(config, &place.stream);
         self.forget_private();
         self.state().layout = Some(layout);

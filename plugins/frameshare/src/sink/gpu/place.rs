@@ -73,7 +73,7 @@ impl Stream {
         let whole = whole(buffer, info);
         let to = layout(whole.as_ref().unwrap_or(info), &gpu.context);
         let slot = self.free_slot(to.size() as u64)?;
-        let mapped = memory.map().ok_or_else(|| bad("that somebody else is writing"))?;
+        let mapped = memory.map().ok_or_else(|| bad("that another component is writing"))?;
         let own = memory.info();
         let meta = buffer.meta::<gst_video::VideoMeta>();
         let (offsets, strides) =
@@ -135,7 +135,7 @@ fn on_gpu_in(
 ) -> Result<Placed, PlaceError> {
     // Mapping uploads data that the CPU may have written.
     let size = memory.map().map(|mapped| mapped.size() as u64).ok_or_else(|| {
-        PlaceError::BadBuffer(format!("a buffer of {} bytes that somebody else is writing", buffer.size()))
+        PlaceError::BadBuffer(format!("a buffer of {} bytes that another component is writing", buffer.size()))
     })?;
     let own = memory.info();
     let mut placed = Placed::new(slot, size, path, Some(&own)).at(offset);
