@@ -84,7 +84,7 @@ impl Capture {
         let at = bytes.iter().position(|byte| *byte != expected)?;
         let count = bytes.iter().filter(|byte| **byte != expected).count();
         Some(format!(
-            "frame {sequence}: {count} of {size} bytes are wrong; the first, at offset {at}, is {} instead of {expected}",
+            "frame {sequence}: {count} of {size} bytes are wrong; offset {at} is {}, not {expected}",
             bytes[at]
         ))
     }

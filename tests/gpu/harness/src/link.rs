@@ -25,6 +25,9 @@ pub struct Link(OwnedFd);
 
 impl Link {
     /// Creates a connected pair; both ends are close-on-exec.
+    ///
+    /// # Errors
+    /// The error of the system call.
     pub fn pair() -> Result<(Link, Link)> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -32,6 +35,9 @@ impl Link {
     }
 
     /// Takes the end that this process inherited under a number, given as an argument.
+    ///
+    /// # Errors
+    /// Fails if the argument is not the number of an open descriptor above 2.
     pub fn inherited(number: &str) -> Result<Link> {
         let number = number.parse().context("invalid descriptor number of the inherited socket")?;
         if number < 3 {
@@ -50,6 +56,9 @@ impl Link {
     }
 
     /// Sends a message with copies of `fds`.
+    ///
+    /// # Errors
+    /// Fails if there are more than four descriptors, or if the peer has closed the connection.
     pub fn send(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = serde_json::to_vec(message)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
@@ -62,6 +71,9 @@ impl Link {
     }
 
     /// Waits for a message; `None` when the peer has closed the connection.
+    ///
+    /// # Errors
+    /// Fails on a malformed message, or when the time limit is over.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; 256 << 10];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];

@@ -70,6 +70,9 @@ pub struct Process<C, R> {
 
 impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// Starts a process that has not initialized CUDA; `patience` limits the time per reply.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be started.
     pub fn start(start: Start<'_>, patience: Duration) -> Result<Process<C, R>> {
         // A process started concurrently would inherit this end of the socket too, and would keep
         // it open after this process dies.
@@ -108,6 +111,9 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     }
 
     /// Waits until the process exits by itself; returns its status.
+    ///
+    /// # Errors
+    /// The error of the system call.
     pub fn exits(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
@@ -128,6 +134,9 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     }
 
     /// Starts a command. [`Process::end`] receives its reply.
+    ///
+    /// # Errors
+    /// Fails if another command is running, or if the peer has exited.
     pub fn begin(&self, command: &C) -> Result<()> {
         self.send(command, &[])
     }
@@ -147,11 +156,17 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     }
 
     /// Executes a command and returns its reply.
+    ///
+    /// # Errors
+    /// [`Failed`] if the peer could not execute the command.
     pub fn ask(&self, command: C) -> Result<R> {
         Ok(self.ask_with(command, &[])?.0)
     }
 
     /// Executes a command with copies of `fds`; returns the reply and the descriptors sent with it.
+    ///
+    /// # Errors
+    /// [`Failed`] if the peer could not execute the command.
     pub fn ask_with(&self, command: C, fds: &[BorrowedFd<'_>]) -> Result<(R, Vec<OwnedFd>)> {
         self.send(&command, fds)?;
         self.receive().with_context(|| format!("{command:?}"))
@@ -193,6 +208,9 @@ impl<C, R> Drop for Process<C, R> {
 pub type Answer<R> = std::result::Result<(R, Option<OwnedFd>), Failed>;
 
 /// Executes the commands of a case in order until the case closes the link.
+///
+/// # Errors
+/// Fails if the link is broken; failures of commands are sent to the case.
 pub fn obey<C: DeserializeOwned, R: Serialize>(
     link: &Link,
     mut work: impl FnMut(C, Vec<OwnedFd>) -> Answer<R>,
@@ -220,6 +238,9 @@ pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
 
 /// Binds the life of this process to its parent's (runner, case or isolating process) by a death
 /// signal. Changing the user cancels it. A parent that died earlier is not detected here.
+///
+/// # Errors
+/// The error of the system call.
 pub fn die_with_parent() -> Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
@@ -227,8 +248,8 @@ pub fn die_with_parent() -> Result<()> {
 /// Fails if the other end of this socket or pipe, through which this process communicates with its
 /// parent, is closed.
 ///
-/// Must be called after [`die_with_parent`]: a process closes its descriptors before its children get
-/// their death signal, so one of the two detects every death of the parent, whenever it occurs.
+/// Must be called after [`die_with_parent`]: a process closes its descriptors before its children
+/// get their death signal, so one of the two detects every death of the parent, whenever it occurs.
 pub(crate) fn ensure_parent_lives(end: impl AsFd) -> Result<()> {
     let mut fds = [PollFd::new(&end, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;

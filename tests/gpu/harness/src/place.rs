@@ -11,6 +11,9 @@ pub struct Place(TempDir);
 
 impl Place {
     /// Creates a unique folder.
+    ///
+    /// # Errors
+    /// Fails if the folder cannot be created.
     pub fn new() -> Result<Place> {
         // The path is short enough for a socket address, independent of TMPDIR.
         Ok(Place(tempfile::Builder::new().prefix("gpu-case").tempdir_in("/tmp")?))

@@ -109,6 +109,9 @@ impl Program {
     }
 
     /// Parses the command line. With `--list`, prints the cases and returns `None`.
+    ///
+    /// # Errors
+    /// Fails on invalid arguments, with the usage.
     pub fn asked(&self, arguments: Vec<String>) -> Result<Option<Asked<'_>>> {
         let mut asked = Asked { program: self, wanted: Vec::new(), seed: 1 };
         let mut arguments = arguments.into_iter();

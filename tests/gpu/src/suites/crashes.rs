@@ -165,7 +165,7 @@ fn words_queued(_: u64) -> Result<String> {
     std::thread::sleep(Duration::from_millis(50));
     let left = word.load(Ordering::Acquire);
     Ok(format!(
-        "killed at {reached} of {WRITES}, gone after {} µs; the word went back {back} times, the last {} µs after the \
+        "killed at {reached} of {WRITES}, exited after {} µs; the value was set back {back} times, the last {} µs after the \
          kill; in the end it was {left} of {target}",
         gone.unwrap_or_default().as_micros(),
         last.as_micros()

@@ -78,7 +78,7 @@ fn own_shm(seed: u64) -> Result<String> {
         let theirs = reader.page(&memory, 512, write)?;
         let value = 1 + u64::from(write);
         reader.wait_word(theirs, usize::from(write), value, 0)?;
-        ensure!(!reader.idle_within(0, 50)?, "a stream passed a word below its value");
+        ensure!(!reader.idle_within(0, 50)?, "a stream passed a timeline value below the requested one");
         exporter.write_word(ours, usize::from(write), value, 0)?;
         reader.finish(0)?;
     }

@@ -204,7 +204,7 @@ impl Harmer {
         self.publish_unwritten()
     }
 
-    /// Publishes a frame whose ready fence is never signaled.
+    /// Publishes a frame without signaling its ready fence.
     fn publish_unwritten(&mut self) -> Result<()> {
         self.exporter()?.publish_as(Descriptor { generation: 1, size: SIZE, ..Descriptor::default() });
         Ok(())
@@ -564,7 +564,7 @@ fn never_written_and_nonsense(harmer: &mut Harmer) -> Result<()> {
     Ok(harmer.exporter()?.channel.send(&[0xaa; 100], &[])?)
 }
 
-/// After a close message (`Goodbye`) the reader waits for work that has begun, but not without
+/// After a close message the reader waits for work that has begun, but not without
 /// limit.
 fn never_written_after_goodbye(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;

@@ -196,7 +196,8 @@ fn scribbled(intruder: &Intruder) -> Result<()> {
     reader.is_cut_off()
 }
 
-/// Punches a hole under both sides' mappings of the timeline page, then continues to release frames.
+/// Punches a hole under both sides' mappings of the timeline page, then continues to release
+/// frames.
 fn punched(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

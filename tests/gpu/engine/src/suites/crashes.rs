@@ -461,7 +461,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
     })
 }
 
-/// CUDA events have this cost: the stream stays stuck. The reader is told, and no frame that it
+/// CUDA events have this cost: the stream stays stuck. The reader gets an error, and no frame that it
 /// checked was wrong.
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
     each_kind(|kind| {

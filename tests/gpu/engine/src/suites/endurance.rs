@@ -141,8 +141,8 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         ensure!(read.wrong == 0 && read.end == End::Stream, "{read:?}");
     }
     Ok(format!(
-        "{restarts} restarts, 4 readers got {expected} frames each, and all had read the first 10 of an exporter {} ms after it \
-         was there at most",
+        "{restarts} restarts, 4 readers got {expected} frames each; all had read an exporter's first 10 frames within {} ms of \
+         its start",
         longest.as_millis()
     ))
 }

@@ -192,7 +192,7 @@ fn ready_left_out(seed: u64) -> Result<String> {
         })?;
         let publish = Publish { slow: Slow::Always(LATE_US), ..publish(CONTROL) };
         let read = stage.run(&readers, publish, |_| Read { without_wait: true, ..to_the_end() })?;
-        seen.push(caught(&read[0], &format!("{fence}: the ready fence is left out"))?);
+        seen.push(caught(&read[0], &format!("{fence}: the ready fence is omitted"))?);
     }
     Ok(seen.join("; "))
 }
@@ -215,7 +215,7 @@ fn another_context(named: bool, seed: u64) -> Result<String> {
         if named {
             whole(&read[0], CONTROL).with_context(|| format!("{fence}"))?;
         } else {
-            seen.push(caught(&read[0], &format!("{fence}: the release fence is left out"))?);
+            seen.push(caught(&read[0], &format!("{fence}: the release fence is omitted"))?);
         }
     }
     Ok(seen.join("; "))

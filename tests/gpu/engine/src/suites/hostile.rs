@@ -236,7 +236,7 @@ fn readers(seed: u64) -> Result<String> {
             stage.await_readers(2)?;
             let notices = stage.exporter.texts(Command::Notices)?;
             let why = match fate {
-                // The reader is told; the exporter's owner gets at most one notice of a rejection a
+                // The reader gets the reason; the exporter's owner gets at most one notice of a rejection a
                 // second.
                 reader::Fate::Refused => return Ok((gap, notices.len())),
                 reader::Fate::Removed(why) if !refused => *why,

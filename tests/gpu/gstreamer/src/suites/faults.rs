@@ -115,7 +115,7 @@ fn restarted(_: u64) -> Result<String> {
     }
     let what = if stream.is_decoded { "decoded" } else { "uploaded" };
     let told = format!(
-        "{RESTARTS} restarts, {frames} {what} frames right; at most {:.0} ms from an exporter's first frame to a reader's",
+        "{RESTARTS} restarts, {frames} {what} frames intact; at most {:.0} ms from an exporter's first frame to a reader's",
         latest.as_secs_f64() * 1e3
     );
     // A machine without a GPU may be arbitrarily slow.

@@ -47,13 +47,13 @@ const WAYS: [Way; 7] = [
 /// Makes the decoder output its own surfaces, two more than downstream requests.
 pub(super) const SURFACES: &str = "num-output-surfaces=0";
 
-/// Returns a clip that lies beside this program, or in its bundle.
+/// Returns a clip that is stored beside this program, or in its bundle.
 pub(super) fn film(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folder = program.parent().context("the program has no parent folder")?;
     let found =
         [folder.join(name), folder.join("../clips").join(name)].into_iter().find(|path| path.exists());
-    found.ok_or_else(|| Skip(format!("{name} is not beside this program: make gpu-bundle makes it")).into())
+    found.ok_or_else(|| Skip(format!("{name} is missing beside this program: run make gpu-bundle")).into())
 }
 
 /// Returns the pipeline that reads and parses a clip, up to a decoder.

@@ -58,7 +58,7 @@ fn whole(received: &Received, expected: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Frames arrive unchanged in CUDA memory, behind cudadownload, and in system memory.
+/// Frames arrive unchanged in CUDA memory, after cudadownload, and in system memory.
 fn kinds(_: u64) -> Result<String> {
     let pictures = pictures("format=NV12,width=322,height=241");
     let sums = expected(&pictures)?;

@@ -68,7 +68,7 @@ impl Guest {
         })
     }
 
-    /// Advances the guest as far as possible without blocking. Returns whether its process has
+    /// Advances the guest without blocking. Returns whether its process has
     /// exited.
     pub fn turn(&mut self, watched: &Watched) -> Result<bool> {
         let Some(job) = &self.job else {

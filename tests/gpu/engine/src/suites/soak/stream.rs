@@ -53,7 +53,7 @@ pub struct Stream<'a> {
     published: u64,
     exporter: Peer,
     resident: Peer,
-    /// Time at which the exporter last had the resident reader.
+    /// Time at which the exporter last reported the resident reader as connected.
     seen: Instant,
     guests: [Option<Guest>; 2],
 }
