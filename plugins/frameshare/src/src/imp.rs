@@ -647,6 +647,6 @@ impl FrameshareSrc {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is safe to use: no thread leaves the guarded data half updated.
+    // A poisoned lock is safe to use: the guarded data is consistent at all times.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

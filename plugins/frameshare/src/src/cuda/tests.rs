@@ -435,8 +435,8 @@ fn proposed_stream_is_adopted() {
     check_on_cpu(&buffer);
 }
 
-/// Two pipelines with different contexts cannot both read the same exporter. Memory of another
-/// exporter is not affected.
+/// Two pipelines with different contexts cannot both read legacy memory of the same exporter.
+/// Memory of another exporter is not affected.
 #[test]
 fn legacy_memory_opens_in_one_context_per_process() {
     if !is_there("legacy") {
