@@ -35,7 +35,7 @@ pub fn direct(play: Play) -> Result<ExitCode> {
     let stage = Stage::new(&output)?;
     let recording = output.join("recording.mkv");
     println!("Every frame of {} is decoded in one process and read in three others.", film.display());
-    println!("To join them, in another terminal:\n\n    {}\n", stage.joining(&stream));
+    println!("To join as another reader, in another terminal:\n\n    {}\n", stage.joining(&stream));
 
     let (sender, events) = mpsc::channel();
     interrupt::watch(sender.clone())?;

@@ -68,7 +68,7 @@ fn read(
     let description =
         format!("{} ! appsink name=sink sync=false enable-last-sample=false", source(stream, policy));
     let pipeline = gst::parse::launch(&description)?;
-    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is no pipeline")?;
+    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is not a pipeline")?;
     let source = pipeline.by_name("source").context("the pipeline has no source")?;
     let sink =
         pipeline.by_name("sink").and_downcast::<gst_app::AppSink>().context("the pipeline has no appsink")?;

@@ -17,7 +17,7 @@ pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
         read::source(stream, "lossless")
     );
     let pipeline = gst::parse::launch(&description)?;
-    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is no pipeline")?;
+    let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("the description is not a pipeline")?;
     let source = pipeline.by_name("source").context("the pipeline has no source")?;
     pipeline.by_name("file").context("the pipeline has no filesink")?.set_property("location", file);
     let pad = source.static_pad("src").context("the source has no pad")?;

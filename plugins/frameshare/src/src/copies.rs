@@ -42,7 +42,7 @@ impl Drop for Copies {
 
 fn new_pool(size: usize) -> Result<gst::BufferPool, glib::BoolError> {
     let bytes = u32::try_from(size.max(1))
-        .map_err(|_| glib::bool_error!("a frame of {size} bytes is larger than 4 GiB"))?;
+        .map_err(|_| glib::bool_error!("a frame of {size} bytes exceeds the 32-bit size limit"))?;
     let pool = gst::BufferPool::new();
     let mut config = pool.config();
     config.set_params(None, bytes, 0, 0);

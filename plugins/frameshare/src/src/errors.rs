@@ -150,13 +150,13 @@ pub(super) fn of_cuda(why: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
 /// Returns the message for a downstream element that refuses the frames.
 pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gst::ErrorMessage {
     let advice = match (on_gpu, takes) {
-        (true, Takes::System) => "put cudadownload between them",
-        (true, _) => "put a converter such as cudaconvertscale between them",
+        (true, Takes::System) => "insert cudadownload after framesharesrc",
+        (true, _) => "insert a converter such as cudaconvertscale after framesharesrc",
         (false, Takes::Cuda) => {
-            "the frames are in system memory, or the exporter does not trust this user with its GPU: put \
-             cudaupload between them"
+            "the frames are in system memory, or the exporter does not trust this user with its GPU: insert \
+             cudaupload after framesharesrc"
         }
-        (false, _) => "put a converter such as videoconvert between them",
+        (false, _) => "insert a converter such as videoconvert after framesharesrc",
     };
     gst::error_msg!(gst::CoreError::Negotiation, ("Downstream does not accept {}: {}", caps, advice))
 }

@@ -254,7 +254,7 @@ impl BaseSrcImpl for FrameshareSrc {
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(query) = query.view_mut() {
             let (latency, frame) = (lock(&self.settings).latency, lock(&self.negotiated).frame_duration);
-            // Frames queue for downstream until the credit is used up.
+            // Up to credit - 1 frames may queue for downstream.
             let waiting = u64::from(self.figures.credit.load(Relaxed).saturating_sub(1));
             let longest = frame.filter(|_| waiting > 0).and_then(|frame| frame.checked_mul(waiting));
             let longest = longest.map(|longest| longest.max(latency));
@@ -360,7 +360,7 @@ impl FrameshareSrc {
                     })?;
                 }
                 Ok(Some(Item::Reconnected)) => {
-                    gst::info!(CAT, imp = self, "Connected to another run of {}", running.endpoint);
+                    gst::info!(CAT, imp = self, "Reconnected to {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
                     running.is_seam = true;
                     self.note_connection(running);
@@ -647,6 +647,6 @@ impl FrameshareSrc {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is safe to use: no thread leaves the guarded data half updated.
+    // A poisoned lock is safe to use: the guarded data is consistent at all times.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,7 +17,7 @@ pub(super) struct Layout {
 
 /// Error of a frame with rows outside its memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of {size} bytes does not hold {what} of {format} at {width}x{height}")]
+#[error("{size} bytes do not hold {what} of {format} at {width}x{height}")]
 pub(super) struct BadLayout {
     size: usize,
     what: String,

@@ -58,7 +58,7 @@ impl<'a> Picture<'a> {
         true
     }
 
-    /// Returns whether a buffer in system memory needs a GstVideoMeta to be read correctly.
+    /// Returns whether a buffer in system memory would lose information without GstVideoMeta.
     pub fn needs_meta(&self) -> bool {
         !self.is_default || self.meta.is_some()
     }

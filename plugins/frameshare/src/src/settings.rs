@@ -284,7 +284,7 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .build(),
             glib::ParamSpecUInt64::builder(FENCE_TIMEOUT)
                 .nick("Fence timeout")
-                .blurb("Maximum time of GPU work on a published frame before the connection is lost (in ns)")
+                .blurb("Maximum time of GPU work on a published frame before the exporter is treated as lost (in ns)")
                 .minimum(1)
                 .default_value(default.fence_timeout)
                 .mutable_ready()

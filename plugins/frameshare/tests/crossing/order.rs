@@ -299,7 +299,7 @@ fn relinked_peer_gets_the_stream_from_its_start() {
     assert_eq!(order.lock().unwrap().violations, Vec::<String>::new());
 }
 
-/// Returns the number of buffers that an autoplugger makes of a stream.
+/// Returns the number of buffers that an autoplugger outputs for a stream.
 fn autoplugged(upstream: &str, plugger: &str) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let exporter = launch(&format!(

@@ -117,7 +117,8 @@ fn new_pool(
     let pool = gst_cuda::BufferPool::new(context).upcast::<gst::BufferPool>();
     let caps = super::caps_in(&info.to_caps()?, true);
     let mut config = pool.config();
-    let size = u32::try_from(info.size()).map_err(|_| glib::bool_error!("the frame is larger than 4 GiB"))?;
+    let size = u32::try_from(info.size())
+        .map_err(|_| glib::bool_error!("the frame exceeds the 32-bit size limit"))?;
     config.set_params(Some(&caps), size, 0, 0);
     config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META.as_str());
     gst_cuda::pool::set_stream(&mut config, stream);

@@ -326,7 +326,7 @@ fn release_waits_for_named_stream_of_other_context() {
     // Negative control.
     let (count, wrong) = read_in_another_context(false);
     assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
-    // Naming a stream asks the driver for no list of GPUs: `Device::get` above is all that does.
+    // Naming a stream does not query the list of GPUs; only `Device::get` above does.
     let asked = cuda::calls::snapshot().count("cuDeviceGetCount");
     assert!(asked <= 1, "the GPUs were listed {asked} times");
 }
@@ -435,8 +435,8 @@ fn proposed_stream_is_adopted() {
     check_on_cpu(&buffer);
 }
 
-/// Two pipelines with different contexts cannot both read the same exporter. Memory of another
-/// exporter is not affected.
+/// Two pipelines with different contexts cannot both read legacy memory of the same exporter.
+/// Memory of another exporter is not affected.
 #[test]
 fn legacy_memory_opens_in_one_context_per_process() {
     if !is_there("legacy") {
