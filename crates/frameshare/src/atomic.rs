@@ -1,4 +1,5 @@
-//! The atomics of the shared pages: std's, or loom's while the queue's memory ordering is model-checked.
+//! The atomics of the shared pages: std's, or loom's while the queue's memory ordering is
+//! model-checked.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering, fence};

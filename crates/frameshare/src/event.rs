@@ -12,7 +12,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// The kind of the event that starts a stream. A joining reader gets the sticky event of this kind before the
-    /// format, and those of all other kinds after it.
+    /// The kind of the event that starts a stream. A joining reader gets the sticky event of this
+    /// kind before the format, and those of all other kinds after it.
     pub const STREAM_START: u32 = 0;
 }

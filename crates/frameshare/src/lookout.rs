@@ -77,7 +77,8 @@ impl<T: Pending> Lookout<T> {
                 match is_pending(&mut things[index]) {
                     Some(true) => {}
                     Some(false) => drop(catch_unwind(AssertUnwindSafe(|| things.swap_remove(index).done()))),
-                    // Its state is unknown, and it may still be in use: it is neither polled nor dropped any more.
+                    // Its state is unknown, and it may still be in use: it is neither polled nor
+                    // dropped any more.
                     None => mem::forget(things.swap_remove(index)),
                 }
             }

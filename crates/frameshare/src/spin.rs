@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest spin. A sleep and its wake-up take some tens of microseconds on both sides, so a shorter spin is cheaper.
+/// Longest spin. A sleep and its wake-up take some tens of microseconds on both sides, so a shorter
+/// spin is cheaper.
 const MOMENT: Duration = Duration::from_micros(60);
 /// Two polls of a spin are less than a microsecond apart, and an interrupt takes some tens; a
 /// longer gap means that another thread or another virtual machine had the core.

@@ -1,5 +1,5 @@
-//! What holds for memory of every kind and for every kind of fence: each rule is written once, and checked for
-//! every implementation that this machine has.
+//! Conformance: rules for every kind of memory and fence, written once and checked for host memory
+//! and for no fence. The GPU kinds are checked by tests/gpu.
 
 use frameshare::{
     FenceKind, MemoryKind,
@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-/// A kind of memory, with a way to look into it.
+/// A kind of memory, with access to its bytes.
 struct Memory {
     kind: MemoryKind,
     allocator: Box<dyn Allocator>,
@@ -24,7 +24,8 @@ fn host() -> Memory {
     #[expect(unsafe_code, reason = "looking into memory that the test keeps alive")]
     fn read(address: Address, len: usize) -> Vec<u8> {
         let Address::Host(start) = address else { panic!("host memory has host addresses") };
-        // SAFETY: the callers below hold the allocation or the import, which are at least `len` long.
+        // SAFETY: the callers below hold the allocation or the import, which are at least `len`
+        // long.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec()
     }
     #[expect(unsafe_code, reason = "as above")]
@@ -40,7 +41,7 @@ fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|index| (index as u8).wrapping_mul(31) ^ seed).collect()
 }
 
-/// Allocates, and returns what an importer gets.
+/// Allocates, and returns the handle of an importer.
 fn exported(
     memory: &Memory,
     size: u64,
@@ -105,7 +106,7 @@ struct Fences {
     signals: Signals,
     exporter: Box<dyn ExporterFence>,
     reader: Box<dyn ReaderFence>,
-    /// Ends a lease on the reader's side, whatever its fence needs for that.
+    /// Ends a lease on the reader's side, by the means of its fence.
     release: fn(&dyn ReaderFence, usize, u64),
 }
 
@@ -152,7 +153,7 @@ fn no_fence_is_always_ready() {
     signals_arrive_in_any_order_of_entries(&mut fences);
 }
 
-/// Readers of host memory cannot write it, by any way that Linux has; without the seal they could.
+/// Readers of host memory cannot write it, by any means of Linux; without the seal they could.
 mod write_protection {
     use super::*;
     use rustix::{
@@ -175,7 +176,8 @@ mod write_protection {
         if fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096).is_ok() {
             ways.push("punching a hole");
         }
-        // SAFETY: fresh mappings at addresses of the kernel's choice, unmapped before anything else sees them.
+        // SAFETY: fresh mappings at addresses of the kernel's choice, unmapped before anything else
+        // sees them.
         unsafe {
             if let Ok(start) =
                 mmap(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)

@@ -1,5 +1,5 @@
-//! The engine as an application uses it: one exporter, some readers, here as threads of one process. What needs
-//! processes of its own is tested in the workspace's `tests`.
+//! The engine as an application uses it: one exporter and some readers, as threads of one process.
+//! Tests with several processes are in the workspace's `tests`.
 
 use frameshare::{
     Endpoint, Event, Format, Interrupt, MemoryKind, Plane, Policy, Reason,
@@ -64,7 +64,7 @@ impl Stream {
         exporter.publish(Frame { size, ..frame_in(&slot) }, &self.interrupt)
     }
 
-    /// The next item, which has to come.
+    /// Returns the next item, which has to arrive.
     fn next(&self, reader: &mut Reader) -> Result<Item, ReadError> {
         let item = reader.next(Some(Duration::from_secs(20)), &self.interrupt)?;
         Ok(item.expect("nothing came within 20 seconds"))
@@ -96,7 +96,7 @@ fn byte(seed: u64, index: u64) -> u8 {
 #[expect(unsafe_code, reason = "writing a slot that was just acquired")]
 fn fill(start: *mut u8, size: u64, seed: u64) {
     for index in 0..size {
-        // SAFETY: the slot has at least `size` bytes, and nobody else refers to it.
+        // SAFETY: the slot has at least `size` bytes, and no other reference to it exists.
         unsafe { start.add(index as usize).write(byte(seed, index)) };
     }
 }
@@ -106,7 +106,7 @@ fn holds(frame: &reader::Frame, seed: u64) -> bool {
     bytes.iter().zip(0..).all(|(found, index)| found.load(Ordering::Relaxed) == byte(seed, index))
 }
 
-/// Waits for something that another thread will bring about.
+/// Waits for a condition that another thread establishes.
 fn until(mut condition: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if condition() {
@@ -138,7 +138,7 @@ fn a_lossless_reader_gets_every_frame_whole_and_in_order() {
     });
     let stats = exporter.stats();
     assert_eq!((stats.published, stats.readers[0].sent, stats.readers[0].lost), (5000, 5000, 0));
-    // Four leases, and one slot that is being written: slots are used again and not allocated without end.
+    // Four leases, and one slot that is being written: slots are reused, not allocated without end.
     assert!(stats.slots <= 6, "{} slots for a reader that holds 4", stats.slots);
 }
 
@@ -171,7 +171,7 @@ fn latest_reader_at_credit_limit_drops_newest() {
     for seed in 5..=8 {
         stream.publish(&exporter, seed).unwrap();
     }
-    // The negative control of "a lease ends by its release": nothing was released, so nothing comes.
+    // Negative control of "a lease ends by its release": nothing was released, so nothing arrives.
     assert!(reader.try_next().unwrap().is_none());
     assert_eq!(exporter.stats().readers[0].held, 4);
     assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)), "a held frame was overwritten");
@@ -192,7 +192,7 @@ fn timely_releases_make_room_for_every_reader() {
     for seed in 1..=100 {
         let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
         fill(slot.as_ptr().unwrap().as_ptr(), SIZE, seed);
-        // The exporter has not looked since: the publication has to, at all three.
+        // The exporter has not polled since: the publication has to poll all three.
         held.clear();
         exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         held.extend(readers.iter_mut().map(|reader| stream.next_frame(reader)));
@@ -211,7 +211,7 @@ fn everything_between_the_frames_keeps_its_place() {
     exporter.send_event(event(1, true, 1)).unwrap();
     exporter.send_event(event(2, false, 2)).unwrap();
     exporter.send_event(event(1, true, 3)).unwrap();
-    // A newcomer gets the format and the newest sticky event of each kind.
+    // A joining reader gets the format and the newest sticky event of each kind.
     let mut reader = stream.try_reader(reader::Config { max_held: 8, ..Default::default() }).unwrap();
     stream.publish(&exporter, 1).unwrap();
     exporter.set_format(format("a"));
@@ -292,7 +292,7 @@ fn reader_of_continued_stream_gets_no_end() {
         exporter.set_format(format("a"));
         stream.publish(&exporter, 1).unwrap();
         exporter.end_of_stream();
-        // An event that newcomers do not get says nothing of what comes next.
+        // An event that joining readers do not get does not end the end of the stream.
         exporter.send_event(Event { kind: 2, sticky: false, payload: vec![2] }).unwrap();
         let mut early = stream.reader(Policy::Latest);
         announce(&exporter);
@@ -324,7 +324,7 @@ fn metadata_of_every_length_belongs_to_its_frame() {
         exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         assert!(stream.next_frame(&mut reader).metadata() == metadata, "{length} bytes");
     }
-    // The metadata of a frame that was lost does not pass to another.
+    // The metadata of a lost frame does not pass to another.
     for seed in 1..=6 {
         let metadata = vec![seed; 5000];
         let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
@@ -425,14 +425,15 @@ fn a_new_format_makes_a_new_generation_and_the_old_one_goes() {
         assert_eq!(exporter.stats().slot_size, size.next_multiple_of(4096));
         assert_eq!(held[0].descriptor().generation, round + 1);
         if round == 3 {
-            // Held over the change: still there, and still right.
+            // Held across the change: still present, and unchanged.
             exporter.set_format(format("held over"));
             stream.publish_sized(&exporter, 9, 64).unwrap();
             drop(stream.next_frame(&mut reader));
             assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
         }
     }
-    // Nothing maps a slot of an old generation any more: one slot of the newest, mapped by both sides.
+    // No slot of an old generation is mapped any more: one slot of the newest, mapped by both
+    // sides.
     drop(stream.publish_sized(&exporter, 1, 20));
     drop(stream.next_frame(&mut reader));
     assert!(reader.try_next().unwrap().is_none());
@@ -512,7 +513,7 @@ fn upstream_cannot_take_what_readers_were_promised() {
     };
     assert!(matches!(error, AcquireError::Exhausted { max_slots: 12 }), "{error}");
     assert_eq!(pool.len(), 6, "12 slots less the reader's 4 and two more");
-    // The readers' share is enough for copies, even when the reader holds all that it may.
+    // The readers' share is enough for copies, even when the reader holds all its credit.
     let held: Vec<_> = (1..=4)
         .map(|seed| {
             stream.publish(&exporter, seed).unwrap();
@@ -523,7 +524,7 @@ fn upstream_cannot_take_what_readers_were_promised() {
         stream.publish(&exporter, seed).unwrap();
     }
     assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
-    // A newcomer gets nothing while upstream holds the rest.
+    // A joining reader gets nothing while upstream holds the rest.
     let newcomer = stream.try_reader(reader::Config::default());
     assert!(matches!(newcomer, Err(ConnectError::Refused { reason: Reason::NoCreditLeft, .. })));
 }
@@ -565,7 +566,7 @@ fn slot_waiter_gets_first_released_slot() {
         })
     };
     let limit = exporter::Config::default().reader_timeout;
-    // Neither rings: who holds a slot upstream, and who wants the latest frames.
+    // Neither sends a wake-up: an upstream holder of a slot, and a `latest` reader.
     let upstream = later(Box::new(exporter.acquire(SIZE, Purpose::Pool).unwrap()));
     assert!(wait() < limit);
     upstream.join().unwrap();
@@ -646,7 +647,7 @@ fn blocking_reader_is_reported_then_evicted() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();
     let sender = Mutex::new(sender);
-    // Long enough for the good one, on a busy machine too.
+    // Long enough for the well-behaved reader, on a busy machine too.
     let config = exporter::Config { reader_timeout: Duration::from_secs(3), ..Default::default() };
     let observer = move |notice| drop(sender.lock().unwrap().send(notice));
     let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
@@ -675,7 +676,7 @@ fn blocking_reader_is_reported_then_evicted() {
         matches!(removed, Notice::ReaderRemoved { reader, reason: Reason::TooSlow, .. } if reader.id == 1),
         "{told:?}"
     );
-    // It keeps what it holds, and learns why there is no more.
+    // It keeps the frames that it holds, and gets the reason.
     assert!(holds(&held, 1));
     let error = stream.next(&mut slow).unwrap_err();
     assert!(matches!(error, ReadError::CutOff { reason: Reason::TooSlow, .. }), "{error}");
@@ -685,7 +686,7 @@ fn blocking_reader_is_reported_then_evicted() {
 fn reader_that_released_is_not_evicted_beside_stuck_one() {
     for _ in 0..20 {
         let stream = Stream::new();
-        // Nobody is waited for at all.
+        // The exporter waits for no reader at all.
         let config = exporter::Config { reader_timeout: Duration::ZERO, ..Default::default() };
         let exporter = stream.exporter_with(config);
         let config = || reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
@@ -693,7 +694,7 @@ fn reader_that_released_is_not_evicted_beside_stuck_one() {
         stream.publish(&exporter, 1).unwrap();
         let held = (stream.next_frame(&mut slow), stream.next_frame(&mut good));
         let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        // The exporter has not looked since.
+        // The exporter has not polled since.
         drop(held.1);
         exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         assert_eq!(exporter.stats().readers.iter().map(|reader| reader.info.id).collect::<Vec<_>>(), [2]);
@@ -711,7 +712,7 @@ fn ended_leases_are_reclaimed_after_blocked_publish() {
     let surface = Arc::new(());
     let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
     for _ in 0..20 {
-        // As a decoder's surface is: nothing is acquired for it.
+        // As for a decoder's surface: nothing is acquired for it.
         let keep: Option<Box<dyn std::any::Any + Send>> = Some(Box::new(surface.clone()));
         exporter.publish(Frame { keep, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         assert_eq!(Arc::strong_count(&surface), 2, "all are back but the one that was just published");
@@ -725,7 +726,7 @@ fn reader_with_unread_messages_reads_eviction_reason() {
     let exporter = stream.exporter();
     let mut reader = stream.reader(Policy::Latest);
     stream.publish(&exporter, 1).unwrap();
-    // For whom something is kept, and the connection with it.
+    // A reader for which user data, and the connection, are kept.
     let held = stream.next_frame(&mut reader);
     until(|| {
         exporter.send_event(Event { kind: 7, sticky: false, payload: Vec::new() }).unwrap();
@@ -752,7 +753,7 @@ fn frames_outlive_their_reader() {
     let held = stream.next_frame(&mut reader);
     drop(reader);
     until(|| exporter.reader_count() == 0);
-    // What was not taken is free again; what is held is not written, and its credit stays reserved.
+    // Untaken slots are free again; held ones are not written, and their credit stays reserved.
     assert_eq!(exporter.stats().slots - exporter.stats().free_slots, 1);
     for seed in 5..=50 {
         stream.publish(&exporter, seed).unwrap();
@@ -801,7 +802,7 @@ fn every_wait_can_be_interrupted() {
         assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Err(PublishError::Interrupted));
     });
     interrupted(&|| assert!(exporter.drain(Duration::from_secs(60), &interrupt).is_err()));
-    // Interrupted is not published: the sequence goes on without a gap.
+    // An interrupted frame is not published: the sequence continues without a gap.
     for seed in 1..=4 {
         assert!(holds(&stream.next_frame(&mut reader), seed));
     }
@@ -819,7 +820,7 @@ fn a_name_has_one_exporter_and_a_stale_socket_is_taken_over() {
     assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
     drop(exporter);
     assert!(!stream.endpoint.path().exists());
-    // What a killed exporter leaves behind: a socket that nobody listens on.
+    // The socket of a killed exporter, without a listener.
     drop(std::os::unix::net::UnixListener::bind(stream.endpoint.path()).unwrap());
     drop(stream.exporter());
     std::fs::write(stream.endpoint.path(), "precious").unwrap();
@@ -857,7 +858,7 @@ fn a_reader_finds_the_next_exporter_if_it_wants_to() {
     drop(exporter);
 }
 
-/// Whether a reader's descriptor turns readable within so many seconds.
+/// Returns whether a reader's descriptor becomes readable within this number of seconds.
 fn poll_for(reader: &Reader, seconds: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -971,7 +972,7 @@ fn polling_reader_gets_events_and_end() {
     assert!(matches!(error, Some(ReadError::Stopped(_))), "{error:?}");
 }
 
-/// More metadata than a frame's area takes goes by message, and what the socket has no room for waits.
+/// Oversized metadata goes by message, and waits if the socket has no room.
 #[test]
 fn paused_reader_gets_metadata_of_any_size() {
     const FRAMES: u64 = 40;
@@ -1013,7 +1014,8 @@ fn paused_reader_gets_metadata_of_any_size() {
     }
 }
 
-/// The same for who sleeps on the descriptor: what is sent only when there is room rings as well.
+/// A message that is sent only when there is room also wakes a reader that sleeps on the
+/// descriptor.
 #[test]
 fn delayed_message_wakes_descriptor_sleeper() {
     for _ in 0..20 {
@@ -1042,11 +1044,12 @@ fn delayed_message_wakes_descriptor_sleeper() {
     }
 }
 
-/// What one of them takes note of may be what the other waits for.
+/// One of them may reclaim the slot that the other waits for.
 #[test]
 fn threads_that_wait_at_once_do_not_hold_each_other_up() {
     const TIME: Duration = Duration::from_secs(4);
-    // An exporter that has missed its wake-up sleeps until it is to name the reader, which is a second.
+    // An exporter that has missed its wake-up sleeps until it has to report the reader, after a
+    // second.
     const MISSED: Duration = Duration::from_millis(950);
     let stream = Stream::new();
     let exporter = stream.exporter();
@@ -1081,7 +1084,7 @@ fn threads_that_wait_at_once_do_not_hold_each_other_up() {
     assert!(missed < 2, "{missed} wake-ups were missed");
 }
 
-/// A reader is told once and for all how its exporter went.
+/// A reader gets the end of its exporter once.
 #[test]
 fn no_release_is_missed_by_an_exporter_that_falls_asleep() {
     const FRAMES: u64 = 4000;
@@ -1095,7 +1098,8 @@ fn no_release_is_missed_by_an_exporter_that_falls_asleep() {
             for sequence in 1..=FRAMES {
                 let frame = stream.next_frame(&mut reader);
                 let begin = Instant::now();
-                // Before, after and while the exporter falls asleep, which it does after some 60 us.
+                // Before, after and while the exporter falls asleep, which it does after some 60
+                // us.
                 while begin.elapsed() < Duration::from_nanos(50_000 + sequence * 37 % 20_000) {
                     std::hint::spin_loop();
                 }
@@ -1106,7 +1110,8 @@ fn no_release_is_missed_by_an_exporter_that_falls_asleep() {
         let begin = Instant::now();
         for _ in 0..FRAMES {
             exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
-            // One that is missed costs a second, and many would be; all of this takes less than one.
+            // A missed release costs a second, and many would be missed; all of this takes less
+            // than one.
             assert!(begin.elapsed() < Duration::from_secs(20), "the exporter slept over a release");
         }
     });
@@ -1123,7 +1128,7 @@ fn the_end_stays_the_end() {
     }
 }
 
-/// Those at the end count before anything comes after them.
+/// Frames lost at the end count before anything follows them.
 #[test]
 fn frames_lost_before_end_are_counted() {
     let stream = Stream::new();
@@ -1138,7 +1143,7 @@ fn frames_lost_before_end_are_counted() {
     assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
     assert_eq!(reader.stats().lost, 5);
     drop(held);
-    // The stream goes on: they are lost once.
+    // The stream continues: they are lost once.
     stream.publish(&exporter, 7).unwrap();
     assert_eq!(stream.next_frame(&mut reader).lost_before(), 5);
     assert_eq!(reader.stats().lost, 5);

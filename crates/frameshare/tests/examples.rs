@@ -6,7 +6,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Starts an example. Cargo has built it together with this test, unless this test alone was asked for.
+/// Starts an example. Cargo has built it together with this test, unless this test alone was asked
+/// for.
 fn start(example: &str, folder: &Path) -> Child {
     let mut path = env::current_exe().unwrap();
     path.pop();

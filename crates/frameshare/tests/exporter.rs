@@ -1,5 +1,5 @@
-//! Messages that readers leave unread, with readers as threads of one process. Tests that need limits or
-//! users of their own are in the workspace's `tests`.
+//! Messages that readers leave unread, with readers as threads of one process. Tests that need
+//! limits or users of their own are in the workspace's `tests`.
 
 use frameshare::{
     Endpoint, Event, Interrupt, Policy, Reason,

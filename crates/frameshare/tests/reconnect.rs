@@ -19,7 +19,8 @@ use std::{
 
 /// Nothing here takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than a call with a timeout of some milliseconds takes on a loaded machine, shorter than any other timeout here.
+/// Longer than a call with a timeout of some milliseconds takes on a loaded machine, shorter than
+/// any other timeout here.
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -379,7 +380,8 @@ fn paused_latest_reader_survives_200_format_changes() {
             change(number);
         }
         let mut caps = String::new();
-        // The number of the next frame within the timeout, which has to be whole and of its own format.
+        // The number of the next frame within the timeout, which has to be whole and of its own
+        // format.
         let mut read = |reader: &mut Reader, timeout| loop {
             match reader.next(Some(timeout), &stream.interrupt).unwrap()? {
                 Item::Format(format) => caps = format.caps.clone(),

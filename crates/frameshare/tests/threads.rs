@@ -1,10 +1,10 @@
-//! A queue between two threads on one mapping, with frames of plain memory: what orders the frames are the queue's words
-//! alone. ThreadSanitizer sees every access here (`make sanitize`), which it does not where two processes, or two mappings,
-//! share a page.
+//! A queue between two threads on one mapping, with frames of plain memory that are ordered by the
+//! queue's words alone. ThreadSanitizer sees every access here (`make sanitize`), which it does not
+//! if two processes, or two mappings, share a page.
 //!
 //! # Safety
 //!
-//! Frames are plain memory that both threads reach. That no two of them do at once is what is tested.
+//! Frames are plain memory that both threads reach. The test shows that no two of them do at once.
 #![allow(unsafe_code)]
 
 use frameshare::{
@@ -22,14 +22,14 @@ use std::{
 };
 
 const ENTRIES: usize = 3;
-/// One more than entries, so that there always is one that nobody reads.
+/// One more than entries, so that there always is an unread one.
 const SLOTS: usize = ENTRIES + 1;
 const WORDS: usize = 16;
 
 /// The memory of the frames.
 struct Slots([UnsafeCell<[u64; WORDS]>; SLOTS]);
 
-// SAFETY: the queue decides who may reach which slot.
+// SAFETY: the queue decides which thread may reach which slot.
 unsafe impl Sync for Slots {}
 
 #[derive(Clone)]
@@ -48,7 +48,7 @@ impl std::ops::Deref for Page {
     }
 }
 
-/// Takes so many frames.
+/// Takes this number of frames.
 fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
     let (mut last, mut count) = (0, 0);
     while count < frames {
@@ -62,7 +62,7 @@ fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
             continue;
         }
         assert!(sequence > last, "out of order");
-        // SAFETY: the frame is claimed, so nobody writes it until it is released.
+        // SAFETY: the frame is claimed, so no thread writes it until it is released.
         let words = unsafe { *slots.0[found.descriptor.slot as usize].get() };
         assert_eq!(words, [sequence; WORDS], "the frame was written while it was leased");
         consumer.release(found.entry, sequence);
@@ -70,7 +70,7 @@ fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
     }
 }
 
-/// Publishes until it is over, taking back what is not taken in time.
+/// Publishes until the end, revoking frames that are not taken in time.
 fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
     let mut leases: [Option<(u64, usize)>; ENTRIES] = [None; ENTRIES];
     for sequence in 1.. {
@@ -96,7 +96,7 @@ fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
         };
         let used = |slot: &usize| leases.iter().flatten().any(|(_, of)| of == slot);
         let slot = (0..SLOTS).find(|slot| !used(slot)).expect("there are more slots than leases");
-        // SAFETY: no lease is on this slot, so nobody reads it until it is published.
+        // SAFETY: no lease is on this slot, so no thread reads it until it is published.
         unsafe { *slots.0[slot].get() = [sequence; WORDS] };
         leases[entry] = Some((sequence, slot));
         producer.publish(entry, &Descriptor { sequence, slot: slot as u32, ..Default::default() });

@@ -85,7 +85,8 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// The difference between a pipeline clock that reads `time` and a monotonic clock that reads `monotonic`.
+    /// The difference between a pipeline clock that reads `time` and a monotonic clock that reads
+    /// `monotonic`.
     pub(crate) fn between(time: gst::ClockTime, monotonic: u64) -> Self {
         Self { ahead: i128::from(monotonic) - i128::from(time.nseconds()) }
     }

@@ -26,8 +26,9 @@ const PRIVATE: u32 = 0o600;
 /// The limits of a stream, and the users that may read it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Users besides the exporter's own and root that may read. They need a socket at a path of the caller's choice
-    /// ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets them connect.
+    /// Users besides the exporter's own and root that may read. They need a socket at a path of the
+    /// caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets
+    /// them connect.
     pub allowed_uids: Vec<u32>,
     /// Groups whose members may read, on the same conditions.
     pub allowed_gids: Vec<u32>,

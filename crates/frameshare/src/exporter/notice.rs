@@ -51,16 +51,17 @@ pub enum Notice {
         /// Duration so far.
         blocked_for: Duration,
     },
-    /// Readers can no longer connect: the socket, its lock file or its folder was removed or replaced, and no new one could
-    /// be bound. The exporter tries again every few seconds.
+    /// Readers can no longer connect: the socket, its lock file or its folder was removed or
+    /// replaced, and no new one could be bound. The exporter tries again every few seconds.
     SocketLost {
         /// The reason, for people.
         why: String,
     },
-    /// The kernel lets readers of other users write into shared memory through `/dev/udmabuf`, or may let them. Reported once,
-    /// when the stream is opened, and only where other users may read.
+    /// The kernel lets readers of other users write into shared memory through `/dev/udmabuf`, or
+    /// may let them. Reported once, when the stream is opened, and only where other users may read.
     OthersCouldWrite {
-        /// Readers of other users are refused. If not, the device could not be probed, and they are admitted.
+        /// Readers of other users are refused. If not, the device could not be probed, and they are
+        /// admitted.
         refused: bool,
         /// The reason, for people.
         why: String,

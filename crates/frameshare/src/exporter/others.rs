@@ -12,8 +12,9 @@ pub(super) struct Others {
     pub notice: Option<Notice>,
 }
 
-/// Decides from the configuration, and from the probe where other users may read at all and the configuration does not accept
-/// that they write. Readers of the exporter's own user and root are not concerned: they can write its memory anyway (ptrace(2)).
+/// Decides from the configuration, and from the probe where other users may read at all and the
+/// configuration does not accept that they write. Readers of the exporter's own user and root are
+/// not concerned: they can write its memory anyway (ptrace(2)).
 pub(super) fn decide<'a>(config: &Config, probe: impl FnOnce() -> &'a Udmabuf) -> Others {
     if config.allow_udmabuf || !config.lets_others_read() {
         return Others::default();

@@ -75,7 +75,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside it.
+    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside
+    /// it.
     pub fn new(message: &ToReader) -> io::Result<Self> {
         // Room for the header and the other fields.
         const INLINE: usize = MAX_MESSAGE - 1024;
@@ -178,7 +179,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox of a connection to a process of user `uid`. Dropping it shuts the connection down.
+    /// The outbox of a connection to a process of user `uid`. Dropping it shuts the connection
+    /// down.
     pub fn new(socket: Arc<Socket>, uid: u32) -> Self {
         Self {
             waiting: VecDeque::new(),

@@ -63,13 +63,14 @@ impl Shared {
         result
     }
 
-    /// Queues notices for the observer, unlocks the state, then starts their delivery and drops what
-    /// ended publications kept alive.
+    /// Queues notices for the observer, unlocks the state, then starts their delivery and drops
+    /// what ended publications kept alive.
     pub fn finish(&self, mut state: Guard<'_>) {
         let notices = mem::take(&mut state.notices);
         let has_notices = !notices.is_empty();
         if has_notices {
-            // Queued with the state locked: another thread could otherwise queue later notices first.
+            // Queued with the state locked: another thread could otherwise queue later notices
+            // first.
             self.observer.queue(notices);
         }
         let dropped = mem::take(&mut state.dropped);

@@ -95,8 +95,8 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     pub fn claim(&self, entry: usize, sequence: u64) -> bool {
         let published = Claim { sequence, state: ClaimState::Published };
         let taken = Claim { sequence, state: ClaimState::Taken };
-        // SYNC(claim): release, so that the copy of the descriptor stays before it; acquire, so that reading
-        // the frame stays behind it.
+        // SYNC(claim): release, so that the copy of the descriptor stays before it; acquire, so
+        // that reading the frame stays behind it.
         self.claims[claim_at(entry)]
             .compare_exchange(published.encode(), taken.encode(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()

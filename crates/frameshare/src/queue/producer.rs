@@ -40,8 +40,8 @@ pub enum Revocation {
 }
 
 impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
-    /// Makes a queue of `entries` entries in two fresh pages (all zero, long enough for that many entries), whose
-    /// first publication will have the sequence number `next`.
+    /// Makes a queue of `entries` entries in two fresh pages (all zero, long enough for that many
+    /// entries), whose first publication will have the sequence number `next`.
     pub fn new(queue: P, claims: P, entries: usize, next: u64) -> Self {
         queue[queue::HEAD].store(next, Ordering::Relaxed);
         queue[queue::MAGIC].store(MAGIC, Ordering::Release);
@@ -96,7 +96,8 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     pub fn revoke(&self, entry: usize, sequence: u64) -> Result<Revocation, Violation> {
         let published = Claim { sequence, state: ClaimState::Published };
         let revoked = Claim { sequence, state: ClaimState::Revoked };
-        // SYNC(claim): against the reader's exchange on the same word; exactly one of the two succeeds.
+        // SYNC(claim): against the reader's exchange on the same word; exactly one of the two
+        // succeeds.
         let exchanged = self.claims[claim_at(entry)].compare_exchange(
             published.encode(),
             revoked.encode(),

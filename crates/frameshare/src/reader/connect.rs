@@ -265,7 +265,8 @@ impl Search {
         match error.kind() {
             // No socket, or a stale one.
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
-            // The listener's backlog is full: connect(2) of a Unix socket that does not block fails with EAGAIN.
+            // The listener's backlog is full: connect(2) of a Unix socket that does not block fails
+            // with EAGAIN.
             io::ErrorKind::WouldBlock => self.obstacle = Some(Obstacle::Backlog),
             io::ErrorKind::PermissionDenied => {
                 let denied = ConnectError::PermissionDenied { endpoint: endpoint.clone() };

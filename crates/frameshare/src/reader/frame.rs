@@ -75,7 +75,8 @@ impl Frame {
         lease: Lease,
     ) -> Self {
         let start = match import.address() {
-            // SAFETY: `check_frame` has found offset + size inside the slot, all of which is mapped.
+            // SAFETY: `check_frame` has found offset + size inside the slot, all of which is
+            // mapped.
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
@@ -196,8 +197,9 @@ impl Frame {
     /// GPU memory.
     pub fn bytes(&self) -> &[AtomicU8] {
         let Some(start) = self.as_ptr() else { return &[] };
-        // SAFETY: the range lies inside the import, which is mapped until `self` is dropped; atomics may be
-        // written by another process at any time. They are only loaded: the mapping is read-only.
+        // SAFETY: the range lies inside the import, which is mapped until `self` is dropped;
+        // atomics may be written by another process at any time. They are only loaded: the mapping
+        // is read-only.
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), self.len()) }
     }
 

@@ -218,12 +218,14 @@ impl Reader {
         })
     }
 
-    /// Returns the next item in order; `None` if none came within the timeout (`None`: no timeout). A timeout of zero
-    /// delivers what has arrived: frames, events, the end, the loss of the exporter.
+    /// Returns the next item in order; `None` if none came within the timeout (`None`: no timeout).
+    /// A timeout of zero delivers what has arrived: frames, events, the end, the loss of the
+    /// exporter.
     ///
-    /// With [`Config::reconnect`] it searches for the next exporter when this one is gone, within the same timeout: a call
-    /// that returns `None` meanwhile leaves the search to the next call. [`Item::Reconnected`] ends it, or
-    /// [`ReadError::NotBack`]; a call after that error makes one more attempt.
+    /// With [`Config::reconnect`] it searches for the next exporter when this one is gone, within
+    /// the same timeout: a call that returns `None` meanwhile leaves the search to the next call.
+    /// [`Item::Reconnected`] ends it, or [`ReadError::NotBack`]; a call after that error makes one
+    /// more attempt.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,

@@ -18,11 +18,13 @@ use std::{
 /// The users whose exporter a reader takes frames from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Any user: only users that root or this user put in charge can write to the folders on the way to the socket.
+    /// Any user: only users that root or this user put in charge can write to the folders on the
+    /// way to the socket.
     Any,
     /// One user, as configured.
     User(u32),
-    /// This process's user and root, since other users can write to a folder on the way to the socket.
+    /// This process's user and root, since other users can write to a folder on the way to the
+    /// socket.
     OwnOrRoot {
         /// This process's user.
         own: u32,

@@ -1,10 +1,10 @@
 //! Descriptors whose close can block for as long as a peer likes, and the threads that close them.
 //!
-//! close(2) of a TCP socket with SO_LINGER and unsent data waits for its peer, of a FUSE file for the file system's
-//! server, and of a Unix socket for all descriptors that lie unread in its queue. Before Linux 6.8 the close of any Unix
-//! socket may also collect in-flight descriptors of other processes in the calling thread. Such descriptors are
-//! [`Foreign`] by type, so that no code path, error paths and panics included, closes one in a thread that serves
-//! anyone.
+//! close(2) of a TCP socket with SO_LINGER and unsent data waits for its peer, of a FUSE file for
+//! the file system's server, and of a Unix socket for all descriptors that lie unread in its queue.
+//! Before Linux 6.8 the close of any Unix socket may also collect in-flight descriptors of other
+//! processes in the calling thread. Such descriptors are [`Foreign`] by type, so that no code path,
+//! error paths and panics included, closes one in a thread that serves anyone.
 //!
 //! # Safety
 //!
@@ -24,8 +24,9 @@ use std::{
     time::Duration,
 };
 
-/// Maximum number of descriptors that wait for their close or are being closed: in this process, and of one user.
-/// Beyond either, no further connection is taken; what is open already is still parked.
+/// Maximum number of descriptors that wait for their close or are being closed: in this process,
+/// and of one user. Beyond either, no further connection is taken; what is open already is still
+/// parked.
 const MAX_PARKED: usize = 1024;
 const MAX_PARKED_OF_USER: usize = 256;
 /// Time that a closer thread waits for another descriptor before it ends.
@@ -36,7 +37,8 @@ const STACK: usize = 64 * 1024;
 /// Kind of a [`Foreign`], which decides how the dropping thread may treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Received from a peer: only fcntl(F_GET_SEALS), which no file system implements itself, is known not to block.
+    /// Received from a peer: only fcntl(F_GET_SEALS), which no file system implements itself, is
+    /// known not to block.
     Received,
     /// A Unix socket that only this process reads. It is shut down, so that the peer sees the end
     /// at once.
@@ -45,7 +47,8 @@ enum Kind {
     Lent,
 }
 
-/// A descriptor that is never closed by the thread that drops it, unless it is known to be a memory file.
+/// A descriptor that is never closed by the thread that drops it, unless it is known to be a memory
+/// file.
 #[derive(Debug)]
 pub struct Foreign {
     fd: ManuallyDrop<OwnedFd>,

@@ -1,8 +1,8 @@
 //! Record locks as a sign of life.
 //!
-//! A record lock of fcntl(2) belongs to a process: it ends with the process although a forked child keeps the descriptor.
-//! It also ends when the process closes any other descriptor of the same file. Locks of open file descriptions
-//! (F_OFD_SETLK) live on in the child and would say nothing.
+//! A record lock of fcntl(2) belongs to a process: it ends with the process although a forked child
+//! keeps the descriptor. It also ends when the process closes any other descriptor of the same
+//! file. Locks of open file descriptions (F_OFD_SETLK) live on in the child and would say nothing.
 
 use super::Foreign;
 use rustix::{
@@ -11,14 +11,14 @@ use rustix::{
 };
 use std::{io, os::fd::AsFd};
 
-/// A lock that lives as long as this process and this value. The process must have no other descriptor of the file that it
-/// closes meanwhile.
+/// A lock that lives as long as this process and this value. The process must have no other
+/// descriptor of the file that it closes meanwhile.
 #[derive(Debug)]
 pub struct SignOfLife(#[expect(dead_code, reason = "closing it ends the lock")] Foreign);
 
 impl SignOfLife {
-    /// Locks all of a file that is open for writing. Without the lock (ENOLCK) the value is only a descriptor: a peer takes
-    /// a missing lock for nothing.
+    /// Locks all of a file that is open for writing. Without the lock (ENOLCK) the value is only a
+    /// descriptor: a peer takes a missing lock for nothing.
     pub fn new(file: Foreign) -> Self {
         let _ = fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
         Self(file)

@@ -1,8 +1,9 @@
 //! The listening socket of a stream, and its name in the file system.
 //!
-//! A stream is reached at the path of its socket. The [`Listener`] owns that path: by a lock file beside the socket, which
-//! at most one process can lock, and by the socket's file. Both are found through the folder's descriptor, so that a path
-//! that changes its meaning later leads nowhere else.
+//! A stream is reached at the path of its socket. The [`Listener`] owns that path: by a lock file
+//! beside the socket, which at most one process can lock, and by the socket's file. Both are found
+//! through the folder's descriptor, so that a path that changes its meaning later leads nowhere
+//! else.
 
 use super::{
     foreign::Foreign,

@@ -25,7 +25,8 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; access to it is by atomics or raw pointers.
+// SAFETY: a mapping belongs to the process, not to a thread; access to it is by atomics or raw
+// pointers.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method needs exclusive access.
 unsafe impl Sync for Mapping {}

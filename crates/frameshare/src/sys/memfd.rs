@@ -25,8 +25,8 @@ pub enum SealedAgainst {
     Resizing,
     /// The same until the peer has mapped it, which then seals it against writing, too.
     ResizingSoFar,
-    /// Changing its size, and writing except through mappings made before the seal: by `write`, by new
-    /// mappings, or by punching holes (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
+    /// Changing its size, and writing except through mappings made before the seal: by `write`, by
+    /// new mappings, or by punching holes (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
     ResizingAndWriting,
 }
 

@@ -196,7 +196,8 @@ fn option<T: Copy>(socket: impl AsFd, name: libc::c_int) -> io::Result<T> {
 pub fn process_nonce() -> Nonce {
     static NONCE: Lazy<Nonce> = Lazy::new(|| {
         let mut nonce = [0; 16];
-        // The kernel always has random bytes once it has booted; time and PID are better than nothing before.
+        // The kernel always has random bytes once it has booted; time and PID are better than
+        // nothing before.
         if rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty()) != Ok(nonce.len()) {
             nonce[..8].copy_from_slice(&super::monotonic_ns().to_le_bytes());
             nonce[8..12].copy_from_slice(&std::process::id().to_le_bytes());

@@ -1,7 +1,8 @@
 //! Probe of `/dev/udmabuf`, which turns memory files into dma-bufs.
 //!
-//! Kernels without the fix (Linux 6.13, backported) check a memory file for `F_SEAL_WRITE` and not for
-//! `F_SEAL_FUTURE_WRITE`: a process that may open the device writes through a read-only descriptor.
+//! Kernels without the fix (Linux 6.13, backported) check a memory file for `F_SEAL_WRITE` and not
+//! for `F_SEAL_FUTURE_WRITE`: a process that may open the device writes through a read-only
+//! descriptor.
 //!
 //! # Safety
 //!
@@ -69,7 +70,8 @@ fn create(device: BorrowedFd<'_>, memory: BorrowedFd<'_>) -> io::Result<OwnedFd>
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Creation alone counts as writable, without a mapping: the devices that import a dma-buf write it with no check of their own.
+/// Creation alone counts as writable, without a mapping: the devices that import a dma-buf write it
+/// with no check of their own.
 fn probe(
     device: &Path,
     create: impl FnOnce(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<OwnedFd>,
@@ -138,7 +140,8 @@ mod tests {
         assert!(matches!(&found, Udmabuf::Untried(why) if why.contains("cannot open")), "{found:?}");
     }
 
-    /// Another driver answers ENOTTY: the request is the real one, and no driver knows it by accident.
+    /// Another driver answers ENOTTY: the request is the real one, and no driver knows it by
+    /// accident.
     #[test]
     fn driver_without_the_request_leaves_it_untried() {
         let found = probe(Path::new(STAND_IN), create);

@@ -1,11 +1,12 @@
 //! Memory budget for metadata from a peer: each item is charged before it is built.
 //!
-//! A [`Charge`] is attached to the buffer or event that carries the metadata and ends with that object. Names that
-//! glib interns for the life of the process stay charged until the source stops.
+//! A [`Charge`] is attached to the buffer or event that carries the metadata and ends with that
+//! object. Names that glib interns for the life of the process stay charged until the source stops.
 //!
 //! # Safety
 //!
-//! One call of glib's C interface hands a boxed [`Charge`] to a mini object, whose destructor drops it.
+//! One call of glib's C interface hands a boxed [`Charge`] to a mini object, whose destructor drops
+//! it.
 #![allow(unsafe_code)]
 
 use glib::translate::IntoGlib;
@@ -14,12 +15,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Bytes charged for each meta, tag, structure or value, besides its payload: more than GStreamer 1.22 and 1.26
-/// allocate for any of them.
+/// Bytes charged for each meta, tag, structure or value, besides its payload: more than GStreamer
+/// 1.22 and 1.26 allocate for any of them.
 pub(crate) const ITEM: usize = 256;
-/// Bytes charged for an interned name, besides its text. GLib leaks its table of names each time that it grows, by 2,048
-/// names at a time: N names take N² / 512 bytes besides their texts (`g_quark_new` of GLib 2.74). The charge keeps N so
-/// small that this stays below what is charged for them, up to a limit of 8 GiB.
+/// Bytes charged for an interned name, besides its text. GLib leaks its table of names each time
+/// that it grows, by 2,048 names at a time: N names take N² / 512 bytes besides their texts
+/// (`g_quark_new` of GLib 2.74). The charge keeps N so small that this stays below what is charged
+/// for them, up to a limit of 8 GiB.
 const NAME: usize = 4096;
 /// Key of the attached [`Charge`].
 static KEY: LazyLock<glib::Quark> = LazyLock::new(|| glib::Quark::from_str("frameshare-charge"));
@@ -82,12 +84,13 @@ impl Charge {
         Ok(())
     }
 
-    /// Charges a name that GStreamer interns for the life of the process, if it is new to the process. The text must
-    /// not contain NUL.
+    /// Charges a name that GStreamer interns for the life of the process, if it is new to the
+    /// process. The text must not contain NUL.
     pub fn name(&mut self, name: &str) -> Result<(), OverBudget> {
         if glib::Quark::try_from_str(name).is_none() {
             self.budget.take((NAME + name.len()) as u64)?;
-            // GStreamer 1.26 interns fewer names than 1.22: without this a name would be charged again each time.
+            // GStreamer 1.26 interns fewer names than 1.22: without this a name would be charged
+            // again each time.
             glib::Quark::from_str(name);
         }
         Ok(())
@@ -100,8 +103,8 @@ impl Charge {
             drop(unsafe { Box::from_raw(charge.cast::<Charge>()) });
         }
         let charge = Box::into_raw(Box::new(self));
-        // SAFETY: the object is borrowed, the quark is valid, and `release` frees the box exactly once, on whichever
-        // thread the object's last reference goes (a Charge is Send).
+        // SAFETY: the object is borrowed, the quark is valid, and `release` frees the box exactly
+        // once, on whichever thread the object's last reference goes (a Charge is Send).
         unsafe {
             gst::ffi::gst_mini_object_set_qdata(
                 object.as_mut_ptr(),

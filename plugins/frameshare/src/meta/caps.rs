@@ -1,7 +1,8 @@
 //! Caps of a stream from the text that describes its format.
 //!
-//! The text comes from a peer, so GStreamer's parser never sees it (see [`form`](super::form)). This one takes fixed caps
-//! of one structure, as `gst_caps_to_string` of GStreamer 1.22 and 1.26 writes them:
+//! The text comes from a peer, so GStreamer's parser never sees it (see [`form`](super::form)).
+//! This one takes fixed caps of one structure, as `gst_caps_to_string` of GStreamer 1.22 and 1.26
+//! writes them:
 //!
 //! ```text
 //! caps      = name ["(" feature {"," feature} ")"] {"," field "=" value} [";"]
@@ -9,9 +10,9 @@
 //! scalar    = word | quoted text
 //! ```
 //!
-//! Types are the basic ones, `fraction`, `bitmask`, `buffer`, and enums and sets of flags that this process knows. Arrays
-//! nest at most [`MAX_DEPTH`] deep. GStreamer interns the names of structures, fields and features for the life of the
-//! process, so they are charged first.
+//! Types are the basic ones, `fraction`, `bitmask`, `buffer`, and enums and sets of flags that this
+//! process knows. Arrays nest at most [`MAX_DEPTH`] deep. GStreamer interns the names of
+//! structures, fields and features for the life of the process, so they are charged first.
 
 use super::{
     budget::Budget,
@@ -244,7 +245,8 @@ fn typed(kind: &str, text: &str) -> Option<glib::SendValue> {
     })
 }
 
-/// The value of a text without a type, by GStreamer's order: integer, floating point, fraction, boolean, text.
+/// The value of a text without a type, by GStreamer's order: integer, floating point, fraction,
+/// boolean, text.
 fn guess(text: &str) -> glib::SendValue {
     ["int", "double", "fraction", "boolean"]
         .iter()

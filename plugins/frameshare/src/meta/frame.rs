@@ -59,8 +59,8 @@ impl FrameshareMeta {
     /// Adds the meta to a buffer.
     pub(crate) fn add(buffer: &mut gst::BufferRef, frame: Frame) {
         let Some(info) = registered() else { return };
-        // SAFETY: `info` is a registered meta's, `init` takes no parameters, and the buffer is writable: it is
-        // borrowed mutably.
+        // SAFETY: `info` is a registered meta's, `init` takes no parameters, and the buffer is
+        // writable: it is borrowed mutably.
         let meta = unsafe { gst::ffi::gst_buffer_add_meta(buffer.as_mut_ptr(), info, ptr::null_mut()) };
         // SAFETY: the added meta is of this type (`registered`) and lives as long as the buffer.
         let Some(meta) = (unsafe { meta.cast::<GstFrameshareMeta>().as_mut() }) else { return };
@@ -76,7 +76,8 @@ impl FrameshareMeta {
         self.0.session
     }
 
-    /// The frame's number in the stream, counted from 1; it goes up by one for each frame published.
+    /// The frame's number in the stream, counted from 1; it goes up by one for each frame
+    /// published.
     pub fn sequence(&self) -> u64 {
         self.0.sequence
     }
@@ -123,15 +124,16 @@ impl fmt::Debug for FrameshareMeta {
     }
 }
 
-// SAFETY: `FrameshareMeta` is a transparent `GstFrameshareMeta`, which begins with a GstMeta, and metas of this
-// API are of that type.
+// SAFETY: `FrameshareMeta` is a transparent `GstFrameshareMeta`, which begins with a GstMeta, and
+// metas of this API are of that type.
 unsafe impl MetaAPI for FrameshareMeta {
     type GstType = GstFrameshareMeta;
 
     fn meta_api() -> glib::Type {
         static TYPE: OnceLock<glib::Type> = OnceLock::new();
         *TYPE.get_or_init(|| {
-            // An application that links the plugin and also loads it has two copies of this code and one type.
+            // An application that links the plugin and also loads it has two copies of this code
+            // and one type.
             glib::Type::from_name(API).unwrap_or_else(|| {
                 let no_tags = [ptr::null::<c_char>()];
                 // SAFETY: both strings and the NULL-terminated list of tags outlive the call.

@@ -49,7 +49,8 @@ const MAX_TAG: usize = 128;
 const MAX_PARAMS: u32 = 1024;
 /// Maximum length of a date in ISO 8601.
 const MAX_DATE: usize = 64;
-/// Maximum length of an audio meta's form: 64 channels with an offset of ten bytes each, and some more.
+/// Maximum length of an audio meta's form: 64 channels with an offset of ten bytes each, and some
+/// more.
 const MAX_AUDIO: usize = 1024;
 /// Names of metas in errors.
 const CUSTOM: &str = "custom meta";

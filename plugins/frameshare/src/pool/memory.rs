@@ -40,8 +40,9 @@ pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Op
     }
     let data = slot.as_ptr()?.as_ptr();
     let origin = Box::into_raw(Box::new(Origin::Slot(slot)));
-    // SAFETY: `data` is valid for `maxsize` bytes while the slot lives (checked against its size above). The slot
-    // is in `origin`, which the memory frees with `release` when it is freed itself, and nothing else does.
+    // SAFETY: `data` is valid for `maxsize` bytes while the slot lives (checked against its size
+    // above). The slot is in `origin`, which the memory frees with `release` when it is freed
+    // itself, and nothing else does.
     unsafe {
         let memory = gst::ffi::gst_memory_new_wrapped(
             0,
@@ -61,7 +62,8 @@ pub(crate) fn wrap(slot: Slot, maxsize: usize, offset: usize, size: usize) -> Op
 unsafe extern "C" fn release(origin: glib::ffi::gpointer) {
     // A panic in the exporter's destructors must not unwind into C.
     let _ = std::panic::catch_unwind(|| {
-        // SAFETY: `wrap` made the pointer from a box and gave it to one memory, which calls this once.
+        // SAFETY: `wrap` made the pointer from a box and gave it to one memory, which calls this
+        // once.
         drop(unsafe { Box::from_raw(origin.cast::<Origin>()) });
     });
 }
@@ -83,7 +85,8 @@ pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst
 
 /// Marks memory of another allocator as handed out because no slot was free.
 pub(super) fn mark_private(memory: &gst::MemoryRef) {
-    // SAFETY: the memory is borrowed, and setting qdata takes a lock. The mark points to a static, so it outlives it.
+    // SAFETY: the memory is borrowed, and setting qdata takes a lock. The mark points to a static,
+    // so it outlives it.
     unsafe {
         let mark = ptr::from_ref(&PRIVATE).cast_mut();
         gst::ffi::gst_mini_object_set_qdata(memory.as_mut_ptr().cast(), MARK.into_glib(), mark.cast(), None);
@@ -97,8 +100,8 @@ pub(crate) fn origin(memory: &gst::MemoryRef) -> Option<&Origin> {
     while let Some(parent) = root.parent() {
         root = parent;
     }
-    // SAFETY: only this file sets the mark, always to an `Origin` that lives as long as the root memory, and that
-    // is kept alive by `memory`, from which the result borrows.
+    // SAFETY: only this file sets the mark, always to an `Origin` that lives as long as the root
+    // memory, and that is kept alive by `memory`, from which the result borrows.
     unsafe {
         let mark = gst::ffi::gst_mini_object_get_qdata(root.as_mut_ptr().cast(), MARK.into_glib());
         mark.cast::<Origin>().as_ref()

@@ -57,7 +57,8 @@ unsafe fn plane_in_slot(
 ) -> Option<(*mut ffi::GstMemory, *mut u8, usize)> {
     let offset = *meta.offset.get(plane as usize)?;
     let (mut index, mut length, mut skip) = (0, 0, 0);
-    // SAFETY: the meta's buffer lives and keeps its memories during the call; the memory is only borrowed.
+    // SAFETY: the meta's buffer lives and keeps its memories during the call; the memory is only
+    // borrowed.
     unsafe {
         let found = ffi::gst_buffer_find_memory(meta.buffer, offset, 1, &mut index, &mut length, &mut skip);
         if found == glib::ffi::GFALSE {
@@ -83,8 +84,8 @@ unsafe extern "C" fn map(
     stride: *mut c_int,
     flags: GstMapFlags,
 ) -> glib::ffi::gboolean {
-    // SAFETY: libgstvideo passes a meta on a living buffer and places to write to. The memory is kept by a
-    // reference of its own until `unmap`.
+    // SAFETY: libgstvideo passes a meta on a living buffer and places to write to. The memory is
+    // kept by a reference of its own until `unmap`.
     unsafe {
         let writing = flags & ffi::GST_MAP_WRITE != 0;
         let Some((memory, start, size)) = plane_in_slot(&*meta, plane, writing) else {

@@ -131,8 +131,8 @@ pub(super) fn without_cuda(caps: &gst::CapsRef) -> gst::Caps {
     plain
 }
 
-/// Raw video in any kind of memory. The sink names it only while it is being linked, so that a pipeline with memory that
-/// cannot be shared fails with advice, not with "could not link".
+/// Raw video in any kind of memory. The sink names it only while it is being linked, so that a
+/// pipeline with memory that cannot be shared fails with advice, not with "could not link".
 pub(super) fn any_memory() -> gst::Caps {
     gst::Caps::builder("video/x-raw").any_features().build()
 }

@@ -107,7 +107,8 @@ impl FrameshareSink {
         self.input().delay += waited.max(late).max(0);
     }
 
-    /// Waits until a frame is due in the delayed stream; `GstBaseSink` has waited for its time without the delay.
+    /// Waits until a frame is due in the delayed stream; `GstBaseSink` has waited for its time
+    /// without the delay.
     pub(super) fn wait_for_delay(&self, buffer: &gst::BufferRef) -> Result<(), gst::FlowError> {
         let delay = self.input().delay;
         let Some(delay) = u64::try_from(delay).ok().filter(|delay| *delay > 0) else { return Ok(()) };

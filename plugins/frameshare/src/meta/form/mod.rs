@@ -71,7 +71,8 @@ enum Node<'a> {
     DateTime(DateTime),
     /// A buffer of this many bytes, which follow.
     Buffer(u64),
-    /// A sample: whether caps follow, whether a structure follows, and the number of bytes that follow these.
+    /// A sample: whether caps follow, whether a structure follows, and the number of bytes that
+    /// follow these.
     Sample(bool, bool, u64),
     /// This many values follow.
     List(u32),
@@ -94,8 +95,8 @@ struct DateTime {
     micros: Option<u32>,
 }
 
-/// Whether `name` can name a structure. GStreamer takes no other name but with a critical; 0.10's names of raw caps raise
-/// a warning.
+/// Whether `name` can name a structure. GStreamer takes no other name but with a critical; 0.10's
+/// names of raw caps raise a warning.
 pub(crate) fn is_structure_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -109,7 +110,8 @@ pub(crate) fn is_field_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic())
 }
 
-/// Whether `name` can name a feature of caps (letters, a colon, a letter, letters and digits: `gst_caps_feature_name_is_valid`).
+/// Whether `name` can name a feature of caps (letters, a colon, a letter, letters and digits:
+/// `gst_caps_feature_name_is_valid`).
 pub(crate) fn is_feature_name(name: &str) -> bool {
     let Some((domain, feature)) = name.split_once(':') else { return false };
     name.len() <= MAX_NAME

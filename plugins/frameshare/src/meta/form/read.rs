@@ -172,7 +172,8 @@ impl<'a, 'c> Reader<'a, 'c> {
     }
 }
 
-/// Whether all values have the type of the first one: a list or array of GStreamer takes no others but with a critical.
+/// Whether all values have the type of the first one: a list or array of GStreamer takes no others
+/// but with a critical.
 pub(crate) fn are_of_one_type(values: &[glib::SendValue]) -> bool {
     let mut kinds = values.iter().filter_map(|value| basic_type(value));
     kinds.next().is_none_or(|first| kinds.all(|other| other == first))
@@ -231,7 +232,8 @@ fn of_leaf(node: Node<'_>) -> Option<glib::SendValue> {
     })
 }
 
-/// A fraction as GStreamer takes it: with a positive denominator, and a numerator that can be negated.
+/// A fraction as GStreamer takes it: with a positive denominator, and a numerator that can be
+/// negated.
 pub(crate) fn fraction((numerator, denominator): (i32, i32)) -> Option<gst::Fraction> {
     (denominator > 0 && numerator > i32::MIN).then(|| gst::Fraction::new(numerator, denominator))
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Calls glib and GStreamer through their C interface on values that were initialized with the type that the call needs.
+//! Calls glib and GStreamer through their C interface on values that were initialized with the type
+//! that the call needs.
 #![allow(unsafe_code)]
 
 use super::is_type_name;

@@ -135,7 +135,10 @@ fn on_gpu_in(
 ) -> Result<Placed, PlaceError> {
     // Mapping uploads data that the CPU may have written.
     let size = memory.map().map(|mapped| mapped.size() as u64).ok_or_else(|| {
-        PlaceError::BadBuffer(format!("a buffer of {} bytes that another component is writing", buffer.size()))
+        PlaceError::BadBuffer(format!(
+            "a buffer of {} bytes that another component is writing",
+            buffer.size()
+        ))
     })?;
     let own = memory.info();
     let mut placed = Placed::new(slot, size, path, Some(&own)).at(offset);

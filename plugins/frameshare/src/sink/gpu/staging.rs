@@ -90,8 +90,8 @@ impl Staging {
         }
         drop(small);
         let memory = Memory::new(size)?;
-        // SAFETY: the memory lives as long as the registration, which holds it; the GPU reads it while its holder does
-        // not write it.
+        // SAFETY: the memory lives as long as the registration, which holds it; the GPU reads it
+        // while its holder does not write it.
         let registration = unsafe {
             Registration::new(
                 &self.context,

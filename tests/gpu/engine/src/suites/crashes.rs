@@ -461,8 +461,8 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
     })
 }
 
-/// CUDA events have this cost: the stream stays stuck. The reader gets an error, and no frame that it
-/// checked was wrong.
+/// CUDA events have this cost: the stream stays stuck. The reader gets an error, and no frame that
+/// it checked was wrong.
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let (reads, heard) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {

@@ -236,8 +236,8 @@ fn readers(seed: u64) -> Result<String> {
             stage.await_readers(2)?;
             let notices = stage.exporter.texts(Command::Notices)?;
             let why = match fate {
-                // The reader gets the reason; the exporter's owner gets at most one notice of a rejection a
-                // second.
+                // The reader gets the reason; the exporter's owner gets at most one notice of a
+                // rejection a second.
                 reader::Fate::Refused => return Ok((gap, notices.len())),
                 reader::Fate::Removed(why) if !refused => *why,
                 reader::Fate::Removed(_) | reader::Fate::Leaves => "it hung up",
