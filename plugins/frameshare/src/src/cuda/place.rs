@@ -4,7 +4,7 @@ use crate::src::{layout::Layout, picture::Picture};
 use gst_video::VideoInfo;
 
 /// Returns the rows of a plane and the bytes of pixels in each, as GStreamer's CUDA library counts
-/// them; zero bytes for formats that it does not know.
+/// them; zero bytes for formats that it does not support.
 pub(super) fn size_of_plane(info: &VideoInfo, plane: usize) -> (usize, usize) {
     let components = (0..info.n_components() as u8).filter(|c| info.comp_plane(*c) as usize == plane);
     let rows = components.clone().map(|c| info.comp_height(c) as usize).max().unwrap_or(0);
