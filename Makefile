@@ -39,12 +39,13 @@ test: ## run every check and test that this machine can run
 	@tests/all.sh
 
 .PHONY: lint
-lint: ## check formatting, clippy, documentation and scripts
+lint: ## check formatting, clippy, documentation, scripts and language
 	@tools/setup.sh test
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/gpu/{enter-runtime,decode,commands}.sh
+	git ls-files '*.md' Makefile deny.toml crates docs examples plugins tests/gpu | grep -v '^tests/simcuda/' | xargs tools/check-language
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
 .PHONY: loom

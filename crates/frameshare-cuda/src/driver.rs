@@ -112,7 +112,12 @@ table! {
     fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     fn cuStreamWriteValue64_v2(stream: CUstream, address: DevicePtr, value: u64, flags: c_uint);
     fn cuStreamWaitValue64_v2(stream: CUstream, address: DevicePtr, value: u64, flags: c_uint);
-    fn cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint);
+    fn cuStreamBatchMemOp_v2(
+        stream: CUstream,
+        count: c_uint,
+        operations: *mut CUstreamBatchMemOpParams,
+        flags: c_uint,
+    );
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
 
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
@@ -131,7 +136,11 @@ table! {
     fn cuIpcOpenMemHandle_v2(pointer: *mut DevicePtr, handle: CUipcMemHandle, flags: c_uint);
     fn cuIpcCloseMemHandle(pointer: DevicePtr);
 
-    fn cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, option: c_uint);
+    fn cuMemGetAllocationGranularity(
+        granularity: *mut usize,
+        properties: *const CUmemAllocationProp,
+        option: c_uint,
+    );
     fn cuMemCreate(
         handle: *mut CUmemGenericAllocationHandle,
         size: usize,
@@ -162,12 +171,21 @@ table! {
         kind: c_uint,
         flags: c_ulonglong,
     );
-    fn cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint);
+    fn cuMemImportFromShareableHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        shareable: *mut c_void,
+        kind: c_uint,
+    );
 
     fn cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
     fn cuMemPoolDestroy(pool: CUmemoryPool);
     fn cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize);
-    fn cuMemPoolExportToShareableHandle(shareable: *mut c_void, pool: CUmemoryPool, kind: c_uint, flags: c_ulonglong);
+    fn cuMemPoolExportToShareableHandle(
+        shareable: *mut c_void,
+        pool: CUmemoryPool,
+        kind: c_uint,
+        flags: c_ulonglong,
+    );
     fn cuMemPoolImportFromShareableHandle(
         pool: *mut CUmemoryPool,
         shareable: *mut c_void,

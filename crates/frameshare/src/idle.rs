@@ -107,8 +107,8 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     }
 }
 
-/// Drops `memory` likewise, but always on the background thread: for callers that must never wait,
-/// as a driver without context-wide events does.
+/// As [`drop_when_idle`], but always on the background thread: for callers that must never wait, as
+/// a driver without context-wide events does.
 pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     LOOKOUT.look_at(Waiting::new(gpu, memory));
 }

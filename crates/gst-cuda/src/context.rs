@@ -24,7 +24,11 @@ glib::wrapper! {
     pub struct Context(Object<GstCudaContext, GstCudaContextClass>) @extends gst::Object;
 
     match fn {
-        type_ => || library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| (library.gst_cuda_context_get_type)()),
+        type_ => || {
+            library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| {
+                (library.gst_cuda_context_get_type)()
+            })
+        },
     }
 }
 

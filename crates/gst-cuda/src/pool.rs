@@ -21,10 +21,15 @@ use gst::subclass::prelude::*;
 
 glib::wrapper! {
     /// A reference to a GstCudaBufferPool.
-    pub struct BufferPool(Object<GstCudaBufferPool, GstCudaBufferPoolClass>) @extends gst::BufferPool, gst::Object;
+    pub struct BufferPool(Object<GstCudaBufferPool, GstCudaBufferPoolClass>)
+        @extends gst::BufferPool, gst::Object;
 
     match fn {
-        type_ => || library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| (library.gst_cuda_buffer_pool_get_type)()),
+        type_ => || {
+            library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| {
+                (library.gst_cuda_buffer_pool_get_type)()
+            })
+        },
     }
 }
 

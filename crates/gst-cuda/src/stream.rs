@@ -19,7 +19,11 @@ glib::wrapper! {
     match fn {
         ref => |stream| gst::ffi::gst_mini_object_ref(stream.cast()),
         unref => |stream| gst::ffi::gst_mini_object_unref(stream.cast()),
-        type_ => || library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| (library.gst_cuda_stream_get_type)()),
+        type_ => || {
+            library::loaded().map_or(glib::gobject_ffi::G_TYPE_INVALID, |library| {
+                (library.gst_cuda_stream_get_type)()
+            })
+        },
     }
 }
 

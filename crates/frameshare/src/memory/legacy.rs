@@ -80,7 +80,8 @@ fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::err
     }
     format!(
         "CUDA lets one context of a process open such memory of an exporter, and another CUDA context of this process \
-         seems to have it open: share that context, as elements of one pipeline do, or have the exporter use vmm memory \
+         seems to have it open: share that context, as elements of one pipeline do, or have the \
+         exporter use vmm memory \
          ({error})"
     )
     .into()

@@ -6,7 +6,7 @@ fn parsed(text: &str) -> Option<gst::Caps> {
     parse(text, &Budget::new(u64::MAX)).ok()
 }
 
-/// What GStreamer writes is read as GStreamer reads it.
+/// Caps that GStreamer writes are parsed as GStreamer parses them.
 #[test]
 fn caps_of_streams_are_read_as_gstreamer_reads_them() {
     gst::init().unwrap();

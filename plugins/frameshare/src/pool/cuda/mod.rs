@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 glib::wrapper! {
     /// A `GstCudaBufferPool` whose buffers are slots.
-    pub(crate) struct CudaPool(ObjectSubclass<imp::CudaPool>) @extends gst_cuda::BufferPool, gst::BufferPool, gst::Object;
+    pub(crate) struct CudaPool(ObjectSubclass<imp::CudaPool>)
+        @extends gst_cuda::BufferPool, gst::BufferPool, gst::Object;
 }
 
 /// Returns the layout of a frame's planes in a slot.
