@@ -1,4 +1,4 @@
-//! A place for processes to meet, and the processes.
+//! Test stage: a folder in which processes meet, and the processes.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing here takes so long unless it hangs.
+/// Maximum time of any step; a longer one hangs.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds.
@@ -27,8 +27,8 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is being started has copies of all files of this one until it has become its program: among them the
-/// locks on names that exporters of this one give up meanwhile. Nobody takes a name again in that moment.
+/// A process that is being started has copies of all files of this one until it has become its
+/// program, locks on names included. No test takes a name again in that moment.
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Keeps processes from being started.
@@ -38,7 +38,7 @@ pub fn while_none_is_started() -> MutexGuard<'static, ()> {
 
 const PLUGIN: &str = "libgstframeshare.so";
 
-/// The only file in it is the plugin, so that GStreamer looks at nothing else that was built.
+/// It contains only the plugin, so that GStreamer scans nothing else that was built.
 static PLUGINS: LazyLock<PathBuf> = LazyLock::new(|| {
     let own = std::env::current_exe().expect("a test has a path");
     let beside = own.parent().expect("it lies in a folder");
@@ -56,22 +56,22 @@ static PLUGINS: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// A runtime folder of its own; streams of other tests are not seen in it.
+/// A runtime folder of its own; streams of other tests are not visible in it.
 pub struct Stage {
     folder: tempfile::TempDir,
 }
 
-/// What became of a process.
+/// The result of a process.
 pub struct Outcome {
     pub ok: bool,
-    /// What killed it, if something did.
+    /// The signal that killed it, if one did.
     pub signal: Option<i32>,
     pub lines: Vec<String>,
     pub stderr: String,
     stop: Stop,
 }
 
-/// When a process said that it stops and that it has stopped, and when it was gone.
+/// Times at which a process printed that it stops and has stopped, and at which it exited.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stop {
     begin: Option<Instant>,
@@ -79,11 +79,11 @@ struct Stop {
     gone: Option<Instant>,
 }
 
-/// Longest time that a pipeline or an engine object takes to stop, and its process to exit after that, whatever its
-/// peers do: docs/failure-semantics.md.
+/// Maximum time for a pipeline or an engine object to stop, and for its process to exit after that,
+/// whatever its peers do: docs/failure-semantics.md.
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const EXITS_WITHIN: Duration = Duration::from_secs(1);
-/// What gst-launch-1.0 and the test peer print before and after.
+/// Lines that gst-launch-1.0 and the test peer print before and after stopping.
 const BEGIN: [&str; 2] = ["Setting pipeline to NULL", r#""event":"stopping""#];
 const DONE: [&str; 2] = ["Freeing pipeline", r#""event":"stopped""#];
 
@@ -97,7 +97,7 @@ impl Stop {
         }
     }
 
-    /// Panics if the process, which is gone, took too long over it.
+    /// Panics if the process, which has exited, took too long.
     fn check(self, what: &str) {
         let (Some(begin), Some(gone)) = (self.begin, self.gone) else { return };
         let done = self.done.unwrap_or(gone);
@@ -115,7 +115,7 @@ pub struct Process {
     seen: Vec<String>,
     stderr: Option<thread::JoinHandle<String>>,
     stop: Stop,
-    /// When its output ended: it may be waited for much later.
+    /// Time at which its output ended: the test may wait for it much later.
     ended: Arc<OnceLock<Instant>>,
 }
 
@@ -231,12 +231,12 @@ impl Stage {
         }
     }
 
-    /// The bytes of a file in the folder.
+    /// Returns the bytes of a file in the folder.
     pub fn read(&self, name: impl AsRef<OsStr>) -> Vec<u8> {
         fs::read(self.folder.path().join(name.as_ref())).expect("the file can be read")
     }
 
-    /// Waits until something is in a file in the folder.
+    /// Waits until a file in the folder is not empty.
     pub fn wait_for_bytes(&self, name: &str) {
         let path = self.path(name);
         wait_until(&format!("something in {name}"), || fs::metadata(&path).is_ok_and(|file| file.len() > 0));
@@ -248,29 +248,29 @@ impl Process {
         self.child.id()
     }
 
-    /// Kills it as the kernel would: it can clean nothing up.
+    /// Kills it with SIGKILL: it can clean nothing up.
     pub fn kill(&mut self) {
         self.child.kill().expect("a process of ours can be killed");
         self.child.wait().expect("and waited for");
     }
 
-    /// Kills it, and returns what it said on stderr.
+    /// Kills it, and returns its stderr.
     pub fn kill_for_stderr(mut self) -> String {
         self.kill();
         self.stderr.take().map(|thread| thread.join().unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Stops it, as Ctrl-Z does: it lives, and does nothing.
+    /// Stops it, as Ctrl-Z does: it lives without running.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
-        // Threads that were not told yet still run.
+        // Some threads may still run for a moment.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         wait_until(&format!("{} is stopped", self.what), || {
             waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped).expect("a child").is_some()
         });
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -288,7 +288,8 @@ impl Process {
         })
     }
 
-    /// The last JSON line so far with this event, those before it and after it left out from now on.
+    /// Returns the last JSON line so far with this event; lines up to the present one are skipped
+    /// from now on.
     pub fn last(&mut self, event: &str) -> Option<Value> {
         let begin = self.seen.len();
         while let Ok((at, line)) = self.lines.try_recv() {
@@ -299,7 +300,8 @@ impl Process {
         values.rfind(|value| value["event"] == event)
     }
 
-    /// The next JSON line with this event; nothing if it ends without one, or none comes.
+    /// Returns the next JSON line with this event; none if the process ends without one, or none
+    /// comes.
     pub fn look_for(&mut self, event: &str) -> Option<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -314,7 +316,8 @@ impl Process {
         }
     }
 
-    /// Waits until it says that it has stopped, and checks how long that took. It may not be able to exit.
+    /// Waits until it prints that it has stopped, and checks the time that it took. It may not be
+    /// able to exit.
     pub fn wait_until_stopped(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.stop.done.is_none() {
@@ -333,12 +336,12 @@ impl Process {
         self.seen.push(line);
     }
 
-    /// Has a pipeline stop, as Ctrl-C does.
+    /// Stops a pipeline, as Ctrl-C does.
     pub fn begin_interrupt(&self) {
         self.signal(Signal::INT);
     }
 
-    /// Has a pipeline stop, as Ctrl-C does, and checks how long that takes.
+    /// Stops a pipeline, as Ctrl-C does, and checks the time that it takes.
     pub fn interrupt(self) -> Outcome {
         self.signal(Signal::INT);
         let what = self.what.clone();
@@ -382,7 +385,7 @@ impl Process {
         }
     }
 
-    /// Waits until it ends by itself, which must be well.
+    /// Waits until it ends by itself, with success.
     pub fn finish_well(self) -> Outcome {
         let what = self.what.clone();
         let outcome = self.finish();
@@ -390,7 +393,7 @@ impl Process {
         outcome
     }
 
-    /// Waits until it fails, and returns what it said.
+    /// Waits until it fails, and returns its stderr.
     pub fn finish_badly(self) -> String {
         let what = self.what.clone();
         let outcome = self.finish();

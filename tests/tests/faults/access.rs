@@ -1,4 +1,4 @@
-//! Who may read a stream.
+//! Permission to read a stream.
 
 use crate::{
     is_root,
@@ -12,10 +12,11 @@ use std::{
 };
 
 const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
-/// The same user, in a group of its own choice besides.
+/// The same user with an additional group.
 const MEMBER: &str = "setpriv --reuid 65534 --regid 65534 --groups 4242";
 
-/// A folder that others may enter, and a stream in it with these options. It ends when it is dropped.
+/// Returns a folder that other users may enter, and a stream in it with these options, which ends
+/// when it is dropped.
 fn stream(options: &str) -> (Stage, Process) {
     let stage = Stage::new();
     stage.open_to_others();
@@ -44,7 +45,7 @@ fn a_stream_with_a_name_is_closed_to_others() {
     assert_eq!((mode(&stage, "frameshare"), mode(&stage, "frameshare/s.sock")), (0o700, 0o600));
     let error = stage.peer_by(NOBODY, "read --stream s --timeout-ms 60000").finish_badly();
     assert!(error.contains("permission denied"), "{error}");
-    // Nor is a folder used that others have, or could have put things into.
+    // A folder of another user, or one that others could have written to, is not used either.
     exporter.kill();
     let refused = |what: &str| {
         let error = stage.peer("export --stream s").finish_badly();
@@ -57,7 +58,7 @@ fn a_stream_with_a_name_is_closed_to_others() {
     refused("another user");
 }
 
-/// First the mode of the socket keeps others out, then the exporter does.
+/// The mode of the socket denies access first, then the exporter does.
 #[test]
 fn others_are_refused_and_told_so() {
     if !is_root("others_are_refused_and_told_so") {
@@ -70,7 +71,7 @@ fn others_are_refused_and_told_so() {
 
     let (stage, mut exporter) = stream("--socket-mode 666 --allowed-uids 12345 --allowed-gids 4242");
     assert_eq!(mode(&stage, "s.sock"), 0o666);
-    // Told whether the refusal comes before or after it has said what it wants. Of very many the exporter names some.
+    // The refusal may come before or after the Hello. Of many attempts the exporter reports some.
     for _ in 0..10 {
         let reader = stage.peer_by(NOBODY, READ);
         let pid = reader.pid();
@@ -94,7 +95,7 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
         let (stage, _exporter) = stream(&format!("--socket-mode 666 {allowed}"));
         let summary = stage.peer_by(who, READ).finish_well().summary();
         assert_eq!((&summary["frames"], &summary["bad"]), (&20.into(), &0.into()), "{allowed}");
-        // That they may read does not make them lossless.
+        // Permission to read does not include the policy `lossless`.
         let error = stage.peer_by(who, &format!("{READ} --policy lossless")).finish_badly();
         assert!(error.contains("does not let this reader be lossless"), "{error}");
     }
@@ -103,7 +104,7 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
     assert_eq!(summary["lost"], 0);
 }
 
-/// However many readers other users have, there is room for the own user's.
+/// Readers of other users leave room for those of the exporter's own user, however many there are.
 #[test]
 fn others_leave_room_for_the_exporters_own_user() {
     if !is_root("others_leave_room_for_the_exporters_own_user") {
@@ -124,11 +125,11 @@ fn others_leave_room_for_the_exporters_own_user() {
     assert!(others.len() >= 2, "others get most");
     let mut own = stage.peer(read);
     let credit = own.wait_for("connected")["credit"].as_u64();
-    // Of the four that are kept the exporter may have one in hand.
+    // The exporter may hold one of the four reserved slots.
     assert!(credit >= Some(3), "{credit:?}");
 }
 
-/// Between bind and chmod a socket denies what it allows a moment later.
+/// Between bind and chmod a socket denies access that it grants a moment later.
 #[test]
 fn young_socket_that_denies_permission_is_tried_again() {
     if !is_root("young_socket_that_denies_permission_is_tried_again") {
@@ -140,7 +141,7 @@ fn young_socket_that_denies_permission_is_tried_again() {
     };
     set_mode(0o600);
     let reader = stage.peer_by(NOBODY, READ);
-    // However long the reader takes to start.
+    // Independent of the reader's start-up time.
     for _ in 0..20 {
         thread::sleep(Duration::from_millis(100));
         set_mode(0o600);
@@ -203,7 +204,7 @@ fn exporter_of_another_user_is_refused_where_others_can_write() {
     source("exporter-uid=65534").finish_well();
     drop(exporter);
 
-    // Root is trusted everywhere, and the users that root put in charge of a folder are there.
+    // Root is trusted everywhere, and so are the users that root put in charge of a folder.
     let exporter = export(ROOT, "open/root.sock");
     read(NOBODY, "open/root.sock", "").finish_well();
     drop(exporter);
@@ -212,7 +213,7 @@ fn exporter_of_another_user_is_refused_where_others_can_write() {
     read(OTHER, "closed/s.sock", "").finish_well();
 }
 
-/// With `reconnect`, another user's exporter in the meantime is waited out.
+/// With `reconnect` the reader waits while another user's exporter runs.
 #[test]
 fn reconnecting_reader_waits_for_the_right_user() {
     if !is_root("reconnecting_reader_waits_for_the_right_user") {
@@ -246,7 +247,7 @@ fn reconnecting_reader_waits_for_the_right_user() {
     assert_eq!(reader.wait_for("reconnected")["exporter"], own.pid());
 }
 
-/// The same by the elements, as README has it.
+/// The same with the elements, as in the README.
 #[test]
 fn the_elements_let_in_whom_they_are_told_to() {
     if !is_root("the_elements_let_in_whom_they_are_told_to") {

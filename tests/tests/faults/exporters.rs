@@ -1,4 +1,4 @@
-//! Exporters that are killed: their readers hear of it at once, as an error, and what they hold stays as it was.
+//! Killed exporters: their readers get an error at once, and keep unchanged frames.
 
 use crate::{
     Stream, moment, pipelines,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How soon every reader knows: within milliseconds, but this may be a busy machine.
+/// Maximum time until every reader has the error: milliseconds normally, more on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Kills the exporter under five readers of all kinds, once it is ready.
@@ -26,7 +26,7 @@ fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
         read("--policy latest --sleep-ms 50 --hold 3"),
     ];
     let pipeline = stage.gst("framesharesrc stream=s ! fakesink");
-    // Nothing is published before all five are there.
+    // Nothing is published before all five are connected.
     peers.iter_mut().for_each(|peer| drop(peer.wait_for("first")));
     ready(&mut exporter);
     // Frames are in flight.
@@ -49,7 +49,7 @@ fn a_killed_exporter_is_an_error_and_held_frames_stay_readable() {
     dies(Stream::start("--fps 500 --readers 5"), |_| ());
 }
 
-/// The dead exporter's sockets stay open in a child that it forked, and never hang up.
+/// The dead exporter's sockets stay open in a forked child, and never hang up.
 #[test]
 fn a_forked_child_does_not_hide_the_exporters_death() {
     let mut child = None;
@@ -61,7 +61,7 @@ fn a_forked_child_does_not_hide_the_exporters_death() {
 
 /// A successor may need the memory.
 #[test]
-fn a_reader_that_waits_for_the_next_exporter_keeps_no_memory_of_the_last() {
+fn reconnecting_reader_keeps_no_memory_of_the_last_exporter() {
     let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1");
     let mut reader = stage.peer("read --stream s --quiet yes --reconnect yes");
     reader.wait_for("first");
@@ -75,7 +75,8 @@ fn a_reader_that_waits_for_the_next_exporter_keeps_no_memory_of_the_last() {
     });
 }
 
-/// Wherever it dies, in the middle of writing or of publishing a frame: nobody gets half a frame, nor an end.
+/// At any moment of its death, also while a frame is written or published: no reader gets a partial
+/// frame, or an end of stream.
 #[test]
 fn no_moment_of_an_exporters_death_tears_a_frame() {
     for number in 0..times(15) {
@@ -87,7 +88,7 @@ fn no_moment_of_an_exporters_death_tears_a_frame() {
         exporter.kill();
         for reader in readers {
             let outcome = reader.finish();
-            // One that was not connected yet finds nobody.
+            // A reader that was not connected yet finds no exporter.
             let Some(summary) = outcome.events("summary").pop() else {
                 assert!(!outcome.ok && outcome.stderr.contains("no exporter"), "{}", outcome.stderr);
                 continue;
@@ -129,9 +130,9 @@ fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
     assert!(sample.buffer().unwrap().map_readable().unwrap().size() > 0);
 }
 
-/// A stopped exporter accepts nobody, but the kernel does for it.
+/// A stopped exporter accepts no connection, but the kernel completes it.
 #[test]
-fn a_reader_that_is_connecting_when_the_exporter_dies_is_not_stuck() {
+fn reader_connecting_to_dying_exporter_is_not_stuck() {
     let mut stream = Stream::start("--fps 500 --readers 0");
     stream.exporter.suspend();
     let reader = stream.stage.peer("read --stream s --timeout-ms 300");

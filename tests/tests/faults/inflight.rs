@@ -13,10 +13,10 @@ const SILENT: usize = 100;
 const HOLDING: usize = 60;
 const CLOSED: usize = 400;
 
-/// Joins and never reads what it is sent.
+/// Joins and never receives anything.
 fn join_silently(path: &Path) -> Channel {
     loop {
-        // Until the exporter has taken some of the others its backlog may be full.
+        // The backlog may be full until the exporter has accepted some connections.
         if let Ok(channel) = Channel::connect(path) {
             channel.send(&encoded(ToExporter::Hello(hello(Policy::Latest, 1)).encode()), &[]).unwrap();
             return channel;
@@ -28,13 +28,13 @@ fn join_silently(path: &Path) -> Channel {
 /// Joins, receives nothing, and sends what ends the connection.
 fn join_and_break_the_rules(path: &Path) -> Channel {
     let channel = join_silently(path);
-    // It fails where the exporter has refused the reader already.
+    // It fails if the exporter has refused the reader already.
     let _ = channel.send(b"no message", &[]);
     assert!(channel.awaits_end(Duration::from_secs(60)), "the exporter does not end it");
     channel
 }
 
-/// Joins, takes one frame, and reads nothing from then on.
+/// Joins, takes one frame, and receives nothing from then on.
 fn join_and_hold(path: &Path) -> (Reader, Item) {
     let interrupt = Interrupt::new().unwrap();
     let config = Config { policy: Policy::Latest, max_held: 1, ..Default::default() };
@@ -48,8 +48,7 @@ fn join_and_hold(path: &Path) -> (Reader, Item) {
     }
 }
 
-/// Root is exempt from the limit, so the exporter is an ordinary user, and one without other
-/// processes.
+/// Root is exempt from the limit, so the exporter runs as an ordinary user without other processes.
 #[test]
 fn unreceived_descriptors_disconnect_no_honest_reader() {
     if !is_root("unreceived_descriptors_disconnect_no_honest_reader") {
@@ -108,7 +107,8 @@ fn unreceived_descriptors_of_closed_connections_are_bounded() {
     }
 }
 
-/// However many files the exporter may open, it keeps few sockets open for them.
+/// With a high limit of open files the exporter still keeps few sockets open for closed
+/// connections.
 #[test]
 fn unreceived_descriptors_are_bounded_under_high_file_limit() {
     if is_root("unreceived_descriptors_are_bounded_under_high_file_limit") {
@@ -117,7 +117,7 @@ fn unreceived_descriptors_are_bounded_under_high_file_limit() {
 }
 
 /// Descriptors that a peer was sent and has not received stay in flight when its connection ends,
-/// until it closes its end. The late reader is of a user that has none.
+/// until it closes its end. The late reader runs as a user without any.
 fn closed_connections_are_bounded(files: u32) {
     let stage = Stage::new();
     stage.open_to_others();
@@ -146,7 +146,7 @@ fn closed_connections_are_bounded(files: u32) {
 
     let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_break_the_rules(&socket)).collect();
     stream.flow(300);
-    // One refusal a second and process is named: the first was not necessarily this one.
+    // One refusal a second is reported for each process: the first was not necessarily this one.
     std::thread::sleep(Duration::from_millis(1500));
     closed.push(join_and_break_the_rules(&socket));
     join(&stream.stage, "65534", "--policy latest --frames 100").finish_well();
@@ -164,7 +164,7 @@ fn closed_connections_are_bounded(files: u32) {
     assert!(refused.iter().any(|line| line.to_string().contains("unreceived")), "{refused:?}");
 }
 
-/// The exporter's process has few files left, which the unread messages of one reader take.
+/// The exporter's process has few files left, which the unreceived messages of one reader occupy.
 #[test]
 fn reader_that_reads_nothing_pays_for_files_it_takes() {
     let stage = Stage::new();

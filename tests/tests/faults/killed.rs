@@ -1,10 +1,10 @@
-//! Readers that are killed: their frames come back, and the others notice nothing.
+//! Killed readers: their frames return, and other readers are not affected.
 
 use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, stage::Stage, times};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{thread, time::Duration};
 
-/// The survivors of the tests here.
+/// The surviving readers of these tests.
 fn survivors(stream: &Stream) -> [crate::stage::Process; 3] {
     [(); 3].map(|()| stream.read("--policy lossless"))
 }
@@ -13,7 +13,8 @@ fn survivors(stream: &Stream) -> [crate::stage::Process; 3] {
 fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     let mut stream = Stream::start(&format!("--fps 1000 --readers 3 --reader-timeout-ms {NEVER_MS}"));
     let survivors = survivors(&stream);
-    // From before it has connected to in the middle of its frames; the hoarders die with all that they may hold.
+    // From before the connection to the middle of their frames; the hoarding ones die with all
+    // their credit in use.
     let kinds =
         ["--policy lossless", "--policy lossless --hoard 4", "--policy latest", "--policy latest --hoard 4"];
     let kills = times(100);
@@ -27,7 +28,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
         }
         victim.kill();
     }
-    // All of them are known to be gone.
+    // The exporter has noticed the end of all of them.
     let newcomer = stream.read("--policy lossless --frames 1");
     newcomer.finish_well();
     stream.exporter.wait_for("removed");
@@ -35,7 +36,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     let summary = outcome.summary();
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
     let (added, removed) = (outcome.events("added").len(), outcome.events("removed").len());
-    // At least those that were waited for.
+    // At least those that the test waited for.
     assert!(added > kills / 10, "{added} of {kills} readers got as far as to be admitted");
     assert!(removed >= added - 3, "{removed} of {added} readers were removed");
     for survivor in survivors {
@@ -43,7 +44,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     }
 }
 
-/// The same where the kernel gives no pidfd, as for a peer in another PID namespace before Linux 6.5.
+/// The same without pidfd, as for a peer in another PID namespace before Linux 6.5.
 #[test]
 fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
     let stage = Stage::new();
@@ -58,7 +59,7 @@ fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
     let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
     let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
     victim.wait_for("hoarding");
-    // Long enough for the exporter to ask for the lock while the reader lives.
+    // Long enough for the exporter to poll the lock while the reader lives.
     thread::sleep(Duration::from_secs(1));
     let pid = victim.pid();
     victim.kill();
@@ -69,7 +70,7 @@ fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
     saw_everything(survivor, &outcome.summary()["published"]);
 }
 
-/// A dead reader's socket stays open in a child that it forked, and never hangs up.
+/// A dead reader's socket stays open in a forked child, and never hangs up.
 #[test]
 fn a_forked_child_does_not_keep_a_dead_readers_frames() {
     let mut stream = Stream::start(&format!("--fps 500 --readers 4 --reader-timeout-ms {NEVER_MS}"));
@@ -77,7 +78,7 @@ fn a_forked_child_does_not_keep_a_dead_readers_frames() {
     let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
     let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
     victim.wait_for("hoarding");
-    // The stream soon stands still, for want of credit.
+    // The stream soon stops, for lack of credit.
     thread::sleep(Duration::from_millis(50));
     let pid = victim.pid();
     victim.kill();

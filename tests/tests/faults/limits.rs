@@ -1,4 +1,5 @@
-//! Resources that run out: the newcomer hears which, and those who are there go on.
+//! Exhausted resources: the joining reader gets an error that names the resource, and present
+//! readers continue.
 
 use crate::{
     Stream, is_root, saw_everything,
@@ -10,7 +11,7 @@ fn open_files(process: &Process) -> usize {
     fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count()
 }
 
-/// Limits how many files a process may have open from now on.
+/// Limits the number of open files of a process from now on.
 fn limit_files(process: &Process, count: usize) {
     let status = Command::new("prlimit")
         .args(["--pid", &process.pid().to_string(), &format!("--nofile={count}:")])
@@ -19,7 +20,7 @@ fn limit_files(process: &Process, count: usize) {
     assert!(status.success());
 }
 
-/// Newcomers are admitted only as long as every frame that all readers may hold can still be allocated.
+/// Readers are admitted only while every frame that all readers may hold can still be allocated.
 #[test]
 fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
     let stage = Stage::new();
@@ -47,11 +48,11 @@ fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
     assert_eq!(outcome.events("refused").len(), refused);
 }
 
-/// Even when not one more file can be opened, not that of the connection itself.
+/// Also when no further file can be opened, not even for the connection itself.
 #[test]
 fn an_exporter_without_a_single_file_left_says_so() {
     let stream = Stream::start("--fps 500 --readers 1");
-    // Holds what it may: from now on the exporter needs no more slots.
+    // It uses all its credit: from now on the exporter needs no further slot.
     let mut hoarder = stream.read("--hoard 4");
     hoarder.wait_for("hoarding");
     let mut before = 0;
@@ -79,10 +80,10 @@ fn file_size_limit_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_reader_that_runs_out_of_files_says_so_and_costs_nobody_anything() {
+fn reader_out_of_files_reports_it_and_affects_no_other() {
     let stream = Stream::start("--fps 500 --readers 1");
     let witness = stream.read("--policy lossless");
-    // Too few for all that comes with the welcome.
+    // Too few for the descriptors of the `Welcome`.
     for files in [6, 7, 8] {
         let command = format!("prlimit --nofile={files}:");
         let error = stream.stage.peer_by(&command, "read --stream s --policy lossless").finish_badly();
@@ -93,7 +94,7 @@ fn a_reader_that_runs_out_of_files_says_so_and_costs_nobody_anything() {
 }
 
 #[test]
-fn a_reader_that_runs_out_of_memory_says_so_and_costs_nobody_anything() {
+fn reader_out_of_memory_reports_it_and_affects_no_other() {
     let stream = Stream::start("--fps 20 --readers 1 --size 60000000");
     let witness = stream.read("--policy lossless");
     let small = stream.stage.peer_by("prlimit --as=50000000:", "read --stream s --policy lossless");
@@ -103,14 +104,15 @@ fn a_reader_that_runs_out_of_memory_says_so_and_costs_nobody_anything() {
     saw_everything(witness, &outcome.summary()["published"]);
 }
 
-/// Memory files are no files of /dev/shm, whose size bounds POSIX shared memory.
+/// Memory files are not files of /dev/shm, whose size bounds POSIX shared memory.
 #[test]
 fn a_full_dev_shm_is_no_matter() {
     if !is_root("a_full_dev_shm_is_no_matter") {
         return;
     }
     let stage = Stage::new();
-    // Private first, so that the machine's own is not covered as well. (In a chroot `unshare` could not see to that.)
+    // Private first, so that the machine's own mount is not covered. (In a chroot `unshare` could
+    // not ensure that.)
     let script = "mount --make-private /dev/shm && mount -t tmpfs -o size=4k none /dev/shm && \
                   head -c 4096 /dev/zero >/dev/shm/full && exec \"$@\"";
     fs::write(stage.path("full-shm"), script).unwrap();
@@ -129,7 +131,7 @@ fn without_tasks_left_the_exporter_says_so_and_readers_read() {
     }
     let stage = Stage::new();
     stage.open_to_others();
-    // The kernel counts the tasks of a user, so it is one that has no others.
+    // The kernel counts the tasks of a user, so the test uses one without other tasks.
     let user = 4_000_000 + std::process::id();
     let alone = format!("prlimit --nproc=1:1 setpriv --reuid {user} --regid {user} --clear-groups");
     fs::create_dir(stage.path("nobodys")).unwrap();

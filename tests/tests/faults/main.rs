@@ -1,8 +1,9 @@
-//! Nothing lost, nobody stuck: processes that are killed, stopped or slow, exporters that start again, resources that run
-//! out, users who may not read. Real processes, real signals, host memory; every frame is compared with what was
-//! published. What is promised is in `docs/failure-semantics.md`; the same for GPU memory is tested by `tests/gpu/engine`.
+//! Failure semantics: processes that are killed, stopped or slow, exporters that start again,
+//! exhausted resources, users without permission. Real processes, real signals, host memory; every
+//! frame is compared with the published one. The guarantees are in `docs/failure-semantics.md`;
+//! `tests/gpu/engine` tests the same for GPU memory.
 //!
-//! `FRAMESHARE_FAULTS=N` repeats what is done many times N times as often (`make faults`).
+//! `FRAMESHARE_FAULTS=N` repeats repeated actions N times as often (`make faults`).
 
 mod access;
 #[allow(dead_code, reason = "the tests of lifecycles use the rest of it")]
@@ -29,18 +30,18 @@ use serde_json::Value;
 use stage::{Outcome, Process, Stage};
 use std::{io::Write, time::Duration};
 
-/// Longer than any test takes: who waits for a reader until then has lost.
+/// Longer than any test takes: a wait for a reader until then is a failure.
 const NEVER_MS: u64 = 600_000;
-/// What waits no longer than a wake-up and some scheduling takes is not held up, even on a loaded machine.
+/// Maximum time of a wait that does not count as held up, even on a loaded machine.
 const HELD_UP_MS: u64 = 5_000;
 
-/// How often to do what is done many times.
+/// Number of repetitions.
 fn times(count: usize) -> usize {
     let factor = std::env::var("FRAMESHARE_FAULTS").ok().and_then(|factor| factor.parse().ok());
     count * factor.unwrap_or(1)
 }
 
-/// An exporter that nothing but death or a reader that took everything could stop, and that ends when it is told to.
+/// An exporter that only death or a reader with all credit could stop, and that ends on command.
 struct Stream {
     exporter: Process,
     stage: Stage,
@@ -61,7 +62,7 @@ impl Stream {
         reader
     }
 
-    /// Waits until the exporter says this of a process.
+    /// Waits until the exporter reports this event of a process.
     fn says(&mut self, event: &str, pid: u32) -> Value {
         loop {
             let line = self.exporter.wait_for(event);
@@ -71,14 +72,14 @@ impl Stream {
         }
     }
 
-    /// Waits until so many more frames have been published.
+    /// Waits until this number of further frames has been published.
     fn flow(&mut self, frames: u64) {
         let published = |line: Value| line["published"].as_u64().expect("it says how many");
         let begin = self.exporter.last("progress").map_or(0, published);
         while published(self.exporter.wait_for("progress")) < begin + frames {}
     }
 
-    /// Ends the stream in good order.
+    /// Ends the stream normally.
     fn end(self) -> (Outcome, Stage) {
         std::fs::write(self.stage.path(UNTIL), "").expect("the folder is ours");
         (self.exporter.finish_well(), self.stage)
@@ -88,7 +89,7 @@ impl Stream {
 /// The file that ends a [`Stream`].
 const UNTIL: &str = "end";
 
-/// What came of a lossless reader: every frame, whole.
+/// Checks the result of a lossless reader: every frame, whole.
 fn saw_everything(reader: Process, published: &Value) {
     let summary = reader.finish_well().summary();
     assert_eq!(
@@ -98,23 +99,23 @@ fn saw_everything(reader: Process, published: &Value) {
     );
 }
 
-/// Whether an exporter said this of a process.
+/// Returns whether an exporter reported this event of a process.
 fn said(outcome: &Outcome, event: &str, pid: u32) -> Option<Value> {
     outcome.events(event).into_iter().find(|line| line["pid"] == pid)
 }
 
-/// Whether a test can be run that becomes other users; says so if not.
+/// Returns whether a test that changes its user can run; prints a counted line if not.
 fn is_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        // Past the harness's capture: skips are counted.
+        // Bypasses the harness's capture: skips are counted.
         let line = format!("SKIP faults/{test}: only root becomes others\n");
         std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
     }
     is_root
 }
 
-/// A moment between none and `longest`, another one for every number.
+/// A duration between zero and `longest`, different for every number.
 fn moment(number: usize, longest: Duration) -> Duration {
     longest.mul_f64((number as f64 * 0.618_034).fract())
 }

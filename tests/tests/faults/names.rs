@@ -1,4 +1,4 @@
-//! Names, sockets and lock files that other processes take, replace, remove or crowd.
+//! Names, sockets and lock files that other processes take, replace, remove or flood.
 
 use crate::{Stream, stage::Stage};
 use std::{

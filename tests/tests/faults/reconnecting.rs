@@ -1,4 +1,4 @@
-//! Searching for an exporter: stopped ones, ones that fail, children that keep a dead one's socket open.
+//! Search for an exporter: stopped ones, failing ones, children that keep a dead one's socket open.
 
 use crate::{
     HELD_UP_MS, Stream, pipelines,
@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than the 5 s after which readers once gave an exporter up that does not answer.
+/// Longer than 5 s, the default timeout of a connection.
 const LONG: Duration = Duration::from_secs(6);
 const HELD_UP: Duration = Duration::from_millis(HELD_UP_MS);
 
@@ -86,18 +86,19 @@ fn searching_pipelines_reach_null_at_once() {
     let reading = start();
     let output = reading.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
     assert!(output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).is_some(), "no frame came");
-    // During the handshake with an exporter that is stopped.
+    // During the handshake with a stopped exporter.
     exporter.suspend();
     let joining = start();
     thread::sleep(Duration::from_millis(300));
     stop(&joining);
-    // During the search for the successor of one that was killed.
+    // During the search for the successor of a killed one.
     exporter.kill();
     while output.try_pull_sample(gst::ClockTime::from_mseconds(300)).is_some() {}
     stop(&reading);
 }
 
-/// The child has the listener as well as the lock on the name: no exporter can follow before it ends.
+/// The child has the listener as well as the lock on the name: no exporter can follow before it
+/// ends.
 #[test]
 fn forked_child_with_the_listener_is_waited_out() {
     let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1 --fork yes");
@@ -117,7 +118,7 @@ fn forked_child_with_the_listener_is_waited_out() {
     while !matches!(steady.next(Some(PATIENCE), &interrupt).unwrap(), Some(Item::Reconnected)) {}
 }
 
-/// Meets a reader twice: ends its connection with `reason`, then waits for it to come again.
+/// Accepts a reader twice: ends its connection with `reason`, then waits for its return.
 fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
     let stage = Stage::new();
     let door = Door::open(&stage.path("s.sock")).unwrap();

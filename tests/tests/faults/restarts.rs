@@ -8,13 +8,14 @@ use crate::{
 };
 use std::fs;
 
-/// Frames a second of a run: a reader is there within a second if it meets one of the first so many.
+/// Frames a second of a run: a reader that gets one of the first so many has joined within a
+/// second.
 const RATE: u64 = 200;
-/// Of so many runs one may be missed by more: what else a machine does can hold a reader up for a second.
+/// Of so many runs one may be missed by more: other load can delay a reader by a second.
 const ODD: usize = 25;
-/// After so many runs everything is there that comes once.
+/// Number of runs after which all one-time resources exist.
 const SETTLED: usize = 5;
-/// More than runs differ in, less than what would leak: see [`Census::with_slots`].
+/// More than the difference between runs, less than a leak: see [`Census::with_slots`].
 const SLOTS: usize = 10;
 
 fn run(stage: &Stage, number: usize, end: &str) -> Process {
@@ -73,7 +74,7 @@ fn readers_go_on_through_fifty_restarts() {
             _ => {}
         }
         if number + 1 < runs {
-            // Killed, or stopped in good order but without an end of the stream.
+            // Killed, or stopped normally without an end of stream.
             if number % 2 == 0 {
                 exporter.kill();
             } else {
@@ -100,7 +101,7 @@ fn readers_go_on_through_fifty_restarts() {
 fn of_several_exporters_exactly_one_gets_the_name() {
     let stage = Stage::new();
     for round in 0..times(5) {
-        // In the place of a socket that a dead exporter left, except in the first round.
+        // In place of a dead exporter's socket, except in the first round.
         assert_eq!(stage.path("frameshare/s.sock").exists(), round > 0);
         let rivals: [Process; 6] =
             std::array::from_fn(|_| stage.peer("export --stream s --frames 5 --size 5000 --end hang"));

@@ -1,4 +1,4 @@
-//! Readers that live and do nothing: stopped, hoarding, paused.
+//! Live readers without progress: stopped, hoarding, paused.
 
 use crate::{
     HELD_UP_MS, NEVER_MS, Stream, pipelines, said, saw_everything,
@@ -10,10 +10,10 @@ use frameshare_tests::raw::{RawReader, hello};
 use gst::prelude::*;
 use std::time::Instant;
 
-/// Longer than a busy machine lets a witness wait.
+/// Longer than a busy machine delays a witness.
 const TIMEOUT_MS: u64 = 2000;
 
-/// Enough for anybody to fall behind, or to lose what would be lost.
+/// Enough for any reader to fall behind.
 const MANY: u64 = 500;
 
 #[test]
@@ -29,7 +29,7 @@ fn a_stopped_latest_reader_costs_nobody_anything() {
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
     assert!(said(&outcome, "blocking", stopped.pid()).is_none());
     saw_everything(witness, &summary["published"]);
-    // It wakes after all is over, with what was left for it, and knows how much it has missed.
+    // It wakes after the end, with its remaining frames, and has counted the lost ones.
     stopped.resume();
     let woken = stopped.finish_well().summary();
     assert_eq!((&woken["bad"], &woken["end"]), (&0.into(), &"eos".into()), "{woken}");
@@ -49,7 +49,7 @@ fn stopped_latest_reader_survives_200_format_changes() {
     stopped.suspend();
     stream.flow(200);
     stopped.resume();
-    // It reads on while formats go on to change.
+    // It reads on while formats continue to change.
     stream.flow(200);
     let (outcome, _stage) = stream.end();
     saw_everything(witness, &outcome.summary()["published"]);
@@ -58,7 +58,8 @@ fn stopped_latest_reader_survives_200_format_changes() {
     assert!(summary["frames"].as_u64() > Some(50), "{summary}");
 }
 
-/// A lossless reader holds the stream back for as long as it may, is named meanwhile, and then cut off.
+/// A lossless reader holds the stream back for the allowed time, is reported meanwhile, and then
+/// evicted.
 fn is_cut_off(stall: impl FnOnce(&Stream) -> Process) -> Process {
     let mut stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {TIMEOUT_MS}"));
     let witness = stream.read("--policy lossless");
@@ -91,12 +92,12 @@ fn a_stopped_lossless_reader_is_cut_off_and_told_why_when_it_wakes() {
 }
 
 #[test]
-fn a_lossless_reader_that_never_releases_is_cut_off() {
+fn lossless_reader_that_never_releases_is_evicted() {
     is_cut_off(|stream| stream.read("--policy lossless --hoard 4"));
 }
 
 #[test]
-fn a_latest_reader_that_never_releases_costs_nobody_anything() {
+fn latest_reader_that_never_releases_affects_no_other() {
     let mut stream = Stream::start(&format!("--fps 1000 --readers 2 --reader-timeout-ms {NEVER_MS}"));
     let witness = stream.read("--policy lossless");
     let mut hoarder = stream.read("--policy latest --hoard 4");
@@ -109,7 +110,7 @@ fn a_latest_reader_that_never_releases_costs_nobody_anything() {
 }
 
 #[test]
-fn nobody_holds_more_frames_than_the_exporter_grants() {
+fn readers_hold_at_most_the_granted_frames() {
     let mut stream = Stream::start("--fps 500 --readers 1 --max-held-limit 3");
     let mut greedy = stream.stage.peer("read --stream s --quiet yes --max-held 64 --hoard 4");
     assert_eq!(greedy.wait_for("connected")["credit"], 3);
@@ -121,9 +122,9 @@ fn nobody_holds_more_frames_than_the_exporter_grants() {
     assert_eq!((&summary["frames"], &summary["held"]), (&3.into(), &3.into()), "{summary}");
 }
 
-/// Frames of former caps keep their memory while somebody holds them: within limits.
+/// Frames of former caps keep their memory while they are held: within limits.
 #[test]
-fn a_reader_that_keeps_retired_memory_is_cut_off_and_keeps_what_it_has() {
+fn reader_that_keeps_retired_memory_is_evicted() {
     let mut stream =
         Stream::start("--fps 50 --readers 2 --renew-every 1 --max-retired-bytes 1000000 --max-held-limit 64");
     let witness = stream.read("--policy lossless");
@@ -139,9 +140,10 @@ fn a_reader_that_keeps_retired_memory_is_cut_off_and_keeps_what_it_has() {
     assert!(summary["held"].as_u64() > Some(0), "{summary}");
 }
 
-/// Memory of former caps that nobody holds a frame of, but that a reader does not let go of, stays allocated as well.
+/// Memory of former caps without held frames, whose imports a reader does not drop, stays allocated
+/// as well.
 #[test]
-fn a_reader_that_gives_up_no_imports_is_cut_off() {
+fn reader_that_drops_no_imports_is_evicted() {
     let mut stream = Stream::start("--fps 50 --readers 1 --renew-every 1 --max-retired-bytes 1000000");
     let witness = stream.read("--policy lossless");
     stream.flow(1);

@@ -1,9 +1,9 @@
-//! Readers cannot change frames: the kernel refuses every way that there is.
+//! Readers cannot change frames: the kernel refuses every means.
 //!
 //! # Safety
 //!
-//! Mappings are made where the kernel likes, one byte of a writable one is written by its address, and they are given
-//! back before anybody else knows of them.
+//! Mappings are made at addresses of the kernel's choice, one byte of a writable one is written by
+//! its address, and they are unmapped before any other code knows of them.
 #![allow(unsafe_code)]
 
 use crate::{Stream, is_root, saw_everything, stage::Stage};
@@ -29,13 +29,13 @@ use std::{
 };
 
 const PAGE: usize = 4096;
-/// Bytes of a frame, which is no whole number of pages.
+/// Size of a frame in bytes, which is no whole number of pages.
 const SIZE: usize = 20_000;
 
 type Outcome = rustix::io::Result<()>;
 type Way = fn(BorrowedFd<'_>) -> Outcome;
 
-/// Maps the first page, and does something with it.
+/// Maps the first page, and applies `change` to it.
 fn mapped(fd: BorrowedFd<'_>, access: ProtFlags, change: impl FnOnce(*mut c_void) -> Outcome) -> Outcome {
     // SAFETY: see the module.
     unsafe {
@@ -57,7 +57,7 @@ fn reopened(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Every way to change what a memory file holds; those at the end leave nothing of it.
+/// All means to change a memory file; those at the end destroy its content.
 const WAYS: [(&str, Way); 10] = [
     ("a writable mapping", |fd| mapped(fd, ProtFlags::READ | ProtFlags::WRITE, write_first)),
     ("mprotect of a read-only mapping", |fd| {
@@ -92,7 +92,7 @@ fn ways_that_work(fd: BorrowedFd<'_>) -> Vec<&'static str> {
 
 /// Negative control: without seals, every one of the ways works.
 #[test]
-fn what_is_not_sealed_can_be_changed_in_all_these_ways() {
+fn unsealed_memory_can_be_changed_by_all_means() {
     let open = raw::memfd(2 * PAGE as u64).unwrap();
     assert_eq!(ways_that_work(open.as_fd()), WAYS.map(|(name, _)| name));
 }
@@ -112,11 +112,11 @@ fn readers_cannot_change_what_they_are_given_in_any_way() {
     }
     for slot in &slots {
         assert_eq!(ways_that_work(slot.as_fd()), Vec::<&str>::new(), "a slot");
-        // Nor is there anything in it but frames.
+        // The slot contains nothing but frames.
         let words = Page::read_only(slot, SIZE.next_multiple_of(PAGE)).unwrap();
         assert!(words[SIZE.div_ceil(8)..].iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }
-    // The order in which they come: queue, claims (which is theirs to write), metadata, wake socket.
+    // In order: queue, claims (which the reader may write), metadata, wake-up socket.
     for (what, fd) in [("the queue", intruder.fds.remove(0)), ("the metadata", intruder.fds.remove(1))] {
         assert_eq!(ways_that_work(fd.as_fd()), Vec::<&str>::new(), "{what}");
     }
@@ -138,7 +138,7 @@ struct Create {
 fn write_through_udmabuf(device: &File, memory: BorrowedFd<'_>) -> std::io::Result<()> {
     let request = Create { memfd: memory.as_raw_fd(), flags: 1, offset: 0, size: 64 << 10 };
     let number = opcode::write::<Create>(b'u', 0x42);
-    // SAFETY: the driver reads a `Create`; the result is a descriptor of this process alone.
+    // SAFETY: the driver reads a `Create`; the result is a descriptor of this process only.
     let buffer = unsafe {
         match libc::ioctl(device.as_raw_fd(), number as _, &raw const request) {
             fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
@@ -157,7 +157,7 @@ fn other_user_cannot_write_slots_through_udmabuf() {
     }
     let device = Path::new("/dev/udmabuf");
     if !device.exists() {
-        // Past the harness's capture: skips are counted.
+        // Bypasses the harness's capture: skips are counted.
         let line = format!("SKIP faults/{NAME}: this machine has no /dev/udmabuf\n");
         std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
         return;
@@ -175,7 +175,7 @@ fn other_user_cannot_write_slots_through_udmabuf() {
     );
     exporter.wait_for("open");
     let path = stage.path("s.sock");
-    // Identities of Linux belong to threads; the rest of the tests keeps its own.
+    // Identities belong to threads on Linux; the other tests keep theirs.
     let attack = thread::spawn(move || {
         let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
         set_thread_res_gid(group, group, group).unwrap();
