@@ -1,11 +1,11 @@
-//! Exporters that mean harm, against a reader of the engine and against the source.
+//! Hostile exporters, against a reader of the engine and against the source.
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile,
     stage::{Outcome, Process, Stage},
 };
 
-/// Runs a reader against every attack, and lets `check` judge what came of it.
+/// Runs a reader against every attack, and lets `check` judge the result.
 fn against_all(reader: impl Fn(&Stage, &str) -> Process, check: impl Fn(&str, bool, &Outcome)) {
     for name in attacks(&Stage::new(), "exporter") {
         let stage = Stage::new();
@@ -46,27 +46,27 @@ fn source_survives(kernel: &str) {
     };
     against_all(source, |name, _, outcome| {
         assert!(!outcome.ok && outcome.stderr.contains("ERROR"), "{name}: {}", outcome.stderr);
-        // What GStreamer takes for a mistake of ours.
+        // A critical is an error of the caller in GStreamer's view.
         assert!(!outcome.stderr.contains("CRITICAL"), "{name}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn a_reader_survives_exporters_that_mean_harm() {
+fn reader_survives_hostile_exporters() {
     reader_survives(WITH_PASSRIGHTS);
 }
 
 #[test]
-fn a_reader_survives_exporters_that_mean_harm_before_linux_6_16() {
+fn reader_survives_hostile_exporters_before_linux_6_16() {
     reader_survives(WITHOUT_PASSRIGHTS);
 }
 
 #[test]
-fn the_source_survives_exporters_that_mean_harm() {
+fn source_survives_hostile_exporters() {
     source_survives(WITH_PASSRIGHTS);
 }
 
 #[test]
-fn the_source_survives_exporters_that_mean_harm_before_linux_6_16() {
+fn source_survives_hostile_exporters_before_linux_6_16() {
     source_survives(WITHOUT_PASSRIGHTS);
 }

@@ -2,9 +2,8 @@
 //! (tests/src/bin/hostile/fuse.rs).
 //!
 //! Exporter and reader stop in time. The process itself cannot exit, nor be killed, until the
-//! server is gone: the server is killed first, and every variable that holds a victim or an
-//! attacker is declared before that of the server, so that a test that panics ends the server
-//! first, too.
+//! server ends: the server is killed first, and every variable that holds a victim or an attacker
+//! is declared before that of the server, so that a test that panics ends the server first, too.
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, hostile,
@@ -15,7 +14,7 @@ use std::{fs, io::Write, path::Path};
 /// The attacks on exporters with such a file (`hostile`).
 pub const AGAINST_EXPORTERS: [&str; 3] = ["fuse-over-wake", "fuse-over-control", "fuse-unread"];
 
-/// Whether the file can be served; prints a counted line if not.
+/// Returns whether the file can be served; prints a counted line if not.
 pub fn can_serve(test: &str) -> bool {
     let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = match opened {
@@ -24,13 +23,13 @@ pub fn can_serve(test: &str) -> bool {
         Ok(_) if !may_mount() => "no mount can be private here, as in a chroot".into(),
         Ok(_) => return true,
     };
-    // Past the harness's capture: skips are counted.
+    // Bypasses the harness's capture: skips are counted.
     let line = format!("SKIP hostile/{test}: {reason}\n");
     std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
     false
 }
 
-/// Whether mounts can be made that no other process sees.
+/// Returns whether private mounts can be made.
 fn may_mount() -> bool {
     let arguments = ["--mount", "--propagation", "private", "true"];
     std::process::Command::new("unshare").args(arguments).output().is_ok_and(|output| output.status.success())

@@ -6,7 +6,7 @@ use std::{fs, thread, time::Duration};
 /// The default of `max-metadata-bytes`.
 const LIMIT: u64 = 128 << 20;
 
-/// The most memory that a process has had at once, in bytes; none once it has exited.
+/// Peak memory of a process in bytes; none once it has exited.
 fn peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

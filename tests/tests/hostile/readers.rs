@@ -1,4 +1,4 @@
-//! Readers that mean harm, against an exporter that goes on publishing to two that do not.
+//! Hostile readers, against an exporter that continues publishing to two honest ones.
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile, is_foreign,
@@ -7,11 +7,12 @@ use super::{
 };
 use std::{collections::HashMap, fs, io::Write, path::Path, thread, time::Duration};
 
-/// Most kilobytes that the exporter may have more after all attacks than after as many before: its allocator keeps some.
+/// Maximum growth of the exporter in kilobytes between two rounds of all attacks: its allocator
+/// keeps some memory.
 const GROWTH_KB: u64 = 4096;
 
-/// What a process has of what can leak: descriptors, threads, kilobytes. Slots come when they are first needed, which is a
-/// matter of how soon frames are given back.
+/// Counts resources of a process that can leak: descriptors, threads, kilobytes. Slots are not
+/// counted: their number depends on the speed of releases.
 fn census(pid: u32) -> [u64; 3] {
     let entries = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten().flatten();
     let is_slot = |path: &Path| path.to_string_lossy().contains("frameshare-slot");
@@ -46,7 +47,7 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
     attack_all();
     let before = census(exporter.pid());
     attack_all();
-    // The last of them may still be on its way out.
+    // The last attacker may still be disconnecting.
     let mut after = census(exporter.pid());
     for _ in 0..1000 {
         if after[..2] == before[..2] {
@@ -68,7 +69,7 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
         "{lossless}"
     );
     assert_eq!((&latest["bad"], &latest["end"]), (&0.into(), &"eos".into()), "{latest}");
-    // Nobody was waited for until reader-timeout was over, which is 5 s.
+    // No wait lasted until reader-timeout, which is 5 s.
     assert!(exporter.summary()["longest_wait_ms"].as_u64() < Some(4000), "{}", exporter.summary());
 
     for (pid, (name, fate)) in &fates {
@@ -82,7 +83,7 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
             "CutOff" => {
                 assert_eq!((removed.len(), violations, refused.len()), (1, 1, 0), "{name}: {removed:?}")
             }
-            // However often it tried, it is named once a second.
+            // It is reported once a second, however often it tried.
             "Refused" => assert!((1..30).contains(&refused.len()), "{name}: {refused:?}"),
             "Left" => {
                 assert!(removed.len() == of("added").len() && refused.len() < 30, "{name}: {removed:?}")
@@ -96,7 +97,8 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
     }
 }
 
-/// An exporter of the engine and the sink, each new for each attack, stop in time while the attacker is still there.
+/// An exporter of the engine and the sink, new for each attack, stop in time while the attacker is
+/// still present.
 fn exporters_stop(kernel: &str) {
     for name in attacks(&Stage::new(), "reader") {
         let stage = Stage::new();
@@ -121,7 +123,7 @@ fn exporters_stop(kernel: &str) {
                 "{name}"
             );
         }
-        // Who sent too many is refused, and all here are one user.
+        // A user that sent too many descriptors is refused, and all processes here are of one user.
         if kernel == WITHOUT_PASSRIGHTS && name == "lingering-in-many-connections" {
             let error = stage.peer("read --stream s --frames 5").finish_badly();
             assert!(error.contains("cannot be closed"), "{error}");
@@ -146,11 +148,11 @@ fn exporters_stop_after_each_attack_before_linux_6_16() {
     exporters_stop(WITHOUT_PASSRIGHTS);
 }
 
-/// A user who may connect and not read leaves what blocks in its connection.
+/// A user who may connect and not read leaves blocking descriptors in its connection.
 #[test]
 fn unpermitted_user_with_blocking_descriptors_stops_nobody() {
     if !rustix::process::geteuid().is_root() {
-        // Past the harness's capture: skips are counted.
+        // Bypasses the harness's capture: skips are counted.
         let line = "SKIP hostile/unpermitted_user_with_blocking_descriptors_stops_nobody: root is needed\n";
         std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
         return;

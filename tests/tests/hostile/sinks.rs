@@ -1,8 +1,8 @@
 //! Honest readers of a sink under attack with descriptors whose close blocks: lingering sockets,
 //! and files of a FUSE server that does not answer (see [`fuse`](super::fuse)).
 //!
-//! They get every frame as it was made, before the attack, beside it and after it; then the sink
-//! stops in time.
+//! They get every frame unchanged, before, during and after the attack; then the sink stops in
+//! time.
 
 use super::{
     WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, fuse, hostile, is_foreign,
@@ -72,8 +72,8 @@ fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
 
 fn sink_serves_beside_lingering_sockets(kernel: &str) {
     let names = attacks(&Stage::new(), "reader");
-    // In many connections, the attacker's user, which is that of all here, is refused: see
-    // `readers`.
+    // With many connections the attacker's user, which is that of all processes here, is refused:
+    // see `readers`.
     let lingering = |name: &&str| is_foreign(name) && *name != "lingering-in-many-connections";
     let names: Vec<&str> = names.iter().map(String::as_str).filter(lingering).collect();
     assert!(names.len() > 5, "{names:?}");

@@ -1,4 +1,4 @@
-//! What a process has of the things that can leak.
+//! Census of a process's resources that can leak.
 
 use crate::stage::{PATIENCE, Stage, wait_until};
 use gst::glib;
@@ -19,7 +19,7 @@ impl Census {
     pub fn of(pid: u32, stage: &Stage) -> Self {
         let place = |what: &str| PathBuf::from(format!("/proc/{pid}/{what}"));
         let entries = |path: PathBuf| fs::read_dir(&path).map_or(0, Iterator::count);
-        // GLib starts one that starts others, and keeps it.
+        // GLib starts a thread that starts others, and keeps it.
         let is_ours =
             |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name != "pool-spawner\n");
         let tasks = fs::read_dir(place("task")).into_iter().flatten().flatten();
@@ -30,7 +30,7 @@ impl Census {
             ("threads".to_owned(), threads),
             ("mappings".to_owned(), maps.lines().filter(|line| line.contains("memfd:frameshare")).count()),
         ]);
-        // The folder comes with the first socket.
+        // The folder is made with the first socket.
         for entry in fs::read_dir(stage.path("frameshare")).into_iter().flatten() {
             let name = entry.expect("an entry").file_name();
             counts.insert(format!("file {}", name.display()), 1);
@@ -38,14 +38,14 @@ impl Census {
         Self(counts)
     }
 
-    /// Of this process.
+    /// The census of this process.
     pub fn here(stage: &Stage) -> Self {
         Self::of(std::process::id(), stage)
     }
 
-    /// Of this process once it shares, reads and runs nothing that it did not at this census, which was taken before
-    /// the first pipeline: what just stopped may take a moment to be gone, and counted as having always been there it
-    /// would hide as much that is left behind.
+    /// The census of this process once it shares, reads and runs nothing more than at this census,
+    /// which was taken before the first pipeline: resources of a stopped pipeline may take a moment
+    /// to disappear, and would otherwise hide as many leaks.
     pub fn at_rest(&self, stage: &Stage) -> Self {
         let mut census = Self::here(stage);
         wait_until("nothing is shared, read and run", || {
@@ -55,8 +55,8 @@ impl Census {
         census
     }
 
-    /// Lets so many slots more pass than there were: they come when they are first needed, which is a matter of how
-    /// soon frames are given back. What is compared must be able to leak more than that.
+    /// Tolerates this number of additional slots: their number depends on the speed of releases.
+    /// The compared runs must be able to leak more than that.
     pub fn with_slots(mut self, count: usize) -> Self {
         for what in ["mappings", "descriptors"] {
             self.0.entry(what.into()).and_modify(|there| *there += count);
@@ -64,7 +64,7 @@ impl Census {
         self
     }
 
-    /// What there is more of now than there was.
+    /// Resources of which there are more now than before.
     pub fn growth(&self, now: &Self) -> Vec<String> {
         let more = |(what, count): (&String, &usize)| {
             let before = self.0.get(what).copied().unwrap_or(0);
@@ -73,8 +73,8 @@ impl Census {
         now.0.iter().filter_map(more).collect()
     }
 
-    /// Waits until a process has nothing more than at this census: threads take a moment to end, and a process to
-    /// hear that its peer is gone.
+    /// Waits until a process has nothing more than at this census: threads take a moment to end,
+    /// and a process to notice the end of its peer.
     pub fn compare_of(&self, pid: u32, stage: &Stage) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -92,8 +92,8 @@ impl Census {
     }
 }
 
-/// Runs a test in a process of its own, where nothing that another test has open is counted. Call it first in the
-/// test with the test's path in this binary; it is true in that other process.
+/// Runs a test in a process of its own, without the resources of other tests. Call it first in the
+/// test with the test's path in this binary; it returns true in that other process.
 pub fn is_alone(test: &str) -> bool {
     const ALONE: &str = "FRAMESHARE_TEST_ALONE";
     if std::env::var(ALONE).is_ok_and(|name| name == test) {

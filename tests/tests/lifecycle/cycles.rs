@@ -1,4 +1,4 @@
-//! A thousand times played and stopped, and nothing is left behind.
+//! A thousand cycles of playing and stopping leave nothing behind.
 
 use crate::{
     census::{Census, is_alone},
@@ -12,15 +12,15 @@ use std::{
     thread,
 };
 
-/// After so many everything is there that comes once: threads that wait for work, slots, types.
+/// Number of cycles after which all one-time resources exist: idle threads, slots, types.
 const WARM_UP: usize = 20;
 const CYCLES: usize = 1000;
-/// More than readers that are just leaving and one that is there can hold.
+/// More than the slots of draining readers and a present one.
 const SLOTS: usize = 32;
-/// Elements are used again so many times, and then made anew.
+/// Number of uses of elements before they are made anew.
 const USES: usize = 10;
 
-/// Plays `framesharesink` and `framesharesrc` until three frames are through, and stops them.
+/// Plays `framesharesink` and `framesharesrc` until three frames have arrived, and stops them.
 struct Couple {
     exporter: Pipeline,
     reader: Pipeline,
@@ -29,12 +29,12 @@ struct Couple {
 impl Couple {
     fn new(stage: &Stage) -> Self {
         let socket = socket(stage, "s");
-        // As fast as it goes, in slots of the sink's own pool.
+        // At full rate, in slots of the sink's own pool.
         let exporter = format!(
             "videotestsrc ! video/x-raw,format=GRAY8,width=64,height=48 ! \
              framesharesink socket-path={socket} sync=false wait-for-connection=true"
         );
-        // The sink keeps no frame of its own accord, so that what a stopped source keeps is seen.
+        // The sink itself keeps no frame, so that frames kept by a stopped source are found.
         let reader = format!(
             "framesharesrc name=source socket-path={socket} connection-timeout=60000000000 ! \
              fakesink sync=false enable-last-sample=false num-buffers=3"
@@ -52,7 +52,7 @@ impl Couple {
     }
 }
 
-/// One that is stopped in the middle of the stream.
+/// A source that is stopped in the middle of the stream.
 fn source(socket: &str) -> Pipeline {
     Pipeline::new(&format!(
         "framesharesrc socket-path={socket} connection-timeout=60000000000 ! \
@@ -118,10 +118,10 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
     there.compare_of(exporter.pid(), &stage);
 }
 
-/// Negative control: one of each kind, left behind on purpose, is noticed.
+/// Negative control: one leak of each kind is noticed.
 #[test]
-fn what_is_left_behind_is_noticed() {
-    if !is_alone("cycles::what_is_left_behind_is_noticed") {
+fn leaks_are_noticed() {
+    if !is_alone("cycles::leaks_are_noticed") {
         return;
     }
     let stage = Stage::new();

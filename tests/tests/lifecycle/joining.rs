@@ -1,4 +1,4 @@
-//! Readers that join at odd moments.
+//! Readers that join at unusual moments.
 
 use crate::{
     pipelines::{CAPS, Exporter, Reader, SIZE, check, picture, socket},
@@ -40,7 +40,7 @@ fn readers_that_wait_before_the_first_caps_miss_nothing() {
 }
 
 #[test]
-fn a_reader_that_joins_in_the_middle_gets_caps_and_every_frame_from_then_on() {
+fn late_reader_gets_caps_and_every_later_frame() {
     let stage = Stage::new();
     let exporter = Exporter::start(&stage, "s");
     exporter.push_pictures(0, 1..=20);
@@ -66,7 +66,7 @@ fn a_reader_that_joins_in_the_middle_gets_caps_and_every_frame_from_then_on() {
 }
 
 #[test]
-fn a_reader_that_joins_after_the_end_is_told_so() {
+fn reader_joining_after_the_end_gets_the_end() {
     let stage = Stage::new();
     let exporter = Exporter::start(&stage, "s");
     exporter.push_pictures(0, 1..=FRAMES);
@@ -74,13 +74,13 @@ fn a_reader_that_joins_after_the_end_is_told_so() {
 
     assert!(Reader::start(&stage, "s", "").rest().is_empty());
     stage.gst(&format!("framesharesrc socket-path={} ! fakesink", socket(&stage, "s"))).finish_well();
-    // The exporter is still there for the next one.
+    // The exporter still serves the next reader.
     assert!(Reader::start(&stage, "s", "policy=lossless").rest().is_empty());
     exporter.wait_for_readers(0);
 }
 
 #[test]
-fn a_reader_that_comes_when_the_exporter_has_gone_says_so() {
+fn reader_without_exporter_reports_it() {
     let stage = Stage::new();
     let exporter = Exporter::start(&stage, "s");
     exporter.push_pictures(0, 1..=1);

@@ -1,8 +1,8 @@
-//! Exporters and readers that come and go: whenever they like, many of them, again and again, in one process and in
-//! several.
+//! Life cycle: exporters and readers that start and stop at any time, in numbers, repeatedly, in
+//! one process and in several.
 //!
-//! Streams are fed buffer by buffer from the test itself, so that what a reader must see follows from what was done
-//! and not from how fast the machine is.
+//! Streams are fed buffer by buffer from the test itself, so that the expected frames follow from
+//! the test's actions and not from the machine's speed.
 
 mod census;
 mod cycles;

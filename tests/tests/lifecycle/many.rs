@@ -18,13 +18,14 @@ fn film(stream: usize) -> Vec<u8> {
     (1..=FRAMES).flat_map(|number| picture(stream, number, SIZE)).collect()
 }
 
-/// Has every stream published at once, each as fast as its readers take it.
+/// Publishes every stream at once, each as fast as its readers take it.
 fn publish(exporters: Vec<Exporter>) -> Vec<thread::JoinHandle<Exporter>> {
     let publish = |(stream, exporter): (usize, Exporter)| {
         thread::spawn(move || {
             exporter.push_pictures(stream, 1..=FRAMES - 1);
             exporter.wait_until_published(FRAMES - 1);
-            // A reader of the latest that holds all that it may when a frame comes does not get it: the last one it shall.
+            // A `latest` reader with all its credit in use loses a new frame; it must get the last
+            // one.
             exporter.wait_for_room();
             exporter.push(picture(stream, FRAMES, SIZE));
             exporter.end();
@@ -55,7 +56,7 @@ fn many_sinks_and_sources_of_one_process_do_not_mix() {
             let numbers = check(stream, &arrivals);
             let lost = arrivals.iter().map(|arrival| arrival.lost_before).sum::<u64>();
             assert_eq!(lost + numbers.len() as u64, FRAMES, "of stream {stream}");
-            // The newest frame is never the one that is lost.
+            // The newest frame is never lost.
             assert_eq!(numbers.last(), Some(&FRAMES));
             assert!(!is_lossless || lost == 0, "{lost} frames of stream {stream} lost");
         })
@@ -127,8 +128,8 @@ fn frames_are_handed_on_from_process_to_process() {
     }
 }
 
-/// The sinks do not preroll: in a pipeline with a live source whose data depends on another sink's, GStreamer's own
-/// elements stand still as well now and then when they do.
+/// The sinks do not preroll: in a pipeline with a live source whose data depends on another sink's,
+/// GStreamer's own elements sometimes deadlock as well if they do.
 #[test]
 fn one_pipeline_can_hold_both_ends_of_a_stream() {
     let stage = Stage::new();

@@ -10,7 +10,7 @@ pub const CAPS: &str =
     "video/x-raw, format=(string)GRAY8, width=(int)64, height=(int)48, framerate=(fraction)25/1";
 pub const SIZE: usize = WIDTH * 48;
 
-/// The bytes of a frame: no two frames of any streams have one in common at more than a few places.
+/// The bytes of a frame: two frames of any streams agree in a few places at most.
 pub fn picture(stream: usize, number: u64, size: usize) -> Vec<u8> {
     let mut state = (stream as u64 + 1) << 32 | number;
     let words = std::iter::repeat_with(move || {
@@ -67,7 +67,7 @@ impl Pipeline {
         self.0.by_name(name).unwrap_or_else(|| panic!("there is an element {name}"))
     }
 
-    /// What the pipeline has complained of.
+    /// The pipeline's error, if there is one.
     pub fn error(&self) -> Option<String> {
         let message = self.0.bus()?.pop_filtered(&[gst::MessageType::Error])?;
         let gst::MessageView::Error(error) = message.view() else { return None };
@@ -89,7 +89,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Plays, and waits for caps and frames.
+    /// Starts it; it waits for caps and frames.
     pub fn start(stage: &Stage, stream: &str) -> Self {
         let pipeline = Pipeline::new(&format!(
             "appsrc name=input format=time ! framesharesink name=sink sync=false socket-path={}",
@@ -117,7 +117,7 @@ impl Exporter {
         numbers.for_each(|number| self.push(picture(stream, number, SIZE)));
     }
 
-    /// Ends the stream, and waits until the readers that lose nothing have all of it.
+    /// Ends the stream, and waits until lossless readers have all of it.
     pub fn end(&self) {
         self.input.end_of_stream().expect("the sink takes it");
         self.pipeline.wait_for_end();
@@ -131,7 +131,7 @@ impl Exporter {
         wait_until(&format!("{count} readers"), || self.readers() == count);
     }
 
-    /// Waits until every reader has taken what there is, and may take more.
+    /// Waits until every reader has taken all frames, and has credit.
     pub fn wait_for_room(&self) {
         let has_room = |reader: &gst::StructureRef| {
             let number = |name| reader.get::<u32>(name).expect("the statistics of a reader have it");
@@ -149,7 +149,7 @@ impl Exporter {
         stats.get("published").expect("the statistics count frames")
     }
 
-    /// Waits until so many frames are published.
+    /// Waits until this number of frames is published.
     pub fn wait_until_published(&self, count: u64) {
         wait_until(&format!("{count} frames"), || self.published() == count);
     }
@@ -184,7 +184,7 @@ impl Reader {
         Self { pipeline, output }
     }
 
-    /// The next buffer with its caps; nothing at the end of the stream.
+    /// The next buffer with its caps; none at the end of the stream.
     pub fn sample(&self) -> Option<gst::Sample> {
         let sample = self.output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok());
         if sample.is_none() {
@@ -193,7 +193,7 @@ impl Reader {
         sample
     }
 
-    /// The next frame; nothing at the end of the stream.
+    /// The next frame; none at the end of the stream.
     pub fn next(&self) -> Option<Arrival> {
         let sample = self.sample()?;
         let buffer = sample.buffer().expect("a sample has a buffer");
@@ -214,9 +214,9 @@ impl Reader {
     }
 }
 
-/// Where a stream of this name is found by elements of this process and others.
+/// The path at which elements of this process and others find a stream of this name.
 pub fn socket(stage: &Stage, stream: &str) -> String {
-    // As `stream=` would have it, with the stage's folder for XDG_RUNTIME_DIR.
+    // As with `stream=`, with the stage's folder for XDG_RUNTIME_DIR.
     let folder = stage.path("frameshare");
     if let Err(error) = std::fs::create_dir(&folder) {
         assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{}", folder.display());

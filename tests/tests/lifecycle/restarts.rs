@@ -47,7 +47,7 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
         assert_eq!(seam.sequence, 1 + seam.lost_before);
         assert_eq!(seam.caps.to_string(), OTHER_CAPS);
         assert!(seam.bytes == picture(1, seam.sequence, OTHER_SIZE));
-        // One seam is marked once.
+        // A discontinuity is marked once.
         let next = reader.next().expect("a frame");
         assert_eq!(next.session, seam.session);
         assert_eq!(
@@ -55,11 +55,11 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
             (next.lost_before > 0, seam.sequence + 1 + next.lost_before)
         );
     }
-    // A reader of the latest that holds all that it may when a frame comes does not get it: this one shall.
+    // A `latest` reader with all its credit in use loses a new frame; it must get this one.
     second.wait_until_published(29);
     second.wait_for_room();
     second.push(picture(1, 30, OTHER_SIZE));
-    // What has ended in good order is not waited for again.
+    // After an end of stream the reader does not wait for another exporter.
     let ended = std::thread::spawn(move || {
         second.end();
         second
@@ -86,7 +86,7 @@ fn readers_that_were_not_told_to_do_not_go_on() {
     assert_eq!(second.readers(), 0);
 }
 
-/// How many frames a second its pictures come at.
+/// Frames a second.
 const RATE: u64 = 25;
 
 fn camera(stage: &Stage) -> Process {
@@ -120,18 +120,18 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
         missed.push(seam.sequence - 1);
         session = seam.session;
     }
-    // What else a machine does may once hold a reader up for a second.
+    // Other load may delay a reader by a second once.
     missed.sort_unstable();
     assert!(missed[1] < RATE && missed[2] < 10 * RATE, "it missed {missed:?} frames");
     process.finish_well();
     assert_eq!(stage.read("read.raw").len(), 60 * SIZE);
 }
 
-/// Fewer than the runs that are compared.
+/// Fewer than the compared runs.
 const FRAMES: u64 = 10;
 
 #[test]
-fn a_reader_keeps_nothing_of_the_runs_that_it_has_seen() {
+fn reader_keeps_nothing_of_past_runs() {
     let stage = Stage::new();
     let reader = stage.peer(&format!(
         "read --socket {} --policy lossless --reconnect yes --timeout-ms 60000 --quiet yes",
