@@ -1,14 +1,14 @@
-//! What an exporter and the reader that stays have of what can leak.
+//! Resource counts of an exporter and of its permanent reader, to find leaks.
 
 use std::{fmt, fs, io};
 
-/// Slots that an exporter may have: as many as it likes at a time, and no more than this.
+/// Most slots that an exporter allocates; below it the number varies.
 const MAX_SLOTS: usize = 64;
 
-/// The thread that gives GPU memory up.
+/// Thread that frees GPU memory.
 const IDLE: &str = "frameshare-idle";
 
-/// Of one process.
+/// Counts of one process.
 #[derive(Clone, Debug)]
 struct Count {
     pid: u32,
@@ -18,7 +18,7 @@ struct Count {
     kilobytes: u64,
 }
 
-/// Of the processes of one stream.
+/// Counts of all processes of one stream.
 #[derive(Clone, Debug)]
 pub struct Census(Vec<Count>);
 
@@ -39,11 +39,12 @@ impl Count {
     }
 }
 
-/// How many threads a process has. One that comes when it is first needed, and stays, is counted before it is there.
+/// Number of threads of a process. A permanent thread that starts on demand is counted even before
+/// it starts.
 fn threads(pid: u32) -> io::Result<usize> {
     let (mut all, mut idle) = (0, 0);
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end meanwhile.
+        // The thread may have ended since the folder was listed.
         let name = fs::read_to_string(entry?.path().join("comm")).unwrap_or_default();
         all += 1;
         idle += usize::from(name.trim() == IDLE);
@@ -52,17 +53,18 @@ fn threads(pid: u32) -> io::Result<usize> {
 }
 
 impl Census {
-    /// Counts now.
+    /// Reads the current counts.
     pub fn of(pids: &[u32]) -> io::Result<Self> {
         pids.iter().map(|pid| Count::of(*pid)).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Whether none of them has been replaced.
+    /// Whether all processes are the same ones as in `other`.
     pub fn is_of_the_same_process_as(&self, other: &Self) -> bool {
         self.0.iter().map(|count| count.pid).eq(other.0.iter().map(|count| count.pid))
     }
 
-    /// What there is more of than there was; an allocator may keep so many kilobytes more.
+    /// Lists the counts that have grown; memory may grow by `kilobytes`, which an allocator may
+    /// keep.
     pub fn growth(&self, after: &Self, kilobytes: u64) -> impl Iterator<Item = String> {
         self.0.iter().zip(&after.0).filter_map(move |(before, after)| {
             let grown = after.slots > MAX_SLOTS

@@ -1,4 +1,4 @@
-//! Tests of frameshare across processes, and what they share.
+//! Tests of frameshare across processes, and the code that they share.
 
 pub mod census;
 pub mod fuzz;

@@ -1,17 +1,17 @@
-//! What came of a long run.
+//! Totals of a long run.
 
 use std::fmt;
 
-/// What came of everything so far.
+/// Totals so far.
 #[derive(Default)]
 pub struct Tally {
-    /// Frames that readers got and that were what was published.
+    /// Frames that readers received with the published content.
     pub frames: u64,
-    /// Frames that readers of the latest lost, which they may.
+    /// Frames lost by `latest` readers, as their policy allows.
     pub lost: u64,
     /// Readers that joined.
     pub joined: u64,
-    /// Readers that left by themselves.
+    /// Readers that closed their connections.
     pub left: u64,
     /// Readers that were killed.
     pub killed: u64,
@@ -20,7 +20,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Both together.
+    /// Adds two totals.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

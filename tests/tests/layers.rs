@@ -1,36 +1,38 @@
 //! The layers of the house, checked over `cargo metadata`: imports run downward only.
 //!
-//! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the workspace's own
-//! manifests, dev-dependencies too, and says which rule an edge breaks.
+//! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the
+//! workspace's own manifests, dev-dependencies too, and says which rule an edge breaks.
 
 use std::{fs, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
 
-/// One crate of the product: which of ours it may use, and which families of outside crates it may not see.
+/// One crate of the product: which of ours it may use, and which families of outside crates it may
+/// not see.
 struct Layer {
     name: &'static str,
     uses: &'static [&'static str],
     never: &'static [&'static str],
 }
 
-/// Crates that reach GStreamer; a name stands for its whole family (`gstreamer` for `gstreamer-video` too).
+/// Crates that reach GStreamer; a name stands for its whole family (`gstreamer` for
+/// `gstreamer-video` too).
 const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2", "tokio"];
 
 const LAYERS: [Layer; 5] = [
-    // What crosses between processes: no I/O, no CUDA.
+    // Messages and shared layouts: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
-    // The only crate that knows CUDA, and it knows nothing else.
+    // The only crate that calls CUDA; depends on no other layer.
     Layer { name: "frameshare-cuda", uses: &[], never: &[] },
-    // The engine: sees no GStreamer and no raw CUDA call.
+    // The engine: no GStreamer, and no direct call of CUDA.
     Layer { name: "frameshare", uses: &["frameshare-protocol", "frameshare-cuda"], never: &[] },
     Layer { name: "gst-cuda", uses: &[], never: &[] },
     Layer { name: "gst-plugin-frameshare", uses: &["frameshare", "gst-cuda"], never: &[] },
 ];
 
-/// Who alone may use a family of crates. Tests may use all of them.
+/// Families of crates, and the only crates that may use them. Tests may use all of them.
 const RESERVED: [(&[&str], &[&str]); 3] = [
     (&GSTREAMER, &["gst-plugin-frameshare", "gst-cuda"]),
     (&["cudarc"], &["frameshare-cuda"]),
@@ -108,7 +110,8 @@ fn imports_run_downward() {
     assert_eq!(violations(&metadata), Vec::<String>::new());
 }
 
-/// Negative control: each rule, broken once in a forged workspace, is reported, and nothing else is.
+/// Negative control: each rule, broken once in a forged workspace, is reported, and nothing else
+/// is.
 #[test]
 fn broken_layers_are_reported() {
     fn package(name: &str, folder: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
@@ -162,8 +165,8 @@ fn broken_layers_are_reported() {
     assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);
 }
 
-/// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the protocol, which
-/// reads what other processes wrote, forbids it so that no file can lift the rule.
+/// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the
+/// protocol, which reads what other processes wrote, forbids it so that no file can lift the rule.
 #[test]
 fn unsafe_code_is_fenced() {
     for package in metadata()["packages"].as_array().expect("metadata lists packages") {

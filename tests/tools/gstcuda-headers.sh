@@ -16,7 +16,7 @@ if [ -f "$own/gst/cuda/gstcudastream.h" ]; then
     include=$own
 elif [ ! -f "$include/gst/cuda/gstcuda.h" ]; then
     reason=$("$root/tests/rootfs.sh" why-not)
-    # Its lock is there from the moment that somebody makes one; then it is waited for, but it is not made for this.
+    # Waits for a runtime that another process makes (its lock exists), but makes none.
     if [ -n "$reason" ] || [ ! -e "$rootfs.lock" ]; then
         echo "there are no headers of GStreamer's CUDA library here: install libgstreamer-plugins-bad1.0-dev 1.24 or newer, or run tests/rootfs.sh make" >&2
         exit 1

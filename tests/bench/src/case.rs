@@ -1,10 +1,10 @@
-//! What is compared, and in which situations.
+//! Compared transports, and the cases in which they are measured.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-/// A way from process to process.
+/// A transport of frames between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -12,30 +12,32 @@ pub enum Transport {
     Lossless,
     /// `framesharesink` and `framesharesrc policy=latest`.
     Latest,
-    /// As `Lossless`, with readers that poll for frames and never sleep: for fewer of them than there are cores.
+    /// As `Lossless`, with readers that busy-poll and never sleep. Needs more cores than readers.
     Polling,
-    /// The engine alone, without GStreamer: tells how much of the cost is whose.
+    /// The engine alone, without GStreamer, to tell its share of the cost.
     Engine,
     /// `unixfdsink` and `unixfdsrc`.
     Unixfd,
     /// `shmsink` and `shmsrc`.
     Shm,
-    /// Decoded frames through `framesharesink` and `framesharesrc policy=lossless`, as they choose by themselves.
+    /// Decoded frames through `framesharesink` and `framesharesrc policy=lossless`, with default
+    /// settings.
     Gpu,
-    /// The same, and the decoder copies into frameshare's pool.
+    /// As `Gpu`, with a decoder that copies into frameshare's pool.
     GpuPool,
-    /// As `Gpu`, with readers that poll for frames and never sleep.
+    /// As `Gpu`, with readers that busy-poll and never sleep.
     GpuPolling,
-    /// As `Gpu`, with readers that are given frames that are written: no stream of theirs waits.
+    /// As `Gpu`, with readers that receive frames after their ready fence is signaled, so that no
+    /// stream waits.
     GpuWritten,
     /// Decoded frames through `cudaipcsink` and `cudaipcsrc io-mode=import`.
     Cudaipc,
-    /// Decoded frames that go nowhere: what the decoder itself costs.
+    /// Decoded frames without a transport: the cost of the decoder itself.
     Decoder,
 }
 
 impl Transport {
-    /// As it is called in tables.
+    /// Name in options and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lossless => "frameshare",
@@ -52,23 +54,24 @@ impl Transport {
         }
     }
 
-    /// Whether its frames come out of a decoder, in GPU memory.
+    /// Whether frames come from a decoder, in GPU memory.
     pub fn decodes(self) -> bool {
         use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, GpuWritten};
         matches!(self, Gpu | GpuPool | GpuPolling | GpuWritten | Cudaipc | Decoder)
     }
 
-    /// For how long, in ns, its readers poll for a frame before they sleep: longer than any takes to come, or not at all.
+    /// Time in ns for which readers busy-poll before they sleep: longer than any frame interval, or
+    /// 0.
     pub fn busy_poll(self) -> u64 {
         if matches!(self, Self::Polling | Self::GpuPolling) { 1_000_000_000 } else { 0 }
     }
 
-    /// What `framesharesrc` is told of `gpu-wait`.
+    /// Value of the `gpu-wait` property of `framesharesrc`.
     pub fn gpu_wait(self) -> &'static str {
         if self == Self::GpuWritten { "false" } else { "auto" }
     }
 
-    /// Whether anybody reads them.
+    /// Whether the transport has readers.
     pub fn has_readers(self) -> bool {
         self != Self::Decoder
     }
@@ -109,7 +112,7 @@ impl FromStr for Transport {
     }
 }
 
-/// Frames of NV12.
+/// Frame size, format NV12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// In pixels.
@@ -119,7 +122,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The layout of such a frame.
+    /// Layout of a frame.
     pub fn info(self) -> Result<gst_video::VideoInfo> {
         gst_video::VideoInfo::builder(gst_video::VideoFormat::Nv12, self.width, self.height)
             .fps((1000, 1))
@@ -127,7 +130,7 @@ impl Size {
             .context("no such frame")
     }
 
-    /// What its film is called in the folder that `tests/gpu/make-runtime.sh` makes.
+    /// File name of the clip of this size in the folder that `tests/gpu/make-runtime.sh` makes.
     pub fn film(self) -> Result<&'static str> {
         match (self.width, self.height) {
             (1920, 1080) => Ok("hd.h264"),
@@ -151,16 +154,16 @@ impl FromStr for Size {
     }
 }
 
-/// One situation in which all transports are measured.
+/// One case, in which all transports are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// Of the frames.
+    /// Frame size.
     pub size: Size,
-    /// How many processes read.
+    /// Number of reader processes.
     pub readers: usize,
-    /// Frames a second; 0 is as fast as it goes.
+    /// Frames per second; 0 for full speed.
     pub rate: u32,
-    /// Readers have a kernel read each frame, and have it when that is done.
+    /// Readers launch a kernel that reads each frame, and latency ends when the kernel is done.
     #[serde(default)]
     pub by_kernel: bool,
 }
@@ -177,30 +180,30 @@ impl fmt::Display for Case {
     }
 }
 
-/// What a role's process needs to know; travels as its argument.
+/// Parameters of one run, passed to its processes as an argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// How frames go.
+    /// The transport.
     pub transport: Transport,
-    /// The situation.
+    /// The case.
     pub case: Case,
-    /// The stream's socket.
+    /// Path of the stream's socket.
     pub socket: String,
-    /// How long to run before measuring.
+    /// Time before the measurement.
     pub warm: Duration,
-    /// How long to measure.
+    /// Time of the measurement.
     pub measure: Duration,
-    /// How many buffers go round where the sink brings no pool; 0 is as many as it takes.
+    /// Number of buffers if the sink has no pool of its own; 0 for no limit.
     pub pool: u32,
-    /// What `framesharesrc` shall ask to hold; none is its default.
+    /// The `max-held` property of `framesharesrc`; its default if `None`.
     pub max_held: Option<u32>,
-    /// The H.264 film of such frames, for transports that decode; played again and again.
+    /// H.264 clip of this frame size for transports with a decoder, played in a loop.
     pub film: Option<PathBuf>,
 }
 
 impl Run {
-    /// Whether the exporter's own process reads the frames, for want of another: until a kernel has read one takes time
-    /// where nobody hands it on, too.
+    /// Whether the exporter's own process reads the frames, because the transport has no readers. A
+    /// kernel needs time to read a frame there too.
     pub fn reads_itself(&self) -> bool {
         self.case.by_kernel && !self.transport.has_readers()
     }

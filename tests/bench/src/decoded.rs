@@ -1,8 +1,8 @@
-//! Frames that NVIDIA's decoder makes of a film, in GPU memory.
+//! Frames in GPU memory from NVIDIA's decoder.
 //!
-//! They are paced before the decoder and stamped when they come to the sink. Nobody can write a stamp into such a frame,
-//! so frames are numbered: by their time, a millisecond for each, which cudaipc hands on as it is while neither
-//! pipeline's base time shifts it; and by the sequence number that frameshare gives them.
+//! They are paced before the decoder and stamped at the sink. A stamp cannot be written into such a
+//! frame, so frames are numbered: by their timestamps (a millisecond each), which cudaipc passes on
+//! unchanged since neither pipeline's base time shifts them, and by frameshare's sequence numbers.
 
 use crate::{
     case::{Run, Transport},
@@ -22,15 +22,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// A pipeline that decodes.
+/// Decoding pipeline.
 pub struct Decoded {
-    /// One that has failed ends with its process: to take it down might hang.
+    /// Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
     pipeline: ManuallyDrop<gst::Pipeline>,
     sink: gst::Element,
 }
 
 impl Decoded {
-    /// Starts it. `watch` sees frames that no other process reads.
+    /// Starts the pipeline. `watch` observes frames of a transport without readers.
     pub fn start(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
         let film = run.film.as_ref().context("which film? --films says where they are")?;
         let socket = &run.socket;
@@ -43,8 +43,9 @@ impl Decoded {
             Transport::Decoder => "fakesink".into(),
             other => bail!("{} does not decode", other.name()),
         };
-        // With one surface for output, its default since GStreamer 1.26, it copies each picture into a buffer of
-        // downstream's pool; with as many as downstream asks for it hands them out.
+        // With one output surface, the default since GStreamer 1.26, the decoder copies each frame
+        // into a buffer of downstream's pool. With 0 it allocates the number that downstream
+        // requests, and pushes its own surfaces.
         let surfaces = if run.transport == Transport::GpuPool { 1 } else { 0 };
         let pipeline = launch(&format!(
             "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
@@ -54,7 +55,7 @@ impl Decoded {
         let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");
         let (decoder, sink) = (part("decoder")?, part("sink")?);
 
-        // Pictures come out in the order in which they went in: the films have none that refer to later ones.
+        // The clips have no frames that refer to later ones, so decoding keeps the order.
         let pace = Mutex::new(pace);
         let on_the_way = Arc::new(Mutex::new(VecDeque::<Stamp>::new()));
         let stamped = on_the_way.clone();
@@ -68,7 +69,7 @@ impl Decoded {
             gst::PadProbeReturn::Ok
         });
         let stamps = Stamps::create(socket)?;
-        // The decoder takes a frame back with the last reference to it, whatever the GPU still does with it.
+        // The decoder reuses a frame after its last reference, even if the GPU still reads it.
         let sight = watch.map(|watch| Sight::new(watch, run.case.by_kernel, true));
         let pad = sink.static_pad("sink").context("a sink has a pad")?;
         pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
@@ -107,7 +108,7 @@ impl Sender for Decoded {
     }
 }
 
-/// Reads them, and sees each one as its source pushes it, or when a kernel has read it.
+/// Reads frames. Latency ends when the source pushes a frame, or when a kernel has read it.
 pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     let socket = &run.socket;
     let (busy_poll, gpu_wait) = (run.transport.busy_poll(), run.transport.gpu_wait());
@@ -123,7 +124,7 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     ))?;
     let pad = pipeline.by_name("source").and_then(|source| source.static_pad("src")).context("no source")?;
     let stamps = Stamps::open(socket)?;
-    // cudaipcsrc gives a frame back with the last reference to it, whatever the GPU still does with it.
+    // cudaipcsrc releases a frame after its last reference, even if the GPU still reads it.
     let sight = Sight::new(watch, run.case.by_kernel, run.transport == Transport::Cudaipc);
     pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
         if let Some(buffer) = info.buffer() {
@@ -135,7 +136,7 @@ pub fn read(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     Ok(ManuallyDrop::new(pipeline))
 }
 
-/// How a watch sees frames: as they go by, or when a kernel has read them.
+/// Passes frames to a watch as they are pushed, or after a kernel has read them.
 struct Sight {
     watch: Arc<Mutex<Watch>>,
     kernels: Option<Mutex<Kernels>>,
@@ -165,7 +166,7 @@ fn number(buffer: &gst::BufferRef) -> Option<u64> {
     }
 }
 
-/// A pipeline in which running time is the clock's time.
+/// Starts a pipeline in which running time equals clock time.
 fn launch(description: &str) -> Result<gst::Pipeline> {
     let pipeline = gst::parse::launch(description)?;
     let pipeline = pipeline.downcast::<gst::Pipeline>().ok().context("not a pipeline")?;

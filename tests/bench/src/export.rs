@@ -1,4 +1,4 @@
-//! The exporter's process.
+//! Exporter process.
 
 use crate::{
     case::{Run, Transport},
@@ -26,12 +26,13 @@ use std::{
     time::Duration,
 };
 
-/// Says "ready", goes when told to, says what it measured, and ends with its standard input.
+/// Runs the exporter: prints "ready", starts at "go", prints its measurements, and exits when stdin
+/// closes.
 pub fn export(run: &Run) -> Result<()> {
     let go = Arc::new(AtomicBool::new(false));
     let (done, exported) = mpsc::channel();
     let tell = move |exported: Exported| {
-        // Whoever does not listen any more is about to end this process.
+        // If the receiver was dropped, this process is about to exit.
         let _ = done.send(exported);
     };
     let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, tell);
@@ -47,7 +48,7 @@ pub fn export(run: &Run) -> Result<()> {
     }
     crate::say(&"ready")?;
     let mut commands = io::stdin().lock().lines();
-    commands.next().context("nobody said go")??;
+    commands.next().context("stdin closed before the go line")??;
     go.store(true, Ordering::Relaxed);
     let mut exported = loop {
         match exported.recv_timeout(Duration::from_millis(100)) {
@@ -63,24 +64,24 @@ pub fn export(run: &Run) -> Result<()> {
             break;
         }
     }
-    // The trickle goes on until every reader has seen the end.
+    // Slow frames continue until every reader has received the end.
     let _ = commands.next();
     sender.stop();
     Ok(())
 }
 
-/// Whatever sends the frames.
+/// Sender of the frames.
 pub trait Sender {
-    /// An error if it has failed.
+    /// Returns an error if the sender has failed.
     fn check(&self) -> Result<()>;
-    /// Frames that had to be copied, if it knows.
+    /// Number of copied frames, if known.
     fn copied(&self) -> Option<u64>;
-    /// Stops.
+    /// Stops sending.
     fn stop(&self);
 }
 
 struct Pipeline {
-    /// One that has failed ends with its process: to take it down might hang.
+    /// Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
     pipeline: ManuallyDrop<gst::Pipeline>,
     sink: gst::Element,
 }
@@ -94,8 +95,8 @@ impl Pipeline {
                 gst::ElementFactory::make("framesharesink")
             }
             Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
-            // Room for the whole pool, whatever an area loses to its own blocks: a buffer that does not fit in is copied
-            // later, to room that the rest of the pool never gives up.
+            // Room for the whole pool and for the overhead of shmsink's allocator: a buffer that
+            // does not fit would be copied into room that the pool never releases.
             Transport::Shm => gst::ElementFactory::make("shmsink")
                 .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
             other => bail!("{} is not sent so", other.name()),
@@ -130,7 +131,8 @@ impl Sender for Pipeline {
     }
 }
 
-/// The engine alone: the stamp travels as the frame's metadata, and its bytes are left as they are.
+/// Sender with the engine alone: the stamp is the frame's metadata, and the frame's bytes are not
+/// written.
 struct Bare {
     interrupt: Interrupt,
     sender: thread::JoinHandle<Result<()>>,

@@ -1,8 +1,9 @@
-//! A kernel that reads frames, as an application's would.
+//! A kernel that reads frames, as an application's kernel does.
 //!
 //! # Safety
 //!
-//! It reads memory that a buffer maps, which nobody takes back until it has, and adds to a word of its own.
+//! The kernel reads the mapped memory of a buffer, which stays valid until the kernel is done, and
+//! writes to a word of its own.
 #![allow(unsafe_code)]
 
 use anyhow::{Context as _, Result, anyhow};
@@ -15,8 +16,8 @@ use std::{
     thread,
 };
 
-/// Reads `count` words, and adds them up by XOR, so that no compiler finds that nobody wants them. Turing is the oldest
-/// architecture that CUDA 13 knows.
+/// Reads `count` words and combines them by XOR, so that no compiler removes the loads. Turing is
+/// the oldest architecture that CUDA 13 supports.
 const PTX: &CStr = c"
 .version 6.4
 .target sm_75
@@ -55,15 +56,15 @@ done:
 }
 ";
 
-/// Reads frames of one context.
+/// Kernels for the frames of one context.
 pub struct Kernels {
-    /// Loaded with the first frame.
+    /// Loaded at the first frame.
     loaded: Option<Read>,
-    /// Takes frames that have been read, where they are to be kept until then.
+    /// Receives frames after they were read, if they must be kept until then.
     done: Option<mpsc::Sender<gst::Buffer>>,
 }
 
-/// The kernel, in the context of the frames that it reads.
+/// The kernel, loaded into the context of its frames.
 struct Read {
     kernel: Kernel,
     context: Arc<Context>,
@@ -71,7 +72,7 @@ struct Read {
 }
 
 impl Kernels {
-    /// For frames whose release waits for the GPU by itself, or that are kept until they have been read.
+    /// `keeps_frames` is false if the release of a frame waits for the GPU by itself.
     pub fn new(keeps_frames: bool) -> Self {
         let done = keeps_frames.then(|| {
             let (done, frames) = mpsc::channel::<gst::Buffer>();
@@ -81,8 +82,8 @@ impl Kernels {
         Self { loaded: None, done }
     }
 
-    /// Has the whole frame read on the stream that its memory names, as elements of GStreamer do, and `then` called on a
-    /// thread of the driver's, which may not call CUDA.
+    /// Launches the kernel on the stream that the frame's memory names, as GStreamer's elements do.
+    /// `then` is called on a driver thread, where CUDA calls are not allowed.
     pub fn read(&mut self, frame: &gst::Buffer, then: impl FnOnce() + Send + 'static) -> Result<()> {
         let loaded = match &mut self.loaded {
             Some(loaded) => loaded,
@@ -91,7 +92,7 @@ impl Kernels {
         let kept = self.done.as_ref().map(|done| (done.clone(), frame.clone()));
         loaded.read(frame, move || {
             then();
-            // Not here: to give a frame back calls CUDA.
+            // Not dropped here: releasing a frame calls CUDA.
             if let Some((done, frame)) = kept {
                 let _ = done.send(frame);
             }
@@ -100,12 +101,12 @@ impl Kernels {
 }
 
 impl Read {
-    /// Loads it into the context of this frame.
+    /// Loads the kernel into the context of the frame.
     fn load(frame: &gst::BufferRef) -> Result<Self> {
         gst_cuda::load()?;
         let memory = memory(frame)?;
         let owner = memory.context();
-        // SAFETY: the handle of a context that its owner keeps.
+        // SAFETY: the handle is that of a valid context, which its owner keeps alive.
         let context = unsafe { Context::handed_in(owner.handle(), owner.clone()) }?;
         let stream = Stream::new(&context)?;
         let kernel =
@@ -113,17 +114,17 @@ impl Read {
         Ok(Self { kernel, sum: vmm::Allocation::new(&context, size_of::<u32>())?, context })
     }
 
-    /// The frame's memory has to stay as it is until the stream has come so far.
+    /// The frame's memory must stay valid until the stream has reached the end of the kernel.
     fn read(&self, frame: &gst::BufferRef, then: impl FnOnce() + Send + 'static) -> Result<()> {
         let memory = memory(frame)?;
         let mapped = memory.map().context("a frame that cannot be mapped")?;
         let named = memory.stream();
         let raw = named.as_ref().map_or(std::ptr::null_mut(), gst_cuda::stream::Stream::handle);
-        // SAFETY: a stream of the context, or its NULL stream, which is held meanwhile.
+        // SAFETY: a stream of the context, or its NULL stream, kept alive by `named`.
         let stream = unsafe { Stream::handed_in(&self.context, raw, named) };
         let words = (mapped.size() / size_of::<u32>()) as u64;
         let parameters: [DevicePtr; 3] = [mapped.address(), words, self.sum.ptr()];
-        // SAFETY: the kernel takes these three; the caller sees to it that the memory stays as it is.
+        // SAFETY: the kernel has these three parameters, and the caller keeps the memory valid.
         unsafe { self.kernel.launch(&stream, 1024, 256, parameters) }.map_err(|why| anyhow!(why))?;
         Ok(stream.call(then)?)
     }

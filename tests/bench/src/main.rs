@@ -1,14 +1,16 @@
-//! Measures the hand-off of frames from one process to others: frameshare beside GStreamer's own elements for it.
+//! Benchmark of the hand-off of frames between processes: frameshare beside GStreamer's own
+//! elements.
 //!
-//! This process plans and reports. The exporter and each reader are processes of their own, this program again in
-//! another role, which talk to it in lines of JSON over their standard input and output:
+//! This process plans and reports. The exporter and each reader are processes of their own, the
+//! same program in another role. They exchange lines of JSON over stdin and stdout:
 //!
-//! 1. The exporter says "ready" when its socket is there; then the readers start, and each says "joined" when it got
-//!    a frame.
-//! 2. The exporter is told to go: it runs at the case's rate for a moment, and then for as long as is measured. Each
-//!    frame says in its stamp which of the two it belongs to, so that both sides measure the same frames, and neither
-//!    its own start.
-//! 3. Exporter and readers say what they measured. One that does not within the time limit is stuck, and is killed.
+//! 1. The exporter sends "ready" when its socket exists. Then the readers start, and each sends
+//!    "joined" at its first frame.
+//! 2. The exporter receives "go", runs at the case's rate to warm up, and then for the measured
+//!    time. The stamp of each frame contains its phase, so that both sides measure the same frames,
+//!    and neither its own start.
+//! 3. Exporter and readers send their measurements. A process that does not within the time limit
+//!    counts as stuck, and is killed.
 
 mod case;
 mod decoded;
@@ -56,9 +58,9 @@ fn exit(done: Result<()>) -> ! {
     process::exit(done.is_err().into())
 }
 
-/// What a process does that this program started.
+/// Runs a role in a process that this program started.
 fn play(role: &str, run: &str) -> Result<()> {
-    // Whoever started it may be killed, and nobody shall be left running.
+    // If the parent is killed, no process of a role stays.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let run = serde_json::from_str(run).context("no plan of a run")?;
     gst::init()?;
@@ -69,7 +71,7 @@ fn play(role: &str, run: &str) -> Result<()> {
     }
 }
 
-/// One line to whoever started this process.
+/// Sends one line to the parent.
 fn say(what: &impl Serialize) -> Result<()> {
     let line = serde_json::to_string(what)?;
     let mut out = io::stdout().lock();
@@ -77,7 +79,7 @@ fn say(what: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The first error on a pipeline's bus, as one.
+/// Returns the first error on a pipeline's bus.
 fn check_bus(pipeline: &gst::Pipeline) -> Result<()> {
     let bus = pipeline.bus().context("a pipeline has a bus")?;
     while let Some(message) = bus.pop() {

@@ -1,57 +1,57 @@
-//! The command line.
+//! Command-line options.
 
 use crate::case::{Case, Size, Transport};
 use anyhow::{Context, Result, bail};
 use std::{path::PathBuf, time::Duration};
 
-/// What the command line takes.
+/// Text of the options.
 pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
-frameshare-bench --report FILE...      the tables of what --raw kept of earlier runs, of one that was cut off, too
+frameshare-bench --report FILE...      print the tables of earlier runs from their --raw files
 
-  --quick                  a smoke test: one short round of frameshare alone
-  --rounds N               how often everything is measured (5)
-  --seconds S              how long each measurement takes (1.5)
-  --transports A,B,...     of lossless latest polling engine unixfd shm (lossless,latest,unixfd,shm; what GStreamer lacks
-                           is left out)
-  --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports gpu gpu-pool
-                           gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false), 1920x1080 and 3840x2160,
-                           1 4 8 readers, 0 and 60 frames/s
-  --kernel                 with --films: readers have a kernel read each frame, and latencies are until it has; with
-                           decoder that is one of its own process
+  --quick                  smoke test: one short round of frameshare alone
+  --rounds N               number of rounds (5)
+  --seconds S              seconds per measurement (1.5)
+  --transports A,B,...     of lossless latest polling engine unixfd shm (lossless,latest,unixfd,shm);
+                           transports that GStreamer lacks are left out
+  --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
+                           gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false),
+                           1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
+  --kernel                 with --films: readers launch a kernel that reads each frame, and latency ends
+                           when the kernel is done (with decoder: in the exporter's own process)
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
-  --readers N,...          how many at once (1,3)
-  --rates N,...            frames a second, 0 for as fast as it goes (0,60,1000)
-  --pool N                 buffers that go round where a rival's sink brings no pool, 0 for no limit (16)
-  --max-held N             frames that a reader of frameshare asks to hold (framesharesrc's default)
-  --gstreamer-of TEXT      whose GStreamer this runs with, for the report
-  --raw FILE               where each run's figures go, a line of JSON each";
+  --readers N,...          readers at once (1,3)
+  --rates N,...            frames per second, 0 for full speed (0,60,1000)
+  --pool N                 buffers if a rival's sink brings no pool, 0 for no limit (16)
+  --max-held N             frames that a reader of frameshare may hold (framesharesrc's default)
+  --gstreamer-of TEXT      origin of GStreamer, for the report
+  --raw FILE               write each run's figures to FILE, a line of JSON each";
 
-/// What to measure.
+/// Parsed options.
 #[derive(Debug)]
 pub struct Options {
-    /// How often.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Time before it counts.
+    /// Time before each measurement.
     pub warm: Duration,
-    /// Time that counts.
+    /// Time of each measurement.
     pub measure: Duration,
-    /// Compared with each other.
+    /// Compared transports.
     pub transports: Vec<Transport>,
-    /// In these situations.
+    /// Measured cases.
     pub cases: Vec<Case>,
-    /// Buffers of the rivals.
+    /// Number of buffers of the rivals.
     pub pool: u32,
     /// Credit of frameshare's readers.
     pub max_held: Option<u32>,
-    /// Whose GStreamer it is.
+    /// Origin of GStreamer, for the report.
     pub gstreamer_of: String,
-    /// Where the films are, for transports that decode.
+    /// Folder of the clips, for transports with a decoder.
     pub films: Option<PathBuf>,
-    /// Where raw figures go.
+    /// File for raw figures.
     pub raw: Option<PathBuf>,
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     use Transport::{Cudaipc, Decoder, Gpu, GpuPolling, GpuPool, Latest, Lossless, Shm, Unixfd};
     let mut options = Options {

@@ -1,4 +1,4 @@
-//! When the exporter sends which frame: joined, warmed up, measured, ended.
+//! Pace of the exporter: the phases of a run, and the time of each frame.
 
 use crate::{
     stamp::{Phase, Stamp, now},
@@ -14,31 +14,31 @@ use std::{
     time::Duration,
 };
 
-/// Between the frames of a trickle, in ns: short enough that joining takes no time, and no load.
+/// Time in ns between slow frames: short enough to join at once, and no load.
 const TRICKLE: u64 = 2_000_000;
 
-/// What was measured on the exporter's side.
+/// Measurements of the exporter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Exported {
-    /// Frames that were sent.
+    /// Sent frames.
     pub frames: u64,
-    /// In this time.
+    /// Seconds of the measurement.
     pub seconds: f64,
-    /// Used meanwhile.
+    /// CPU time and context switches in that time.
     pub usage: Usage,
-    /// Frames that the sink had to copy, in the whole run; none where the sink does not say.
+    /// Frames that the sink copied in the whole run; `None` if the sink does not count them.
     pub copied: Option<u64>,
 }
 
-/// Stamps frame after frame and waits between them.
+/// Stamps frames, and waits between them.
 pub struct Pace {
-    /// Set once all readers are there.
+    /// Set when all readers have joined.
     go: Arc<AtomicBool>,
-    /// Between two frames in ns; 0 is as fast as it goes.
+    /// Time between two frames in ns; 0 for full speed.
     period: u64,
     warm: u64,
     measure: u64,
-    /// Told once, when everything has been measured.
+    /// Called once, after the measurement.
     done: Box<dyn Fn(Exported) + Send>,
     phase: Phase,
     began: u64,
@@ -49,7 +49,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Ready for the first frame.
+    /// Creates the pace of a run.
     pub fn new(
         go: Arc<AtomicBool>,
         rate: u32,
@@ -72,7 +72,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the next frame's time, and says what to write into it.
+    /// Waits for the time of the next frame, and returns its stamp.
     pub fn stamp(&mut self) -> Stamp {
         let period = match self.phase {
             Phase::Join | Phase::End => TRICKLE,
@@ -80,7 +80,8 @@ impl Pace {
         };
         let mut time = now();
         if period > 0 {
-            // From when the frame before was due, so that the mean rate is right; but what was missed is not caught up.
+            // Counted from the previous due time, so that the mean rate is right; missed frames are
+            // not caught up.
             self.next = (self.next + period).max(time.saturating_sub(period));
             if self.next > time {
                 thread::sleep(Duration::from_nanos(self.next - time));
@@ -95,7 +96,7 @@ impl Pace {
         Stamp { phase: self.phase, sequence: self.sequence, time }
     }
 
-    /// Goes on to the next phase when it is time to. True if that itself took time.
+    /// Enters the next phase when it is due. Returns true if that took time itself.
     fn turn(&mut self, time: u64) -> bool {
         let passed = time - self.began;
         match self.phase {

@@ -1,4 +1,4 @@
-//! Figures of runs as they are kept: a line of JSON each.
+//! Raw figures of runs, a line of JSON each.
 
 use crate::{
     case::{Case, Transport},
@@ -12,13 +12,13 @@ use std::{
     path::Path,
 };
 
-/// Adds one.
+/// Appends the result of one run.
 pub fn write(file: &mut File, outcome: &Outcome) -> Result<()> {
     Ok(writeln!(file, "{}", serde_json::to_string(outcome)?)?)
 }
 
-/// Those of several files, one after the other, whose rounds are counted on. A situation that a run was cut off in is
-/// left out.
+/// Reads several files, and numbers their rounds consecutively. Incomplete cases at the end of a
+/// file are left out.
 pub fn read(paths: impl Iterator<Item = impl AsRef<Path>>) -> Result<Vec<Outcome>> {
     let mut all = Vec::new();
     for path in paths {
@@ -51,7 +51,7 @@ mod tests {
     use crate::case::Size;
 
     #[test]
-    fn what_was_cut_off_is_left_out() {
+    fn incomplete_case_is_left_out() {
         let run = |round, readers, transport| Outcome {
             round,
             transport,

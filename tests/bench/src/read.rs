@@ -1,4 +1,4 @@
-//! A reader's process.
+//! Reader process.
 
 use crate::{
     case::{Run, Transport},
@@ -21,25 +21,26 @@ use std::{
     time::Duration,
 };
 
-/// What was measured on one reader's side.
+/// Measurements of one reader.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Received {
-    /// Frames that came.
+    /// Received frames.
     pub frames: u64,
-    /// From the first to the end.
+    /// Seconds from the first to the last measured frame.
     pub seconds: f64,
-    /// Used meanwhile.
+    /// CPU time and context switches in that time.
     pub usage: Usage,
-    /// From the exporter's stamp to the reader's sink, or until a kernel has read the frame, in µs: the middle one. Where
-    /// frames are paced.
+    /// Median latency in µs, from the exporter's stamp to the reader's sink or to the end of the
+    /// reader's kernel. Measured for paced frames only.
     pub p50: f64,
-    /// The 99th of a hundred.
+    /// 99th percentile of the latency in µs.
     pub p99: f64,
-    /// The slowest.
+    /// Maximum latency in µs.
     pub max: f64,
 }
 
-/// Says "joined" with its first frame, and what it measured at the end; ends with its standard input.
+/// Reads frames: prints "joined" at the first one and the measurements at the end, and exits when
+/// stdin closes.
 pub fn read(run: &Run) -> Result<()> {
     let (watch, told) = Watch::new(run);
     let pipeline = match run.transport {
@@ -57,7 +58,7 @@ pub fn read(run: &Run) -> Result<()> {
             Err(_) => pipeline.iter().try_for_each(|pipeline| crate::check_bus(pipeline))?,
         }
     }
-    // It goes on reading, so that the others see the end too.
+    // Frames are read until stdin closes, so that the other readers receive the end too.
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -79,13 +80,14 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
         other => bail!("{} is not read so", other.name()),
     };
     let source = source.property("socket-path", &run.socket).build()?;
-    // No capsfilter behind shmsrc, whose buffers have no caps: nothing here needs any, and it would cost something.
+    // No capsfilter after shmsrc, whose buffers have no caps: none is needed, and it would add
+    // cost.
     let sink = gst::ElementFactory::make("fakesink")
         .property("sync", false)
         .property("async", false)
         .property("enable-last-sample", false)
         .build()?;
-    // One that has failed ends with its process: to take it down might hang.
+    // Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
     let pipeline = ManuallyDrop::new(gst::Pipeline::new());
     pipeline.add_many([&source, &sink])?;
     source.link(&sink)?;
@@ -103,7 +105,7 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
     Ok(pipeline)
 }
 
-/// The engine alone.
+/// Reads with the engine alone.
 fn bare(run: &Run, mut watch: Watch) -> Result<()> {
     let mut config = Config { policy: Policy::Lossless, ..Config::default() };
     config.max_held = run.max_held.unwrap_or(config.max_held);
@@ -119,15 +121,15 @@ fn bare(run: &Run, mut watch: Watch) -> Result<()> {
     Ok(())
 }
 
-/// What a watch tells.
+/// Reports of a watch.
 pub enum Told {
-    /// It has seen a frame.
+    /// The first frame has arrived.
     Joined,
-    /// It has seen all that count.
+    /// All measured frames have arrived.
     Received(Received),
 }
 
-/// Sees every frame go by.
+/// Observer of all frames of a reader.
 pub struct Watch {
     tell: mpsc::Sender<Told>,
     keeps_latencies: bool,
@@ -139,14 +141,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// And where it tells what it saw.
+    /// Creates a watch and the receiver of its reports.
     pub fn new(run: &Run) -> (Self, mpsc::Receiver<Told>) {
         let (tell, told) = mpsc::channel();
         let watch = Self {
             tell,
-            // What a decoder paces does not queue up either.
+            // Frames paced by a decoder do not queue up either.
             keeps_latencies: run.case.rate > 0 || run.transport.decodes(),
-            // Grown now, not while it is measured.
+            // Allocated before the measurement.
             latencies: Vec::with_capacity(1 << 16),
             phase: None,
             began: 0,
@@ -156,7 +158,7 @@ impl Watch {
         (watch, told)
     }
 
-    /// One went by.
+    /// Records one frame.
     pub fn see(&mut self, stamp: Option<Stamp>) {
         let time = now();
         let Some(stamp) = stamp else { return };
@@ -179,7 +181,7 @@ impl Watch {
             self.before = Usage::now();
             self.began = now();
         }
-        // A reader that loses frames may have lost all that count; then it has nothing to tell but that.
+        // A `latest` reader may have lost all measured frames; it then reports zero.
         if phase == Phase::End {
             let mut received = mem::take(&mut self.received);
             if received.frames > 0 {
@@ -195,7 +197,7 @@ impl Watch {
         self.phase = Some(phase);
     }
 
-    /// In µs.
+    /// Latency percentile in µs.
     fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.latencies.len() * percent).div_ceil(100).saturating_sub(1);
         self.latencies.get(rank).map_or(0.0, |latency| *latency as f64 / 1e3)

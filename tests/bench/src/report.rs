@@ -1,4 +1,4 @@
-//! The figures as tables.
+//! Report of the figures as tables.
 
 use crate::{
     case::{Case, Transport},
@@ -10,12 +10,12 @@ use std::{collections::BTreeMap, fmt::Write, fs, time::Duration};
 /// One figure of a run.
 struct Measure {
     title: &'static str,
-    /// In runs at this rate.
+    /// Rate of the runs that it applies to.
     rate: u32,
-    /// In runs whose readers have a kernel read each frame.
+    /// Whether it applies to runs whose readers launch a kernel for each frame.
     by_kernel: bool,
     of: fn(&Figures) -> f64,
-    /// What the decoder alone has is taken off.
+    /// Whether the figure of the decoder alone is subtracted.
     is_added: bool,
 }
 
@@ -61,7 +61,7 @@ fn rate(figures: &Figures) -> f64 {
     figures.received.iter().map(|reader| rate(reader.frames, reader.seconds)).fold(f64::INFINITY, f64::min)
 }
 
-/// The worst of the readers'.
+/// Largest median of all readers.
 fn p50(figures: &Figures) -> f64 {
     figures.received.iter().map(|reader| reader.p50).fold(f64::NAN, f64::max)
 }
@@ -70,7 +70,7 @@ fn p99(figures: &Figures) -> f64 {
     figures.received.iter().map(|reader| reader.p99).fold(f64::NAN, f64::max)
 }
 
-/// The mean of the readers'.
+/// Mean of all readers.
 fn reader_cpu(figures: &Figures) -> f64 {
     let cpu: u64 = figures.received.iter().map(|reader| reader.usage.cpu).sum();
     let frames: u64 = figures.received.iter().map(|reader| reader.frames).sum();
@@ -81,13 +81,13 @@ fn exporter_cpu(figures: &Figures) -> f64 {
     figures.exported.usage.cpu as f64 / 1e3 / figures.exported.frames as f64
 }
 
-/// Frames that were sent and did not come, of all readers.
+/// Sent frames that did not arrive, of all readers.
 fn lost(figures: &Figures) -> u64 {
     let sent = figures.exported.frames;
     figures.received.iter().map(|reader| sent.saturating_sub(reader.frames)).sum()
 }
 
-/// A run in a line, for whoever watches.
+/// One run as a line of progress.
 pub fn line(outcome: &Outcome) -> String {
     let figures = match &outcome.result {
         Ok(figures) => figures,
@@ -113,7 +113,7 @@ pub fn line(outcome: &Outcome) -> String {
     line
 }
 
-/// Everything, for people.
+/// The whole report in Markdown.
 pub fn markdown(
     options: &Options,
     transports: &[Transport],
@@ -137,7 +137,7 @@ pub fn markdown(
     text + &tables(transports, &options.cases, outcomes)
 }
 
-/// What was measured by earlier runs, for people.
+/// Report of the figures of earlier runs.
 pub fn earlier(outcomes: &[Outcome]) -> String {
     let (mut transports, mut cases) = (Vec::new(), Vec::new());
     for outcome in outcomes {
@@ -162,7 +162,7 @@ fn tables(transports: &[Transport], cases: &[Case], outcomes: &[Outcome]) -> Str
         }
         let is_of = |case: &Case| (case.rate, case.by_kernel) == (measure.rate, measure.by_kernel);
         let cases: Vec<_> = cases.iter().filter(|case| is_of(case)).collect();
-        // What queues up has no latency that says anything, and none is kept.
+        // At full speed frames queue up, so that latency has no meaning; none is recorded.
         let is_known = |outcome: &Outcome| {
             is_of(&outcome.case) && outcome.result.as_ref().is_ok_and(|figures| (measure.of)(figures) > 0.0)
         };
@@ -227,7 +227,7 @@ fn losses(say: &mut impl FnMut(String), transports: &[Transport], cases: &[Case]
     }
 }
 
-/// Of each round; none where it got stuck.
+/// Values by round; `None` for a stuck run.
 type Values = BTreeMap<usize, Option<f64>>;
 
 fn values(outcomes: &[Outcome], case: Case, transport: Transport, measure: &Measure) -> Values {
@@ -253,7 +253,7 @@ fn cell(values: &Values) -> String {
         // Not measured.
         (None, 0) => "–".into(),
         (None, _) => "stuck".into(),
-        // Nobody read.
+        // No readers.
         (Some(median), _) if median.is_nan() => "–".into(),
         (Some(median), 0) => round(median),
         (Some(median), _) => format!("{} (stuck {stuck} of {})", round(median), values.len()),

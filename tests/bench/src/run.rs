@@ -1,4 +1,4 @@
-//! Runs everything in turn, each run in fresh processes.
+//! Runs of all cases, each in fresh processes.
 
 use crate::{
     case::{Case, Run, Transport},
@@ -20,33 +20,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long readers may take to get their first frame, and everyone to report after the end: to load NVIDIA's plugin
-/// alone takes some seconds where many do so at once.
+/// Timeout for a reader's first frame and for all reports. NVIDIA's plugin alone takes some seconds
+/// to load when several processes start at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What became of one run.
+/// Result of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Of how many.
+    /// Number of the round.
     pub round: usize,
-    /// What was measured.
+    /// The transport.
     pub transport: Transport,
-    /// In which situation.
+    /// The case.
     pub case: Case,
-    /// What was measured, or where it got stuck.
+    /// Figures, or the point at which the run got stuck.
     pub result: std::result::Result<Figures, String>,
 }
 
-/// What both sides measured.
+/// Measurements of both sides.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figures {
-    /// By the exporter.
+    /// Of the exporter.
     pub exported: Exported,
-    /// By each reader.
+    /// Of each reader.
     pub received: Vec<Received>,
 }
 
-/// Measures everything that was asked for, and prints the report.
+/// Runs all cases, and prints the report.
 pub fn all(options: &Options) -> Result<()> {
     gst::init()?;
     let (here, missing): (Vec<Transport>, Vec<Transport>) =
@@ -60,7 +60,7 @@ pub fn all(options: &Options) -> Result<()> {
     let mut outcomes = Vec::new();
     for round in 1..=options.rounds {
         for &case in &options.cases {
-            // In turn, so that whatever else the machine does meets all of them alike.
+            // Transports alternate, so that other load on the machine affects all of them.
             for &transport in &here {
                 let socket = folder.join(format!("{}.sock", outcomes.len()));
                 let run = Run {
@@ -88,7 +88,7 @@ pub fn all(options: &Options) -> Result<()> {
     }
     fs::remove_dir_all(&folder)?;
     print!("{}", report::markdown(options, &here, &missing, &outcomes, begin.elapsed()));
-    // Timings are what they are; a stream of ours that stops is a fault.
+    // Timings never fail the program; a stuck stream of frameshare does.
     let stuck = |outcome: &&Outcome| outcome.transport.element().is_none() && outcome.result.is_err();
     match outcomes.iter().find(stuck) {
         Some(Outcome { transport, result: Err(where_), .. }) => bail!("{}: {where_}", transport.name()),
@@ -96,7 +96,7 @@ pub fn all(options: &Options) -> Result<()> {
     }
 }
 
-/// One run. The error inside says where it got stuck.
+/// Performs one run. The inner error names the point at which it got stuck.
 fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     let mut exporter = Role::start("export", run)?;
     let mut readers = Vec::new();
@@ -120,7 +120,7 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
         let received = received.collect::<std::result::Result<_, String>>()?;
         Ok(Figures { exported, received })
     })();
-    // The exporter first: some readers take its end badly, and none is measured any more.
+    // The exporter stops first: some readers fail at its end, and nothing is measured any more.
     exporter.end();
     readers.iter_mut().for_each(Role::dismiss);
     readers.into_iter().for_each(Role::end);
@@ -129,7 +129,7 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     Ok(result)
 }
 
-/// A process that plays a role.
+/// A process with a role.
 struct Role {
     process: Child,
     commands: Option<ChildStdin>,
@@ -160,16 +160,16 @@ impl Role {
     }
 
     fn go(&mut self) {
-        // One that is gone shows when it is heard next.
+        // A process that has exited shows at the next receive.
         let _ = self.commands.as_mut().map(|commands| commands.write_all(b"go\n"));
     }
 
-    /// Lets it end.
+    /// Closes the process's stdin, so that it exits.
     fn dismiss(&mut self) {
         self.commands = None;
     }
 
-    /// Lets it end, and where it does not, kills it.
+    /// Waits for the process to exit, and kills it after a timeout.
     fn end(mut self) {
         self.dismiss();
         let deadline = Instant::now() + Duration::from_millis(500);
@@ -185,7 +185,7 @@ impl Role {
     }
 }
 
-/// A killed shmsink leaves its area behind, which is as big as many frames.
+/// A killed shmsink leaves its shared memory, which has the size of many frames.
 fn remove_shm_areas(pid: u32) {
     let is_its = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! The bench's own source: takes buffers from the pool that downstream proposed and writes a stamp into each.
+//! Source element of the benchmark: takes buffers from downstream's pool and writes a stamp into
+//! each.
 
 use crate::pace::Pace;
 use glib::subclass::prelude::*;
@@ -12,8 +13,8 @@ glib::wrapper! {
 }
 
 impl Source {
-    /// Sends frames of these caps at this pace. Where downstream has no pool, one of `pool` buffers (0: as many as it
-    /// takes) is made of its allocator.
+    /// Creates a source of frames with the caps of `info` at a pace. If downstream proposes no
+    /// pool, the source creates one of `pool` buffers (0: no limit) with downstream's allocator.
     pub fn new(info: &gst_video::VideoInfo, pool: u32, pace: Pace) -> Result<Self, glib::BoolError> {
         let source: Self = glib::Object::new();
         source.set_format(gst::Format::Time);
@@ -27,7 +28,7 @@ impl Source {
 mod imp {
     use super::*;
 
-    /// What it sends, and when.
+    /// Content and pace of the frames.
     pub struct Stream {
         pub caps: gst::Caps,
         pub size: usize,
@@ -35,7 +36,7 @@ mod imp {
         pub pace: Pace,
     }
 
-    /// The element's inside.
+    /// Implementation of the element.
     #[derive(Default)]
     pub struct Source {
         pub stream: Mutex<Option<Stream>>,
@@ -77,8 +78,8 @@ mod imp {
             let wanted = self.stream.lock().ok().and_then(|stream| stream.as_ref().map(|s| (s.size, s.pool)));
             let (size, buffers) = wanted.ok_or_else(|| gst::loggable_error!(gst::CAT_RUST, "no stream"))?;
             if query.allocation_pools().next().is_none() {
-                // As videotestsrc does: where downstream proposes but an allocator, buffers of it are pooled all the
-                // same, or each frame would pay for memory of its own.
+                // As in videotestsrc: if downstream proposes only an allocator, its buffers are
+                // pooled, since each frame would otherwise allocate memory.
                 query.add_allocation_pool(Some(&gst_video::VideoBufferPool::new()), size as u32, 0, buffers);
             }
             self.parent_decide_allocation(query)

@@ -1,37 +1,36 @@
-//! What the exporter writes into a frame, and the reader reads there: so little that the hand-off is measured and not
-//! the painting.
+//! Stamp in each frame: short, so that the hand-off is measured and not the writing.
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of a stamp.
 pub const SIZE: usize = 24;
 
-/// Which part of a run a frame belongs to.
+/// The phase of a run that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Readers come; a slow trickle, so that each sees that it is connected.
+    /// Readers join; frames are sent slowly, so that each reader sees one.
     Join,
-    /// At the rate that will be measured, but not yet measured.
+    /// At the measured rate, before the measurement.
     Warm,
-    /// What counts.
+    /// The measurement.
     Measure,
-    /// A trickle again: whoever sees one of these has seen all that counts.
+    /// Slow frames again: a reader that receives one has received all measured ones.
     End,
 }
 
-/// The stamp of one frame.
+/// Stamp of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The part of the run.
+    /// Phase of the run.
     pub phase: Phase,
-    /// Counts all frames of a run.
+    /// Number of the frame in the run.
     pub sequence: u64,
-    /// `CLOCK_MONOTONIC` when the frame was handed to the exporter's sink.
+    /// `CLOCK_MONOTONIC` in ns when the frame entered the exporter's sink.
     pub time: u64,
 }
 
 impl Stamp {
-    /// As bytes.
+    /// Encodes the stamp.
     pub fn encode(self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         bytes[0..8].copy_from_slice(&(self.phase as u64).to_le_bytes());
@@ -40,7 +39,7 @@ impl Stamp {
         bytes
     }
 
-    /// From the first bytes of a frame; none where there is no stamp.
+    /// Decodes the first bytes of a frame; `None` without a stamp.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let phase = match word(0)? {
@@ -59,7 +58,7 @@ pub fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// A clock's time in ns.
+/// Time of a clock in ns.
 pub fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

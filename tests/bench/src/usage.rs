@@ -1,27 +1,27 @@
-//! What a process has used so far.
+//! CPU time and context switches of a process.
 
 use crate::stamp::nanoseconds;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Used by all threads of this process since it began, or between two moments.
+/// Totals of all threads of this process since its start, or differences of two totals.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time in ns, the kernel's part included.
+    /// CPU time in ns, user and kernel.
     pub cpu: u64,
-    /// How often a thread went to sleep.
+    /// Voluntary context switches.
     pub sleeps: u64,
-    /// How often a thread had to make way for another.
+    /// Involuntary context switches.
     pub preempted: u64,
 }
 
 impl Usage {
-    /// Up to now, of the threads that live.
+    /// Reads the totals of the current threads.
     pub fn now() -> Self {
         let mut usage = Self { cpu: nanoseconds(ClockId::ProcessCPUTime), ..Self::default() };
         for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            // A thread that ends meanwhile takes its counts along; readers and exporters start none while measured.
+            // The counts of a thread end with it; no thread starts or ends during a measurement.
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
             for line in status.lines() {
                 let value = || line.split_whitespace().nth(1)?.parse::<u64>().ok();
@@ -35,7 +35,7 @@ impl Usage {
         usage
     }
 
-    /// What was used since an earlier moment.
+    /// Difference to earlier totals.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             cpu: self.cpu.saturating_sub(earlier.cpu),

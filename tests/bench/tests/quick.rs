@@ -1,4 +1,5 @@
-//! The bench works: a short round of frameshare alone, with two readers. Nothing here depends on how fast it is.
+//! Smoke test of the benchmark: a short round of frameshare alone with two readers. It does not
+//! depend on speed.
 
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
@@ -26,7 +27,7 @@ fn a_quick_round_measures_both_sides_and_loses_nothing() {
         assert_eq!(readers.len(), 2, "{run}");
         for reader in readers {
             let frames = reader["frames"].as_u64().expect("a count");
-            // Readers of the latest frames may lose some, and be given time for few.
+            // `latest` readers may lose frames, and may receive few in the short time.
             let all = if run["transport"] == "lossless" { frames == sent } else { frames <= sent };
             assert!(all, "{run}");
             let paced = run["case"]["rate"] != 0;

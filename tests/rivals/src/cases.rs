@@ -1,4 +1,4 @@
-//! What is done to each transport. Each case says in words what happened.
+//! Cases: the faults that each transport is put through, and a sentence about the result.
 
 use crate::{
     Setting,
@@ -34,15 +34,15 @@ pub const CASES: &[Case] = &[
     Case { name: "frames can be written by who has their descriptor", conduct: writable },
 ];
 
-/// Frames of the test source that are told apart: more than any case takes.
+/// Distinct frames of the test source, more than any case needs.
 const FRAMES: usize = 12_000;
 const CAPS: &str = "video/x-raw,format=NV12,width=320,height=240,framerate=200/1";
-/// Nothing takes so long unless it hangs.
+/// Timeout of operations that can only exceed it by a hang.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long readers are stopped or slow.
+/// Time for which readers are stopped or slow.
 const WHILE: Duration = Duration::from_secs(5);
 
-/// A folder of its own, and who plays in it.
+/// Folder and processes of one case.
 pub struct Stage<'a> {
     setting: &'a Setting,
     transport: &'a Transport,
@@ -59,12 +59,12 @@ impl<'a> Stage<'a> {
         element.replace("{}", &self.folder.path().join("s").display().to_string())
     }
 
-    /// What was said, the socket's path left out.
+    /// A text without the path of the socket.
     pub fn without_paths(&self, text: &str) -> String {
         text.replace(&self.folder.path().join("s").display().to_string(), "s")
     }
 
-    /// Every frame differs from all others, in the same way each time.
+    /// Test source whose frames are all distinct, and the same in each run.
     fn picture(setting: &Setting, on_gpu: bool, is_live: bool) -> String {
         let upload = if on_gpu { " ! cudaupload" } else { "" };
         match &setting.film {
@@ -88,18 +88,19 @@ impl<'a> Stage<'a> {
         Ok(exporter)
     }
 
-    /// The number of each frame by its checksum. A film begins again after its last.
+    /// Frame numbers by checksum. A clip restarts after its last frame.
     fn numbers(&self) -> Result<HashMap<String, usize>> {
         let picture = Self::picture(self.setting, self.transport.on_gpu, false);
         let pipeline = format!("{picture}{} ! checksumsink", self.transport.download());
         let mut process = Process::start(self.setting, &[], &pipeline)?;
         process.end(4 * PATIENCE)?.context("it does not end")?;
-        // What it has printed last may still be on its way.
+        // Output may still be in the pipe.
         thread::sleep(Duration::from_millis(200));
         Ok(process.frames().into_iter().enumerate().map(|(number, (_, sum))| (sum, number)).collect())
     }
 
-    /// Who has not failed after so long has started; the GPU's elements take seconds to load.
+    /// Time without a failure after which a process counts as started; the GPU elements take
+    /// seconds to load.
     fn start(&self) -> Duration {
         if self.transport.on_gpu { PATIENCE } else { Duration::from_secs(2) }
     }
@@ -112,7 +113,7 @@ impl<'a> Stage<'a> {
         Process::start(self.setting, &[], &self.source(properties, rest))
     }
 
-    /// One that gets frames by now.
+    /// Starts a reader, and waits until it receives frames.
     fn reader(&self) -> Result<Process> {
         let mut reader = self.reader_with("", "checksumsink")?;
         ensure!(reader.wait_for_frames(20, PATIENCE), "a reader gets nothing");
@@ -136,7 +137,7 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
     let numbers = stage.numbers()?;
     let mut exporter = stage.exporter()?;
     let mut others = [(); 3].map(|()| stage.reader()).into_iter().collect::<Result<Vec<_>>>()?;
-    // From before they are connected until they have read for a while; the GPU's elements take a second to load.
+    // From before the connection until frames are read; the GPU elements take a second to load.
     let (first, over) = if stage.transport.on_gpu { (1000, 1500) } else { (150, 300) };
     let mut incidents = Vec::new();
     for number in 0..stage.setting.kills {
@@ -166,7 +167,7 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
     Ok(format!("{kills} kills; {end}; {}; longest pause {}", lost.join("; "), told_of(pause, &incidents)))
 }
 
-/// How long a pause was, and how far its end lies behind what was done last before that.
+/// Describes a pause: its length, and the time from the last incident before it to its end.
 fn told_of((length, begin): (Duration, Instant), incidents: &[(Instant, &str)]) -> String {
     let end = begin + length;
     let before = incidents.iter().rev().find(|(time, _)| *time <= end);
@@ -186,7 +187,7 @@ fn exporter_killed(stage: &Stage<'_>) -> Result<String> {
     Ok(told(reader.end(PATIENCE)?))
 }
 
-/// How many frames a second another reader gets before and while something happens.
+/// Frame rate of another reader before and during an incident.
 fn beside(other: &Process, happens: impl FnOnce() -> Result<()>) -> Result<String> {
     const BEFORE: Duration = Duration::from_secs(1);
     thread::sleep(BEFORE);
@@ -215,10 +216,10 @@ fn slow_reader(stage: &Stage<'_>) -> Result<String> {
     let other = stage.reader()?;
     let mut slow = None;
     beside(&other, || {
-        // Later properties win.
+        // Of two values of a property the last one counts.
         let viewer = if stage.transport.source.contains("policy=lossless") { "policy=latest" } else { "" };
         slow = Some(stage.reader_with(viewer, "identity sleep-time=1000000 ! fakesink")?);
-        // Until it has started.
+        // Time to start.
         thread::sleep(Duration::from_secs(1));
         Ok(())
     })
@@ -255,7 +256,7 @@ fn second_exporter(stage: &Stage<'_>) -> Result<String> {
     let mut newcomer = stage.reader_with("", "checksumsink")?;
     let finds = newcomer.wait_for_frames(20, PATIENCE);
     Ok(format!(
-        "{second}; the first {}, newcomers {}",
+        "{second}; the first {}, joining readers {}",
         if goes_on { "goes on" } else { "is gone" },
         if finds { "find it" } else { "do not find it" }
     ))
@@ -273,10 +274,11 @@ fn other_user(stage: &Stage<'_>) -> Result<String> {
     Ok(format!("socket 0{mode:o}; {outcome}"))
 }
 
-/// Maps the exporter's memory files to be written, as a reader could that was sent their descriptors.
+/// Tries to map the exporter's memory files writable, as a reader that received their descriptors
+/// could.
 fn writable(stage: &Stage<'_>) -> Result<String> {
     if stage.transport.on_gpu {
-        return Ok("not asked: whoever imports GPU memory can write it".into());
+        return Ok("not tried: imported GPU memory is always writable".into());
     }
     let exporter = stage.exporter()?;
     let _reader = stage.reader()?;
@@ -302,7 +304,7 @@ fn writable(stage: &Stage<'_>) -> Result<String> {
 #[expect(unsafe_code, reason = "only the kernel says whether a file can be mapped")]
 fn can_be_mapped(file: &fs::File) -> bool {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses the range, which nobody looks at before it is given back.
+    // SAFETY: the kernel chooses the range, which is not accessed before munmap.
     unsafe {
         let start = mmap(std::ptr::null_mut(), 4096, access, MapFlags::SHARED, file, 0);
         start.is_ok_and(|start| munmap(start, 4096).is_ok())

@@ -1,5 +1,5 @@
-//! The same kills, stalls and restarts against frameshare and GStreamer's own elements, one JSON line a case and a table.
-//! What is printed is what happened; nothing passes or fails.
+//! Runs the same kills, stalls and restarts against frameshare and GStreamer's own elements, and
+//! prints one JSON line a case and a table. It reports results only; no case passes or fails.
 
 mod cases;
 mod process;
@@ -11,17 +11,18 @@ use std::{path::PathBuf, process::ExitCode};
 
 const USAGE: &str = "frameshare-rivals [OPTION VALUE]... TRANSPORT...
 
-  TRANSPORT         of lossless latest unixfd, and with --film lossless-cuda latest-cuda cudaipc-copy cudaipc-import
+  TRANSPORT         of lossless latest unixfd, and with --film lossless-cuda latest-cuda cudaipc-copy
+                    cudaipc-import
   --kills N         readers to kill in a row (20)
-  --case TEXT       the cases whose name begins so, and no others; may be given several times
-  --film PATH       an H.264 film, no two pictures of which are alike, for transports that need NVIDIA's decoder: played as
-                    fast as it goes; others have a test source, 200 frames a second
+  --case TEXT       run only cases whose names begin with this; may be given several times
+  --film PATH       H.264 clip of distinct frames for transports that need NVIDIA's decoder, played at
+                    full speed; the others read a test source with 200 frames a second
   --plugins PATH    a folder with the plugin
   --folder PATH     for sockets (the system's for temporary files)
-  --by COMMAND      put before every command, to run it with another GStreamer: `tests/rootfs.sh run`, say, where both
-                    folders are seen under the same names";
+  --by COMMAND      prefix of every command, to run it with another GStreamer, such as
+                    `tests/rootfs.sh run`, where both folders have the same names";
 
-/// Where and by what everything is run.
+/// Environment of all cases.
 struct Setting {
     by: Vec<String>,
     folder: PathBuf,

@@ -11,18 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// `gst-launch-1.0`, with what it prints. Killed when it is dropped.
+/// `gst-launch-1.0` and its output. Killed on drop.
 pub struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<(Instant, String)>>>,
     stderr: Option<JoinHandle<String>>,
 }
 
-/// How a process ended.
+/// The end of a process.
 pub struct End {
     pub ok: bool,
     pub after: Duration,
-    /// The first error that it named.
+    /// First error message.
     pub error: String,
 }
 
@@ -41,7 +41,7 @@ fn command(setting: &Setting, user: &[&str]) -> Command {
     command
 }
 
-/// The version of GStreamer, as it says.
+/// Returns the version of GStreamer that it prints.
 pub fn version(setting: &Setting) -> Result<String> {
     let output = command(setting, &[]).args(["gst-launch-1.0", "--version"]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -49,7 +49,7 @@ pub fn version(setting: &Setting) -> Result<String> {
 }
 
 impl Process {
-    /// Starts a pipeline; `user` is a command that becomes another user.
+    /// Starts a pipeline; `user` is a command that changes the user.
     pub fn start(setting: &Setting, user: &[&str], pipeline: &str) -> Result<Self> {
         let mut child = command(setting, user)
             .args(["gst-launch-1.0", "-q", "-e"])
@@ -88,7 +88,7 @@ impl Process {
         Ok(())
     }
 
-    /// The checksums that it has printed, and when.
+    /// Printed checksums and their times.
     pub fn frames(&self) -> Vec<(Instant, String)> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let sum =
@@ -96,13 +96,13 @@ impl Process {
         lines.iter().filter_map(|(when, line)| Some((*when, sum(line)?))).collect()
     }
 
-    /// How many frames a second came from one moment to another.
+    /// Frames per second between two times.
     pub fn rate(&self, from: Instant, to: Instant) -> f64 {
         let count = self.frames().iter().filter(|(when, _)| (from..to).contains(when)).count();
         count as f64 / (to - from).as_secs_f64()
     }
 
-    /// Waits for so many frames; false if they do not come.
+    /// Waits for a number of frames; false after the timeout.
     pub fn wait_for_frames(&mut self, count: usize, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         while Instant::now() < until {
@@ -118,7 +118,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until it ends by itself; nothing if it does not.
+    /// Waits until the process exits; `None` after the timeout.
     pub fn end(&mut self, timeout: Duration) -> Result<Option<End>> {
         let begin = Instant::now();
         while begin.elapsed() < timeout {
@@ -127,7 +127,7 @@ impl Process {
                 let text = self.stderr.take().map(|thread| thread.join().unwrap_or_default());
                 let text = text.unwrap_or_default();
                 let error = text.lines().find_map(|line| line.split_once("ERROR: ").map(|(_, rest)| rest));
-                // Without the path of the element that says it.
+                // Without the path of the element.
                 let error = error.map(|error| error.split_once(": ").map_or(error, |(_, rest)| rest));
                 return Ok(Some(End { ok: status.success(), after, error: error.unwrap_or("").to_owned() }));
             }

@@ -1,4 +1,4 @@
-//! What is compared.
+//! Compared transports.
 
 use anyhow::{Context as _, Result};
 
@@ -9,7 +9,7 @@ pub struct Transport {
     pub source: &'static str,
     /// Frames are in GPU memory.
     pub on_gpu: bool,
-    /// What makes the source go on with the next exporter.
+    /// Property with which the source continues with the next exporter.
     pub reconnect: &'static str,
 }
 
@@ -74,7 +74,7 @@ pub fn find(name: &str) -> Result<&'static Transport> {
 }
 
 impl Transport {
-    /// What comes after the source to have frames in system memory.
+    /// Elements after the source that copy frames to system memory.
     pub fn download(&self) -> &'static str {
         if self.on_gpu { " ! cudadownload" } else { "" }
     }

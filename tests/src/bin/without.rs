@@ -1,10 +1,11 @@
 //! Runs a command as on an older kernel: `without FEATURE[,FEATURE...] -- COMMAND [ARGUMENT...]`.
 //!
-//! A seccomp filter makes the system calls of a feature fail as a kernel without it would. The command and all its
-//! children inherit the filter. Features:
+//! A seccomp filter makes the system calls of a feature fail as a kernel without it would. The
+//! command and all its children inherit the filter. Features:
 //!
 //! - `SO_PASSRIGHTS`: getsockopt and setsockopt of it return ENOPROTOOPT (before Linux 6.16)
-//! - `pidfd`: getsockopt of SO_PEERPIDFD returns ENOPROTOOPT (before Linux 6.5), pidfd_open ENOSYS (before Linux 5.3)
+//! - `pidfd`: getsockopt of SO_PEERPIDFD returns ENOPROTOOPT (before Linux 6.5), pidfd_open ENOSYS
+//!   (before Linux 5.3)
 //!
 //! The exit status is the command's, or 126 if the filter or the command could not be started.
 //!
@@ -16,13 +17,14 @@
 use libc::{c_int, sock_filter, sock_fprog};
 use std::{env, io, os::unix::process::CommandExt, process::Command, process::ExitCode};
 
-/// The value of `seccomp_data.arch` that this program's own system calls have (linux/audit.h).
+/// The value of `seccomp_data.arch` for system calls of this program (linux/audit.h).
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Offsets in `seccomp_data` (linux/seccomp.h); of an argument its low half, on little-endian machines.
+/// Offsets in `seccomp_data` (linux/seccomp.h), on little-endian machines; of an argument, of its
+/// lower half.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const LEVEL_AT: u32 = 16 + 8;
@@ -69,7 +71,7 @@ fn unless_equal(value: u32, skipped: u8) -> sock_filter {
 
 fn program(denied: &[Denied]) -> Vec<sock_filter> {
     let end = |action| statement(libc::BPF_RET | libc::BPF_K, action);
-    // System calls of another architecture (32-bit programs) have other numbers and pass.
+    // System calls of another architecture (32-bit programs) have other numbers, and pass.
     let mut program = vec![
         load(ARCHITECTURE_AT),
         unless_equal(ARCHITECTURE, 1),
@@ -95,12 +97,12 @@ fn program(denied: &[Denied]) -> Vec<sock_filter> {
     program
 }
 
-/// Puts this thread, and what it starts from now on, under the filter.
+/// Installs the filter for this thread and for all threads and processes that it starts.
 fn deny(denied: &[Denied]) -> io::Result<()> {
     let mut program = program(denied);
     let filter = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let unless_failed = |result: c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: the call takes integers alone.
+    // SAFETY: the call takes integers only.
     unless_failed(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     // SAFETY: `filter` points to `program`, and both live until the call returns.
     unless_failed(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) })
@@ -136,7 +138,8 @@ mod tests {
     use super::*;
     use std::os::{fd::AsRawFd, unix::net::UnixStream};
 
-    /// The errno of a getsockopt and a setsockopt of an option of SOL_SOCKET, and of pidfd_open of this process.
+    /// The errno of a getsockopt and a setsockopt of an option of SOL_SOCKET, and of pidfd_open of
+    /// this process.
     fn errors(option: c_int) -> [Option<i32>; 3] {
         let socket = UnixStream::pair().expect("a pair").0;
         let (fd, mut value) = (socket.as_raw_fd(), 0_i32);
@@ -147,16 +150,16 @@ mod tests {
         let got = error(unsafe {
             libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length).into()
         });
-        // SAFETY: the same.
+        // SAFETY: as above.
         let set = error(unsafe {
             libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), length).into()
         });
-        // SAFETY: the call takes integers alone.
+        // SAFETY: the call takes integers only.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), 0) };
         [got, set, error(opened)]
     }
 
-    /// Runs in a thread of its own: a filter holds for its thread.
+    /// Runs in a thread of its own, since a filter applies to its thread.
     fn errors_without(feature: &'static str, option: c_int) -> [Option<i32>; 3] {
         let run = move || {
             deny(&denied_by(feature).expect("it is known")).expect("the filter is installed");

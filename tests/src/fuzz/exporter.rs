@@ -1,8 +1,8 @@
-//! A stranger against an exporter that goes on publishing to an honest reader.
+//! Fuzz target: a hostile reader against an exporter that publishes to an honest reader.
 //!
-//! The stranger sends any packets and descriptors, writes any words into the page that the two share, and takes and
-//! releases as it likes in between. The exporter must publish every frame to the honest reader, and have got rid of
-//! the stranger in the end.
+//! The hostile reader sends arbitrary packets and descriptors, writes arbitrary words into the
+//! shared page, and takes and releases frames in between. The exporter must deliver every frame to
+//! the honest reader and must have disconnected the hostile one in the end.
 
 use super::Choices;
 use crate::raw::{Channel, RawReader, encoded, hello};
@@ -32,7 +32,7 @@ use std::{
 
 const SIZE: u64 = 64;
 
-/// What one input leaves to the next: to set it up takes longer than an input.
+/// State kept between inputs, since its setup takes longer than an input.
 struct Stage {
     path: PathBuf,
     exporter: Exporter,
@@ -41,7 +41,7 @@ struct Stage {
     _folder: tempfile::TempDir,
 }
 
-/// See above.
+/// Runs one input; see the module's documentation.
 pub fn exporter(input: &[u8]) {
     static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
     let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl Stage {
         Self { path, exporter, honest, interrupt, _folder: folder }
     }
 
-    /// Says anything first.
+    /// Connects and sends an arbitrary first packet.
     fn strange_greeting(&self, choices: &mut Choices<'_>) {
         let Ok(channel) = Channel::connect(&self.path) else { return };
         let packet = choices.some_bytes(4096);
@@ -78,7 +78,7 @@ impl Stage {
         channel.hangs_up(Duration::from_millis(1));
     }
 
-    /// Is admitted, and then does anything.
+    /// Joins as a valid reader, then performs arbitrary actions.
     fn strange_reader(&mut self, choices: &mut Choices<'_>) {
         let policy = if choices.byte() == 7 { Policy::Lossless } else { Policy::Latest };
         let credit = choices.below(6) as u32 + 1;
@@ -94,7 +94,7 @@ impl Stage {
                 0 | 1 => self.publish(),
                 2 => stranger.claims[choices.below(page / 8)].store(choices.number(), Relaxed),
                 3 => {
-                    // A word that is nearly right.
+                    // An almost valid claim word.
                     let word = &stranger.claims[claim_at(choices.below(credit))];
                     let now = Claim::decode(word.load(Relaxed));
                     let sequence = now.sequence.wrapping_add(choices.number()) & ((1 << 62) - 1);
@@ -145,16 +145,18 @@ impl Stage {
         }
     }
 
-    /// Publishes a frame, which the honest reader must get whole.
+    /// Publishes a frame that the honest reader must receive unchanged.
     #[expect(unsafe_code, reason = "writing a slot that was just acquired")]
     fn publish(&mut self) {
         let slot = self.exporter.acquire(SIZE, Purpose::Copy).expect("a copy always finds a slot");
         let start = slot.as_ptr().expect("host memory has an address");
         let mark = self.exporter.stats().published as u8;
-        // SAFETY: the slot is as long as was asked for, and nobody else has it.
+        // SAFETY: the slot has the requested size, and the producer has exclusive access until it
+        // publishes.
         unsafe { start.as_ptr().write_bytes(mark, SIZE as usize) };
         let frame = Frame { metadata: &[mark; 3], ..Frame::new(&slot, SIZE, Written::Cpu) };
-        let sequence = self.exporter.publish(frame, &self.interrupt).expect("nobody is waited for for long");
+        let sequence =
+            self.exporter.publish(frame, &self.interrupt).expect("publishing never waits for long");
         let frame = loop {
             match self.honest.next(Some(crate::raw::PATIENCE), &self.interrupt) {
                 Ok(Some(Item::Frame(frame))) => break frame,
@@ -167,11 +169,11 @@ impl Stage {
         assert!(frame.bytes().iter().all(|byte| byte.load(Relaxed) == mark), "frame {sequence} was written");
     }
 
-    /// The stranger is gone, and with it all that it held.
+    /// Waits until the hostile reader is disconnected and its leases are reclaimed.
     fn is_as_before(&mut self) {
         let end = Instant::now() + crate::raw::PATIENCE;
         while self.exporter.reader_count() != 1 {
-            assert!(Instant::now() < end, "the stranger is still there");
+            assert!(Instant::now() < end, "the hostile reader is still connected");
             thread::sleep(Duration::from_micros(50));
         }
         self.publish();

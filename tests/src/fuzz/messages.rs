@@ -1,11 +1,11 @@
-//! Control messages, as either side decodes them.
+//! Fuzz targets of the control message decoders of both sides.
 
 use frameshare_protocol::{
     limits::MAX_FDS,
     message::{ToExporter, ToReader},
 };
 
-/// A packet as an exporter gets it. What it takes for a message is one: written again it reads the same.
+/// Decodes a packet as an exporter does. Encoding an accepted message again gives the same message.
 pub fn to_exporter(packet: &[u8]) {
     if let Ok(message) = ToExporter::decode(packet)
         && let Ok(again) = message.encode()
@@ -14,7 +14,7 @@ pub fn to_exporter(packet: &[u8]) {
     }
 }
 
-/// A packet as a reader gets it.
+/// Decodes a packet as a reader does.
 pub fn to_reader(packet: &[u8]) {
     if let Ok(message) = ToReader::decode(packet) {
         assert!(*message.fds().end() <= MAX_FDS);

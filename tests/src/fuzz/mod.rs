@@ -1,7 +1,7 @@
-//! What the fuzzer calls, and what `make test` calls again with the inputs that the fuzzer kept (tests/fuzz/corpus).
+//! Fuzz targets. `make test` runs them on the inputs in tests/fuzz/corpus.
 //!
-//! Each function takes any bytes and returns, or finds a bug: by panicking, by not returning, or by what a sanitizer
-//! sees.
+//! Each function accepts arbitrary bytes. A bug shows as a panic, as a hang or as a sanitizer
+//! report.
 
 mod exporter;
 mod messages;
@@ -11,14 +11,14 @@ pub use exporter::exporter;
 pub use messages::{to_exporter, to_reader};
 pub use reader::reader;
 
-/// A name and the function that goes by it; the corpus of each is in a folder of its name.
+/// Name of a target, which is also its folder in the corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 4] =
     [("to_exporter", to_exporter), ("to_reader", to_reader), ("exporter", exporter), ("reader", reader)];
 
-/// Decisions, made of the bytes of an input. Past its end all of them are 0.
+/// Decisions read from the bytes of an input. They are 0 past its end.
 struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -32,12 +32,12 @@ impl<'a> Choices<'a> {
         *first
     }
 
-    /// Below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: usize) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end.max(1)
     }
 
-    /// Any number, and often one of those at which things break.
+    /// Returns any number, often one at a limit.
     fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=127 => small.into(),
@@ -53,7 +53,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The next bytes, as many as the input says, at most `most`.
+    /// Returns the next bytes: as many as the input says, at most `most`.
     fn some_bytes(&mut self, most: usize) -> &'a [u8] {
         let len = self.below(most + 1).min(self.0.len());
         let (taken, rest) = self.0.split_at(len);

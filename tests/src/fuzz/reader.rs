@@ -1,8 +1,9 @@
-//! A strange exporter against a reader.
+//! Fuzz target: a hostile exporter against a reader.
 //!
-//! The exporter sends any packets with any descriptors, writes any words into the pages that it shares, takes memory
-//! away as far as the kernel lets it, and publishes in between. The reader may give the stream up, but every call of
-//! it returns, and every frame that it hands out can be read from the first byte to the last.
+//! The exporter sends arbitrary packets and descriptors, writes arbitrary words into the shared
+//! pages, shrinks memory where the kernel allows it, and publishes frames in between. The reader
+//! may end the stream with an error, but each of its calls must return, and each delivered frame
+//! must be readable from the first byte to the last.
 
 use super::Choices;
 use crate::raw::{Door, Offer, RawExporter, Seals, encoded, memfd};
@@ -23,33 +24,33 @@ use std::{
     time::Duration,
 };
 
-/// Most leases and most bytes of a slot that are granted here: enough to go wrong with.
+/// Largest credit and largest slot size that the exporter grants; more finds nothing new.
 const MAX_CREDIT: usize = 6;
 const SLOT: u64 = 8192;
 
-/// What one input leaves to the next.
+/// State kept between inputs.
 struct Stage {
     endpoint: Endpoint,
     interrupt: Interrupt,
-    /// To the thread that answers who connects.
+    /// Sends answers to the thread that accepts connections.
     answers: mpsc::Sender<(Vec<u8>, Offer)>,
-    /// From it.
+    /// Receives exporters from that thread.
     exporters: mpsc::Receiver<io::Result<RawExporter>>,
     _folder: tempfile::TempDir,
 }
 
-/// The strange exporter, and what it has shared.
+/// The hostile exporter and the descriptors that it has shared.
 struct Shared {
     exporter: RawExporter,
-    /// It says nothing more.
+    /// Set when the exporter has shut its sending direction down.
     hung_up: bool,
     metadata: OwnedFd,
-    /// Memory that went out as slots.
+    /// Memory that was sent as slots.
     slots: Vec<OwnedFd>,
     credit: usize,
 }
 
-/// See above.
+/// Runs one input; see the module's documentation.
 pub fn reader(input: &[u8]) {
     static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
     let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +74,8 @@ pub fn reader(input: &[u8]) {
     take(&mut reader, &stage.interrupt, &mut Vec::new());
 }
 
-/// Takes what is there and looks at all of it; false if the reader has given the stream up.
+/// Takes the available frames and reads all of their bytes. Returns false if the reader ended the
+/// stream.
 fn take(reader: &mut Reader, interrupt: &Interrupt, held: &mut Vec<Frame>) -> bool {
     for _ in 0..4 {
         match reader.next(Some(Duration::ZERO), interrupt) {
@@ -115,7 +117,7 @@ impl Stage {
         Self { endpoint, interrupt, answers, exporters, _folder: folder }
     }
 
-    /// Welcomes a reader, one way or another.
+    /// Accepts a reader with a valid or a damaged welcome.
     fn meet(&self, choices: &mut Choices<'_>) -> Option<(Reader, Shared)> {
         let credit = choices.below(MAX_CREDIT) + 1;
         let (areas, next) = (choices.below(3) as u32 + 1, choices.number());
@@ -154,7 +156,7 @@ impl Stage {
 }
 
 impl Shared {
-    /// Does one thing.
+    /// Performs one action of the exporter.
     fn act(&mut self, choices: &mut Choices<'_>) {
         match choices.byte() % 12 {
             0 | 1 => self.publish(choices),
@@ -219,12 +221,12 @@ impl Shared {
             _ => {}
         }
         self.exporter.next = descriptor.sequence.wrapping_add(1);
-        // Sequence numbers have 62 bits, and the producer counts on it.
+        // Sequence numbers have 62 bits; the producer relies on it.
         descriptor.sequence &= (1 << 62) - 1;
         self.exporter.producer.publish(choices.below(self.credit), &descriptor);
     }
 
-    /// A generation, and slots of it.
+    /// Sends a generation and slots of it.
     fn hand_over(&mut self, choices: &mut Choices<'_>) {
         let generation = choices.byte() as u32 % 3;
         let slot_size = if choices.byte() < 200 { SLOT } else { choices.number() % MAX_SLOT_SIZE };
@@ -299,7 +301,7 @@ impl Shared {
     }
 }
 
-/// A descriptor that is good for nothing, or nearly good.
+/// Returns a useless or an almost valid descriptor.
 fn some_fd(choices: &mut Choices<'_>) -> OwnedFd {
     let file = |size, seals: Seals| {
         let fd = memfd(size).expect("memory");

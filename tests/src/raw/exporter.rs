@@ -1,4 +1,4 @@
-//! An exporter made of nothing but its socket and its pages.
+//! Exporter side of the protocol without the engine: a socket and shared pages.
 
 use super::{Channel, Door, Page, Seals, encoded, memfd};
 use frameshare::{Descriptor, FenceKind, MemoryKind, Policy, queue::Producer};
@@ -13,12 +13,13 @@ use std::{
     time::Duration,
 };
 
-/// What an exporter shares with one reader, not sent yet: queue page, claims page, metadata areas, wake socket.
+/// Shared state for one reader before it is sent: queue page, claims page, metadata areas, wake
+/// socket.
 #[derive(Debug)]
 pub struct Offer {
-    /// What it grants.
+    /// The welcome message.
     pub welcome: Welcome,
-    /// What goes along.
+    /// Descriptors that go with the welcome.
     pub fds: Vec<OwnedFd>,
     queue: Page,
     claims: Page,
@@ -27,55 +28,56 @@ pub struct Offer {
     wake: OwnedFd,
 }
 
-/// An exporter with one reader.
+/// Exporter with one reader.
 #[derive(Debug)]
 pub struct RawExporter {
-    /// The control socket.
+    /// Control socket.
     pub channel: Channel,
     /// Publishes as an honest exporter does.
     pub producer: Producer<Page>,
-    /// The queue page, to be written at will.
+    /// Queue page, writable for tests.
     pub queue: Page,
-    /// The claims page.
+    /// Claims page.
     pub claims: Page,
-    /// The metadata areas.
+    /// Metadata areas.
     pub metadata: Page,
-    /// Its own end of the wake socket.
+    /// The exporter's end of the wake socket.
     pub wake: OwnedFd,
-    /// The sequence number of the next frame.
+    /// Sequence number of the next frame.
     pub next: u64,
-    /// Ordered messages sent so far.
+    /// Number of ordered messages sent.
     pub messages: u64,
     credit: usize,
 }
 
 impl Offer {
-    /// One as an honest exporter makes it.
+    /// Creates the shared state as an honest exporter does.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn new(credit: usize, areas: u32, next: u64) -> io::Result<Self> {
         let offer = Self::unsealed(credit, areas, next)?;
         offer.seal()?;
         Ok(offer)
     }
 
-    /// Puts the seals on that a reader asks for: nobody else maps the queue and the metadata writable from now on.
+    /// Adds the seals that a reader requires: the queue and the metadata cannot be mapped writable
+    /// again.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn seal(&self) -> io::Result<()> {
         let seals = [Seals::SizeAndWrites, Seals::Size, Seals::SizeAndWrites];
         self.fds.iter().zip(seals).try_for_each(|(fd, seals)| seals.put_on(fd))
     }
 
-    /// One whose files are still to be sealed.
+    /// Creates the shared state without seals.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn unsealed(credit: usize, areas: u32, next: u64) -> io::Result<Self> {
         let sizes = [queue_size(credit), claims_size(credit), metadata_size(areas)];
         let mut fds = Vec::new();
@@ -102,21 +104,21 @@ impl Offer {
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
     }
 
-    /// Waits for a reader, and sends it all.
+    /// Waits for a reader, and sends it the welcome and the descriptors.
     ///
     /// # Errors
     ///
-    /// The system's, or `TimedOut` where nobody comes.
+    /// Those of the system calls, and `TimedOut` if no reader connects.
     pub fn send(self, door: &Door, patience: Duration) -> io::Result<RawExporter> {
         let packet = encoded(ToReader::Welcome(self.welcome.clone()).encode());
         self.send_as(&packet, door, patience)
     }
 
-    /// The same with another packet.
+    /// Like [`send`](Self::send), with another packet in place of the welcome.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`send`](Self::send).
     pub fn send_as(self, packet: &[u8], door: &Door, patience: Duration) -> io::Result<RawExporter> {
         let channel = door.accept(patience)?;
         channel.receive(patience)?;
@@ -125,7 +127,7 @@ impl Offer {
         Ok(self.on(channel))
     }
 
-    /// Says nothing at all.
+    /// Uses a connection without sending anything.
     pub fn on(self, channel: Channel) -> RawExporter {
         let Self { welcome, queue, claims, metadata, producer, wake, .. } = self;
         let (credit, next) = (welcome.credit as usize, welcome.next);
@@ -134,11 +136,11 @@ impl Offer {
 }
 
 impl RawExporter {
-    /// Sends a message with a descriptor or none.
+    /// Sends a message, with a descriptor if there is one.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn say(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.messages += u64::from(message.is_ordered());
         let fds: Vec<_> = fd.into_iter().collect();
@@ -149,17 +151,17 @@ impl RawExporter {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn format(&mut self, caps: &str) -> io::Result<()> {
         let format = Format { caps: caps.into(), video: None };
         self.say(&ToReader::Format { before: self.next, memory: MemoryKind::Host, format }, None)
     }
 
-    /// Hands one slot over, in a generation of its own, and returns its memory.
+    /// Sends one slot in a generation of its own, and returns its memory.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn slot(&mut self, generation: u32, size: u64) -> io::Result<OwnedFd> {
         let fd = memfd(size)?;
         Seals::SizeAndWrites.put_on(&fd)?;
@@ -169,13 +171,13 @@ impl RawExporter {
         Ok(fd)
     }
 
-    /// Publishes the whole of a slot, and wakes the reader.
+    /// Publishes a whole slot and wakes the reader.
     pub fn publish(&mut self, generation: u32, size: u64) {
         let descriptor = Descriptor { generation, size, ..Default::default() };
         self.publish_as(descriptor);
     }
 
-    /// Publishes a descriptor in an entry that is due, with its sequence number and count of messages.
+    /// Publishes a descriptor, with the next sequence number and message count filled in.
     pub fn publish_as(&mut self, descriptor: Descriptor) {
         let descriptor = Descriptor { sequence: self.next, messages: self.messages, ..descriptor };
         self.producer.publish((self.next as usize) % self.credit, &descriptor);

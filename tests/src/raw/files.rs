@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A [`Page`] owns its range from `mmap` to `munmap`. It is only handed out as atomics. Who maps a file that somebody
-//! can shrink takes the SIGBUS that these tests are about.
+//! A [`Page`] owns its range from `mmap` to `munmap` and gives access as atomics only. If another
+//! process shrinks an unsealed file, access raises SIGBUS, which some tests provoke.
 #![allow(unsafe_code)]
 
 use rustix::{
@@ -18,28 +18,28 @@ use std::{
     sync::atomic::AtomicU64,
 };
 
-/// What keeps others from changing a memory file.
+/// Seals of a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seals {
-    /// Nothing does.
+    /// No seals.
     None,
-    /// Its size stays.
+    /// Fixed size.
     Size,
-    /// Its size stays, and nobody maps it writable from now on.
+    /// Fixed size, and no new writable mapping.
     SizeAndWrites,
 }
 
-/// A memory file of `size` bytes, all of them there and zero, not yet sealed.
+/// Creates an unsealed memory file of `size` zero bytes, all of them allocated.
 ///
 /// # Errors
 ///
-/// The system's.
+/// Those of the system calls.
 pub fn memfd(size: u64) -> io::Result<OwnedFd> {
     let fd = memfd_create("raw", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, size)?;
     if size > 0 {
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size)?;
-        // An allocated page counts as a hole until it was written.
+        // An allocated page counts as a hole until it is written.
         for offset in (0..size).step_by(4096) {
             rustix::io::pwrite(&fd, &[0], offset)?;
         }
@@ -48,11 +48,11 @@ pub fn memfd(size: u64) -> io::Result<OwnedFd> {
 }
 
 impl Seals {
-    /// Puts the seals on.
+    /// Adds the seals to a file.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn put_on(self, fd: impl AsFd) -> io::Result<()> {
         let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         match self {
@@ -63,33 +63,33 @@ impl Seals {
     }
 }
 
-/// A shared mapping as 64-bit words.
+/// Shared mapping, accessed as 64-bit words.
 #[derive(Debug)]
 pub struct Page {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process; access to it is by atomics.
+// SAFETY: a mapping is valid in all threads of the process, and access is atomic.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Maps the first `len` bytes to be read and written.
+    /// Maps the first `len` bytes for reading and writing.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn writable(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps the first `len` bytes to be read.
+    /// Maps the first `len` bytes for reading.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn read_only(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ)
     }
@@ -106,14 +106,15 @@ impl Deref for Page {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: mapped until it is dropped, page-aligned, and whole words alone are counted.
+        // SAFETY: the range stays mapped until `self` is dropped, is page-aligned, and only whole
+        // words are counted.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever could reach it borrowed from `self`.
+        // SAFETY: `self` owns the range, and every reference into it borrows from `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol without the engine: for peers that speak it wrongly on purpose.
+//! The protocol without the engine, for peers that violate it on purpose.
 
 mod exporter;
 mod files;
@@ -15,10 +15,10 @@ use frameshare_protocol::{
 };
 use std::{io, os::fd::OwnedFd, path::Path, time::Duration};
 
-/// Nothing here takes so long unless it hangs.
+/// Timeout of operations that can only exceed it by a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What an honest reader of host memory says first.
+/// Returns the first message of an honest reader of host memory.
 pub fn hello(policy: Policy, credit: u32) -> Hello {
     Hello {
         nonce: [0x5a; 16],
@@ -33,18 +33,19 @@ pub fn hello(policy: Policy, credit: u32) -> Hello {
     }
 }
 
-/// A reader made of nothing but its socket and its pages, all of them open to be misused.
+/// Reader side of the protocol without the engine: a socket and shared pages, all accessible to the
+/// test.
 #[derive(Debug)]
 pub struct RawReader {
-    /// The control socket.
+    /// Control socket.
     pub channel: Channel,
-    /// What the exporter granted.
+    /// The welcome that the exporter sent.
     pub welcome: Welcome,
-    /// The queue page, read-only: the seals allow nothing else.
+    /// Queue page, mapped read-only, as its seals require.
     pub queue: Page,
-    /// The claims page.
+    /// Claims page.
     pub claims: Page,
-    /// Queue page, claims page, metadata areas and wake socket, as they came.
+    /// Queue page, claims page, metadata areas and wake socket, as received.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -53,7 +54,7 @@ impl RawReader {
     ///
     /// # Errors
     ///
-    /// Where the exporter does not answer with a welcome.
+    /// Those of the system calls, and any answer but a welcome.
     pub fn join(path: &Path, hello: Hello) -> io::Result<Self> {
         let channel = Channel::connect(path)?;
         channel.send(&encoded(ToExporter::Hello(hello).encode()), &[])?;
@@ -71,7 +72,7 @@ impl RawReader {
     }
 }
 
-/// A packet that is known to be short enough.
+/// Unwraps an encoded packet that is known to fit.
 pub fn encoded<E: std::fmt::Debug>(packet: Result<Vec<u8>, E>) -> Vec<u8> {
     packet.expect("the message is short")
 }

@@ -1,4 +1,4 @@
-//! Control sockets, and what is sent over them unchecked.
+//! Control sockets that send unchecked packets and descriptors.
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -17,16 +17,16 @@ use std::{
     time::Duration,
 };
 
-/// As many descriptors as one packet can carry (`SCM_MAX_FD`).
+/// Most descriptors in one packet (`SCM_MAX_FD`).
 const MANY: usize = 253;
-/// Longer than any message of the protocol.
+/// More bytes than any message of the protocol has.
 const LONG: usize = 256 * 1024;
 
 /// One end of a control connection.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
-/// A socket that readers connect to.
+/// Listening socket.
 #[derive(Debug)]
 pub struct Door(OwnedFd);
 
@@ -34,7 +34,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Whether something is to be had at a descriptor within a time.
+/// Waits until a descriptor is readable; false after the timeout.
 fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -46,27 +46,27 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = socket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
-    /// Sends one packet with any descriptors; waits where the other side takes nothing.
+    /// Sends one packet with any descriptors. Blocks while the peer's queue is full.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(packet, fds, SendFlags::NOSIGNAL)
     }
 
-    /// The same, but fails where it would have to wait.
+    /// Like [`send`](Self::send), without blocking.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls, `WouldBlock` among them.
     pub fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(packet, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
@@ -81,11 +81,11 @@ impl Channel {
         Ok(())
     }
 
-    /// The next packet and its descriptors; `None` if the other side hung up.
+    /// Receives the next packet and its descriptors; `None` if the peer closed the connection.
     ///
     /// # Errors
     ///
-    /// `TimedOut` where none comes in time.
+    /// `TimedOut` if no packet arrives in time.
     pub fn receive(&self, timeout: Duration) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         if !readable(&self.0, timeout)? {
             return Err(io::ErrorKind::TimedOut.into());
@@ -109,14 +109,15 @@ impl Channel {
         Ok((message.bytes > 0).then_some((packet, fds)))
     }
 
-    /// Whether the other side hangs up within a time. Receives nothing.
+    /// Whether the peer closes the connection within the timeout. Receives nothing.
     pub fn awaits_end(&self, timeout: Duration) -> bool {
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
         poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether the other side hangs up within a time; what it says before is thrown away.
+    /// Whether the peer closes the connection within the timeout. Discards packets that arrive
+    /// before.
     pub fn hangs_up(&self, timeout: Duration) -> bool {
         loop {
             match self.receive(timeout) {
@@ -139,7 +140,7 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Those of the system calls.
     pub fn open(path: &Path) -> io::Result<Self> {
         let socket = socket()?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -147,11 +148,11 @@ impl Door {
         Ok(Self(socket))
     }
 
-    /// The next who connects.
+    /// Accepts the next connection.
     ///
     /// # Errors
     ///
-    /// `TimedOut` where nobody does in time.
+    /// `TimedOut` if there is none in time.
     pub fn accept(&self, timeout: Duration) -> io::Result<Channel> {
         if !readable(&self.0, timeout)? {
             return Err(io::ErrorKind::TimedOut.into());

@@ -1,16 +1,16 @@
-//! Processes that vanish.
+//! Killed and restarted processes.
 
 use super::{NV12, PICTURE, stage::Stage};
 
 #[test]
-fn a_reader_that_is_killed_with_all_its_frames_holds_nobody_up() {
+fn killed_reader_with_all_frames_delays_no_other() {
     let stage = Stage::new();
     let _exporter = stage.gst(&format!(
         "videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s reader-timeout=60000000000"
     ));
     let mut hoarder = stage.peer("read --stream s --policy lossless --hoard 4");
     hoarder.wait_for("hoarding");
-    // The exporter now waits for the hoarder, and the other reader with it.
+    // The exporter now waits for the first reader, and the other reader with it.
     let mut other = stage.peer("read --stream s --policy lossless --frames 100");
     other.wait_for("connected");
     hoarder.kill();
@@ -19,7 +19,7 @@ fn a_reader_that_is_killed_with_all_its_frames_holds_nobody_up() {
 }
 
 #[test]
-fn a_reader_that_holds_the_stream_back_too_long_is_cut_off() {
+fn reader_beyond_timeout_is_evicted() {
     let stage = Stage::new();
     let _exporter = stage.gst(&format!(
         "videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s reader-timeout=3000000000"
@@ -30,7 +30,7 @@ fn a_reader_that_holds_the_stream_back_too_long_is_cut_off() {
 }
 
 #[test]
-fn an_exporter_that_vanishes_is_an_error_and_no_end_of_stream() {
+fn killed_exporter_is_an_error_and_not_eos() {
     let stage = Stage::new();
     let mut exporter = stage.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
     let mut peer = stage.peer("read --stream s");
@@ -38,7 +38,8 @@ fn an_exporter_that_vanishes_is_an_error_and_no_end_of_stream() {
     for _ in 0..20 {
         peer.wait_for("frame");
     }
-    // A reader that had not come yet would wait for an exporter in place of missing this one.
+    // A reader that has not joined yet would wait for an exporter in place of reporting the loss of
+    // this one.
     stage.wait_for_bytes("seen");
     exporter.kill();
     let error = reader.finish_badly();
@@ -47,7 +48,7 @@ fn an_exporter_that_vanishes_is_an_error_and_no_end_of_stream() {
 }
 
 #[test]
-fn readers_that_reconnect_go_on_with_the_next_exporter() {
+fn reconnecting_readers_continue_with_next_exporter() {
     let stage = Stage::new();
     let pipeline = format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s");
     let mut first = stage.gst(&pipeline);
@@ -64,7 +65,7 @@ fn readers_that_reconnect_go_on_with_the_next_exporter() {
 }
 
 #[test]
-fn what_downstream_holds_outlives_the_exporter() {
+fn buffers_held_downstream_outlive_exporter() {
     let stage = Stage::new();
     let exporter = stage.peer("export --stream s --frames 50 --size 100000");
     let reader = stage.peer("read --stream s --policy lossless --hold 3 --verify yes --sum yes");

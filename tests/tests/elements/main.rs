@@ -1,7 +1,7 @@
-//! The two elements in processes of their own, as users start them.
+//! Both elements in processes of their own, as users start them.
 //!
-//! What readers get is compared with what the exporter's pipeline made, frame by frame; the picture changes
-//! everywhere in every frame, and the same pipeline without the elements says what it should be.
+//! Received frames are compared with the exporter's frame by frame. The image changes everywhere
+//! from frame to frame, and the same pipeline without the elements gives the expected checksums.
 
 mod gone;
 mod refused;
@@ -10,12 +10,12 @@ mod stage;
 
 use stage::{Outcome, Stage, sums};
 
-/// A zone plate that moves: every pixel of every frame differs from the frame before.
+/// A moving zone plate: every pixel changes from frame to frame.
 const PICTURE: &str = "pattern=zone-plate kx2=20 ky2=20 kt=7 kxt=3";
 const NV12: &str = "video/x-raw,format=NV12,width=320,height=240,framerate=100/1";
 const NV12_SIZE: usize = 320 * 240 * 3 / 2;
 
-/// What `videotestsrc` makes, as checksums.
+/// Checksums of the frames of `videotestsrc`.
 fn expected(stage: &Stage, frames: usize) -> Vec<String> {
     stage
         .gst(&format!(
@@ -28,7 +28,7 @@ fn expected(stage: &Stage, frames: usize) -> Vec<String> {
     sums
 }
 
-/// Checks that every frame of a peer that printed checksums is the one that was made, and returns their number.
+/// Checks the checksums that a peer printed, and returns their number.
 fn check_frames(outcome: &Outcome, expected: &[String]) -> usize {
     let frames = outcome.events("frame");
     for frame in &frames {
@@ -40,7 +40,7 @@ fn check_frames(outcome: &Outcome, expected: &[String]) -> usize {
 }
 
 #[test]
-fn a_lossless_reader_gets_every_frame_as_it_was_made() {
+fn lossless_reader_receives_every_frame_unchanged() {
     let stage = Stage::new();
     let expected = expected(&stage, 200);
     let exporter = stage.gst(&format!(
@@ -54,7 +54,7 @@ fn a_lossless_reader_gets_every_frame_as_it_was_made() {
 }
 
 #[test]
-fn readers_of_all_kinds_see_the_same_frames_at_once() {
+fn concurrent_readers_of_all_kinds_receive_same_frames() {
     let stage = Stage::new();
     let expected = expected(&stage, 200);
     let readers = [
@@ -77,20 +77,21 @@ fn readers_of_all_kinds_see_the_same_frames_at_once() {
     let [lossless, _, slow] = &outcomes;
     assert_eq!(lossless.summary()["lost"], 0);
     assert!(slow.summary()["lost"].as_u64() > Some(50), "a reader of 16 frames/s loses some of 100/s");
-    // The elements joined when they joined; from there on nothing is missing.
+    // Frames before the element joined are missing, and none after that.
     let read = sums(&stage.read("read.raw"), NV12_SIZE);
     assert!(!read.is_empty() && expected.ends_with(&read));
 }
 
-/// That it would stand still without the source's copies is shown beside the source, where they can be turned off.
+/// The negative control, without the source's copies, is in the source's own tests, which can turn
+/// them off.
 #[test]
-fn an_encoder_that_keeps_fifty_frames_does_not_stop_the_stream() {
+fn encoder_holding_fifty_frames_does_not_stop_stream() {
     let stage = Stage::new();
     let exporter = stage.gst(&format!(
         "videotestsrc num-buffers=150 {PICTURE} ! {NV12} ! \
          framesharesink stream=s wait-for-connection=true sync=false"
     ));
-    // x264enc takes NV12 as it comes: what it keeps are the frames themselves.
+    // x264enc accepts NV12 directly, so it keeps the shared frames themselves.
     let reader = stage.gst(
         "framesharesrc stream=s policy=lossless max-held=4 ! x264enc ! \
          video/x-h264,stream-format=byte-stream,alignment=au ! multifilesink location=frame%03d",
@@ -101,7 +102,7 @@ fn an_encoder_that_keeps_fifty_frames_does_not_stop_the_stream() {
 }
 
 #[test]
-fn new_caps_in_mid_stream_reach_the_reader_before_their_frames() {
+fn new_caps_reach_reader_before_their_frames() {
     let stage = Stage::new();
     let part = |width: u32, format: &str| {
         format!(
@@ -137,7 +138,7 @@ fn new_caps_in_mid_stream_reach_the_reader_before_their_frames() {
 }
 
 #[test]
-fn new_caps_in_mid_stream_pass_through_the_source() {
+fn new_caps_pass_through_source() {
     let stage = Stage::new();
     let part = |width: u32| {
         format!(
@@ -154,9 +155,9 @@ fn new_caps_in_mid_stream_pass_through_the_source() {
 }
 
 #[test]
-fn a_decoded_film_is_read_as_it_was_decoded() {
+fn decoded_clip_is_received_unchanged() {
     let stage = Stage::new();
-    // Odd enough that the decoder pads its pictures.
+    // A size for which the decoder pads its frames.
     stage
         .gst(&format!(
             "videotestsrc num-buffers=60 {PICTURE} ! video/x-raw,format=I420,width=338,height=190,framerate=100/1 ! \
@@ -164,7 +165,7 @@ fn a_decoded_film_is_read_as_it_was_decoded() {
         ))
         .finish_well();
     let film = "filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264";
-    // videoconvert in front of each file gives both the same layout.
+    // videoconvert before each file gives both the same layout.
     let to_file = "videoconvert ! video/x-raw,format=RGB ! filesink location";
     stage.gst(&format!("{film} ! {to_file}=expected.raw")).finish_well();
     let exporter =
@@ -176,7 +177,7 @@ fn a_decoded_film_is_read_as_it_was_decoded() {
 }
 
 #[test]
-fn a_reader_that_joins_late_starts_with_the_newest_frame() {
+fn late_reader_starts_with_newest_frame() {
     let stage = Stage::new();
     let _exporter =
         stage.gst(&format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s"));
@@ -187,10 +188,10 @@ fn a_reader_that_joins_late_starts_with_the_newest_frame() {
     assert_eq!(late.summary()["lost"], 0);
 }
 
-/// A video sink drops what comes more than 5 ms late; the one around it counts what it shows and drops. On a machine that
-/// is busy with something else frames may be late now and then; if their times are wrong, all are, each time.
+/// A video sink drops frames more than 5 ms late; fpsdisplaysink counts rendered and dropped
+/// frames. On a busy machine some frames may be late. With wrong timestamps all frames are.
 #[test]
-fn a_synchronised_sink_shows_the_frames() {
+fn synchronized_sink_renders_frames() {
     const ATTEMPTS: usize = 8;
     let stage = Stage::new();
     let film = NV12.replace("100/1", "30/1");

@@ -1,18 +1,18 @@
-//! What cannot be done is said, with what to do instead.
+//! Errors of the elements, and their advice.
 
 use super::{NV12, stage::Stage};
 
 #[test]
-fn without_an_exporter_the_source_says_what_to_do() {
+fn source_without_exporter_gives_advice() {
     let stage = Stage::new();
     let error =
-        stage.gst("framesharesrc stream=nobody connection-timeout=200000000 ! fakesink").finish_badly();
-    assert!(error.contains("nobody.sock"), "{error}");
+        stage.gst("framesharesrc stream=missing connection-timeout=200000000 ! fakesink").finish_badly();
+    assert!(error.contains("missing.sock"), "{error}");
     assert!(error.contains("framesharesink") && error.contains("connection-timeout"), "{error}");
 }
 
 #[test]
-fn a_name_that_is_none_is_refused_at_once() {
+fn invalid_name_is_refused_at_once() {
     let stage = Stage::new();
     for element in ["framesharesrc stream=a/b ! fakesink", "videotestsrc ! framesharesink stream=a/b"] {
         let error = stage.gst(element).finish_badly();
@@ -25,7 +25,7 @@ fn a_name_that_is_none_is_refused_at_once() {
 }
 
 #[test]
-fn a_name_in_use_is_refused_with_its_holder() {
+fn name_in_use_is_refused_with_its_holder() {
     let stage = Stage::new();
     let holder = stage.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
     stage.peer("read --stream s --frames 1").finish_well();
@@ -35,7 +35,7 @@ fn a_name_in_use_is_refused_with_its_holder() {
 }
 
 #[test]
-fn a_stale_socket_is_taken_over() {
+fn stale_socket_is_taken_over() {
     let stage = Stage::new();
     let exporter = format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s");
     let mut first = stage.gst(&exporter);
@@ -47,7 +47,7 @@ fn a_stale_socket_is_taken_over() {
 }
 
 #[test]
-fn a_lossless_reader_that_is_not_granted_is_an_error() {
+fn refused_lossless_reader_is_an_error() {
     let stage = Stage::new();
     let _exporter = stage
         .gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s lossless-readers=none"));
@@ -57,7 +57,7 @@ fn a_lossless_reader_that_is_not_granted_is_an_error() {
 }
 
 #[test]
-fn a_socket_that_may_not_be_opened_is_named() {
+fn socket_without_permission_is_named() {
     let stage = Stage::new();
     let error = stage
         .gst("framesharesrc socket-path=/proc/nowhere/s.sock connection-timeout=0 ! fakesink")

@@ -169,7 +169,7 @@ impl Stage {
         self.start(command, line)
     }
 
-    /// Lets other users into the folder, and puts the test peer and the plugin where they can use them.
+    /// Gives other users access to the folder, to the test peer and to the plugin.
     pub fn open_to_others(&self) {
         let plugins = self.path("plugins");
         fs::create_dir(&plugins).expect("a folder for the plugin");

@@ -37,7 +37,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
     let (added, removed) = (outcome.events("added").len(), outcome.events("removed").len());
     // At least those that the test waited for.
-    assert!(added > kills / 10, "{added} of {kills} readers got as far as to be admitted");
+    assert!(added > kills / 10, "{added} of {kills} readers were admitted");
     assert!(removed >= added - 3, "{removed} of {added} readers were removed");
     for survivor in survivors {
         saw_everything(survivor, &summary["published"]);

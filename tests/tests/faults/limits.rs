@@ -68,7 +68,8 @@ fn an_exporter_without_a_single_file_left_says_so() {
     stream.end();
 }
 
-/// The kernel would end the process by SIGXFSZ: with the first page that is shared, or with the first frame.
+/// The kernel would end the process by SIGXFSZ: with the first page that is shared, or with the
+/// first frame.
 #[test]
 fn file_size_limit_is_an_error_that_names_it() {
     for limit in [1_000, 500_000] {

@@ -224,7 +224,8 @@ pub fn socket(stage: &Stage, stream: &str) -> String {
     folder.join(format!("{stream}.sock")).display().to_string()
 }
 
-/// Checks that these are frames of this stream, whole, in order, and every gap counted; returns their numbers.
+/// Checks that these are frames of this stream, whole, in order, and every gap counted; returns
+/// their numbers.
 pub fn check(stream: usize, arrivals: &[Arrival]) -> Vec<u64> {
     let mut expected = None;
     for arrival in arrivals {

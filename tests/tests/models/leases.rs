@@ -1,7 +1,8 @@
-//! Leases of a frame's slot against readers that take, release, lie, hang up and die.
+//! Model: leases of slots, with readers that take, release, lie, disconnect and die.
 //!
-//! As the exporter's ledger has it: a publication counts the leases on it, an entry of a reader's queue carries one of them,
-//! and what a reader's claim words say is compared with the ledger. A slot is free when no publication is in it.
+//! As in the exporter, a publication counts its leases, an entry of a reader's queue carries one
+//! lease, and a reader's claim words are compared with the exporter's own state. A slot is free
+//! when it has no publication.
 
 use crate::{fails, holds};
 use stateright::{Model, Property};
@@ -10,17 +11,17 @@ const READERS: usize = 2;
 /// Entries of a reader's queue.
 const ENTRIES: usize = 2;
 const SLOTS: usize = 3;
-/// Frames that are published.
+/// Number of published frames.
 const FRAMES: u8 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// A release counts whatever frame it is of.
+    /// The exporter accepts a release of any frame.
     AnyRelease,
-    /// A reader that is gone has its leases ended, and those that it had released once more.
+    /// Disconnecting a reader ends its leases, the released ones a second time.
     EndedTwice,
-    /// An untaken frame is taken back without an exchange: by writing over the word.
+    /// An untaken frame is revoked by a store in place of an exchange.
     BlindRevoke,
 }
 
@@ -34,24 +35,24 @@ enum Word {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reader {
-    /// What the two share.
+    /// The shared claim words.
     words: [Word; ENTRIES],
-    /// The ledger: which frame an entry carries.
+    /// The exporter's state: the frame that each entry carries.
     leases: [Option<u8>; ENTRIES],
-    /// What the reader believes to hold.
+    /// The frames that the reader holds in its own view.
     holds: [Option<u8>; ENTRIES],
-    /// It runs.
+    /// The reader's process runs.
     alive: bool,
-    /// The exporter goes by it.
+    /// The exporter serves the reader.
     linked: bool,
-    /// It has written a word that it must not.
+    /// The reader has written an invalid word.
     lied: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     readers: [Reader; READERS],
-    /// By frame: its slot, and how many leases are on it.
+    /// By frame: its slot and its number of leases.
     publications: Vec<Option<(u8, i8)>>,
     /// By slot: the frame in it.
     content: [u8; SLOTS],
@@ -65,12 +66,12 @@ enum Action {
     Publish,
     Take(usize, usize),
     Release(usize, usize),
-    /// A release of a frame that is long gone.
+    /// Releases a frame that was reclaimed long ago.
     Lie(usize, usize),
     Die(usize),
-    /// The exporter looks at the words.
+    /// The exporter collects releases.
     Collect(usize),
-    /// It notices that the reader is gone.
+    /// The exporter notices that the reader has disconnected.
     Notice(usize),
 }
 
@@ -85,7 +86,7 @@ impl State {
                 *publication = None;
             }
         } else {
-            // One more than there were: it shows as a negative count.
+            // One lease too many has ended: the count becomes negative.
             *publication = Some((0, -1));
         }
     }
@@ -97,7 +98,7 @@ impl State {
 }
 
 impl Leases {
-    /// Cuts a reader off: all its leases end.
+    /// Disconnects a reader: all its leases end.
     fn unlink(&self, state: &mut State, reader: usize) {
         state.readers[reader].linked = false;
         for entry in 0..ENTRIES {
@@ -111,7 +112,7 @@ impl Leases {
         }
     }
 
-    /// Whether the exporter must take the word for a lie.
+    /// Whether the word is a violation for the exporter.
     fn is_violation(word: Word, lease: u8) -> bool {
         !matches!(word, Word::Published(of) | Word::Taken(of) | Word::Released(of) if of == lease)
     }
@@ -136,7 +137,7 @@ impl Leases {
         }
     }
 
-    /// An entry for the next frame: a vacant one, or the oldest that was not taken.
+    /// An entry for the next frame: a vacant one, or else the oldest untaken one.
     fn vacate(&self, state: &mut State, reader: usize) -> Option<usize> {
         if let Some(vacant) = state.readers[reader].leases.iter().position(Option::is_none) {
             return Some(vacant);
@@ -217,7 +218,7 @@ impl Model for Leases {
                 let slot = state.free_slot()?;
                 let frame = state.next;
                 state.next += 1;
-                // The publisher's own hold, until every reader has been offered it.
+                // The publisher's own lease, until the frame was offered to every reader.
                 state.publications[usize::from(frame)] = Some((slot, 1));
                 state.content[usize::from(slot)] = frame;
                 for reader in 0..READERS {
@@ -264,7 +265,7 @@ impl Model for Leases {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("a frame is not written while it is read", |_, state: &State| {
-                // Who lied, or was cut off, has no claim to anything.
+                // A reader that lied or was disconnected has no claim to its frames.
                 let honest = state.readers.iter().filter(|reader| reader.linked && !reader.lied);
                 honest
                     .flat_map(|reader| reader.holds.iter().flatten())
@@ -273,7 +274,7 @@ impl Model for Leases {
             Property::always("no lease ends twice", |_, state: &State| {
                 state.publications.iter().flatten().all(|(_, leases)| *leases > 0)
             }),
-            Property::always("the count of leases is the ledger's", |_, state: &State| {
+            Property::always("the count of leases matches the entries", |_, state: &State| {
                 state.publications.iter().enumerate().all(|(frame, publication)| {
                     let leases = state.readers.iter().flat_map(|reader| reader.leases.iter().flatten());
                     let count = leases.filter(|of| usize::from(**of) == frame).count() as i8;
@@ -281,40 +282,40 @@ impl Model for Leases {
                 })
             }),
             Property::always("a lease ends by its own release", |_, state: &State| !state.deceived),
-            Property::always("who is gone holds nothing", |_, state: &State| {
+            Property::always("a disconnected reader has no leases", |_, state: &State| {
                 state.readers.iter().all(|reader| reader.linked || reader.leases.iter().all(Option::is_none))
             }),
-            Property::sometimes("everything is given back", |_, state: &State| {
+            Property::sometimes("all frames are released", |_, state: &State| {
                 state.next > FRAMES && state.publications.iter().all(Option::is_none)
             }),
-            Property::sometimes("a liar is cut off", |_, state: &State| {
+            Property::sometimes("a lying reader is disconnected", |_, state: &State| {
                 state.readers.iter().any(|reader| reader.lied && reader.alive && !reader.linked)
             }),
         ]
     }
 
     fn within_boundary(&self, state: &State) -> bool {
-        // What is wrong once needs not be followed further.
+        // States behind a violation need not be explored.
         state.publications.iter().flatten().all(|(_, leases)| *leases >= -1)
     }
 }
 
 #[test]
-fn leases_end_once_whatever_readers_do() {
+fn every_lease_ends_once() {
     holds("leases", Leases(Flaw::None));
 }
 
 #[test]
-fn a_release_of_any_frame_lets_a_liar_keep_what_it_gave_back() {
+fn accepting_any_release_reclaims_held_frame() {
     fails(Leases(Flaw::AnyRelease), "a lease ends by its own release");
 }
 
 #[test]
-fn a_lease_that_ends_twice_is_found() {
-    fails(Leases(Flaw::EndedTwice), "the count of leases is the ledger's");
+fn lease_ended_twice_is_found() {
+    fails(Leases(Flaw::EndedTwice), "the count of leases matches the entries");
 }
 
 #[test]
-fn a_blind_revocation_writes_what_is_read() {
+fn revoking_by_store_overwrites_held_frame() {
     fails(Leases(Flaw::BlindRevoke), "a frame is not written while it is read");
 }

@@ -1,8 +1,10 @@
-//! The protocol's state machines, every state of them within bounds (docs/verification.md has them).
+//! Models of the protocol's state machines, explored exhaustively within bounds
+//! (docs/verification.md).
 //!
-//! What depends on the memory model - the claim word, the announcements of sleep - is explored by loom on the engine's own code
-//! (crates/frameshare/src/queue/tests.rs). Here are the rules above it, in which processes die at any step. Each model can
-//! be made wrong in one place, and must then find what that leads to: the negative controls.
+//! Code that depends on the memory model (the claim word, the waiting flags) is explored by loom
+//! itself (crates/frameshare/src/queue/tests.rs). The models here cover the rules above it, with
+//! processes that die at any step. Each model has faults as negative controls: with a fault, it
+//! must find the violated property.
 
 mod leases;
 mod retirement;
@@ -10,7 +12,7 @@ mod takeover;
 
 use stateright::{Checker, Expectation, Model};
 
-/// Explores a model to its end: what is claimed always holds, and what is possible happens.
+/// Explores a model completely: its invariants hold in all states, and its reachable goals occur.
 fn holds<M>(name: &str, model: M)
 where
     M: Model + Send + Sync + 'static,
@@ -28,7 +30,7 @@ where
     checker.assert_properties();
 }
 
-/// Explores a model that was made wrong until a property fails.
+/// Explores a model with a fault until `property` is violated.
 fn fails<M>(model: M, property: &'static str)
 where
     M: Model + Send + Sync + 'static,

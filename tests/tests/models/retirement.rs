@@ -1,25 +1,26 @@
-//! The end of a generation, for memory that every reader must have given up before it is freed, against a reader that joins
-//! late, one that leaves and one that dies.
+//! Model: the end of a generation of memory that readers must release before it is freed, with
+//! readers that join late, leave and die.
 //!
-//! As the exporter has it: a reader learns of a generation when the first frame in it is published to it; when a generation
-//! is retired every reader that knows it is told; it is freed when no reader, be it on its way out, knows it.
+//! As in the exporter, a reader learns of a generation with the first frame published to it in it.
+//! When the generation retires, the exporter asks every reader that knows it to release it, and
+//! frees it when no reader, draining ones included, knows it.
 
 use crate::{fails, holds};
 use stateright::{Model, Property};
 
 const READERS: usize = 2;
 const GENERATIONS: usize = 2;
-/// Frames that are published.
+/// Number of published frames.
 const FRAMES: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// Readers that have said goodbye are not waited for.
+    /// The exporter does not wait for draining readers.
     ForgetsLeaving,
-    /// A newcomer is told of everything that is there, retired or not.
+    /// The exporter announces all generations to a joining reader, retired ones included.
     TellsNewcomersAll,
-    /// An acknowledgement counts without having been asked for.
+    /// The exporter accepts an acknowledgement without a request.
     UnaskedAcknowledgement,
 }
 
@@ -34,7 +35,7 @@ enum Message {
 enum Link {
     None,
     Linked,
-    /// It wants no more frames.
+    /// Draining: the reader receives no more frames.
     Leaving,
     Over,
 }
@@ -43,17 +44,17 @@ enum Link {
 struct Reader {
     link: Link,
     alive: bool,
-    /// On their way to the reader.
+    /// Messages in flight to the reader.
     inbox: Vec<Message>,
-    /// Acknowledgements on their way to the exporter.
+    /// Acknowledgements in flight to the exporter.
     outbox: Vec<u8>,
-    /// The exporter's ledger: known, and told to give up.
+    /// The exporter's state: generations announced, and generations requested back.
     known: [bool; GENERATIONS],
     told: [bool; GENERATIONS],
-    /// What the reader has imported, and holds frames of.
+    /// Generations that the reader has imported, and those that it holds frames of.
     imports: [bool; GENERATIONS],
     holds: [bool; GENERATIONS],
-    /// It was asked to give up, and does when it holds no frame.
+    /// Generations requested back: the reader releases them when it holds no frame of them.
     asked: [bool; GENERATIONS],
     lost_its_way: bool,
     lied: bool,
@@ -78,9 +79,9 @@ enum Action {
     Receive(usize),
     Release(usize, u8),
     Acknowledge(usize),
-    /// Says goodbye, and keeps what it holds for a while.
+    /// Sends the close message, and keeps the held frames for a while.
     Goodbye(usize),
-    /// Acknowledges what it was not asked to, and keeps it.
+    /// Acknowledges a generation that was not requested back, and keeps it.
     Lie(usize),
     Die(usize),
     Notice(usize),
@@ -244,14 +245,15 @@ impl Model for Retirement {
                 if asked || self.0 == Flaw::UnaskedAcknowledgement {
                     reader.known[generation] = false;
                 } else if reader.link == Link::Linked {
-                    // A violation: it is published to no more, and its process is waited for.
+                    // A violation: the exporter publishes no more frames to the reader, and waits
+                    // for its process to exit.
                     reader.link = Link::Leaving;
                 }
             }
             Action::Goodbye(at) => {
                 let reader = &mut state.readers[at];
                 reader.link = Link::Leaving;
-                // It takes nothing more, and gives up everything once it holds nothing.
+                // The reader takes no more frames, and releases everything when it holds no frame.
                 reader.inbox.clear();
                 reader.asked = reader.imports;
                 reader.give_up();
@@ -277,25 +279,25 @@ impl Model for Retirement {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("nothing is freed that is imported", |_, state: &State| {
+            Property::always("imported memory is not freed", |_, state: &State| {
                 let honest = state.readers.iter().filter(|reader| !reader.lied);
                 honest.into_iter().all(|reader| {
                     (0..GENERATIONS)
                         .all(|generation| !(state.freed[generation] && reader.imports[generation]))
                 })
             }),
-            Property::always("who knows retired memory is asked to give it up", |_, state: &State| {
+            Property::always("every reader that knows retired memory is asked for it", |_, state: &State| {
                 let linked = state.readers.iter().filter(|reader| reader.link == Link::Linked);
                 linked.into_iter().all(|reader| {
                     (0..GENERATIONS).all(|at| !state.retired[at] || !reader.known[at] || reader.told[at])
                 })
             }),
-            Property::always("a frame's memory is known, and not given up", |_, state: &State| {
+            Property::always("the memory of a held frame is known and not released", |_, state: &State| {
                 state.readers.iter().all(|reader| !reader.lost_its_way)
             }),
-            Property::always("who lies about what it keeps is published to no more", |_, state: &State| {
+            Property::always("a lying reader receives no more frames", |_, state: &State| {
                 state.readers.iter().all(|reader| {
-                    // Once its lie has been heard.
+                    // Until the exporter has received the violation.
                     !reader.lied
                         || !reader.outbox.is_empty()
                         || reader.link != Link::Linked
@@ -303,12 +305,12 @@ impl Model for Retirement {
                         || reader.known[0]
                 })
             }),
-            Property::sometimes("a late reader meets the new generation alone", |_, state: &State| {
+            Property::sometimes("a late reader knows the new generation only", |_, state: &State| {
                 state.retired[0]
                     && state.readers[1].link == Link::Linked
                     && state.readers[1].holds == [false, true]
             }),
-            Property::sometimes("the old generation is freed while readers go on", |_, state: &State| {
+            Property::sometimes("the old generation is freed while readers continue", |_, state: &State| {
                 state.freed[0] && state.readers.iter().all(|reader| reader.link == Link::Linked)
             }),
         ]
@@ -316,21 +318,21 @@ impl Model for Retirement {
 }
 
 #[test]
-fn memory_is_freed_when_nobody_imports_it_whoever_joins_or_leaves() {
+fn memory_is_freed_after_last_import_is_closed() {
     holds("retirement", Retirement(Flaw::None));
 }
 
 #[test]
-fn readers_on_their_way_out_must_be_waited_for() {
-    fails(Retirement(Flaw::ForgetsLeaving), "nothing is freed that is imported");
+fn ignoring_draining_readers_frees_imported_memory() {
+    fails(Retirement(Flaw::ForgetsLeaving), "imported memory is not freed");
 }
 
 #[test]
-fn a_newcomer_that_is_told_of_retired_memory_is_never_asked_to_give_it_up() {
-    fails(Retirement(Flaw::TellsNewcomersAll), "who knows retired memory is asked to give it up");
+fn announcing_retired_memory_never_frees_it() {
+    fails(Retirement(Flaw::TellsNewcomersAll), "every reader that knows retired memory is asked for it");
 }
 
 #[test]
-fn an_acknowledgement_that_nobody_asked_for_is_a_violation() {
-    fails(Retirement(Flaw::UnaskedAcknowledgement), "who lies about what it keeps is published to no more");
+fn accepting_unasked_acknowledgement_frees_held_memory() {
+    fails(Retirement(Flaw::UnaskedAcknowledgement), "a lying reader receives no more frames");
 }

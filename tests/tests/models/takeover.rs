@@ -1,44 +1,46 @@
-//! Two exporters and a name: the lock file, the socket's file, deaths at any step, and a user who removes either file.
+//! Model: two exporters and a name, with the lock file, the socket file, deaths at any step, and a
+//! user who removes either file.
 //!
-//! As `Listener` has it: open the lock file, lock it, compare it with the file of its name, connect to the socket's file and
-//! unlink it if nobody listens, bind, listen; and at the end unlink the socket's own file, close the socket, release the
-//! lock. While it listens it checks both files now and then, and binds again if they are gone.
+//! As in `Listener`: open the lock file, lock it, compare it with the file at its path, connect to
+//! the socket file and unlink it if no process listens, bind, listen. At the end: unlink the
+//! socket's own file, close the socket, release the lock. A listening exporter checks both files
+//! from time to time, and binds again if they are missing.
 
 use crate::{fails, holds};
 use stateright::{Model, Property};
 
 const EXPORTERS: usize = 2;
-/// How often each starts.
+/// Number of times that each exporter starts.
 const LIVES: u8 = 2;
 
-/// What can be wrong.
+/// Faults of the model, for negative controls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// Nothing is locked.
+    /// No lock is taken.
     NoLock,
-    /// The lock is not compared with the file of its name.
+    /// The locked file is not compared with the file at its path.
     NoComparison,
-    /// A socket is unlinked without asking whether another process listens.
+    /// The socket file is unlinked without a connection attempt.
     NoProbe,
-    /// At the end whatever has the socket's name is unlinked.
+    /// At the end the file at the socket's path is unlinked, even if it is not the exporter's own.
     UnlinkByName,
 }
 
-/// How far an exporter has come.
+/// Progress of an exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Dead,
-    /// It has opened the lock file, which was this inode.
+    /// The lock file is open, with its inode.
     Opened(u8),
     Locked(u8),
     Unlinked(u8),
-    /// Its socket's file is this inode.
+    /// The socket is bound; the inodes of the lock file and of the socket file.
     Bound(u8, u8),
     Listening(u8, u8),
-    /// It ends: its file is gone, the socket still open.
+    /// Stopping: the socket file is unlinked, the socket still open.
     Ending(u8),
-    /// The name is in use.
+    /// Refused, since the name is in use.
     Refused,
 }
 
@@ -46,18 +48,18 @@ enum Step {
 struct State {
     steps: [Step; EXPORTERS],
     lives: [u8; EXPORTERS],
-    /// The inode that the lock's path leads to.
+    /// Inode at the lock's path.
     lock_path: Option<u8>,
-    /// Who holds a lock on which inode.
+    /// The inode that each exporter has locked.
     locks: [Option<u8>; EXPORTERS],
-    /// The inode that the socket's path leads to.
+    /// Inode at the socket's path.
     socket_path: Option<u8>,
     next_inode: u8,
-    /// What the user may still remove: the lock file, the socket's file.
+    /// Files that the user may still remove: the lock file, the socket file.
     removals: [bool; 2],
     taken_over: bool,
     bound_again: bool,
-    /// An exporter removed a file whose socket another one listened at.
+    /// An exporter removed the file of a socket that another exporter listens on.
     removed_live: bool,
 }
 
@@ -79,7 +81,7 @@ impl State {
         self.next_inode
     }
 
-    /// The lock file's inode, which is created if it is missing.
+    /// Returns the lock file's inode, and creates the file if it is missing.
     fn open_lock(&mut self) -> u8 {
         let lock = match self.lock_path {
             Some(lock) => lock,
@@ -111,7 +113,7 @@ impl Takeover {
             (state.locks[who], lock) = (Some(other), other);
         }
         if state.socket_path != Some(socket) {
-            // Its own socket is no longer reached by any name.
+            // The exporter's own socket has no name any more.
             state.steps[who] = Step::Locked(lock);
             if state.socket_path.is_some_and(|other| state.is_live(other)) {
                 state.steps[who] = Step::Listening(lock, socket);
@@ -157,7 +159,7 @@ impl Model for Takeover {
                 _ => actions.extend([Action::Go(who), Action::Die(who)]),
             }
         }
-        // A removal between the comparison and listen(2) is out of the rules' reach.
+        // The rules do not cover a removal between the comparison and listen(2).
         let starts = |step: &Step| matches!(step, Step::Locked(_) | Step::Unlinked(_) | Step::Bound(..));
         if state.removals[0] && !state.steps.iter().any(starts) {
             actions.push(Action::RemoveLock);
@@ -217,7 +219,7 @@ impl Model for Takeover {
                             Step::Unlinked(lock)
                         }
                     },
-                    // bind(2) fails where there is a file.
+                    // bind(2) fails if the file exists.
                     Step::Unlinked(_) if state.socket_path.is_some() => {
                         state.locks[who] = None;
                         Step::Refused
@@ -245,7 +247,7 @@ impl Model for Takeover {
             Property::always("the owner of the name is reached by it", |_, state: &State| {
                 state.steps.iter().all(|step| match step {
                     Step::Bound(lock, socket) | Step::Listening(lock, socket) => {
-                        // Without a file the user has removed it.
+                        // A missing file was removed by the user.
                         state.lock_path != Some(*lock)
                             || state.socket_path.is_none_or(|other| other == *socket)
                     }
@@ -266,7 +268,7 @@ impl Model for Takeover {
 }
 
 #[test]
-fn two_exporters_race_for_a_name_and_one_has_it() {
+fn one_of_two_racing_exporters_gets_the_name() {
     holds("name take-over", Takeover(Flaw::None));
 }
 

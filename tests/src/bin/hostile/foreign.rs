@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
-/// Such a descriptor, which this process closes only once it was sent: then the other side's close is the last.
+/// A descriptor that this process closes only after sending it, so that the peer's close is the
+/// last one.
 pub struct Trap(ManuallyDrop<OwnedFd>);
 
-/// A way to make one.
+/// Creates such a descriptor.
 pub type Make = fn() -> Result<Trap>;
 
 impl Trap {
@@ -24,7 +25,8 @@ impl Trap {
         Self(ManuallyDrop::new(fd.into()))
     }
 
-    /// Leaves it to the other side. That may have closed its own already: then this close is the last, and blocks.
+    /// Closes this process's copy. If the peer has closed its own, this close is the last one, and
+    /// blocks.
     pub fn sent(self) {
         let fd = self.into_fd();
         std::thread::spawn(move || drop(fd));
@@ -41,7 +43,7 @@ impl AsFd for Trap {
     }
 }
 
-/// A TCP socket with SO_LINGER and data that its peer, which is this process, does not take.
+/// A TCP socket with SO_LINGER and unsent data, which its peer (this process) does not read.
 pub fn lingering() -> Result<Trap> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     // Small, since there may be hundreds; connections inherit it.
@@ -56,7 +58,7 @@ pub fn lingering() -> Result<Trap> {
     Ok(Trap::new(stream))
 }
 
-/// A Unix socket with such a socket unread in its queue. It is one that a reader can be woken by.
+/// A Unix socket with a lingering socket unread in its queue. Its type is valid for a wake socket.
 pub fn nested() -> Result<Trap> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let inner = lingering()?;

@@ -1,7 +1,9 @@
-//! A FUSE file whose server answers neither GETATTR nor FLUSH: fstat(2) and close(2) of it block, and cannot be killed.
+//! A FUSE file whose server answers neither GETATTR nor FLUSH: fstat(2) and close(2) of it block,
+//! and cannot be killed.
 //!
-//! The server is a process of its own that has no descriptor of the file. Its exit closes /dev/fuse, which aborts the
-//! connection and unblocks every process. It must run in a mount namespace of its own, where the mount vanishes with it.
+//! The server is a process of its own that has no descriptor of the file. Its exit closes
+//! /dev/fuse, which aborts the connection and unblocks every process. It must run in a mount
+//! namespace of its own, where the mount vanishes with it.
 
 use crate::{Result, foreign::Trap};
 use rustix::{
@@ -14,7 +16,8 @@ use std::{ffi::CString, fs, os::fd::AsRawFd, os::unix::fs::symlink, path::Path};
 
 /// Name of the link to the file, beside the socket that is attacked.
 const LINK: &str = "fuse-file";
-/// Longest time between two requests after which the server exits, in seconds: a test that was killed leaves nothing.
+/// Longest time between two requests after which the server exits, in seconds: a test that was
+/// killed leaves nothing.
 const DEADLINE: i64 = 120;
 
 /// Request codes (linux/fuse.h).
@@ -87,12 +90,14 @@ fn initialized() -> Vec<u8> {
     body
 }
 
-/// `fuse_entry_out` of a regular file whose name stays valid for an hour, and whose attributes are never valid.
+/// `fuse_entry_out` of a regular file whose name stays valid for an hour, and whose attributes are
+/// never valid.
 fn entry() -> Vec<u8> {
     let (node, generation, name_valid, attributes_valid) = (2_u64, 0, 3600, 0);
     let mut body: Vec<u8> =
         [node, generation, name_valid, attributes_valid, 0].into_iter().flat_map(u64::to_ne_bytes).collect();
-    // `fuse_attr`: inode number, size, blocks and three times; then nanoseconds, mode, links, owner and sizes.
+    // `fuse_attr`: inode number, size, blocks and three times; then nanoseconds, mode, links, owner
+    // and sizes.
     body.extend([node, 8192, 16, 0, 0, 0].into_iter().flat_map(u64::to_ne_bytes));
     body.extend([0, 0, 0, 0o100_666, 1, 0, 0, 0, 4096, 0].into_iter().flat_map(u32::to_ne_bytes));
     body

@@ -1,13 +1,13 @@
-//! A peer that means harm: it speaks the protocol wrongly, and misuses everything that is shared with it.
+//! Hostile peer: violates the protocol and misuses all shared resources.
 //!
-//! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits there for a reader;
-//! `hostile reader` and `hostile exporter` alone list the attacks. `hostile silent PATH` keeps one connection at PATH that says
-//! nothing, until it is killed.
-//! `hostile fuse FOLDER` serves the file that the attacks with names in `fuse-` send, until it is killed.
-//! With `stay` at the end the process stays until it is killed, with all that keeps its descriptors from being closed.
-//! The last line says in JSON what must become of the
-//! attacker, which is for the test to check (tests/hostile). The exit status is 0 if the attack took place, whatever came of it, and
-//! 1 if it could not, or if the other side let through what it must not.
+//! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits
+//! there for a reader; `hostile reader` and `hostile exporter` alone list the attacks. `hostile
+//! silent PATH` keeps one silent connection to PATH until it is killed. `hostile fuse FOLDER`
+//! serves the file that the attacks named `fuse-*` send, until it is killed. With `stay` at the end
+//! the process keeps its descriptors open until it is killed. The last line of output says in JSON
+//! what must become of the attacker; the test checks it (tests/hostile). The exit status is 0 if
+//! the attack took place, whatever its result, and 1 if it could not take place or if the other
+//! side violated a rule that the attack checks.
 
 mod exporter;
 mod foreign;
@@ -20,7 +20,8 @@ use std::{env, error::Error, io, path::Path, process::ExitCode};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Whether the kernel refused a descriptor where it was sent (SO_PASSRIGHTS, Linux 6.16): then the attack is over.
+/// Whether the kernel refused to send a descriptor (SO_PASSRIGHTS, Linux 6.16), which ends the
+/// attack.
 fn is_refused(error: &(dyn Error + 'static)) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let errno = error.downcast_ref::<rustix::io::Errno>();

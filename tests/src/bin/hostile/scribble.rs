@@ -1,4 +1,4 @@
-//! A process beside the attacker that writes all over a page, as fast as it can.
+//! A helper process of the attacker that writes all over a page, as fast as it can.
 
 use crate::Result;
 use frameshare_protocol::page::Claim;
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Starts one on a page of `bytes` bytes.
+/// Starts the helper process on a page of `bytes` bytes.
 pub fn start(page: &OwnedFd, bytes: usize, time: Duration) -> Result<Child> {
     let child = Command::new(std::env::current_exe()?)
         .args(["scribble", &bytes.to_string(), &time.as_millis().to_string()])
@@ -30,7 +30,7 @@ pub fn scribble(bytes: usize, ms: u64) -> Result<()> {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let word = &page[(state >> 40) as usize % page.len()];
             match state >> 32 & 3 {
-                // What is nearly right comes further than what is not.
+                // Almost valid words pass more checks than random ones.
                 0 => {
                     let claim = Claim::decode(word.load(Relaxed));
                     let sequence = claim.sequence.wrapping_add(state >> 60) & ((1 << 62) - 1);

@@ -1,18 +1,18 @@
-//! A forked child that outlives its parent with everything open that the parent had open.
+//! A forked child that outlives its parent and keeps all of its descriptors open.
 //!
 //! # Safety
 //!
-//! The child calls nothing but what is safe between `fork` and `exec`: it sleeps and exits.
+//! Between `fork` and `exit` the child calls async-signal-safe functions only.
 #![allow(unsafe_code)]
 
 use std::io;
 
-/// Long enough for any test, after which nothing of one that was broken off is left.
+/// Longer than any test; the child of an aborted test exits after it.
 const SECONDS: u32 = 120;
 
-/// Forks; the child's process id.
+/// Forks, and returns the child's process id.
 pub fn leave() -> io::Result<i32> {
-    // SAFETY: see the module.
+    // SAFETY: see the module's documentation.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Slots are written through their pointer while nobody else has them.
+//! Slots are written through their pointers before publication, while the producer has exclusive
+//! access.
 #![allow(unsafe_code)]
 
 use crate::{Result, child, options::Options, pattern, print};
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After so many frames each it says how far it is.
+/// Number of frames between two progress lines.
 const PROGRESS: u64 = 100;
 
 fn config(options: &Options) -> Result<exporter::Config> {
@@ -46,7 +47,7 @@ fn config(options: &Options) -> Result<exporter::Config> {
     })
 }
 
-/// What the exporter is told of its readers, as a line.
+/// Formats a notice about a reader as a line of output.
 fn line(notice: &Notice) -> Value {
     match notice {
         Notice::ReaderAdded(reader) => json!({ "event": "added", "pid": reader.pid }),
@@ -105,7 +106,8 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         let size = size * (1 + renewed % 4);
         let slot = exporter.acquire(size, Purpose::Copy)?;
         let start = slot.as_ptr().ok_or("the slot is no host memory")?.as_ptr();
-        // SAFETY: the slot is as long as was asked for, and until it is published nobody else has it.
+        // SAFETY: the slot has the requested size, and the producer has exclusive access until it
+        // publishes.
         pattern::paint(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
         let frame = exporter::Frame {
             media_offset: Some(sequence - 1),

@@ -1,8 +1,8 @@
-//! An exporter or a reader without GStreamer, for tests across processes.
+//! Exporter and reader without GStreamer, for tests across processes.
 //!
-//! `peer export` publishes frames whose every byte derives from the sequence number; `peer read` prints one JSON
-//! line per frame and a summary. Run without arguments for the options. The exit status is 0 when everything went
-//! as it should, 1 for an error (which stderr names) and 2 when a frame did not hold what it should.
+//! `peer export` publishes frames whose every byte derives from the sequence number; `peer read`
+//! prints one JSON line per frame and a summary. Without arguments it prints the options. The exit
+//! status is 0 for success, 1 for an error (named on stderr) and 2 for a frame with wrong content.
 
 mod child;
 mod export;

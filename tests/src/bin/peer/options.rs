@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line options.
 
 use crate::Result;
 use frameshare::{Endpoint, StreamName};
@@ -11,7 +11,7 @@ peer read   --stream NAME | --socket PATH   what to read
             --frames N                      stop after so many
             --sleep-ms N                    before each frame's release
             --hold N                        keep the newest N frames, and look at them again at the end
-            --hoard N                       hold N frames, then sleep for ever
+            --hoard N                       hold N frames, then sleep until killed
             --timeout-ms N                  for the connection (5000)
             --reconnect yes                 go on with a new exporter
             --exporter-uid N                take frames from this user alone
@@ -32,11 +32,11 @@ peer export --stream NAME | --socket PATH   where to
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
             --allow-udmabuf yes             admit other users though they could write
-            --fork yes                      leave a child that keeps everything open, once the readers are there
+            --fork yes                      fork a child that keeps all descriptors open
             --end eos|stop|hang             what comes after the last frame (eos)
             --drain-ms N                    wait for the readers after it (10000)";
 
-/// The options of a command line: `--name value`, in any order.
+/// Options of a command line: `--name value`, in any order.
 pub struct Options(HashMap<String, String>);
 
 impl Options {
@@ -64,7 +64,7 @@ impl Options {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
-    /// Numbers with commas between them; none where the option is missing.
+    /// A list of numbers separated by commas; empty without the option.
     pub fn list(&self, name: &str) -> Result<Vec<u32>> {
         let text = self.or(name, String::new())?;
         let numbers = text.split(',').filter(|number| !number.is_empty());

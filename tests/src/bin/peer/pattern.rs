@@ -1,6 +1,6 @@
-//! What the frames of `peer export` consist of: every byte derives from the sequence number.
+//! Content of the frames of `peer export`: every byte derives from the sequence number.
 
-/// The words that frame `sequence` consists of (splitmix64).
+/// Words of frame `sequence` (splitmix64).
 fn words(sequence: u64) -> impl Iterator<Item = u64> {
     let mut state = sequence.wrapping_mul(0xd134_2543_de82_ef95);
     std::iter::repeat_with(move || {
@@ -22,7 +22,7 @@ pub fn is_painted(bytes: &[u8], sequence: u64) -> bool {
     bytes.chunks(8).zip(words(sequence)).all(|(chunk, word)| *chunk == word.to_le_bytes()[..chunk.len()])
 }
 
-/// FNV-1a over words of eight bytes: fast enough for frames in a build without optimisation.
+/// FNV-1a over words of eight bytes, fast enough for frames in an unoptimized build.
 pub fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum, chunk| {
         let mut word = [0; 8];

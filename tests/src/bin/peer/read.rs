@@ -13,15 +13,15 @@ use frameshare::{
 use serde_json::{Value, json};
 use std::{collections::VecDeque, process::ExitCode, time::Duration};
 
-/// What adds up while frames are read.
+/// Totals of the frames read so far.
 #[derive(Default)]
 struct Tally {
     frames: u64,
     lost: u64,
     bad: u64,
-    /// The sequence number that the next frame would have if none were lost.
+    /// Next sequence number if no frame is lost.
     expected: Option<u64>,
-    /// From publication to arrival, in µs; only where they are asked for, since over a long run they are many.
+    /// Times from publication to delivery in µs. Kept on request only, since a long run has many.
     latencies: Option<Vec<u64>>,
 }
 
@@ -122,7 +122,8 @@ pub fn read(options: &Options) -> Result<ExitCode> {
 }
 
 fn bytes(frame: &Frame) -> &[u8] {
-    // SAFETY: the frame is leased for as long as it lives, and an exporter of ours keeps its promise.
+    // SAFETY: the frame stays leased while it lives, and the tests' own exporter does not write
+    // leased slots.
     unsafe { frame.as_slice() }
 }
 
@@ -131,7 +132,7 @@ fn is_whole(frame: &Frame) -> bool {
 }
 
 impl Tally {
-    /// Looks at a frame; what there is to say of it.
+    /// Counts a frame, and returns its line of output.
     fn count(&mut self, frame: &Frame, sums: bool, verify: bool) -> Value {
         let descriptor = frame.descriptor();
         let sequence = descriptor.sequence;

@@ -1,4 +1,4 @@
-//! A test peer in a process of its own, which is killed when it is dropped.
+//! A test peer in a process of its own, killed on drop.
 
 use crate::Result;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing takes so long unless it hangs.
+/// Timeout of operations that can only exceed it by a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Child {
@@ -19,7 +19,7 @@ pub struct Child {
     output: PathBuf,
 }
 
-/// What a peer said last.
+/// Last line of a peer's output, and its exit status.
 pub struct Outcome {
     pub ok: bool,
     pub summary: Value,
@@ -55,7 +55,7 @@ impl Child {
         Ok(())
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process exits.
     pub fn finish(mut self) -> Result<Outcome> {
         let begin = Instant::now();
         let status = loop {

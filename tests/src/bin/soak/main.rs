@@ -1,8 +1,9 @@
-//! The long run: eight streams with three readers each that join, leave and are killed at random, while frames change
-//! their size every few seconds. Every frame that a reader reports is compared with what was published; at the end
-//! nothing may have grown.
+//! Soak test: eight streams with three readers each, which join, leave and are killed at random
+//! while the frame size changes every few seconds. Every reported frame is compared with the
+//! published one. At the end no resource count may have grown.
 //!
-//! `soak MINUTES [SEED]` (`make soak`). The exit status is 0 if every frame was right and nothing leaked.
+//! `soak MINUTES [SEED]` (`make soak`). The exit status is 0 if every frame was right and nothing
+//! leaked.
 
 mod child;
 mod stream;
@@ -20,14 +21,14 @@ use stream::Stream;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const STREAMS: usize = 8;
-/// Until what is needed once is there: slots of all sizes, pages of the allocator.
+/// Time until everything that is allocated once exists: slots of all sizes, pages of the allocator.
 const WARM_UP: Duration = Duration::from_secs(60);
-/// Most kilobytes that a process may have more in the end: its allocator keeps some.
+/// Largest allowed growth of a process in kilobytes, since its allocator keeps some memory.
 const GROWTH_KB: u64 = 256;
-/// How long a stream is left alone until it is looked at.
+/// Time for a stream to settle before its resources are counted.
 const REST: Duration = Duration::from_secs(2);
 
-/// Numbers that only look random (splitmix64), so that a run can be had again.
+/// Pseudo-random numbers (splitmix64), so that a run can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +41,7 @@ impl Dice {
     }
 }
 
-/// Lets readers come and go for a time.
+/// Runs all streams for `time`, with readers that join, leave and are killed.
 fn churn(streams: &mut [Stream], dice: &mut Dice, time: Duration, tally: &mut Tally) -> Result<()> {
     let begin = Instant::now();
     let mut told = begin;
@@ -57,7 +58,7 @@ fn churn(streams: &mut [Stream], dice: &mut Dice, time: Duration, tally: &mut Ta
     Ok(())
 }
 
-/// Sends the readers that come and go away, and counts what is left.
+/// Removes the temporary readers, and counts the remaining resources.
 fn count(streams: &mut [Stream], tally: &mut Tally) -> Result<Vec<Census>> {
     for stream in &mut *streams {
         stream.clear(tally)?;
@@ -73,7 +74,7 @@ fn run(minutes: f64, seed: u64) -> Result<()> {
     let mut tally = Tally::default();
     let mut streams = Vec::new();
     for number in 0..STREAMS {
-        // One of them loses its exporter now and then.
+        // The exporter of the last stream is killed now and then.
         streams.push(Stream::start(folder.path(), number, number + 1 == STREAMS)?);
     }
     let whole = Duration::from_secs_f64(minutes * 60.0);
@@ -84,7 +85,7 @@ fn run(minutes: f64, seed: u64) -> Result<()> {
     let mut growth = Vec::new();
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
         println!("stream {number}: {before}; in the end {after}");
-        // What took the place of a killed exporter has a history of its own.
+        // A new exporter in place of a killed one has counts of its own.
         if before.is_of_the_same_process_as(after) {
             growth.extend(before.growth(after, GROWTH_KB).map(|what| format!("stream {number}: {what}")));
         }

@@ -1,4 +1,4 @@
-//! One stream: an exporter, a reader that stays, and two that come and go.
+//! One stream: an exporter, a permanent reader and two temporary ones.
 
 use crate::{Dice, Result, child::Child};
 use frameshare_tests::{census::Census, tally::Tally};
@@ -8,17 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of the smallest frames; the largest have four times as many.
+/// Bytes of the smallest frames; the largest are four times as long.
 const SIZE: u32 = 40_000;
 const FPS: u32 = 30;
-/// Frames until their size changes.
+/// Number of frames after which the size changes.
 const RENEW: u32 = 75;
 
-/// How a reader that comes will go.
+/// The end of a temporary reader.
 enum Plan {
-    /// By itself, after so many frames.
+    /// Closes its connection after a number of frames.
     Leave,
-    /// It is killed.
+    /// Is killed at a time.
     Kill(Instant),
 }
 
@@ -34,7 +34,7 @@ pub struct Stream {
     exporter: Child,
     resident: Child,
     guests: [Option<Guest>; 2],
-    /// When the exporter is killed next, if it is one that is.
+    /// Time of the exporter's next kill, for the stream whose exporter is killed.
     doom: Option<Instant>,
 }
 
@@ -42,14 +42,14 @@ impl Stream {
     pub fn start(runtime: &Path, number: usize, is_doomed: bool) -> Result<Self> {
         let name = format!("s{number}");
         let exporter = export(runtime, &name)?;
-        // One that loses its exporter may lose frames with it.
+        // Frames may be lost with a killed exporter.
         let how = if is_doomed { "latest --reconnect yes --timeout-ms 20000" } else { "lossless" };
         let resident = read(runtime, &name, &format!("--policy {how}"))?;
         let doom = is_doomed.then(|| Instant::now() + Duration::from_secs(20));
         Ok(Self { runtime: runtime.to_owned(), name, exporter, resident, guests: [None, None], doom })
     }
 
-    /// Does what is due.
+    /// Performs all actions that are due.
     pub fn turn(&mut self, dice: &mut Dice, tally: &mut Tally) -> Result<()> {
         if self.resident.has_ended()? || self.exporter.has_ended()? {
             return Err(format!("{}: a process has ended that should not have", self.name).into());
@@ -78,7 +78,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The next takes the name of one that is dead.
+    /// Starts an exporter with the name of the killed one.
     fn replace_exporter(&mut self, tally: &mut Tally) -> Result<()> {
         self.exporter.kill()?;
         self.exporter = export(&self.runtime, &self.name)?;
@@ -101,7 +101,7 @@ impl Stream {
         Ok(Guest { child: read(&self.runtime, &self.name, &how)?, plan, is_lossless })
     }
 
-    /// Sends all guests away.
+    /// Removes all temporary readers.
     pub fn clear(&mut self, tally: &mut Tally) -> Result<()> {
         for mut guest in self.guests.iter_mut().filter_map(Option::take) {
             guest.child.kill()?;
@@ -114,7 +114,7 @@ impl Stream {
         Ok(Census::of(&[self.exporter.pid(), self.resident.pid()])?)
     }
 
-    /// Ends it in good order.
+    /// Stops the exporter, and checks the results of its readers.
     pub fn end(self, tally: &mut Tally) -> Result<()> {
         let Self { runtime, name, exporter, resident, doom, .. } = self;
         fs::write(runtime.join(format!("{name}.end")), "")?;
@@ -129,7 +129,7 @@ impl Stream {
 }
 
 impl Guest {
-    /// Judges what it saw.
+    /// Checks a reader's result.
     fn see_off(self, is_doomed: bool, tally: &mut Tally) -> Result<()> {
         let outcome = self.child.finish()?;
         let number = |what: &str| outcome.summary[what].as_u64().unwrap_or(u64::MAX);

@@ -1,6 +1,8 @@
-//! Events, tags, metas and caps that nest deeply, or take far more memory than they have bytes.
+//! Events, tags, metas and caps that nest deeply, or that need far more memory than they have
+//! bytes.
 //!
-//! The forms are the plugin's own: plugins/frameshare/src/events and plugins/frameshare/src/meta/form.
+//! The encodings are the plugin's own: plugins/frameshare/src/events and
+//! plugins/frameshare/src/meta/form.
 
 use super::{
     SLOT,
@@ -17,23 +19,23 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
-/// Kinds of events.
+/// Codes of events.
 const TAGS: u32 = 7;
 const CUSTOM: u32 = 9;
 const STICKY: u32 = 1 << 30;
-/// Nodes of values.
+/// Codes of value nodes.
 const TEXT: u8 = 7;
 const SAMPLE: u8 = 19;
 const LIST: u8 = 20;
 const STRUCTURE: u8 = 22;
-/// Kinds whose content was GStreamer's text.
+/// Codes of earlier versions whose content was in GStreamer's text format.
 const OF_TEXT: [u32; 4] = [5, 6, 1 << 31, 1 << 31 | 1];
 
 fn meet(door: &Door) -> Result<RawExporter> {
     Ok(Offer::new(4, 2, 1)?.send(door, PATIENCE)?)
 }
 
-/// A sealed file that starts with `head` and has `size` bytes.
+/// Creates a sealed file of `size` bytes that starts with `head`.
 fn file(head: &[u8], size: usize) -> Result<OwnedFd> {
     let file = memfd(size as u64)?;
     let page = Page::writable(&file, size.next_multiple_of(8))?;
@@ -55,12 +57,13 @@ fn event(exporter: &mut RawExporter, kind: u32, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A structure of one field, up to the field's value.
+/// Encodes a structure of one field, up to the field's value.
 fn structure(name: &str) -> Vec<u8> {
     [text(name), vec![1, 1, b'd']].concat()
 }
 
-/// Texts that GStreamer's parser recurses on, quoted ones too, and one that it raises a critical for.
+/// Texts that GStreamer's parser recurses on, quoted ones among them, and one that raises a
+/// critical.
 fn nested_texts() -> Vec<String> {
     vec![
         // A quoted bracket closes nothing.
@@ -139,7 +142,7 @@ pub fn negative_rates(door: &Door) -> Result<RawExporter> {
     caps(door, "audio/x-raw, format=S16LE, layout=interleaved, rate=-48000, channels=2")
 }
 
-/// Sticky events of ten megabytes, each of a name of its own: a pad keeps them all.
+/// Sticky events of ten megabytes with distinct names: a pad keeps all of them.
 pub fn sticky_events(door: &Door) -> Result<RawExporter> {
     const SIZE: usize = 10 << 20;
     let mut exporter = meet(door)?;
@@ -152,7 +155,7 @@ pub fn sticky_events(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// Sixty-four lists of tags, each with an image of sixty megabytes, out of one file, before the caps.
+/// Sixty-four tag lists from one file before the caps, each with an image of sixty megabytes.
 pub fn early_tags(door: &Door) -> Result<RawExporter> {
     const SIZE: usize = 60 << 20;
     let mut exporter = meet(door)?;
@@ -167,7 +170,7 @@ pub fn early_tags(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// As many tags without a value as fit.
+/// As many empty tags as fit.
 pub fn empty_tags(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     exporter.format(super::CAPS)?;
@@ -186,7 +189,7 @@ pub fn crop_metas(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// Caps after caps, each with 250 fields of names that no caps had before.
+/// Successive caps, each with 250 new field names.
 pub fn caps_names(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     for change in 0..3_000 {

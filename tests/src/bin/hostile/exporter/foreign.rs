@@ -1,4 +1,4 @@
-//! Descriptors that take long to close, query or wait for, in every place where a reader meets one.
+//! Descriptors that block close, fstat or poll, at every point where a reader receives one.
 
 use super::{CAPS, SLOT, meet};
 use crate::{
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 const QUEUE: usize = 0;
 const WAKE: usize = 3;
 
-/// Shares it in place of what belongs there.
+/// Sends the descriptor in place of the expected one.
 fn instead(at: usize, make: Make, door: &Door) -> Result<RawExporter> {
     let mut offer = Offer::new(4, 2, 1)?;
     offer.fds[at] = make()?.into_fd();
@@ -42,7 +42,7 @@ fn as_payload(make: Make, door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// One message for which the reader gives up, and behind it the descriptor, which nobody takes.
+/// Sends a message that ends the stream, and behind it the descriptor, which stays unread.
 fn unread(make: Make, door: &Door) -> Result<RawExporter> {
     let fd = make()?;
     let exporter = meet(door)?;
@@ -60,7 +60,7 @@ fn over_wake(make: Make, door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// The answer is final, and more comes behind it.
+/// Sends a refusal, which is final, and more behind it.
 pub fn refused_then_lingering(door: &Door) -> Result<RawExporter> {
     let (fd, mut offer) = (foreign::lingering()?, Offer::new(4, 2, 1)?);
     offer.fds.clear();
@@ -72,7 +72,7 @@ pub fn refused_then_lingering(door: &Door) -> Result<RawExporter> {
     Ok(offer.on(channel))
 }
 
-/// As many as a packet can carry.
+/// Sends as many as one packet carries.
 pub fn many(door: &Door) -> Result<RawExporter> {
     let exporter = meet(door)?;
     let many: Vec<_> = (0..250).map(|_| foreign::lingering()).collect::<Result<_>>()?;

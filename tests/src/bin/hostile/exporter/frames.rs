@@ -1,4 +1,4 @@
-//! Descriptors, and the frames that they speak of.
+//! Attacks by descriptors and the frames that they describe.
 
 use super::{AFTERWARDS, SLOT, meet, wait_until_taken};
 use crate::Result;
@@ -23,7 +23,7 @@ pub fn of_no_slot(door: &Door) -> Result<RawExporter> {
     publish(door, Descriptor { slot: 3, size: SLOT, ..Default::default() })
 }
 
-/// Sequence numbers only rise.
+/// Sequence numbers must rise.
 pub fn again(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     exporter.publish(1, SLOT);
@@ -33,7 +33,7 @@ pub fn again(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// As many are lost as can be counted.
+/// The largest number of lost frames that can be counted.
 pub fn far_ahead(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     exporter.next = (1 << 62) - 2;
@@ -46,7 +46,7 @@ pub fn metadata_nowhere(door: &Door) -> Result<RawExporter> {
     publish(door, Descriptor { area, metadata, size: SLOT, ..Default::default() })
 }
 
-/// What the reader reads changes all the time.
+/// The frame's content changes all the time.
 pub fn written(door: &Door) -> Result<RawExporter> {
     let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
     exporter.format("video/x-raw,format=NV12,width=64,height=64,framerate=30/1")?;

@@ -1,4 +1,4 @@
-//! A file whose server does not answer, in every place where a reader meets a descriptor.
+//! A file whose server does not answer, at every point where a reader receives a descriptor.
 
 use super::{CAPS, SLOT, meet};
 use crate::{Result, foreign::Trap};
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 type Harm = fn(Trap, &Door) -> Result<RawExporter>;
 
-/// All of them. They need `hostile fuse`.
+/// All attacks. They need `hostile fuse`.
 pub const ATTACKS: [(&str, Harm); 4] = [
     ("fuse-as-queue", as_queue),
     ("fuse-as-wake", as_wake),
@@ -25,7 +25,7 @@ fn as_wake(fd: Trap, door: &Door) -> Result<RawExporter> {
     instead(3, fd, door)
 }
 
-/// Shares it in place of a descriptor of the welcome.
+/// Sends it in place of a descriptor of the welcome.
 fn instead(at: usize, fd: Trap, door: &Door) -> Result<RawExporter> {
     let offer = Offer::new(4, 2, 1)?;
     let channel = door.accept(PATIENCE)?;

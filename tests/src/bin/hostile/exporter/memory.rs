@@ -1,4 +1,4 @@
-//! Generations and slots.
+//! Attacks by generations and slots.
 
 use super::{CAPS, SLOT};
 use crate::Result;
@@ -27,7 +27,7 @@ fn slot(generation: u32, slot: u32) -> ToReader {
     ToReader::Slot { generation, slot, handle: Vec::new() }
 }
 
-/// Hands a file over as a slot, and publishes a frame in it.
+/// Sends a file as a slot, and publishes a frame in it.
 fn hand_over(door: &Door, size: u64, fd: Option<BorrowedFd<'_>>) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     exporter.say(
@@ -53,7 +53,8 @@ pub fn folder(door: &Door) -> Result<RawExporter> {
     hand_over(door, SLOT, Some(File::open("/")?.as_fd()))
 }
 
-/// Under the reader's feet, while it reads. Nobody can write it, as the reader demands.
+/// Shrinks the file while the reader reads. The file is sealed against writes, as the reader
+/// requires.
 pub fn shrinks(door: &Door) -> Result<RawExporter> {
     let fd = memfd(SLOT)?;
     fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)?;
@@ -79,7 +80,7 @@ pub fn too_short(door: &Door) -> Result<RawExporter> {
     hand_over(door, SLOT + 1, Some(sealed()?.as_fd()))
 }
 
-/// A terabyte of nothing, which is made when it is read.
+/// A terabyte without pages, which are allocated when read.
 pub fn with_holes(door: &Door) -> Result<RawExporter> {
     let fd = memfd(0)?;
     ftruncate(&fd, MAX_SLOT_SIZE)?;
@@ -133,7 +134,7 @@ pub fn of_a_gpu(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// Goes on until the reader has enough, or is full.
+/// Continues until the reader ends the stream or is full.
 pub fn generations(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     for number in 0..100_000 {

@@ -1,4 +1,4 @@
-//! Metas of GStreamer, as the plugin's own form has them (plugins/frameshare/src/meta/wire.rs).
+//! GStreamer metas in the plugin's own encoding (plugins/frameshare/src/meta/wire.rs).
 
 use super::{CAPS, SLOT, wait_until_taken};
 use crate::Result;
@@ -7,7 +7,7 @@ use frameshare_protocol::limits::METADATA_AREA;
 use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A number as postcard writes it.
+/// Encodes a number as postcard does.
 pub(super) fn number(mut value: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value > 127 {
@@ -22,18 +22,18 @@ pub(super) fn text(text: &str) -> Vec<u8> {
     [number(text.len()), text.into()].concat()
 }
 
-/// One custom meta with so many fields, which follow.
+/// Encodes the head of a custom meta, with the number of fields that follow.
 fn custom(name: &str, tags: &[&str], fields: &[u8]) -> Vec<u8> {
     let tags = [number(tags.len()), tags.iter().flat_map(|tag| text(tag)).collect()].concat();
     [vec![2, 5], tags, text(name), fields.to_vec()].concat()
 }
 
-/// A closed caption, whose meta GStreamer makes the type of when the first one comes.
+/// A closed caption. GStreamer registers the type of its meta when the first one is added.
 fn caption() -> Vec<u8> {
     vec![2, 6, 2, 2, 0x80, 0x80]
 }
 
-/// An active format description, likewise.
+/// An active format description. GStreamer registers its type in the same way.
 fn active_format(field: u8, spec: u8, value: u8) -> Vec<u8> {
     vec![2, 7, field, 2 * spec, 2 * value]
 }
@@ -67,7 +67,7 @@ pub fn metas(door: &Door) -> Result<RawExporter> {
     );
     all.push(custom("Nested", &[], &[vec![1, 1, b'a'], [20, 1].repeat(1500)].concat()));
     all.push(custom("Zero", &["a\0b"], &[0]));
-    // More names than are registered for strangers.
+    // More names than a reader registers for one exporter.
     all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &[0])));
     all.push(caption());
 

@@ -1,4 +1,4 @@
-//! Exporters that mean harm.
+//! Hostile exporters.
 
 mod bulk;
 mod foreign;
@@ -23,22 +23,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the reader must do.
+/// Required reaction of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Give the stream up with an error, while the exporter is still there.
+    /// End the stream with an error while the exporter is still connected.
     GivesUp,
-    /// Go on: what is wrong is left out. It hears in the end that the exporter is gone.
+    /// Skip the invalid part and continue. In the end the reader reports that the exporter
+    /// disconnected.
     GoesOn,
 }
 use Fate::{GivesUp, GoesOn};
 
-/// Harms the first reader that comes, and returns what keeps the connection open.
+/// Attacks the first reader that connects, and returns the owner of the connection.
 pub type Harm = fn(&Door) -> Result<RawExporter>;
-/// What must come of it, and how it is done.
+/// Required reaction, and the attack.
 pub type How = (Fate, Harm);
 
-/// All of them.
+/// All attacks.
 pub const ATTACKS: [(&str, How); 86] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
@@ -128,14 +129,14 @@ pub const ATTACKS: [(&str, How); 86] = [
     ("bulk-caps-names", (GoesOn, bulk::caps_names)),
 ];
 
-/// How long an exporter stays after its attack where the reader may go on.
+/// Time that an exporter stays connected after an attack that the reader may survive.
 const AFTERWARDS: Duration = Duration::from_millis(200);
-/// What the frames here are.
+/// Caps of the frames.
 const CAPS: &str = "application/x-frameshare-test";
-/// Bytes of their slots.
+/// Bytes of a slot.
 const SLOT: u64 = 8192;
 
-/// Waits for a reader, harms it, and says what it must do about it.
+/// Waits for a reader, attacks it, and prints the required reaction.
 pub fn run(path: &Path, fate: Fate, harm: impl FnOnce(&Door) -> Result<RawExporter>) -> Result<()> {
     let door = Door::open(path)?;
     println!("{}", json!({ "event": "open" }));
@@ -152,13 +153,13 @@ pub fn run(path: &Path, fate: Fate, harm: impl FnOnce(&Door) -> Result<RawExport
     Ok(())
 }
 
-/// Whether the reader left before the attack was over.
+/// Whether the reader disconnected before the attack was complete.
 fn is_hang_up(error: &(dyn Error + 'static)) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     matches!(kind, Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset))
 }
 
-/// Meets a reader as an honest exporter does, and gives it one slot and one frame.
+/// Accepts a reader as an honest exporter does, and sends it one slot and one frame.
 fn meet(door: &Door) -> Result<RawExporter> {
     let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
     exporter.format(CAPS)?;
@@ -167,7 +168,8 @@ fn meet(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// Waits until the reader has let go of every frame but one, or leaves it at that: it may be gone.
+/// Waits until the reader has released all frames but one. Returns after a timeout too: the reader
+/// may have disconnected.
 fn wait_until_taken(exporter: &RawExporter) {
     let end = Instant::now() + Duration::from_secs(2);
     let is_free = |word: &AtomicU64| {

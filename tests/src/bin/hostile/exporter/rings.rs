@@ -1,4 +1,4 @@
-//! The queue, the page of claims and the wake socket.
+//! Attacks by the queue page, the claims page and the wake socket.
 
 use super::{AFTERWARDS, CAPS, SLOT, meet};
 use crate::{Result, scribble};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A frame that is another one each time that it is looked at.
+/// The frame's descriptor changes between any two loads of it.
 pub fn flicker(door: &Door) -> Result<RawExporter> {
     let exporter = meet(door)?;
     exporter.queue[queue::HEAD].store(u64::MAX, Relaxed);
@@ -50,7 +50,7 @@ pub fn claims_scribbled(door: &Door) -> Result<RawExporter> {
     publish(door, offer, child)
 }
 
-/// Sealed as it must be nobody else could map the queue: the other process does so before.
+/// The other process maps the queue before it is sealed, since it could not afterwards.
 pub fn queue_scribbled(door: &Door) -> Result<RawExporter> {
     let offer = Offer::unsealed(4, 2, 1)?;
     let page = Page::writable(&offer.fds[0], queue_size(4))?;
@@ -74,7 +74,7 @@ pub fn wake_closed(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// It is readable for ever.
+/// The socket stays readable.
 pub fn wake_half_closed(door: &Door) -> Result<RawExporter> {
     let exporter = meet(door)?;
     shutdown(&exporter.wake, Shutdown::Write)?;

@@ -1,4 +1,4 @@
-//! What it says among the frames.
+//! Attacks by control messages between frames.
 
 use super::{AFTERWARDS, SLOT, meet};
 use crate::Result;
@@ -68,7 +68,7 @@ pub fn payload_can_shrink(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// They would wait for ever, and the reader keep them.
+/// The reader would have to keep such messages without bound.
 pub fn for_no_frame(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     let message = ToReader::Event { before: u64::MAX, kind: 4, payload: Payload::Inline(vec![1; 1000]) };
@@ -78,7 +78,7 @@ pub fn for_no_frame(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// The same with a megabyte each.
+/// The same with payloads of a megabyte each.
 pub fn payloads_for_no_frame(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     let file = memfd(1 << 20)?;
@@ -90,7 +90,7 @@ pub fn payloads_for_no_frame(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// All of them due: the reader hears one after the other, and can be stopped.
+/// All messages are due: the reader receives one after the other, and can be stopped.
 pub fn without_end(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     let end = Instant::now() + AFTERWARDS;
@@ -111,7 +111,7 @@ pub fn do_not_come(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-/// It might be on its way: the reader waits, as for an exporter that is silent.
+/// The message may still arrive: the reader waits, as for a silent exporter.
 pub fn does_not_come(door: &Door) -> Result<RawExporter> {
     let mut exporter = meet(door)?;
     exporter.messages += 1;

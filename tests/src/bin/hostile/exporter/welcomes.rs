@@ -1,4 +1,4 @@
-//! Welcomes, and the pages and sockets that come along.
+//! Attacks by the welcome and its pages and sockets.
 
 use crate::Result;
 use frameshare::{FenceKind, Reason};
@@ -23,12 +23,12 @@ fn send(offer: Offer, door: &Door) -> Result<RawExporter> {
     Ok(offer.send(door, PATIENCE)?)
 }
 
-/// Says something else than the welcome.
+/// Sends another packet in place of the welcome.
 fn say(packet: &[u8], door: &Door) -> Result<RawExporter> {
     Ok(offer()?.send_as(packet, door, PATIENCE)?)
 }
 
-/// Shares another file in place of one.
+/// Sends another file in place of one of the welcome.
 fn with(at: usize, fd: OwnedFd, door: &Door) -> Result<RawExporter> {
     let mut offer = offer()?;
     offer.fds[at] = fd;
@@ -50,7 +50,7 @@ pub fn cut_short(door: &Door) -> Result<RawExporter> {
     say(&packet[..packet.len() - 3], door)
 }
 
-/// Takes the connection, and is silent.
+/// Accepts the connection, and sends nothing.
 pub fn never(door: &Door) -> Result<RawExporter> {
     let (channel, kept) = (door.accept(PATIENCE)?, offer()?);
     Ok(kept.on(channel))
@@ -136,7 +136,8 @@ pub fn queue_is_a_folder(door: &Door) -> Result<RawExporter> {
     with(QUEUE, File::open("/")?.into(), door)
 }
 
-/// Shares a file that nobody can write, but that can be shortened, which is done once it is mapped.
+/// Sends a file that is sealed against writes but not against shrinking, and shrinks it when it is
+/// mapped.
 fn shrinking(at: usize, size: usize, door: &Door) -> Result<RawExporter> {
     let file = memfd(size as u64)?;
     if at != CLAIMS {
@@ -145,7 +146,7 @@ fn shrinking(at: usize, size: usize, door: &Door) -> Result<RawExporter> {
     let mut offer = offer()?;
     offer.fds[at] = file.try_clone()?;
     let exporter = send(offer, door)?;
-    // The reader looks at it all the time from when it has mapped it.
+    // The reader loads from the page continually from the time it is mapped.
     for _ in 0..100 {
         exporter.ring();
         thread::sleep(Duration::from_millis(1));
@@ -167,12 +168,12 @@ pub fn queue_too_short(door: &Door) -> Result<RawExporter> {
     with(QUEUE, sealed(queue_size(4) as u64 - 1, Seals::SizeAndWrites)?, door)
 }
 
-/// Without its magic number.
+/// A page without its magic number.
 pub fn queue_of_nothing(door: &Door) -> Result<RawExporter> {
     with(QUEUE, sealed(queue_size(4) as u64, Seals::SizeAndWrites)?, door)
 }
 
-/// Of which there are none, so that reading them is a SIGBUS.
+/// No huge pages are reserved, so that a load raises SIGBUS.
 pub fn claims_of_huge_pages(door: &Door) -> Result<RawExporter> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let huge = memfd_create("huge", flags)?;
@@ -188,7 +189,7 @@ pub fn metadata_with_holes(door: &Door) -> Result<RawExporter> {
     with(METADATA, sparse, door)
 }
 
-/// Holes could be punched into it later.
+/// Holes could be punched into a writable file later.
 pub fn metadata_writable(door: &Door) -> Result<RawExporter> {
     let metadata = memfd(1 << 20)?;
     fcntl_add_seals(&metadata, SealFlags::SHRINK)?;
@@ -199,7 +200,7 @@ pub fn wake_is_a_pipe(door: &Door) -> Result<RawExporter> {
     with(WAKE, rustix::pipe::pipe()?.1, door)
 }
 
-/// Closing it takes an hour.
+/// Closing the socket takes an hour.
 pub fn wake_lingers(door: &Door) -> Result<RawExporter> {
     with(WAKE, crate::foreign::lingering()?.into_fd(), door)
 }

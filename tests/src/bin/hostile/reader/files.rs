@@ -1,4 +1,4 @@
-//! The memory files that it was given.
+//! Attacks by the received memory files.
 
 use super::{Fate, cut_off, join, take, wait_for};
 use crate::Result;
@@ -15,7 +15,7 @@ use std::{
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// The page of claims is its own to damage: the exporter finds its leases gone, and no SIGBUS.
+/// A reader may damage its own claims page: the exporter finds no leases, and no SIGBUS.
 pub fn punch_claims(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     take(&reader)?;
@@ -23,7 +23,7 @@ pub fn punch_claims(path: &Path) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// What it may only read it cannot write, by any way into the file.
+/// Tries every way to write to the read-only files.
 pub fn write_what_is_read(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let slot = wait_for("a slot", || match reader.channel.receive(PATIENCE) {

@@ -1,4 +1,4 @@
-//! More of everything than anybody needs.
+//! Attacks by number: connections, messages and credit.
 
 use super::{Fate, join};
 use crate::Result;
@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections that never say anything, some 100 of them at any time. Another reader still gets in between.
+/// About 100 silent connections at any time. Another reader can still join.
 pub fn silent(path: &Path) -> Result<Fate> {
     let mut silent = Vec::new();
     let end = Instant::now() + Duration::from_millis(500);
     while Instant::now() < end {
-        // Where the exporter is slow to take them there is no room for a moment.
+        // The backlog may be full for a moment.
         silent.extend(Channel::connect(path));
         if silent.len() > 100 {
             silent.remove(0);
@@ -25,7 +25,7 @@ pub fn silent(path: &Path) -> Result<Fate> {
     Ok(Fate::Refused)
 }
 
-/// One connection that never says anything, and the next one as soon as it is refused. Does not return.
+/// Keeps one silent connection, and replaces it when it is refused. Does not return.
 pub fn stay_silent(path: &Path) -> Result<()> {
     let mut connected = false;
     loop {
@@ -33,13 +33,13 @@ pub fn stay_silent(path: &Path) -> Result<()> {
             if !std::mem::replace(&mut connected, true) {
                 println!("{}", serde_json::json!({ "event": "connected" }));
             }
-            // A refusal, or the end.
+            // A refusal, or the end of the connection.
             let _ = channel.receive(Duration::MAX);
         }
     }
 }
 
-/// Hello, and gone, hundreds of times.
+/// Hundreds of connections that end right after their hello.
 pub fn hellos(path: &Path) -> Result<Fate> {
     let hello = encoded(ToExporter::Hello(hello(Policy::Latest, 1)).encode());
     for _ in 0..300 {
@@ -50,7 +50,7 @@ pub fn hellos(path: &Path) -> Result<Fate> {
     Ok(Fate::Left)
 }
 
-/// Takes all the credit that there is, and is refused more.
+/// Reserves all available credit, and is refused more.
 pub fn greedy(path: &Path) -> Result<Fate> {
     let mut readers = Vec::new();
     while let Ok(reader) = RawReader::join(path, hello(Policy::Latest, 16)) {

@@ -1,4 +1,4 @@
-//! Descriptors that take long to close, over each socket that a reader has.
+//! Descriptors that take long to close, over each socket of a reader.
 
 use super::{Fate, cut_off, join, take};
 use crate::{
@@ -10,7 +10,7 @@ use frameshare_protocol::message::ToReader;
 use frameshare_tests::raw::{Channel, PATIENCE, RawReader, hello};
 use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
 
-/// The exporter waits for this reader when the descriptor comes.
+/// The exporter waits for this reader when the descriptor arrives.
 fn over_wake(path: &Path, make: Make) -> Result<Fate> {
     let fd = make()?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
@@ -30,12 +30,13 @@ fn over_control(path: &Path, make: Make) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// Sends something for which the exporter hangs up, if anything, and behind it the descriptor. False if it hung up before.
+/// Sends a packet for which the exporter disconnects the reader, if there is one, and behind it the
+/// descriptor. Returns false if the connection ended before.
 pub fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
     let before = if first.is_empty() { Ok(()) } else { channel.send(first, &[]) };
     match before.and_then(|()| channel.send(&[1], &[fd.as_fd()])) {
         Ok(()) => Ok(true),
-        // The exporter was faster.
+        // The exporter closed the connection first.
         Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
             Ok(false)
         }
@@ -43,7 +44,8 @@ pub fn behind(first: &[u8], channel: &Channel, fd: impl AsFd) -> Result<bool> {
     }
 }
 
-/// The exporter never sees it: it closes the connection for what came before.
+/// The exporter closes the connection because of the packet before the descriptor, which stays
+/// unread.
 fn unread(path: &Path, make: Make) -> Result<Fate> {
     let fd = make()?;
     loop {
@@ -56,7 +58,8 @@ fn unread(path: &Path, make: Make) -> Result<Fate> {
     }
 }
 
-/// Sent before the exporter looks at the connection, which it refuses: it is the way of users who may not read.
+/// Sends the descriptor before the exporter reads from the connection, which it refuses. Users
+/// without permission to read can do this too.
 pub fn unread_before_hello(path: &Path) -> Result<Fate> {
     let fd = foreign::lingering()?;
     loop {
@@ -68,12 +71,13 @@ pub fn unread_before_hello(path: &Path) -> Result<Fate> {
     }
 }
 
-/// One connection after the other, until the exporter refuses the user for what it cannot close.
+/// Opens one connection after the other, until the exporter refuses the user for its unclosed
+/// descriptors.
 pub fn in_many_connections(path: &Path) -> Result<Fate> {
     for _ in 0..2000 {
         let fd = foreign::lingering()?;
         let channel = Channel::connect(path)?;
-        // The exporter may refuse the connection before it sees what comes.
+        // The exporter may refuse the connection before it reads the descriptor.
         behind(&[], &channel, &fd)?;
         fd.sent();
         let answer = channel.receive(PATIENCE)?.map(|(packet, _)| ToReader::decode(&packet));
@@ -108,9 +112,9 @@ pub fn nested_unread(path: &Path) -> Result<Fate> {
     unread(path, foreign::nested)
 }
 
-/// Over the wake socket, 200 in one packet.
+/// Sends 200 in one packet over the wake socket.
 pub fn many_over_wake(path: &Path) -> Result<Fate> {
-    // Made before: the exporter evicts a reader that holds it up for too long.
+    // Created first, since the exporter evicts a reader that holds the stream up for too long.
     let many: Vec<_> = (0..200).map(|_| foreign::lingering()).collect::<Result<_>>()?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
     take(&reader)?;

@@ -1,4 +1,4 @@
-//! Files whose server does not answer, over each socket that a reader has.
+//! Files whose server does not answer, over each socket of a reader.
 
 use super::{Attack, Fate, cut_off, foreign::behind, join, take};
 use crate::{Result, foreign, fuse};
@@ -6,11 +6,11 @@ use frameshare::Policy;
 use frameshare_tests::raw::{RawReader, hello};
 use std::{os::fd::AsFd, path::Path};
 
-/// All of them. They need `hostile fuse`.
+/// All attacks. They need `hostile fuse`.
 pub const ATTACKS: [Attack; 3] =
     [("fuse-over-wake", over_wake), ("fuse-over-control", over_control), ("fuse-unread", unread)];
 
-/// The exporter waits for this reader when the descriptor comes.
+/// The exporter waits for this reader when the descriptor arrives.
 fn over_wake(path: &Path) -> Result<Fate> {
     let fd = fuse::file(path)?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
@@ -31,14 +31,14 @@ fn over_control(path: &Path) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// The exporter closes the connection for the message before it.
+/// The exporter closes the connection because of the message before the descriptor.
 fn unread(path: &Path) -> Result<Fate> {
     let fd = fuse::file(path)?;
     let sent = loop {
         let reader = join(path)?;
         match behind(&[0xaa; 999], &reader.channel, &fd) {
             Ok(true) => break Ok(reader),
-            // The exporter was faster.
+            // The exporter closed the connection first.
             Ok(false) => {}
             Err(error) => break Err(error),
         }

@@ -1,4 +1,4 @@
-//! Before it is admitted: every way to say hello wrongly.
+//! Attacks before admission: invalid first packets.
 
 use super::Fate;
 use crate::Result;
@@ -18,7 +18,7 @@ fn honest() -> Vec<u8> {
     encoded(ToExporter::Hello(hello(Policy::Latest, 2)).encode())
 }
 
-/// Sends a packet first, which must end the connection.
+/// Sends a first packet that must end the connection.
 fn refused(path: &Path, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
     let channel = Channel::connect(path)?;
     channel.send(packet, fds)?;
@@ -36,7 +36,7 @@ pub fn cut_short(path: &Path) -> Result<Fate> {
     Ok(Fate::Refused)
 }
 
-/// Some of these are as good as the original, and admitted.
+/// Some of the changed packets are valid, and admitted.
 pub fn flipped(path: &Path) -> Result<Fate> {
     let honest = honest();
     for at in 0..honest.len() {

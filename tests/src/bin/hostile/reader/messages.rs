@@ -1,4 +1,4 @@
-//! Once it is admitted: what it says.
+//! Attacks by control messages after admission.
 
 use super::{Fate, cut_off, join, take, wait_for};
 use crate::Result;
@@ -10,7 +10,7 @@ use frameshare_protocol::{
 use frameshare_tests::raw::{PATIENCE, encoded, hello, memfd};
 use std::{fs::File, os::fd::AsFd, path::Path, thread, time::Duration};
 
-/// Says one thing, after which the exporter must hang up.
+/// Sends one packet, after which the exporter must disconnect the reader.
 fn say(path: &Path, packet: &[u8]) -> Result<Fate> {
     let reader = join(path)?;
     take(&reader)?;
@@ -34,7 +34,7 @@ pub fn too_long(path: &Path) -> Result<Fate> {
     say(path, &vec![0; MAX_MESSAGE + 1])
 }
 
-/// Reads as a hang-up at the other end.
+/// An empty packet reads as the end of the connection.
 pub fn empty(path: &Path) -> Result<Fate> {
     say(path, &[])?;
     Ok(Fate::Left)
@@ -44,7 +44,7 @@ pub fn gives_up_unknown(path: &Path) -> Result<Fate> {
     say(path, &encoded(ToExporter::Retired { generation: 999_999 }.encode()))
 }
 
-/// It would have every slot sent to it again, as often as it likes.
+/// The reader could otherwise make the exporter send every slot again, as often as it likes.
 pub fn gives_up_unasked(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let generation = wait_for("a generation", || match reader.channel.receive(PATIENCE) {
@@ -59,7 +59,7 @@ pub fn gives_up_unasked(path: &Path) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// It holds a frame, so that the exporter goes on to listen to it.
+/// The reader holds a frame, so that the exporter still receives from it.
 pub fn goodbyes(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     take(&reader)?;
@@ -90,7 +90,7 @@ pub fn many_descriptors(path: &Path) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// Reads neither messages nor frames, and leaves in the end.
+/// Reads neither messages nor frames, and closes the connection in the end.
 pub fn never_listens(path: &Path) -> Result<Fate> {
     let _reader = join(path)?;
     thread::sleep(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! Readers that mean harm.
+//! Hostile readers.
 
 mod files;
 mod floods;
@@ -21,21 +21,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What must have become of the attacker.
+/// Required reaction of the exporter.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
-    /// The exporter has cut it off, and named it in one line.
+    /// The exporter evicted the reader, and named it in one line.
     CutOff,
-    /// It was never admitted, however often it tried, and named at least once.
+    /// The exporter never admitted it, and named it at least once.
     Refused,
-    /// Nothing: it left by itself.
+    /// None: the reader closed the connection.
     Left,
 }
 
-/// A name, and what goes by it.
+/// Name and function of an attack.
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
-/// All of them.
+/// All attacks.
 pub const ATTACKS: [Attack; 46] = [
     ("greeting-cut-short", greetings::cut_short),
     ("greeting-flipped", greetings::flipped),
@@ -95,7 +95,7 @@ fn consumer(reader: &RawReader) -> Consumer<&[AtomicU64]> {
     Consumer::new(&*reader.queue, &*reader.claims, credit).expect("the exporter's page is ready")
 }
 
-/// Waits until something comes of it.
+/// Polls until `found` returns a value.
 fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -107,7 +107,7 @@ fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> Result<T> {
     }
 }
 
-/// Takes the oldest frame; its entry and sequence number.
+/// Takes the oldest frame, and returns its entry and sequence number.
 fn take(reader: &RawReader) -> Result<(usize, u64)> {
     let consumer = consumer(reader);
     wait_for("a frame", || {
@@ -117,7 +117,7 @@ fn take(reader: &RawReader) -> Result<(usize, u64)> {
     })
 }
 
-/// The exporter must hang up.
+/// Waits until the exporter disconnects the reader.
 fn cut_off(reader: &RawReader) -> Result<Fate> {
     if reader.channel.hangs_up(PATIENCE) {
         return Ok(Fate::CutOff);

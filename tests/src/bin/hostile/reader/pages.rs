@@ -1,4 +1,4 @@
-//! The page of claims, which both sides write.
+//! Attacks by the claims page, which both sides write.
 
 use super::{Fate, consumer, cut_off, join, take, wait_for};
 use crate::Result;
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every lease has this word, whatever was in it.
+/// Writes the same word over every claim.
 fn all_words(path: &Path, word: u64) -> Result<Fate> {
     let reader = join(path)?;
     let (entry, _) = take(&reader)?;
@@ -19,7 +19,7 @@ fn all_words(path: &Path, word: u64) -> Result<Fate> {
     cut_off(&reader)
 }
 
-/// Changes the claim of a frame that it has taken.
+/// Changes the claim of a taken frame.
 fn change(path: &Path, change: impl Fn(Claim) -> Claim) -> Result<Fate> {
     let reader = join(path)?;
     let (entry, sequence) = take(&reader)?;
@@ -36,7 +36,7 @@ pub fn ones(path: &Path) -> Result<Fate> {
     all_words(path, u64::MAX)
 }
 
-/// As if it had not been taken: the exporter takes it back, and nothing is wrong.
+/// Marks a taken frame as published: the exporter revokes it, and finds no violation.
 pub fn published_again(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     for _ in 0..20 {
@@ -51,7 +51,7 @@ pub fn revoked(path: &Path) -> Result<Fate> {
     change(path, |claim| Claim { state: ClaimState::Revoked, ..claim })
 }
 
-/// Another entry's frame, and one that is long gone.
+/// Releases another entry's frame, and one that was reclaimed long ago.
 pub fn foreign(path: &Path) -> Result<Fate> {
     change(path, |claim| Claim { sequence: claim.sequence ^ 1, ..claim })
 }
@@ -64,7 +64,7 @@ pub fn stale(path: &Path) -> Result<Fate> {
     change(path, |claim| Claim { sequence: claim.sequence - 1, state: ClaimState::Released })
 }
 
-/// Releases what it has released, until the entry carries another frame; then the word is a lie.
+/// Releases a frame twice, until the entry carries another frame and the word is a violation.
 pub fn double(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let (entry, sequence) = take(&reader)?;
@@ -79,7 +79,7 @@ pub fn double(path: &Path) -> Result<Fate> {
     Err("the exporter does not mind".into())
 }
 
-/// Frames that it has not taken are its own to give back, odd as it is.
+/// Releases frames that it has not taken, which is allowed.
 pub fn untaken(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let consumer = consumer(&reader);
@@ -91,7 +91,8 @@ pub fn untaken(path: &Path) -> Result<Fate> {
     Ok(Fate::Left)
 }
 
-/// Takes what the exporter has taken back. It is another frame's turn by then, so its word is overwritten, or a lie.
+/// Takes a revoked frame. The entry then carries another frame, so the word is overwritten or a
+/// violation.
 pub fn flip_after_revoke(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let word = &reader.claims[claim_at(0)];
@@ -124,7 +125,7 @@ fn take_one(reader: &RawReader) {
     }
 }
 
-/// Another process writes all over the page while this one keeps the rules.
+/// A helper process writes all over the page while this one follows the rules.
 pub fn scribble(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
     let bytes = claims_size(reader.welcome.credit as usize);

@@ -1,4 +1,4 @@
-//! The sockets that the two wake each other by.
+//! Attacks by the wake sockets.
 
 use super::{Fate, cut_off, take};
 use crate::Result;
@@ -10,7 +10,7 @@ use rustix::{
 };
 use std::{path::Path, thread, time::Duration};
 
-/// One that the exporter has to wait for: it is lossless, and holds all that it may.
+/// Joins as a lossless reader at its credit limit, which the exporter must wait for.
 fn lossless(path: &Path) -> Result<RawReader> {
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
     take(&reader)?;
@@ -23,7 +23,7 @@ fn fill_up(reader: &RawReader) {
     while send(&reader.fds[3], &[1; 4096], flags).is_ok() {}
 }
 
-/// Rings as much as the socket takes, takes nothing of what the exporter rings, and is soon too slow.
+/// Fills the wake socket, never drains its own, and exceeds the reader timeout.
 pub fn fill(path: &Path) -> Result<Fate> {
     let reader = lossless(path)?;
     for _ in 0..50 {
@@ -33,7 +33,7 @@ pub fn fill(path: &Path) -> Result<Fate> {
     Ok(Fate::Left)
 }
 
-/// Whom nobody can ring is not waited for.
+/// The exporter does not wait for a reader whose wake socket is closed.
 pub fn close(path: &Path) -> Result<Fate> {
     let mut reader = lossless(path)?;
     drop(reader.fds.pop());
@@ -41,7 +41,7 @@ pub fn close(path: &Path) -> Result<Fate> {
     Ok(Fate::Left)
 }
 
-/// A socket that is half closed is readable for ever.
+/// A half-closed socket stays readable.
 pub fn half_close(path: &Path) -> Result<Fate> {
     let reader = lossless(path)?;
     shutdown(&reader.fds[3], Shutdown::Write)?;
@@ -49,7 +49,7 @@ pub fn half_close(path: &Path) -> Result<Fate> {
     Ok(Fate::Left)
 }
 
-/// Clears O_NONBLOCK on all that is shared, and then fills it.
+/// Clears O_NONBLOCK on all shared sockets, then fills the wake socket.
 pub fn blocking(path: &Path) -> Result<Fate> {
     let reader = lossless(path)?;
     for fd in &reader.fds {
