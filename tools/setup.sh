@@ -9,7 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
-# What is missing: one line "package<TAB>thing<TAB>reason" each.
+# Prints missing things: one line "package<TAB>thing<TAB>reason" each.
 missing() { # GROUP...
   for group in "$@"; do
     case $group in
@@ -88,7 +88,7 @@ install() { # PACKAGE...
   if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || { echo "setup: as root run: apt-get install $*" >&2 && exit 1; }
     as=(sudo)
-    [ -t 0 ] || as+=(-n) # nobody is there to type a password
+    [ -t 0 ] || as+=(-n) # no terminal for a password
     "${as[@]}" true || { echo "setup: sudo refused; as root run: apt-get install $*" >&2 && exit 1; }
   fi
   "${as[@]}" apt-get update -qq

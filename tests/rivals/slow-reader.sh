@@ -1,7 +1,7 @@
 #!/bin/bash
-# What a reader at one frame a second costs two lossless ones at full rate: their latencies, from publication to arrival,
-# with and without it beside them, five rounds of 5,000 frames. Wants a machine with nothing else to do. PEER is the built
-# program, for one that cannot build.
+# Cost of a reader at one frame per second for two lossless readers at full rate: their latencies from
+# publication to delivery, with and without the slow reader, in five rounds of 5,000 frames. Needs an idle
+# machine. PEER is the built program, for a machine that cannot build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ -z "${PEER:-}" ]; then
