@@ -26,7 +26,7 @@ const ENTRIES: usize = 1024;
 /// How many streams the keeper can see.
 const STREAMS: usize = 1024;
 
-/// How often the keeper lets something happen after the death. Measured: a word went back 83 times.
+/// Number of rounds after the death. Measured: a word went back 83 times.
 const ROUNDS: u64 = 80;
 
 struct Entry {
@@ -34,7 +34,7 @@ struct Entry {
     item: AtomicPtr<Item>,
 }
 
-/// What a stream has queued and done.
+/// Queued and completed items of a stream.
 pub struct Log {
     pub enqueued: AtomicU64,
     pub completed: AtomicU64,
@@ -111,7 +111,7 @@ pub fn start() {
 /// The process that the keeper belongs to.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// How far the keeper has got.
+/// Progress of the keeper.
 static STATE: AtomicI32 = AtomicI32::new(SPAWNED);
 const SPAWNED: i32 = 0;
 const MAY_ATTACH: i32 = 1;
@@ -183,7 +183,7 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
         // files mapped there, with their marks that memory is in use. Only then is the process gone.
         work_off();
     } else if pidfd >= 0 {
-        // Somebody else traces the process. It is gone a little before its queue is.
+        // Another process traces this one, which exits a little before its queue is torn down.
         // SAFETY: one valid pollfd.
         unsafe {
             let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
@@ -213,7 +213,8 @@ fn wait_for_exit(watched: libc::pid_t) {
             if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
                 return;
             }
-            // Stopped along with its process, or about to get a signal: as if nobody were watching.
+            // Stopped along with its process, or about to receive a signal: continue it as if it
+            // were not traced.
             let mut status = 0;
             if libc::waitpid(watched, &mut status, libc::__WALL | libc::WNOHANG) != watched {
                 continue;
@@ -242,7 +243,7 @@ fn work_off() {
     for _ in 0..ROUNDS {
         // SAFETY: sleeps.
         unsafe { libc::usleep(afterlife.as_micros() as u32 / (ROUNDS as u32 + 1)) };
-        // What is not done by then never is.
+        // Items that remain now never run.
         if begin.elapsed() > afterlife {
             return;
         }

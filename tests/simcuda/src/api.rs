@@ -1,7 +1,8 @@
-//! What every exported function shares: result codes, checked access to the caller's arguments, the way in and out.
+//! Common code of all exported functions: result codes, checked access to the caller's arguments,
+//! entry and exit.
 //!
-//! The way in counts the call, lets `SIMCUDA_FAIL` answer in its place, and turns a panic into an error code, so that
-//! none crosses into the caller.
+//! The entry counts the call, returns an error in its place if `SIMCUDA_FAIL` says so, and turns a
+//! panic into an error code, so that none crosses into the caller.
 
 use crate::{config, faults, teardown};
 use std::cell::Cell;
@@ -12,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub i32);
 
-/// What the inside of an exported function returns.
+/// Result of the inner part of an exported function.
 pub type Answer = Result<(), Code>;
 
 pub const INVALID_VALUE: Code = Code(1);

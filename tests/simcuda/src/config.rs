@@ -1,9 +1,9 @@
-//! What the environment asks for, read once.
+//! Settings from the environment, read once.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What to do about a use of CUDA that the real driver leaves undefined.
+/// Reaction to a use of CUDA that the real driver leaves undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strict {
     Off,

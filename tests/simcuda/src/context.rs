@@ -49,7 +49,8 @@ thread_local! {
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handle that no object had before: one of a destroyed object is recognised for ever.
+/// Returns a handle that no object has had before, so that handles of destroyed objects stay
+/// invalid.
 pub fn new_handle() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x51c0_0000_0010);
     NEXT.fetch_add(0x10, Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! What GStreamer's decoders look up in libnvcuvid: the same library stands in for that too, and decodes nothing.
+//! Symbols that GStreamer's decoders look up in libnvcuvid. This library stands in for it, and
+//! decodes nothing.
 
 use crate::api::NOT_SUPPORTED;
 

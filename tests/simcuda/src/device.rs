@@ -48,7 +48,7 @@ pub fn uuid_text(physical: u32) -> String {
     format!("GPU-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
 }
 
-/// The value of an attribute, by CUDA's numbers. What has no meaning here is 0.
+/// Value of an attribute, by CUDA's numbers; 0 for attributes without a meaning here.
 pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
     if let Some(entry) = config::get().withheld.iter().find(|entry| entry.attribute == attribute) {
         return if entry.unknown { Err(INVALID_VALUE) } else { Ok(0) };

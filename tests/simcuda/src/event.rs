@@ -32,7 +32,7 @@ enum Whose {
     Opened,
 }
 
-/// What a local event stands for: nothing, before the first record.
+/// Work that a local event refers to: none before the first record.
 #[derive(Clone, Default)]
 struct Record {
     points: Vec<Point>,
@@ -102,8 +102,8 @@ fn record(event: usize, stream: usize) -> Answer {
     event.record(&stream, Vec::new())
 }
 
-/// What driver 580 does with an event that was opened from another process and a stream of another context than the one
-/// that it was opened in.
+/// Crashes as driver 580 does if an event opened from another process is used with a stream of a
+/// context other than the one it was opened in.
 fn crash() -> ! {
     strict::violation("a stream of another context waits for an interprocess event: the driver crashes");
     // SAFETY: both take numbers. No handler is to come between: one that returns would only be called once more.

@@ -45,7 +45,7 @@ impl Page {
         self.counter(SLOTS + slot)
     }
 
-    /// How often the slot was given to an event, and taken back.
+    /// Number of times that the slot was allocated and freed.
     fn generation(&self, slot: usize) -> &AtomicU32 {
         assert!(slot < SLOTS);
         // SAFETY: as in `counter`.
@@ -190,7 +190,7 @@ pub fn destroy(slot: &Slot) {
     }
 }
 
-/// What another process needs to open one of our own events.
+/// Returns the data that another process needs to open one of our own events.
 pub fn export(slot: &Slot) -> Result<[u64; 3], Code> {
     let own = OWN.get().ok_or(INVALID_HANDLE)?;
     let place = slot.index as u64 | u64::from(own.name.n) << 16 | u64::from(slot.generation) << 32;

@@ -1,6 +1,8 @@
-//! What GStreamer's libgstcuda looks up besides, without a meaning here: kernels, textures, OpenGL, external memory.
+//! Other symbols that GStreamer's libgstcuda looks up, without a function here: kernels, textures,
+//! OpenGL, external memory.
 //!
-//! It refuses the whole library if one of these names is missing, and does without what answers "not supported".
+//! libgstcuda refuses the whole library if one of these names is missing, and copes with "not
+//! supported".
 
 use crate::api::NOT_SUPPORTED;
 

@@ -11,7 +11,7 @@ use crate::queue::{Fate, Op, poll};
 use crate::{config, memory, stream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How a waiting stream compares.
+/// Comparison of a waiting stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
     AtLeast,

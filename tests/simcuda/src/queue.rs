@@ -54,7 +54,7 @@ impl Fate {
     }
 }
 
-/// How a stream is ordered with the context's NULL stream.
+/// Order between a stream and the context's NULL stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The NULL stream: after and before everything in blocking streams.
@@ -70,9 +70,9 @@ pub enum HostFunction {
     Callback { call: extern "C" fn(usize, i32, *mut c_void), stream: usize, data: usize },
 }
 
-/// What an item does.
+/// Work of an item.
 pub enum Op {
-    /// Nothing: its dependencies are the point.
+    /// No work; the item exists for its dependencies.
     Marker,
     Work(Work),
     Words(Vec<Word>),
@@ -120,8 +120,9 @@ pub struct Item {
     ranges: Vec<(usize, usize)>,
 }
 
-/// What a driver queues on a stream before calls wait: on an H200, driver 580, 170 to 200 pieces of which a third are host
-/// functions, which fits 1,024 of them and each of those for 16.
+/// Capacity of a stream's queue, after which calls block. Measured on an H200 with driver 580: 170
+/// to 200 items, a third of them host functions. That fits a capacity of 1,024, of which a host
+/// function takes 16.
 const ROOM: usize = 1024;
 const ROOM_OF_A_HOST_FUNCTION: usize = 16;
 
@@ -236,7 +237,8 @@ impl Stream {
         self.end().reached()
     }
 
-    /// Blocks until there is room for one more item. Whoever holds the context's order must not be here.
+    /// Blocks until there is room for one more item. Must not be called with the context's order
+    /// locked.
     pub fn wait_for_room(&self) {
         self.wait_until(|queue| queue.taken < ROOM || self.fate.over());
     }
@@ -269,7 +271,8 @@ impl Stream {
                 .name(format!("simcuda-s{}", self.index))
                 .spawn(move || stream.work_off());
             if let Err(error) = spawned {
-                // As a GPU that has fallen off the bus: the context is lost, nobody waits for it.
+                // Like a GPU that has fallen off the bus: the context is lost, and no call waits
+                // for it.
                 eprintln!("simcuda: no thread for a stream: {error}");
                 self.fate.poison(api::UNKNOWN.0);
                 self.log.completed.store(seq, Ordering::Release);

@@ -29,7 +29,7 @@ pub fn memory_file(name: &str, size: usize) -> Result<OwnedFd, Code> {
     if fd < 0 {
         return Err(OUT_OF_MEMORY);
     }
-    // SAFETY: just created, and owned by nobody else.
+    // SAFETY: just created, with no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let file = File::from(fd);
     file.set_len(size as u64).map_err(|_| OUT_OF_MEMORY)?;
@@ -50,7 +50,7 @@ pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just created, and owned by nobody else.
+    // SAFETY: just created, with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -94,8 +94,8 @@ pub fn send_fd(to: impl AsFd, fd: impl AsFd) -> io::Result<()> {
 
 /// Waits for a descriptor that was sent with [`send_fd`]. A hang-up is an error.
 pub fn receive_fd(from: impl AsFd) -> io::Result<OwnedFd> {
-    // SAFETY: the message lives until the call returns; a header is there only if the kernel has filled it in, and its
-    // descriptor is nobody else's.
+    // SAFETY: the message lives until the call returns. A header exists only if the kernel wrote
+    // it, and its descriptor has no other owner.
     with_message(|message| unsafe {
         if libc::recvmsg(from.as_fd().as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());

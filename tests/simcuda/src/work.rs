@@ -1,4 +1,4 @@
-//! What a copy or a memset does to memory.
+//! Effects of copies and memsets on memory.
 //!
 //! # Safety
 //!

@@ -1,4 +1,4 @@
-//! What one process sees of the simulated driver.
+//! The simulated driver in one process.
 
 mod common;
 
@@ -295,7 +295,7 @@ mod cases {
         words.set(0, 6);
         assert_eq!(cuStreamSynchronize(stuck), 0);
         assert_eq!(bytes(memory, 64), [1; 64]);
-        // One that nobody frees can be destroyed.
+        // A stream whose wait never ends can be destroyed.
         assert_eq!((cuStreamWaitValue64_v2(stuck, words.at(1), 1, 0), cuStreamDestroy_v2(stuck)), (0, 0));
         assert_eq!((cuMemsetD8Async(memory, 3, 64, stream()), cuMemFree_v2(memory)), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! What processes see of each other, and what a dead one leaves behind.
+//! The simulated driver between processes, and the remains of dead ones.
 
 mod common;
 

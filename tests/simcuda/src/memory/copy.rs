@@ -176,7 +176,7 @@ impl Copy2d {
         copy(to, from, self.width, self.height, stream, returns)
     }
 
-    /// What the call without a stream does.
+    /// Whether the call without a stream returns before the work is done.
     fn returns(&self) -> Returns {
         if self.from_kind == 2 && self.to_kind == 2 { Returns::AtOnce } else { Returns::Done }
     }

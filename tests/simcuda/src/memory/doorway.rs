@@ -42,12 +42,12 @@ pub fn open(process: u64) -> Result<(), Code> {
     let _ = PATH.set(CString::new(path.as_str()).map_err(|_| OUT_OF_MEMORY)?);
     // SAFETY: the handler needs nothing but the static above.
     unsafe { libc::atexit(remove_at_exit) };
-    // Who knows the bytes of a handle may open it, whoever that is.
+    // As with the real driver, any process with the bytes of a handle may open it.
     let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o666));
     let serve = move || {
         queue::block_signals();
         for caller in listener.incoming().flatten() {
-            // The caller is gone, or wants what is freed: it sees the hang-up.
+            // The caller has exited, or asks for freed memory: the connection ends.
             let _ = answer(caller);
         }
     };
@@ -84,7 +84,7 @@ pub fn ask(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
 /// Takes the socket's file away.
 pub fn remove() {
     if let Some(path) = PATH.get() {
-        // SAFETY: a C string that lives for ever.
+        // SAFETY: a valid C string with static lifetime.
         unsafe { libc::unlink(path.as_ptr()) };
     }
 }

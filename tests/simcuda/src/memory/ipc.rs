@@ -19,7 +19,7 @@ pub struct Import {
     exporter: u64,
     nonce: u64,
     notice: Notice,
-    /// How often it is open.
+    /// Number of opens.
     count: AtomicU64,
     /// Holds the mark that tells the exporter that the memory is in use.
     _file: OwnedFd,

@@ -38,7 +38,7 @@ pub struct Region {
     /// Unique in the process, never used again.
     pub id: u64,
     pub kind: Kind,
-    /// What each device may do.
+    /// Access of each device.
     access: [AtomicU8; device::MAX],
     /// It is to be freed in stream order.
     freeing: AtomicBool,
@@ -46,7 +46,7 @@ pub struct Region {
     _mapping: Option<Mapping>,
 }
 
-/// What a piece of memory is, with what it needs to live.
+/// Kind of a piece of memory, with the resources that it needs.
 pub enum Kind {
     Plain(plain::Block),
     Imported(ipc::Import),
@@ -114,7 +114,7 @@ impl Region {
         self.access[device as usize].store(access, Ordering::Release);
     }
 
-    /// What any device may do.
+    /// Union of the access of all devices.
     fn widest_access(&self) -> u8 {
         self.access.iter().fold(0, |all, access| all | access.load(Ordering::Acquire))
     }
@@ -136,11 +136,12 @@ impl Region {
     }
 }
 
-/// What fresh device memory holds, and how far into it: the machine has no room for all that nobody touches.
+/// Byte in fresh device memory, and the number of bytes filled with it: filling all would need the
+/// machine's memory.
 const REMAINS: u8 = 0xfd;
 const REMAINS_LEN: usize = 8 << 20;
 
-/// Leaves something in fresh device memory, as whoever had it before does.
+/// Fills fresh device memory with remains, as of a previous owner.
 fn soil(file: &OwnedFd, offset: usize, len: usize) -> Answer {
     let soil =
         || File::from(file.try_clone()?).write_all_at(&vec![REMAINS; len.min(REMAINS_LEN)], offset as u64);

@@ -1,4 +1,4 @@
-//! What the driver says of a pointer.
+//! Attributes of pointers.
 
 use super::{Kind, Region};
 use crate::api::{Answer, Code, INVALID_VALUE, In, NOT_SUPPORTED, Out};

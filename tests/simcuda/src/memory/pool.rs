@@ -78,7 +78,7 @@ pub struct Pool {
     file: OwnedFd,
     head: Head,
     nonce: u64,
-    /// What each device may do, beside the pool's own.
+    /// Access of each device except the pool's own.
     access: [AtomicU8; device::MAX],
     threshold: AtomicU64,
     free: Mutex<Space>,
