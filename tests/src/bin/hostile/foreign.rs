@@ -28,12 +28,8 @@ impl Trap {
     /// Closes this process's copy. If the peer has closed its own, this close is the last one, and
     /// blocks.
     pub fn sent(self) {
-        let fd = self.into_fd();
+        let fd = ManuallyDrop::into_inner(self.0);
         std::thread::spawn(move || drop(fd));
-    }
-
-    pub fn into_fd(self) -> OwnedFd {
-        ManuallyDrop::into_inner(self.0)
     }
 }
 

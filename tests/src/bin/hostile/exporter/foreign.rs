@@ -15,9 +15,13 @@ const WAKE: usize = 3;
 
 /// Sends the descriptor in place of the expected one.
 fn instead(at: usize, make: Make, door: &Door) -> Result<RawExporter> {
+    let fd = make()?;
     let mut offer = Offer::new(4, 2, 1)?;
-    offer.fds[at] = make()?.into_fd();
-    Ok(offer.send(door, PATIENCE)?)
+    // The offer closes a copy, which cannot be the last one: that close would block this thread.
+    offer.fds[at] = fd.as_fd().try_clone_to_owned()?;
+    let exporter = offer.send(door, PATIENCE)?;
+    fd.sent();
+    Ok(exporter)
 }
 
 fn as_slot(make: Make, door: &Door) -> Result<RawExporter> {
@@ -80,6 +84,11 @@ pub fn many(door: &Door) -> Result<RawExporter> {
     exporter.channel.send(&[1], &fds)?;
     many.into_iter().for_each(Trap::sent);
     Ok(exporter)
+}
+
+/// Closing the socket takes an hour.
+pub fn wake_lingers(door: &Door) -> Result<RawExporter> {
+    instead(WAKE, foreign::lingering, door)
 }
 
 pub fn wake_is_nested(door: &Door) -> Result<RawExporter> {

@@ -65,7 +65,7 @@ pub const ATTACKS: [(&str, How); 86] = [
     ("metadata-with-holes", (GivesUp, welcomes::metadata_with_holes)),
     ("metadata-writable", (GivesUp, welcomes::metadata_writable)),
     ("wake-is-a-pipe", (GivesUp, welcomes::wake_is_a_pipe)),
-    ("wake-lingers", (GivesUp, welcomes::wake_lingers)),
+    ("wake-lingers", (GivesUp, foreign::wake_lingers)),
     ("slot-is-a-pipe", (GivesUp, memory::pipe)),
     ("slot-is-a-folder", (GivesUp, memory::folder)),
     ("slot-shrinks", (GivesUp, memory::shrinks)),

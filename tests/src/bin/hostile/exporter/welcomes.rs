@@ -199,8 +199,3 @@ pub fn metadata_writable(door: &Door) -> Result<RawExporter> {
 pub fn wake_is_a_pipe(door: &Door) -> Result<RawExporter> {
     with(WAKE, rustix::pipe::pipe()?.1, door)
 }
-
-/// Closing the socket takes an hour.
-pub fn wake_lingers(door: &Door) -> Result<RawExporter> {
-    with(WAKE, crate::foreign::lingering()?.into_fd(), door)
-}
