@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Everything a user or a contributor types. Each target installs what it needs and lacks, then builds, then runs.
 
 SHELL := /bin/bash

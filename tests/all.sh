@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Everything that `make test` checks, part by part. A part that fails does not stop the others; the last line counts.
 #
 # Counted are the summaries of cargo's test binaries, and from anything else lines that begin with "PASS name" or

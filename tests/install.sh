@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Installs into an empty place the way a user and a distribution do, and has GStreamer find what lies there.
 # shellcheck disable=SC2317,SC2329  # functions are called through `check`
 set -uo pipefail

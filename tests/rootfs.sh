@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # GStreamer 1.26 on a machine whose own is older: a root file system of Debian trixie, made once and kept.
 #
 #   tests/rootfs.sh why-not              says why this machine cannot make or use one, or nothing

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # The engine and the plugin under AddressSanitizer, the engine under ThreadSanitizer (`make sanitize`).
 #
 # Works with stable Rust. The standard library is built along, so that the sanitizers see its locks and channels.

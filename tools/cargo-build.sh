@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # For meson.build: build PACKAGE optimised with CARGO in TARGET_DIR, and copy those of its files that OUTPUTS name.
 #
 #   tools/cargo-build.sh CARGO SOURCE_DIR TARGET_DIR PACKAGE OUTPUT...

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Print the path of the demo's film: 132 frames of Big Buck Bunny, 1280x720 H.264 in an mp4 file.
 #
 #   tools/clip.sh        fetched once, then kept in .demo/ of the checkout

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
 #   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit fuzz sanitize

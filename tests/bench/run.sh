@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Builds the bench and runs it with a GStreamer that has all rivals: this machine's own from 1.24 on, else the one in the
 # root file system that tests/rootfs.sh makes. Options go to the bench; raw figures to target/bench.
 set -euo pipefail

@@ -1,15 +1,16 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Fuzz every target in turn, one process at a time, and add what is new and worth keeping to corpus/.
 #
 #   tests/fuzz/run.sh [SECONDS] [TARGET...]      SECONDS for each target, 60 by default
 #
 # Needs cargo-fuzz (cargo install cargo-fuzz --locked) and works with stable Rust. An input that finds something is left
-# in artifacts/TARGET; `cargo fuzz run TARGET FILE` runs it again. What an input may reach is kept small on purpose: the
-# corpus is a part of `make test`.
+# in artifacts/TARGET; `cargo fuzz run TARGET FILE` runs it again. Inputs are limited to small sizes, since the corpus is
+# part of `make test`.
 set -euo pipefail
 cd "$(dirname "$0")"
 export RUSTC_BOOTSTRAP=1
-# What GStreamer keeps for ever, such as names and types, is no finding.
+# Names and types that GStreamer never frees are no finding.
 export ASAN_OPTIONS=detect_leaks=0
 # A critical of GLib or GStreamer is a finding.
 export G_DEBUG=fatal-criticals

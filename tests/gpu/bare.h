@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 // Common parts of the baseline programs in this folder: checked calls, the clock, waiting on a shared word.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Pack everything that tests/gpu/run needs on a GPU host without packages into .gpu/ of the checkout.
 #
 #   .gpu/gst-runtime.tar.gz    GStreamer 1.26 (make-runtime.sh)

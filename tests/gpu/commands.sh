@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
 # Runs the commands of docs/gpu.md verbatim. Sourced by tests/gpu/run; the commands run inside its runtime.
 #

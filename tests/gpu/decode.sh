@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
 # Decoding with NVIDIA's decoder: every reader must get every decoded frame unchanged. Sourced by tests/gpu/run; the
 # pipelines run inside its runtime.

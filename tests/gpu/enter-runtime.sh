@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=bash
 # Source this file on a GPU host, as root: it unpacks the runtime packed by make-runtime.sh, and defines
 #

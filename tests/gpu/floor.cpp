@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 // Minimal fenced hand-off between processes: the baseline of frameshare's cost.
 //
 //   nvcc -O2 -x cu floor.cpp -lcuda -o floor

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Pack GStreamer 1.26 for a GPU host that has an NVIDIA driver but no GStreamer and no packages.
 #
 #   tests/gpu/make-runtime.sh OUT       writes OUT/gst-runtime.tar.gz (about 14 MB) and OUT/clips/{hd,uhd,switch}.h264

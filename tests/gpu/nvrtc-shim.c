@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 /* Replacement for libnvrtc (GST_CUDA_NVRTC_LIBNAME): GStreamer 1.26 compiles for compute_52 or compute_30, which CUDA 13
  * no longer supports, so cudaconvert, cudascale and cudacompositor do not register. This library compiles for compute_75
  * instead, and forwards all other calls to libnvrtc.so.13. */

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 // Scheduling latency of a GPU for several processes, to separate it from the latency of frameshare.
 //
 //   nvcc -O2 turns.cu -lcuda -o turns

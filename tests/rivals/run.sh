@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Builds and runs the comparison with a GStreamer that has the rivals: this machine's own from 1.24 on, else the one in the
 # root file system that tests/rootfs.sh makes. Arguments are transports.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Cost of a reader at one frame per second for two lossless readers at full rate: their latencies from
 # publication to delivery, with and without the slow reader, in five rounds of 5,000 frames. Needs an idle
 # machine. PEER is the built program, for a machine that cannot build.

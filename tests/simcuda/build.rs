@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Gives the library the soname that CUDA programs ask for.
 
 fn main() {

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # GStreamer's own CUDA elements on the simulated driver: frames come out as they went in.
 #
 #   gstreamer.sh DIR      DIR is where install.sh has put the driver; needs GStreamer 1.26's nvcodec plugin:

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Build the simulated driver and put it into a directory, to be found by LD_LIBRARY_PATH:
 #
 #   install.sh DIR [SYMBOL...]       writes DIR/libcuda.so.1 and DIR/libnvcuvid.so.1

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Resource counts of an exporter and of its permanent reader, to find leaks.
 
 use std::{fmt, fs, io};
@@ -6,7 +8,7 @@ use std::{fmt, fs, io};
 const MAX_SLOTS: usize = 64;
 
 /// Thread that frees GPU memory.
-const IDLE: &str = "frameshare-idle";
+const IDLE: &str = "frameshare-drop";
 
 /// Counts of one process.
 #[derive(Clone, Debug)]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The layers of the house, checked over `cargo metadata`: imports run downward only.
 //!
 //! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the

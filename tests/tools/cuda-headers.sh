@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Prints the folder that holds NVIDIA's cuda.h, fetching it once from PyPI into target/.
 set -eu
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Prints the folder that holds GStreamer's gst/cuda/gstcuda.h, of 1.24 or newer: the machine's own, or that of the root
 # file system with 1.26 (see tests/rootfs.sh), for which it is fetched once into target/. Says why where there is none.
 set -eu

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Types and constants of cuda.h that this crate uses.
 //!
 //! All types passed to the driver are defined here, so that the layout test can check them against

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Driver call counts: calls that this process made through this crate.
 //!
 //! Take one [`snapshot`] before and one after an operation: [`Snapshot::since`] returns the

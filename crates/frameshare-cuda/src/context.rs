@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA contexts: created by this crate, or created elsewhere and passed in.
 //!
 //! Contexts are made current by push and pop, never by replacing the current context: the calling

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Asynchronous copies and fills, each in the order of one stream.
 //!
 //! # Safety

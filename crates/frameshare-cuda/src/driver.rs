@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Driver function table, loaded from libcuda.so.1 at run time.
 //!
 //! Only the calls that this crate uses are listed, under the names that libcuda exports for the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Errors of this crate, with CUDA's names for driver errors.
 
 pub(crate) mod names;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA events: recorded on a stream or a whole context, waited for by streams, polled by the CPU.
 //!
 //! This file creates events for use within the process; [`crate::fence::ipc_event`] creates

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exit guard: no driver calls while the process exits.
 //!
 //! libcuda tears its state down in its own exit handlers while other threads may still be in driver

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered host memory: page-locked and accessible to the GPU.
 //!
 //! # Safety

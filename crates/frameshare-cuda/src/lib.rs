@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA primitives for frameshare: memory that other processes can import, and fences between
 //! processes.
 //!

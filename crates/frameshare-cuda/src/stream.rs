@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA streams: created by this crate, or created elsewhere and passed in.
 //!
 //! # Safety

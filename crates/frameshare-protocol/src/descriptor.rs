@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frame descriptors: the content of one queue entry, as 64-bit words.
 
 use crate::limits::{MAX_PLANES, METADATA_AREA};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory kinds, fence kinds and delivery policies, negotiated between exporter and reader.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protocol between the exporter of a video stream and its readers: control messages, the layout of
 //! shared pages, stream names, limits, and the validation of all of them.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Limits on requests and data from a peer.
 
 /// Maximum number of slots of a stream, hence of leases held by all its readers together.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Control messages and their encoding as socket packets.
 //!
 //! A packet is an 8-byte header (magic `fshr`, the version as a little-endian `u16`, two zero

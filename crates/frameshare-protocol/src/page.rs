@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Layout of the pages shared by an exporter and one reader.
 //!
 //! A page is an array of 64-bit words in native byte order. All accesses to them are atomic.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exports 90 frames of a moving gradient, 30 a second: `engine-export STREAM`.
 //!
 //! It waits for the first reader. Run `engine-read STREAM` in one or more other terminals.

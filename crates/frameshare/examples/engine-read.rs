@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reads a stream to its end and prints the mean brightness of each frame: `engine-read STREAM`.
 //!
 //! It waits up to 5 s for the exporter. Frames are read in place, in the exporter's memory.

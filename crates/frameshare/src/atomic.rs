@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The atomics of the shared pages: std's, or loom's while the queue's memory ordering is
 //! model-checked.
 

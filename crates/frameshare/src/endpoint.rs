@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The address of a stream.
 
 use frameshare_protocol::StreamName;

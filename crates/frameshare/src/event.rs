@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! In-band events, delivered in order with frames.
 
 /// An event with its place among the frames, opaque to the engine: tags, segments, gaps.

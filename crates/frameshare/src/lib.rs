@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Video frames shared between processes without a copy.
 //!
 //! One process, the **exporter**, has the frames of a video stream in memory that others can
@@ -32,6 +34,7 @@
 //! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
 //! - [`memory`]: one trait, and an implementation for each kind of memory
 //! - [`fence`]: one trait, and an implementation for each kind of fence
+//! - `gpu`: drops that wait until the GPU is done with a resource
 //! - [`queue`]: descriptor queues, claims and releases in shared pages
 //! - [`exporter`]: admission, publication, reclaim, retirement
 //! - [`reader`]: connection, delivery, release, reconnection
@@ -49,15 +52,11 @@ pub mod exporter;
 #[cfg(not(loom))]
 pub mod fence;
 #[cfg(not(loom))]
-mod idle;
-#[cfg(not(loom))]
-mod lookout;
+mod gpu;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
 pub mod reader;
-#[cfg(not(loom))]
-mod spin;
 #[cfg(not(loom))]
 mod sys;
 
@@ -65,7 +64,7 @@ mod sys;
 pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
-    idle::{WhenIdle, wait_until_given_up},
+    gpu::{DropWhenIdle, wait_for_deferred_drops},
     sys::{Interrupt, monotonic_ns},
 };
 

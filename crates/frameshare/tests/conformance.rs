@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conformance: rules for every kind of memory and fence, written once and checked for host memory
 //! and for no fence. The GPU kinds are checked by tests/gpu.
 

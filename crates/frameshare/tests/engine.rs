@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine as an application uses it: one exporter and some readers, as threads of one process.
 //! Tests with several processes are in the workspace's `tests`.
 
@@ -491,7 +493,7 @@ fn credit_is_reserved_and_who_comes_too_late_is_told() {
         stream.exporter_with(exporter::Config { max_slots: 12, max_held_limit: 6, ..Default::default() });
     let ask = |max_held| stream.try_reader(reader::Config { max_held, ..Default::default() });
     let (first, second) = (ask(8).unwrap(), ask(8).unwrap());
-    assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then what is left of 12 - 2");
+    assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then the rest of 12 - 2");
     let Err(ConnectError::Refused { reason, text }) = ask(1) else { panic!("there was credit left") };
     assert!(reason == Reason::NoCreditLeft && text.contains("all 12 slots are promised"), "{text}");
     drop(first);

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The examples, run as their users run them: one exporter, two readers.
 
 use std::{

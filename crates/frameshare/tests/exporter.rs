@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages that readers leave unread, with readers as threads of one process. Tests that need
 //! limits or users of their own are in the workspace's `tests`.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Observers that block, end the exporter, or panic: nothing waits for them.
 
 use frameshare::{

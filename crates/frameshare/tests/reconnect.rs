@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A reader's timeouts and its search for an exporter, as an application sees them.
 
 use frameshare::{

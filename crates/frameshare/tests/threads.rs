@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue between two threads on one mapping, with frames of plain memory that are ordered by the
 //! queue's words alone. ThreadSanitizer sees every access here (`make sanitize`), which it does not
 //! if two processes, or two mappings, share a page.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Threads of an exporter that wait for readers at the same time.
 
 use frameshare::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA contexts, and sharing of one context between the elements of a pipeline.
 //!
 //! # Safety

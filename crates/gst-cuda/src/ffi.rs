@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Public parts of the library's C structures, unchanged since 1.22.
 
 use std::ffi::c_void;

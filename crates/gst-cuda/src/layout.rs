@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory layout of video frames on a GPU.
 
 use gst_video::{VideoFormat, VideoInfo};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GStreamer's CUDA library, loaded at run time: contexts, streams, memory and pools shared with
 //! the `cuda*` and `nv*` elements.
 //!

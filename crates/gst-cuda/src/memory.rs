@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA memory: access to existing memory, and reusable memory that is wrapped once and loaned
 //! repeatedly.
 //!

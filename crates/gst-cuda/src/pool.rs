@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Base class of pools of CUDA memory.
 //!
 //! NVIDIA's decoders and the `cuda*` elements accept a neighbor's pool only if it is a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the loaded library on any driver: `make test` runs them on GStreamer 1.26 and the
 //! simulated driver.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Demo of frameshare: one process decodes a video, three others read its frames in place, and
 //! every frame read is compared with the decoded one.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reports of the roles to the supervisor: one line of JSON on standard output per event.
 
 use serde::{Deserialize, Serialize};

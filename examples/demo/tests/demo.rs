@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the demo as a user runs it, with a video of two seconds.
 
 use std::{

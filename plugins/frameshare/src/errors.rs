@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine's errors as GStreamer messages: domain, code, and advice.
 
 use frameshare::exporter::BindError;

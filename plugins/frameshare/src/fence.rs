@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The property of both elements that selects the kind of fence.
 
 use frameshare::FenceKind;

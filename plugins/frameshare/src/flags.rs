@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Buffer flags, and their word in a descriptor.
 //!
 //! The word has bits of its own, so that a reader need not run the exporter's GStreamer version.

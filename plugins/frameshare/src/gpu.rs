@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GStreamer's CUDA objects, as the engine uses them.
 //!
 //! # Safety
@@ -34,5 +36,5 @@ pub(crate) fn null_stream(context: &Arc<Context>) -> Stream {
 /// Waits for the GPU and readers to finish with dropped resources, so that a stopped element leaves
 /// no context behind. For elements that had a context: other elements do not wait.
 pub(crate) fn settle() {
-    frameshare::wait_until_given_up(SETTLED);
+    frameshare::wait_for_deferred_drops(SETTLED);
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Entry points of the fuzz targets (tests/fuzz), and tests with the inputs of their corpus.
 //!
 //! Each function takes any bytes and returns, or finds a bug. Not a part of the plugin.

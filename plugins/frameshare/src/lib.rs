@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GStreamer elements that share video frames between processes without a copy.
 //!
 //! `framesharesink` shares the frames of a pipeline with any number of other processes;

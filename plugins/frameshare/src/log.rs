@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Log messages of the engine, which uses the crate `log`, in the debug category `frameshare`.
 
 use gst::log::DebugLogger;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Properties that can only be set while an element is in NULL or READY.
 
 use gst::prelude::*;

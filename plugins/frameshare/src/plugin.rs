@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The plugin's entry point.
 
 // The macro makes undocumented items for GStreamer.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rows of a frame's planes.
 
 use gst_video::{VideoFrameRef, VideoInfo, prelude::*};

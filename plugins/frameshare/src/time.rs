@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conversion between pipeline time and `CLOCK_MONOTONIC`.
 //!
 //! Published times are of `CLOCK_MONOTONIC`, the one clock that all processes of a machine share. A

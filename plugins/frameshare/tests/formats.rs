@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Round trip of every raw video format at odd sizes, compared pixel by pixel.
 //!
 //! Through both elements, frames come from foreign memory, which the sink copies, and from the

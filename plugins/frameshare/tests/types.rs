@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Types that the plugin registers with GStreamer. In its own process: other users of video would
 //! register them, too.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Compared transports, and the cases in which they are measured.
 
 use anyhow::{Context, Result, bail};

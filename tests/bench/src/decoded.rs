@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames in GPU memory from NVIDIA's decoder.
 //!
 //! They are paced before the decoder and stamped at the sink. A stamp cannot be written into such a

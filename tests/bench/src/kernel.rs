@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A kernel that reads frames, as an application's kernel does.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Benchmark of the hand-off of frames between processes: frameshare beside GStreamer's own
 //! elements.
 //!

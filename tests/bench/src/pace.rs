@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pace of the exporter: the phases of a run, and the time of each frame.
 
 use crate::{

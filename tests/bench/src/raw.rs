@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Raw figures of runs, a line of JSON each.
 
 use crate::{

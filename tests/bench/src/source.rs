@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Source element of the benchmark: takes buffers from downstream's pool and writes a stamp into
 //! each.
 

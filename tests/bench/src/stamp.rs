@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stamp in each frame: short, so that the hand-off is measured and not the writing.
 
 use rustix::time::{ClockId, clock_gettime};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stamps in a file of their own, for frames that cannot be written: the exporter writes the file,
 //! readers look stamps up by frame number.
 

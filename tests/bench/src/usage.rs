@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CPU time and context switches of a process.
 
 use crate::stamp::nanoseconds;

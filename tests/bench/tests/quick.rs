@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Smoke test of the benchmark: a short round of frameshare alone with two readers. It does not
 //! depend on speed.
 

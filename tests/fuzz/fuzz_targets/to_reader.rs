@@ -1,2 +1,3 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_main]
 libfuzzer_sys::fuzz_target!(|input: &[u8]| frameshare_tests::fuzz::to_reader(input));

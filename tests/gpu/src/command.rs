@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Commands of a case to its peers.
 
 use serde::{Deserialize, Serialize};

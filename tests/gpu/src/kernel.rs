@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Kernel that writes one timeline value, for cases that must lose a context.
 //!
 //! Elsewhere the suites use no kernels, since the simulated driver has none. A memset is not

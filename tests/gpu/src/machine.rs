@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peer process: executes the CUDA commands of its case.
 //!
 //! # Safety

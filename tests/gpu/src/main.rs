@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test suites of memory kinds and fences between processes.
 //!
 //! The program runs on every driver, simulated or real: it fills, copies, calls host functions and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handle of a case on a peer process: one method per command.
 
 use std::ops::{Deref, DerefMut};

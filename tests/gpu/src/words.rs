@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timeline values in a memfd, as mapped by a case and its peers.
 //!
 //! # Safety

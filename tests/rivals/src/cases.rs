@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cases: the faults that each transport is put through, and a sentence about the result.
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs the same kills, stalls and restarts against frameshare and GStreamer's own elements, and
 //! prints one JSON line a case and a table. It reports results only; no case passes or fails.
 

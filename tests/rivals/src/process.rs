@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pipelines in processes of their own.
 
 use crate::Setting;

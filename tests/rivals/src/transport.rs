@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Compared transports.
 
 use anyhow::{Context as _, Result};

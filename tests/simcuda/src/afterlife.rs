@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The few milliseconds for which a GPU goes on with a dead process's queue.
 //!
 //! A keeper, a process of its own that shares this one's memory, waits for this one's death and then works off what it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Common code of all exported functions: result codes, checked access to the caller's arguments,
 //! entry and exit.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Settings from the environment, read once.
 
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Contexts, each thread's stack of them, and the order in which a context's streams queue.
 
 use crate::api::{

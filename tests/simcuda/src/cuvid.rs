@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Symbols that GStreamer's decoders look up in libnvcuvid. This library stands in for it, and
 //! decodes nothing.
 

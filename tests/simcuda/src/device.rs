@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Devices: how many, their names, UUIDs and attributes.
 
 use crate::api::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Names and descriptions of result codes.
 
 use crate::api::{INVALID_VALUE, Out};

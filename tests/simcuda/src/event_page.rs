@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interprocess events: a file in /dev/shm for each process that makes them, one slot in it for each event.
 //!
 //! 1. A slot holds two counters: records that were queued, and the last that was carried out. It is pending while they

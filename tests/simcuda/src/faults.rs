@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Calls that fail because the environment says so.
 
 use crate::api::{Answer, Code};

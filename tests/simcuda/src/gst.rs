@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Other symbols that GStreamer's libgstcuda looks up, without a function here: kernels, textures,
 //! OpenGL, external memory.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A simulated CUDA driver, for tests on machines without a GPU.
 //!
 //! Built as a `libcuda.so.1` and found by `LD_LIBRARY_PATH`, like the real one. Device memory is host memory, a device

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stream memory operations: words that a stream writes and waits for.
 //!
 //! # Safety

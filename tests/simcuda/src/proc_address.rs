@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! cuGetProcAddress: this library's own symbols, newest version of each name first.
 
 use crate::api::{Answer, INVALID_VALUE, NOT_FOUND, Name, Out};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Streams as queues, each worked off by a thread of its own at a pace that the seed decides.
 //!
 //! 1. An item runs after all earlier items of its stream and after its dependencies, which were fixed when it was queued.

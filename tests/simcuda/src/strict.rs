@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reports uses of CUDA that the real driver leaves undefined, and often seems to allow.
 
 use crate::config::{self, Strict};

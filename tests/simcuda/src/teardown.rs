@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The end of the process. The real driver takes its state apart in an exit handler; what threads do that are still in
 //! it, or come later, is undefined.
 

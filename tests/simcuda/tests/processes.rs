@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The simulated driver between processes, and the remains of dead ones.
 
 mod common;

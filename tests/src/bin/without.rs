@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs a command as on an older kernel: `without FEATURE[,FEATURE...] -- COMMAND [ARGUMENT...]`.
 //!
 //! A seccomp filter makes the system calls of a feature fail as a kernel without it would. The

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz target: a hostile reader against an exporter that publishes to an honest reader.
 //!
 //! The hostile reader sends arbitrary packets and descriptors, writes arbitrary words into the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz targets of the control message decoders of both sides.
 
 use frameshare_protocol::{

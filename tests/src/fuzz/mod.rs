@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz targets. `make test` runs them on the inputs in tests/fuzz/corpus.
 //!
 //! Each function accepts arbitrary bytes. A bug shows as a panic, as a hang or as a sanitizer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz target: a hostile exporter against a reader.
 //!
 //! The exporter sends arbitrary packets and descriptors, writes arbitrary words into the shared

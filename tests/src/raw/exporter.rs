@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporter side of the protocol without the engine: a socket and shared pages.
 
 use super::{Channel, Door, Page, Seals, encoded, memfd};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory files with any seals or none, and mappings of them.
 //!
 //! # Safety

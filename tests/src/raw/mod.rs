@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The protocol without the engine, for peers that violate it on purpose.
 
 mod exporter;

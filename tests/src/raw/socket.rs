@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Control sockets that send unchecked packets and descriptors.
 
 use rustix::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Killed and restarted processes.
 
 use super::{NV12, PICTURE, stage::Stage};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Both elements in processes of their own, as users start them.
 //!
 //! Received frames are compared with the exporter's frame by frame. The image changes everywhere

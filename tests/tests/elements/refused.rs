@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Errors of the elements, and their advice.
 
 use super::{NV12, stage::Stage};

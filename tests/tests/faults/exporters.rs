@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Killed exporters: their readers get an error at once, and keep unchanged frames.
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Readers that leave descriptors unreceived. The kernel counts these against the exporter's user.
 
 use crate::{Stream, is_root, saw_everything, stage::Stage};

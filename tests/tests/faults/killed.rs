@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Killed readers: their frames return, and other readers are not affected.
 
 use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, stage::Stage, times};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exhausted resources: the joining reader gets an error that names the resource, and present
 //! readers continue.
 

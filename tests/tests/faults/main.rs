@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Failure semantics: processes that are killed, stopped or slow, exporters that start again,
 //! exhausted resources, users without permission. Real processes, real signals, host memory; every
 //! frame is compared with the published one. The guarantees are in `docs/failure-semantics.md`;

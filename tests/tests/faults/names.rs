@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Names, sockets and lock files that other processes take, replace, remove or flood.
 
 use crate::{Stream, stage::Stage};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Search for an exporter: stopped ones, failing ones, children that keep a dead one's socket open.
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporters that start again under their readers, and others that want the same name.
 
 use crate::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A slow reader beside fast ones.
 
 use crate::{HELD_UP_MS, NEVER_MS, Stream, said, saw_everything};

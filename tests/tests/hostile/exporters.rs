@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile exporters, against a reader of the engine and against the source.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors of a FUSE file whose server answers neither GETATTR nor FLUSH
 //! (tests/src/bin/hostile/fuse.rs).
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile peers (tests/src/bin/hostile), one after the other: exporters and readers survive each,
 //! disconnect it with a line, and no other process is affected. After each attack they stop and
 //! exit in time, with the attacker still present (`Process::finish`). The guarantees are in

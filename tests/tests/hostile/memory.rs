@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peak memory of a source whose exporter sends more metadata than `max-metadata-bytes` allows.
 
 use super::{hostile, stage::Stage};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile readers, against an exporter that continues publishing to two honest ones.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Honest readers of a sink under attack with descriptors whose close blocks: lingering sockets,
 //! and files of a FUSE server that does not answer (see [`fuse`](super::fuse)).
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Census of a process's resources that can leak.
 
 use crate::stage::{PATIENCE, Stage, wait_until};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A thousand cycles of playing and stopping leave nothing behind.
 
 use crate::{

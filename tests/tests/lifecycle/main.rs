@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Life cycle: exporters and readers that start and stop at any time, in numbers, repeatedly, in
 //! one process and in several.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The two elements in this process, with the test at their other ends.
 
 use crate::stage::{PATIENCE, Stage, wait_until, while_none_is_started};

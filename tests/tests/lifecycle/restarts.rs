@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporters that end and start again under their readers.
 
 use crate::{

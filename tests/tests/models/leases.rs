@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Model: leases of slots, with readers that take, release, lie, disconnect and die.
 //!
 //! As in the exporter, a publication counts its leases, an entry of a reader's queue carries one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Models of the protocol's state machines, explored exhaustively within bounds
 //! (docs/verification.md).
 //!

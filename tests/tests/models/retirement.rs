@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Model: the end of a generation of memory that readers must release before it is freed, with
 //! readers that join late, leave and die.
 //!

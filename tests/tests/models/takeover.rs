@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Model: two exporters and a name, with the lock file, the socket file, deaths at any step, and a
 //! user who removes either file.
 //!

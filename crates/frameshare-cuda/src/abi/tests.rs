@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! ABI tests: compare the types and constants passed to the driver with NVIDIA's cuda.h, by
 //! compiling a C++ program.
 

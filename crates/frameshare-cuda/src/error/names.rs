@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA's names of its error codes.
 //!
 //! The table is a copy: the driver returns names only once it is initialized, and the most

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interprocess CUDA events.
 //!
 //! - One process creates an event, another opens it from a 64-byte handle; then both can record it,

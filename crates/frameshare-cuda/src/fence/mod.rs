@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fences between processes: signaled by a GPU in one process, waited for by a GPU or polled by a
 //! CPU in another.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timeline fences: 64-bit values in memory shared by two processes, written and waited for by CUDA
 //! streams.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! External memory: allocated by other code in this process, exported by legacy handle without a
 //! copy.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Legacy CUDA IPC memory: whole allocations shared by a 64-byte handle, without file descriptors.
 //!
 //! CUDA shares the entire block that contains an allocation. Allocations here are multiples of 2

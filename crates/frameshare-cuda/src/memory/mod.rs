@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GPU memory that other processes can import, in three kinds, and export of external allocations.
 //!
 //! | kind | token | who may import | after the exporter's death |

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stream-ordered pool allocations: one file descriptor per pool, 64 bytes per allocation.
 //!
 //! **Freeing order**, which CUDA does not enforce: the reader calls [`Import::free`] on a stream

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA virtual memory management: physical memory exported as a file descriptor and mapped at any
 //! address on each side.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Admission of a reader: from its Hello to its link.
 //!
 //! Three steps, since making fences takes driver calls that must not delay a publication: reserve
@@ -16,14 +18,11 @@ use super::{
     state::State,
 };
 use crate::{
-    fence::{ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
-    memory::{
-        choice::{self, Choice},
-        context_number,
-    },
+    fence::{self, ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
+    memory::{context_number, select::Selected},
     queue::Producer,
     sys::{
-        Foreign, Mapping, Peer, SealedAgainst, Socket, Wake, Words, file_limit, files_left, memfd,
+        Mapping, Peer, SealedAgainst, Socket, UntrustedFd, Wake, Words, file_limit, files_left, memfd,
         process_nonce,
     },
 };
@@ -58,7 +57,7 @@ struct Promise {
 /// The way in which a reader gets its frames.
 #[derive(Debug)]
 pub(super) struct Way {
-    pub fence: Choice<FenceKind>,
+    pub fence: Selected<FenceKind>,
     /// Frames are downloaded to host memory.
     pub downloads: bool,
     /// The reason why the reader cannot read adopted memory, if it cannot.
@@ -78,7 +77,7 @@ struct Shares {
     /// Descriptors to send: queue, claims, wake-up socket, and the timeline page if there is one.
     queue_fd: OwnedFd,
     claims_fd: OwnedFd,
-    wake_fd: Foreign,
+    wake_fd: UntrustedFd,
     timeline_fd: Option<OwnedFd>,
 }
 
@@ -158,7 +157,7 @@ pub(super) struct Fence {
 impl Fence {
     /// Makes a fence for a reader with this number of queue entries. Takes driver calls.
     pub fn new(
-        choice: &Choice<FenceKind>,
+        choice: &Selected<FenceKind>,
         gpu: Option<&Arc<Context>>,
         entries: usize,
         local: bool,
@@ -256,8 +255,8 @@ impl State {
             return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
         }
         let fence = if direct {
-            let ours = choice::fence_kinds(self.config.gpu.as_ref());
-            choice::fence(self.config.fence, kind, &ours, &hello.fences)
+            let ours = fence::select::kinds(self.config.gpu.as_ref());
+            fence::select::select(self.config.fence, kind, &ours, &hello.fences)
                 .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
         } else {
             let why = match (trusted, reaches) {
@@ -265,7 +264,7 @@ impl State {
                 (true, false) => "it cannot read the exporter's GPU",
                 (true, true) => "it cannot read GPU memory",
             };
-            Choice { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
+            Selected { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
         };
         if !direct {
             self.begin_downloads()?;

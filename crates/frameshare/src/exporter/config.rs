@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Configuration of an exporter: its limits and its permissions.
 
 use crate::{Endpoint, sys::Peer};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reader disconnection: graceful close, eviction and peer death, at once or after the frames that
 //! the reader holds are released.
 

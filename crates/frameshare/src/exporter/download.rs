@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Downloads: copies of GPU frames in host memory for readers that must not or cannot import the
 //! GPU memory of a stream. Each frame is downloaded once for all of them, and published to them
 //! when the copy is done.
@@ -9,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use super::{generation::Place, outbox::Packet, shared::Shared, slot::Slot};
-use crate::{fence::Signals, idle::WhenIdle, memory::Address};
+use crate::{fence::Signals, gpu::DropWhenIdle, memory::Address};
 use frameshare_cuda::{
     Status,
     context::Context,
@@ -58,13 +60,13 @@ fn register(
     gpu: &Arc<Context>,
     slot: &Slot,
     start: NonNull<u8>,
-) -> frameshare_cuda::Result<WhenIdle<Registration>> {
+) -> frameshare_cuda::Result<DropWhenIdle<Registration>> {
     let length = usize::try_from(slot.size()).unwrap_or(usize::MAX);
     let memory = slot.0.memory.clone();
     // SAFETY: the slot is mapped while its memory is held, which the registration does. It holds
     // plain bytes, written by the GPU alone: it is published after the copy.
     let registration = unsafe { Registration::new(gpu, start, length, Access::ReadWrite, memory) }?;
-    Ok(WhenIdle::new(gpu, registration))
+    Ok(DropWhenIdle::new(gpu, registration))
 }
 
 /// A download under way.

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One generation: the slots that share a size and a kind of memory.
 
 use super::slot::{AcquireError, Slot, SlotInner};
-use crate::memory::{Allocation, Allocator, MemoryError, allocator, foreign::Foreign};
+use crate::memory::{Allocation, Allocator, MemoryError, adopted::AdoptedAllocation, allocator};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -27,7 +29,7 @@ pub(super) enum Source {
     /// The exporter's own allocator.
     Allocated(Arc<dyn Allocator>),
     /// Adopted allocations, indexed by `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
-    Foreign(BTreeMap<u64, u32>),
+    UntrustedFd(BTreeMap<u64, u32>),
 }
 
 /// A place for a frame.
@@ -68,7 +70,7 @@ impl Generation {
 
     /// A generation of adopted allocations, each of `slot_size` bytes.
     pub fn foreign(id: u32, slot_size: u64) -> Self {
-        let source = Source::Foreign(BTreeMap::new());
+        let source = Source::UntrustedFd(BTreeMap::new());
         Self { id, slot_size, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
     }
 
@@ -83,19 +85,19 @@ impl Generation {
     }
 
     pub fn is_foreign(&self) -> bool {
-        matches!(self.source, Source::Foreign(_))
+        matches!(self.source, Source::UntrustedFd(_))
     }
 
     /// Returns the slot of an adopted allocation, if it has one.
     pub fn adopted(&self, buffer_id: u64) -> Option<Slot> {
-        let Source::Foreign(known) = &self.source else { return None };
+        let Source::UntrustedFd(known) = &self.source else { return None };
         known.get(&buffer_id).and_then(|index| self.slots.get(*index as usize)).cloned().map(Slot)
     }
 
     /// Makes a slot of an adopted allocation.
-    pub fn adopt(&mut self, memory: Foreign, buffer_id: u64, exporter: u64) -> Slot {
+    pub fn adopt(&mut self, memory: AdoptedAllocation, buffer_id: u64, exporter: u64) -> Slot {
         let slot = self.add(Arc::new(memory), exporter);
-        if let Source::Foreign(known) = &mut self.source {
+        if let Source::UntrustedFd(known) = &mut self.source {
             known.insert(buffer_id, slot.0.index);
         }
         slot
@@ -115,7 +117,7 @@ impl Generation {
     pub fn pool(&self) -> Option<&Arc<dyn Allocator>> {
         match &self.source {
             Source::Allocated(allocator) => Some(allocator),
-            Source::Foreign(_) => None,
+            Source::UntrustedFd(_) => None,
         }
     }
 

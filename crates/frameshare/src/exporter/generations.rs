@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! All generations of a stream: slot allocation, adopted memory, and retirement.
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
     state::{Publication, State},
 };
 use crate::{
-    memory::{Allocation, MemoryError, foreign, frees_imports_first, local},
+    memory::{Allocation, MemoryError, adopted, frees_imports_first, same_process},
     sys::is_own_or_root,
 };
 use frameshare_protocol::{MemoryKind, message::Reason};
@@ -180,7 +182,7 @@ impl State {
             return;
         }
         let key = (self.session, slot.0.generation, slot.0.index);
-        local::note(key, &slot.0.memory, self.config.gpu.as_ref());
+        same_process::note(key, &slot.0.memory, self.config.gpu.as_ref());
     }
 
     /// Returns the slot of an adopted allocation: its existing one, or a new one.
@@ -211,13 +213,13 @@ impl State {
             let cause = "no GPU was given to share it on".into();
             return Err(MemoryError { doing: "share", size: None, kind: MemoryKind::Legacy, cause }.into());
         };
-        let buffer_id = foreign::buffer_id(&gpu, pointer)?;
+        let buffer_id = adopted::buffer_id(&gpu, pointer)?;
         let open = |one: &Generation| one.is_foreign() && !one.retired;
         let known = self.generations.iter().filter(|one| open(one)).find_map(|one| one.adopted(buffer_id));
         let slot = match known {
             Some(slot) => slot,
             None => {
-                let memory = foreign::Foreign::new(&gpu, pointer, owner)?;
+                let memory = adopted::AdoptedAllocation::new(&gpu, pointer, owner)?;
                 let size = memory.size();
                 // The slots of a generation are of one size.
                 let fits = self.generations.iter().position(|one| open(one) && one.slot_size == size);

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors in flight: sent to a reader and not received by it.
 //!
 //! The kernel counts them against the sender's user and refuses further ones beyond `RLIMIT_NOFILE`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Late start of a GPU: an exporter with readers begins to use one.
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::{
     fence::Signals,
-    memory::choice::{self, Choice},
+    memory::{self, select::Selected},
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, MemoryKind, message::Reason};
@@ -18,14 +20,14 @@ use std::sync::Arc;
 struct Wanting {
     id: u64,
     entries: usize,
-    fence: Choice<FenceKind>,
+    fence: Selected<FenceKind>,
     local: bool,
 }
 
 /// Uses a GPU from now on. Called by the publishing thread: no frame is published in between.
 pub(super) fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
     let wanted = shared.with(|state| state.config.memory);
-    let (memory, signals) = (choice::memory(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
+    let (memory, signals) = (memory::select::select(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
     let Some(wanting) = shared.with(|state| state.use_gpu(gpu, memory, signals)) else {
         return Err("the exporter has a GPU already".into());
     };
@@ -53,7 +55,7 @@ impl State {
     fn use_gpu(
         &mut self,
         gpu: &Arc<Context>,
-        memory: Choice<MemoryKind>,
+        memory: Selected<MemoryKind>,
         signals: Signals,
     ) -> Option<Vec<Wanting>> {
         if self.config.gpu.is_some() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Death of a reader's process where the kernel gives no pidfd: a peer in another PID namespace
 //! before Linux 6.5, any peer before Linux 5.3.
 //!

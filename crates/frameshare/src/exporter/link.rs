@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One admitted reader, from the exporter's side: its leases, messages, imports and fences.
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::{
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
-    memory::{Allocator, choice::Choice},
+    memory::{Allocator, select::Selected},
     queue::{Producer, Revocation},
     sys::{Peer, Socket, Wake, Words},
 };
@@ -114,7 +116,7 @@ pub(super) struct Link {
     pub downloads: bool,
     /// The reason why the reader cannot read adopted memory, if it cannot.
     pub cannot_adopt: Option<String>,
-    fence_choice: Choice<FenceKind>,
+    fence_choice: Selected<FenceKind>,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
     /// Buffer for sequence numbers and entries of released frames.
@@ -289,7 +291,7 @@ impl Link {
     }
 
     /// Gives the reader a fence: the exporter uses this GPU from now on.
-    pub fn use_gpu(&mut self, gpu: GpuUuid, choice: Choice<FenceKind>, made: Fence) -> Result<(), Ending> {
+    pub fn use_gpu(&mut self, gpu: GpuUuid, choice: Selected<FenceKind>, made: Fence) -> Result<(), Ending> {
         let Fence { fence, events, timeline_fd } = made;
         let message = ToReader::Gpu { gpu, fence: choice.kind, events };
         self.in_order = InOrder::new(choice.kind);

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The exporter of a stream: admits readers, publishes frames to them, reclaims slots.
 //!
 //! An [`Exporter`] is used from any thread, but frames are published from one at a time. A thread
@@ -28,7 +30,6 @@ mod departure;
 mod download;
 mod generation;
 mod generations;
-mod holds;
 mod in_flight;
 mod late_gpu;
 mod life;
@@ -38,6 +39,7 @@ mod observer;
 mod others;
 mod outbox;
 mod pending;
+mod pinned;
 mod publish;
 mod refusals;
 
@@ -58,7 +60,7 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    memory::choice::Lacking,
+    memory::select::Lacking,
     sys::{BindFailure, Listener},
 };
 use frameshare_cuda::{context::Context, stream::Stream};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Notices of an exporter to its owner.
 
 use frameshare_protocol::{Policy, message::Reason};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Delivery of notices to the owner's observer, which is foreign code.
 //!
 //! Notices are delivered in order, one at a time, by a thread that runs only while there are some.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Admission of other users' readers where `/dev/udmabuf` makes sealed memory writable.
 
 use super::{config::Config, notice::Notice};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Outgoing messages of one connection: sent in order, and queued while the reader does not receive
 //! earlier ones.
 //!
@@ -7,7 +9,7 @@
 use super::in_flight::{self, InFlight};
 use crate::{
     memory::{Allocation, Allocator},
-    sys::{Foreign, Mapping, SealedAgainst, Socket, Words, file_limit, memfd, store_bytes},
+    sys::{Mapping, SealedAgainst, Socket, UntrustedFd, Words, file_limit, memfd, store_bytes},
 };
 use frameshare_protocol::{
     limits::{MAX_BACKLOG, MAX_MESSAGE},
@@ -37,7 +39,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 pub(super) enum Attachment {
     File(Arc<OwnedFd>),
     /// The reader's end of its wake-up socket.
-    Lent(Arc<Foreign>),
+    Lent(Arc<UntrustedFd>),
     Slot(Arc<dyn Allocation>),
     Pool(Arc<dyn Allocator>),
 }

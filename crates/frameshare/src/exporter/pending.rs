@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pending connections: their Hello has not arrived yet.
 //!
 //! A reader sends its Hello right after connecting, so pending connections are few unless a peer is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Publication of a frame, and of the downloads that follow it.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Log of refused readers: one line for each process and time span, not one for each attempt.
 
 use super::notice::Notice;

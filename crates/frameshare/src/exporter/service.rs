@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Service thread of an exporter: admits readers, notices their ends, sends waiting messages,
 //! reclaims.
 
@@ -12,8 +14,8 @@ use super::{
 };
 use crate::{
     endpoint::Endpoint,
-    idle::InHand,
-    spin::Backoff,
+    gpu::DeferredDrop,
+    sys::backoff::Backoff,
     sys::{
         FileState, Listener, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
         too_many_parked, wait,
@@ -124,7 +126,7 @@ impl Service {
 }
 
 /// Main loop of the service thread. Returns the guard of pending teardown once it was stopped.
-fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
+fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDrop> {
     let mut open = Some(open);
     let mut in_hand = None;
     let mut pending = Pending::new();
@@ -137,7 +139,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<InHand> {
         let stopped = stopped.load(Ordering::Acquire);
         if stopped {
             // Before the stopping thread is released, by dropping `open`.
-            in_hand.get_or_insert_with(InHand::new);
+            in_hand.get_or_insert_with(DeferredDrop::new);
             open = None;
             pending.take();
         }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State shared by the exporter's threads, behind its lock, and the means to wake each other.
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     observer::Observer,
     state::{State, Watch},
 };
-use crate::{Interrupt, spin::Backoff, sys::Alarm};
+use crate::{Interrupt, sys::Timer, sys::backoff::Backoff};
 use std::{
     mem,
     sync::{
@@ -25,7 +27,7 @@ pub(super) struct Shared {
     /// Wakes the service thread at once.
     pub service: Interrupt,
     /// Wakes the service thread later.
-    pub later: Alarm,
+    pub later: Timer,
 }
 
 impl std::fmt::Debug for Shared {
@@ -45,7 +47,7 @@ impl Shared {
             state: Mutex::new(State::new(config)?),
             observer: Observer::new(observer),
             service: Interrupt::new()?,
-            later: Alarm::new()?,
+            later: Timer::new()?,
         })
     }
 

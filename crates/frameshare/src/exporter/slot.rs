@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Slots, from the view of their holders.
 
 use super::Interrupted;
 use crate::{
-    idle::WhenIdle,
+    gpu::DropWhenIdle,
     memory::{Address, Allocation, MemoryError},
 };
 use frameshare_cuda::host::Registration;
@@ -30,7 +32,7 @@ pub(super) struct SlotInner {
     // memory.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
     /// Set for a download target: the GPU writes it without the CPU's help.
-    pub registered: OnceLock<WhenIdle<Registration>>,
+    pub registered: OnceLock<DropWhenIdle<Registration>>,
     pub memory: Arc<dyn Allocation>,
 }
 

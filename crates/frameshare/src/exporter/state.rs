@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Private state of an exporter: all decisions are made from it.
 
 use super::{
@@ -5,11 +7,11 @@ use super::{
     departure::Ending,
     download::Downloads,
     generation::Generation,
-    holds::Holds,
     link::{Link, Vacancy},
     notice::Notice,
     others,
     outbox::{Attachment, Packet, is_exhausted},
+    pinned::Pinned,
     refusals::Refusals,
     shared::SetupError,
     slot::Slot,
@@ -18,7 +20,7 @@ use super::{
 use crate::{
     event::Event,
     fence::Signals,
-    memory::choice::{self, Choice},
+    memory::{self, select::Selected},
     sys::{self, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
 };
 use frameshare_cuda::stream::Stream;
@@ -51,7 +53,7 @@ pub(super) enum Watch {
 /// Private state of an exporter.
 pub(super) struct State {
     pub config: Config,
-    pub memory: Choice<MemoryKind>,
+    pub memory: Selected<MemoryKind>,
     /// Frames currently go to host memory, whatever kind was selected.
     pub in_host: bool,
     pub signals: Signals,
@@ -101,7 +103,7 @@ pub(super) struct State {
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
     pub downloads: Option<Downloads>,
     /// Resources that GPU work still uses.
-    pub holds: Holds,
+    pub holds: Pinned,
     /// Threads of this process that wait for readers.
     pub waiters: Waiters,
     /// Readers that need a wake-up.
@@ -121,7 +123,7 @@ impl State {
         let others = others::decide(&config, sys::udmabuf);
         Ok(Self {
             refusal_of_others: others.refusal,
-            memory: choice::memory(config.memory, config.gpu.as_ref())?,
+            memory: memory::select::select(config.memory, config.gpu.as_ref())?,
             signals: Signals::new(config.gpu.as_ref())?,
             publications: (0..config.max_slots).map(|_| None).collect(),
             config,
@@ -151,7 +153,7 @@ impl State {
             watch: Watch::None,
             fences_pending: false,
             downloads: None,
-            holds: Holds::default(),
+            holds: Pinned::default(),
             sleepers: Vec::new(),
             waiters: Waiters::new()?,
             dropped: Vec::new(),

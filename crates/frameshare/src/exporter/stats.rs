@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Statistics of an exporter and its readers.
 
 use super::{notice::ReaderInfo, state::State};
-use crate::memory::choice::Choice;
+use crate::memory::select::Selected;
 use frameshare_protocol::{FenceKind, MemoryKind};
 
 /// Statistics of one reader.
@@ -18,7 +20,7 @@ pub struct ReaderStats {
     /// Lost frames.
     pub lost: u64,
     /// The kind of fence, and the reason for it.
-    pub fence: Choice<FenceKind>,
+    pub fence: Selected<FenceKind>,
     /// Distance in frames from the oldest untaken frame to the newest; 0 if all are taken.
     pub lag: u64,
 }
@@ -39,7 +41,7 @@ pub struct Stats {
     /// Size of a slot in bytes; 0 before the first.
     pub slot_size: u64,
     /// The kind of the slots' memory, and the reason for it.
-    pub memory: Choice<MemoryKind>,
+    pub memory: Selected<MemoryKind>,
     /// Bytes of retired generations that are not freed yet.
     pub retired_bytes: u64,
     /// Readers admitted so far.
@@ -64,7 +66,7 @@ impl State {
             slot_size,
             memory: match kind == self.memory.kind {
                 true => self.memory.clone(),
-                false => Choice { kind, why: "frames arrive in host memory".into() },
+                false => Selected { kind, why: "frames arrive in host memory".into() },
             },
             retired_bytes,
             readers_total: self.readers_total,

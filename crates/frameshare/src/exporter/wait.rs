@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Backpressure: waits for readers, for a slot, and for the end of the stream.
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::{
     Interrupt,
-    spin::{Backoff, Spin},
+    sys::backoff::{Backoff, Spin},
     sys::{Drained, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait},
 };
 use frameshare_protocol::message::Reason;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Event fences: CUDA's interprocess events, one ready and one release event for each entry of a
 //! reader's queue.
 //!

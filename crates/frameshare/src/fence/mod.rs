@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fences: they order one side's work on a frame after the other's.
 //!
 //! Each reader has one kind of fence. The exporter holds an [`ExporterFence`] for it, the reader a
@@ -13,6 +15,7 @@
 
 pub mod event;
 pub mod none;
+pub mod select;
 mod signals;
 pub mod timeline;
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! No fence: CPU writes precede the publication, and CPU reads precede the release.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals};

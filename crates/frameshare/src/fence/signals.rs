@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Signals of one frame to all its readers.
 
 use super::{FenceError, FenceFault, failed};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timeline fences: 64-bit values in a shared page that GPU streams of both sides write and wait
 //! for.
 //!
@@ -6,7 +8,7 @@
 //! written.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
-use crate::{idle::WhenIdle, sys::Words};
+use crate::{gpu::DropWhenIdle, sys::Words};
 use frameshare_cuda::{
     context::Context,
     fence::timeline::{Page, Word},
@@ -29,7 +31,7 @@ const MAX_SEQUENCE: u64 = u64::MAX >> 2;
 #[derive(Debug)]
 pub struct Timeline {
     page: Arc<Page>,
-    _registered: WhenIdle<Arc<Page>>,
+    _registered: DropWhenIdle<Arc<Page>>,
 }
 
 /// The reader's side. The exporter may write any value as its newest frame's, at any time.
@@ -52,7 +54,7 @@ impl Timeline {
     /// Registers the page with a context. Takes some hundred µs.
     pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
         let page = Arc::new(Page::new(gpu, Arc::new(words), Access::ReadWrite)?);
-        Ok(Self { _registered: WhenIdle::new(gpu, page.clone()), page })
+        Ok(Self { _registered: DropWhenIdle::new(gpu, page.clone()), page })
     }
 
     fn word(&self, index: usize) -> Result<Word<'_>, FenceError> {

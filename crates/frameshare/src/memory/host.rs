@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Host memory: memory files that are sealed against resizing and against readers' writes.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, length};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GPU memory by CUDA's first sharing interface: 64 bytes name a whole block of 2 MiB or a
 //! multiple.
 //!
@@ -8,7 +10,7 @@
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
 };
-use crate::idle::WhenIdle;
+use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{context::Context, memory::legacy};
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -24,7 +26,7 @@ pub struct Legacy(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct LegacyAllocation {
-    _memory: WhenIdle<legacy::Allocation>,
+    _memory: DropWhenIdle<legacy::Allocation>,
     start: u64,
     size: u64,
     handle: legacy::Handle,
@@ -94,7 +96,7 @@ impl Allocator for Legacy {
             clear(&self.0, memory.ptr(), memory.size())?;
             let (start, size) = (memory.ptr(), memory.size() as u64);
             let handle = memory.export();
-            Ok(LegacyAllocation { _memory: WhenIdle::new(&self.0, memory), start, size, handle })
+            Ok(LegacyAllocation { _memory: DropWhenIdle::new(&self.0, memory), start, size, handle })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Legacy))?))
     }

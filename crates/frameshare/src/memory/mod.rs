@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that several processes can reach: allocated by an exporter, imported by readers.
 //!
 //! One trait for each side, and one implementation for each [`MemoryKind`]. Holders and lifetimes
 //! of slots are the same for all kinds, and are managed by the exporter and the reader.
 
-pub mod choice;
-pub mod foreign;
+pub mod adopted;
 pub mod host;
 pub mod legacy;
-pub(crate) mod local;
 pub mod pool;
+pub(crate) mod same_process;
+pub mod select;
 pub mod vmm;
 
-use crate::idle;
+use crate::gpu;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -53,7 +55,7 @@ pub trait Allocation: Debug + Send + Sync {
 }
 
 /// Imported memory of another process; dropping it ends the import. The owner ensures that no GPU
-/// work uses it then (see [`WhenIdle`](crate::WhenIdle)).
+/// work uses it then (see [`DropWhenIdle`](crate::DropWhenIdle)).
 pub trait Import: Debug + Send + Sync {
     /// Its address in the reader.
     fn address(&self) -> Address;
@@ -170,7 +172,7 @@ fn import_again<T, E>(import: impl Fn() -> Result<T, E>, is_in_the_way: impl Fn(
     const PATIENCE: Duration = Duration::from_secs(2);
     match import() {
         Err(error) if is_in_the_way(&error) => {
-            idle::wait_until_given_up(PATIENCE);
+            gpu::wait_for_deferred_drops(PATIENCE);
             import()
         }
         other => other,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GPU memory of a stream-ordered pool: one descriptor for the pool, 64 bytes for each allocation.
 //!
 //! CUDA requires a strict order of freeing: the reader's free, the fence behind it, the exporter's
@@ -8,7 +10,7 @@
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
 };
-use crate::idle::WhenIdle;
+use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{Error, context::Context, memory::pool, stream::Stream};
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -32,7 +34,7 @@ pub struct PoolImporter(Arc<pool::ImportedPool>);
 struct PoolAllocation {
     /// Measured on an H200, driver 580: freeing memory of a pool does not wait for work that is
     /// queued on it.
-    _memory: WhenIdle<pool::Allocation>,
+    _memory: DropWhenIdle<pool::Allocation>,
     start: u64,
     size: u64,
     token: pool::Token,
@@ -66,7 +68,7 @@ impl Allocator for PoolAllocator {
             clear(&self.gpu, memory.ptr(), memory.size())?;
             let (start, size) = (memory.ptr(), memory.size() as u64);
             let token = memory.export()?;
-            Ok(PoolAllocation { _memory: WhenIdle::new(&self.gpu, memory), start, size, token })
+            Ok(PoolAllocation { _memory: DropWhenIdle::new(&self.gpu, memory), start, size, token })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Pool))?))
     }

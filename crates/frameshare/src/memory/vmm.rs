@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GPU memory with a file descriptor of its own: it outlives its exporter, and readers map it
 //! read-only.
 
 use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
-use crate::idle::WhenIdle;
+use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -16,7 +18,7 @@ pub struct Vmm(pub(super) Arc<Context>);
 
 #[derive(Debug)]
 struct VmmAllocation {
-    _memory: WhenIdle<vmm::Allocation>,
+    _memory: DropWhenIdle<vmm::Allocation>,
     start: u64,
     size: u64,
     fd: OwnedFd,
@@ -31,7 +33,7 @@ impl Allocator for Vmm {
             let memory = vmm::Allocation::new(&self.0, length(size)?)?;
             clear(&self.0, memory.ptr(), memory.size())?;
             let (fd, start, size) = (memory.export()?, memory.ptr(), memory.size() as u64);
-            Ok(VmmAllocation { _memory: WhenIdle::new(&self.0, memory), start, size, fd })
+            Ok(VmmAllocation { _memory: DropWhenIdle::new(&self.0, memory), start, size, fd })
         };
         Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Vmm))?))
     }

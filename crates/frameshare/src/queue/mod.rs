@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The descriptor queue between an exporter and one reader: two pages of atomic words and no lock.
 //!
 //! Each of the queue's entries carries one lease at a time. The exporter writes a descriptor into

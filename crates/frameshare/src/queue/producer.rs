@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The exporter's half of a queue.
 
 use super::COPIED;

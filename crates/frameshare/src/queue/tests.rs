@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the queue: alone under std, in every interleaving under loom (`RUSTFLAGS="--cfg loom"
 //! cargo test -p frameshare --lib --release`).
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connection setup: the search for the exporter, and the handshake with it.
 //!
 //! No step blocks: [`Search::advance`] performs the steps that are possible now, [`Search::wait`]
@@ -7,8 +9,9 @@ use super::{Config, ConnectError, connection::Connection, trust::Trust};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
-    memory::{choice, context_number},
-    sys::{self, Alarm, Peer, Received, Socket, Timeout, process_nonce, wait},
+    fence,
+    memory::{self, context_number},
+    sys::{self, Peer, Received, Socket, Timeout, Timer, process_nonce, wait},
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
@@ -79,7 +82,7 @@ pub(super) struct Search {
     /// The obstacle of the last attempt, unless it was a missing exporter.
     obstacle: Option<Obstacle>,
     /// Readable when the next attempt is due.
-    alarm: Alarm,
+    timer: Timer,
 }
 
 #[derive(Debug)]
@@ -144,10 +147,10 @@ fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
 impl Search {
     /// A search that makes its first attempt at `begin`. Its deadline counts from now.
     pub fn new(endpoint: &Endpoint, config: &Config, begin: Instant) -> Result<Self, ConnectError> {
-        let alarm = Alarm::new().map_err(|source| failed(endpoint, source))?;
+        let timer = Timer::new().map_err(|source| failed(endpoint, source))?;
         let deadline = Timeout::after(config.connection_timeout);
         let mut search =
-            Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, alarm };
+            Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, timer };
         search.pause_until(begin);
         Ok(search)
     }
@@ -190,7 +193,7 @@ impl Search {
     /// Readable when the exporter has answered; between two attempts, when the next is due.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.step {
-            Step::Pause(_) => self.alarm.as_fd(),
+            Step::Pause(_) => self.timer.as_fd(),
             Step::Handshake(handshake) => handshake.socket.as_fd(),
         }
     }
@@ -212,13 +215,13 @@ impl Search {
     }
 
     fn pause_until(&mut self, until: Instant) {
-        self.alarm.clear();
+        self.timer.clear();
         let due = match self.deadline {
             Timeout::At(deadline) => deadline.min(until),
             Timeout::Never => until,
         };
         // A timer of zero would be disarmed.
-        self.alarm.set(due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
+        self.timer.set(due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
         self.step = Step::Pause(until);
     }
 
@@ -376,8 +379,8 @@ fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
         name,
         policy: config.policy,
         credit: config.max_held,
-        memory: choice::memory_kinds(config.gpu.as_ref()),
-        fences: choice::fence_kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
+        memory: memory::select::kinds(config.gpu.as_ref()),
+        fences: fence::select::kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
         gpus: reachable(config.gpu.as_ref())?,
         context: config.gpu.as_ref().map_or(0, context_number),
         host_fallback: config.host_fallback,

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Imports of a reader, shared by its frames and its connection.
 
 use super::session::Session;
 use crate::{
-    idle,
+    gpu,
     memory::{Address, Import},
 };
 use frameshare_cuda::context::Context;
@@ -64,7 +66,7 @@ impl Drop for Imported {
     fn drop(&mut self) {
         drop(self.kept.take());
         if let Some(gpu) = self.imports.session.context() {
-            idle::drop_when_idle(gpu, (self.memory.clone(), self.imports.clone()));
+            gpu::drop_when_idle(gpu, (self.memory.clone(), self.imports.clone()));
         }
     }
 }

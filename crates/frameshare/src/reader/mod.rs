@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A reader of a stream: connects, takes frames in order, releases them.
 //!
 //! A [`Reader`] is used from one thread at a time; the [`Frame`]s that it yields may go to any
@@ -32,7 +34,7 @@ use crate::{
     Interrupt,
     endpoint::Endpoint,
     event::Event,
-    spin::{Backoff, Spin},
+    sys::backoff::{Backoff, Spin},
     sys::{Timeout, monotonic_ns},
 };
 use connect::Search;

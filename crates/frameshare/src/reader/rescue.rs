@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Unblocking of GPU streams that wait for a dead exporter.
 //!
 //! A stream that waits for a timeline value continues as soon as the value is stored. The queue of
@@ -16,8 +18,8 @@ use super::{
     waits::Waits,
 };
 use crate::{
-    idle::{self, InHand},
-    lookout::{Lookout, Pending},
+    gpu::poller::{Polled, Poller},
+    gpu::{self, DeferredDrop},
     sys::{Interrupt, Timeout, is_ready, wait},
 };
 use once_cell::sync::Lazy;
@@ -40,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const CONTEST: Duration = Duration::from_millis(8);
 
 /// Pending teardown of a watcher; dropped last.
-type Leaving = Arc<Mutex<Option<InHand>>>;
+type Leaving = Arc<Mutex<Option<DeferredDrop>>>;
 
 /// A session whose exporter will not signal the fences that streams wait for.
 struct Stranded {
@@ -58,7 +60,7 @@ struct Stranded {
     _leaving: Leaving,
 }
 
-static LOOKOUT: Lazy<Lookout<Stranded>> = Lazy::new(|| Lookout::new("frameshare-rescue"));
+static POLLER: Lazy<Poller<Stranded>> = Lazy::new(|| Poller::new("frameshare-rescue"));
 
 /// Unblocks all streams that wait for frames of this session.
 pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
@@ -68,7 +70,7 @@ pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: boo
 fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving: Leaving) {
     let now = Instant::now();
     let begin = if said_goodbye { now + PATIENCE } else { now };
-    LOOKOUT.look_at(Stranded {
+    POLLER.add(Stranded {
         waits,
         gone,
         was_gone: None,
@@ -80,7 +82,7 @@ fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving:
     });
 }
 
-impl Pending for Stranded {
+impl Polled for Stranded {
     /// Stores the values that the exporter will not write.
     fn is_pending(&mut self) -> bool {
         let now = Instant::now();
@@ -117,7 +119,7 @@ impl Pending for Stranded {
     /// the work waits for the stores of this thread for other sessions.
     fn done(self) {
         if let Some(gpu) = self.waits.gpu.clone() {
-            idle::drop_elsewhere_when_idle(&gpu, self);
+            gpu::drop_elsewhere_when_idle(&gpu, self);
         }
     }
 }
@@ -129,7 +131,7 @@ impl Stranded {
         let work = self.work.get_or_insert_with(|| {
             let work = Arc::new(());
             let told = Arc::downgrade(&work);
-            idle::drop_elsewhere_when_idle(gpu, work);
+            gpu::drop_elsewhere_when_idle(gpu, work);
             told
         });
         work.strong_count() > 0

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State shared by outstanding frames and their connection; signals and publishes releases.
 
 use super::waits::Waits;
 use crate::{
     fence::{FenceError, FenceFault, none::NoFence},
-    idle::{self, InHand},
+    gpu::{self, DeferredDrop},
     queue::Consumer,
-    sys::{Interrupt, SignOfLife, Socket, Wake, Words},
+    sys::{Interrupt, ProcessLock, Socket, Wake, Words},
 };
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{
@@ -44,7 +46,7 @@ pub(super) struct Session {
     pub wake: Arc<Wake>,
     pub socket: Arc<Socket>,
     /// Shows the exporter that this process lives, while frames are held.
-    life: Option<SignOfLife>,
+    life: Option<ProcessLock>,
 }
 
 /// Connection to the thread that watches the exporter.
@@ -53,7 +55,7 @@ pub(super) struct Watch {
     /// Set when the session has ended.
     pub over: Interrupt,
     /// Its pending teardown from then on.
-    pub leaving: Arc<Mutex<Option<InHand>>>,
+    pub leaving: Arc<Mutex<Option<DeferredDrop>>>,
 }
 
 /// GPU resources that signal releases.
@@ -129,7 +131,7 @@ impl Session {
     }
 
     /// Holds the lock that shows the exporter that this process lives, until the session ends.
-    pub fn with_life(mut self, life: SignOfLife) -> Self {
+    pub fn with_life(mut self, life: ProcessLock) -> Self {
         self.life = Some(life);
         self
     }
@@ -254,13 +256,13 @@ impl Drop for Session {
     /// fences.
     fn drop(&mut self) {
         if let Some(watch) = self.watch.get() {
-            *watch.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(InHand::new());
+            *watch.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(DeferredDrop::new());
             watch.over.set();
         }
         if let Some(gpu) = self.gpu.take() {
             let context = gpu.context.clone();
             let connected = (gpu, self.waits().clone(), self.wake.clone(), self.socket.clone());
-            idle::drop_when_idle(&context, connected);
+            gpu::drop_when_idle(&context, connected);
         }
     }
 }
@@ -315,7 +317,7 @@ mod tests {
     use crate::{
         fence::{FenceState, ReaderFence, Rescue, none::NoFence},
         queue::Producer,
-        sys::{Foreign, Listener, Mapping, Received, Timeout, connect, is_ready, memfd, wait},
+        sys::{Listener, Mapping, Received, Timeout, UntrustedFd, connect, is_ready, memfd, wait},
     };
     use frameshare_protocol::page::{claims_size, queue_size};
     use rustix::event::{PollFd, PollFlags};
@@ -359,7 +361,7 @@ mod tests {
     }
 
     /// A session with this fence, and the exporter's ends of its sockets.
-    fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, Foreign) {
+    fn connected(fence: Box<dyn ReaderFence>) -> (Session, Socket, UntrustedFd) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = Listener::bind(&path, 0o600).unwrap();

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The users that an exporter may run as.
 
 use crate::sys::is_own_or_root;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waits of this process's GPU streams for speculatively delivered frames.
 
 use crate::fence::{FenceError, FenceState, ReaderFence};

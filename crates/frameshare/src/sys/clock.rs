@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The clock of frame times.
 
 /// Now, in ns of `CLOCK_MONOTONIC`, which all processes of a machine share.

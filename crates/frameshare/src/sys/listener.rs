@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The listening socket of a stream, and its name in the file system.
 //!
 //! A stream is reached at the path of its socket. The [`Listener`] owns that path: by a lock file
@@ -6,10 +8,10 @@
 //! else.
 
 use super::{
-    foreign::Foreign,
-    lock::{NameLock, NameTaken},
+    name_lock::{NameLock, NameTaken},
     peer::{peer_pid, refuse_descriptors},
     socket::{FLAGS, Socket, socket},
+    untrusted_fd::UntrustedFd,
 };
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -32,7 +34,7 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub struct Listener {
     /// Its queue holds waiting connections, and the packets sent over them.
-    socket: Foreign,
+    socket: UntrustedFd,
     path: PathBuf,
     mode: u32,
     place: Place,
@@ -182,7 +184,7 @@ impl Listener {
 }
 
 /// Binds and listens, in place of a socket without a listener. The caller holds the name's lock.
-fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u64)), BindFailure> {
+fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(UntrustedFd, (u64, u64)), BindFailure> {
     let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
     if let Some(stale) = place.file()? {
         if let Some(holder) = listening_at(&address)? {
@@ -190,7 +192,7 @@ fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u6
         }
         place.unlink(stale);
     }
-    let socket = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    let socket = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
     // Before Linux 6.16 descriptors are detected on reception.
     refuse_descriptors(&socket);
     // bind(2) gives the file the mode of the socket, less the bits of the umask.
@@ -214,7 +216,7 @@ fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(Foreign, (u64, u6
 /// (EPROTOTYPE) and missing permission (EACCES) are answers of a live one.
 fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
     // Nothing is received over it.
-    let probe = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    let probe = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
     match connect(&probe, address) {
         Ok(()) => Ok(Some(match peer_pid(&probe) {
             Some(pid) => format!("process {pid}, which listens there"),

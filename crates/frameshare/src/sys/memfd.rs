@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory files: creation, seals, and checks of files from peers.
 
 use rustix::{

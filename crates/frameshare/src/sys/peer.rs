@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Identity of a socket's peer, and of this process.
 //!
 //! # Safety

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The control socket: packets, with file descriptors beside them.
 
 use super::{
-    foreign::{Foreign, may_connect, too_many_parked},
     peer::peer_uid,
+    untrusted_fd::{UntrustedFd, may_connect, too_many_parked},
 };
 use frameshare_protocol::limits::{MAX_FDS, MAX_MESSAGE};
 use rustix::{
@@ -29,7 +31,7 @@ pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NO
 #[derive(Debug)]
 pub struct Socket {
     /// No other process reads from it.
-    fd: Foreign,
+    fd: UntrustedFd,
     /// Whether the peer may send descriptors. Those of other peers are never received: they stay in
     /// the queue, which a closer thread closes.
     takes_descriptors: bool,
@@ -39,7 +41,7 @@ pub struct Socket {
 #[derive(Debug)]
 pub enum Received {
     /// A packet, and its descriptors.
-    Packet(Vec<u8>, Vec<Foreign>),
+    Packet(Vec<u8>, Vec<UntrustedFd>),
     /// No packet has arrived.
     Nothing,
     /// The peer hung up.
@@ -53,7 +55,7 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
 /// Connects to the socket at `path`; fails at once if no process listens. The exporter may send
 /// descriptors.
 pub fn connect(path: &Path) -> io::Result<Socket> {
-    let fd = Foreign::socket(socket()?, rustix::process::geteuid().as_raw());
+    let fd = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
     rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
     let uid = peer_uid(&fd);
     let fd = fd.of_user(uid);
@@ -67,7 +69,7 @@ impl Socket {
     /// A connection that a listener accepted. The reader may send no descriptors.
     pub(super) fn accepted(fd: OwnedFd) -> Self {
         let uid = peer_uid(&fd);
-        Self { fd: Foreign::socket(fd, uid), takes_descriptors: false }
+        Self { fd: UntrustedFd::socket(fd, uid), takes_descriptors: false }
     }
 
     /// Sends one packet. `WouldBlock` if the peer does not receive fast enough.
@@ -128,14 +130,14 @@ impl Socket {
     /// Returns duplicates of the descriptors of the next packet, which stays in the queue. When a
     /// packet is received, the kernel closes descriptors that do not fit in the calling thread;
     /// with the duplicates held, no such close is the last one.
-    fn descriptors(&self) -> io::Result<Vec<Foreign>> {
+    fn descriptors(&self) -> io::Result<Vec<UntrustedFd>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let message = self.take(&mut [], &mut control, RecvFlags::PEEK)?;
         let mut fds = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(some) = part {
-                fds.extend(some.map(|fd| Foreign::received(fd, self.fd.uid())));
+                fds.extend(some.map(|fd| UntrustedFd::received(fd, self.fd.uid())));
             }
         }
         if !message.flags.contains(ReturnFlags::CTRUNC) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Probe of `/dev/udmabuf`, which turns memory files into dma-bufs.
 //!
 //! Kernels without the fix (Linux 6.13, backported) check a memory file for `F_SEAL_WRITE` and not

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! ABI test: compares the types passed to the library with its headers, by compiling a C program.
 
 use super::*;

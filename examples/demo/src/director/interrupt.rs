@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interrupt handling (Ctrl-C).
 
 use super::child::Event;

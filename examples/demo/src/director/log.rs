@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Log of all reports.
 
 use super::{child::Part, proof::Promise};

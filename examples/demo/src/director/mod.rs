@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Supervisor: starts the roles, shows their progress, and checks the results.
 
 mod child;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Comparison of a reader's frames with the decoded frames.
 
 use crate::report::Frame;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Run of child processes, until all have exited or a required one has failed.
 
 use super::{

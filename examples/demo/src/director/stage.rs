@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Environment of the child processes: plugin path and socket folder.
 
 use anyhow::{Context, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Final summary: comparison of the frames read with the decoded frames.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Progress display: a table redrawn in place on a terminal, otherwise one line per second.
 
 use super::log::{Log, ReaderLog};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporter: decodes the video, at its rate, into the frames of `framesharesink`.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Video source that loops with continuous running time.
 
 use anyhow::{Context, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Roles of the demo. Each runs one pipeline and reports on its frames.
 
 mod export;

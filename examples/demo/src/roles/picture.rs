@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Image metrics: a checksum of the visible pixels, and the difference of two images.
 
 use anyhow::{Context, Result, ensure};

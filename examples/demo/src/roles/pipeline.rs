@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pipeline loop of a role, with commands of the supervisor.
 //!
 //! The supervisor writes to standard input: each line is a command, and the end of input is the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two readers that are applications: `framesharesrc`, and an appsink that passes the frames to the
 //! program.
 

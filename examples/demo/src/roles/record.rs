@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Recorder: encodes every frame into a file.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Events of GStreamer on their way from the sink to the sources of its readers.
 //!
 //! The engine carries them as a kind and bytes, at their place among the frames; a reader that

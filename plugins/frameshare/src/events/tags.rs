@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tag lists: for each tag its name and the number of its values, then the values in the typed
 //! [`form`](crate::meta::form).
 //!

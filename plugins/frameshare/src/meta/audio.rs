@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `GstAudioMeta` and `GstAudioClippingMeta`.
 //!
 //! Non-interleaved audio cannot be mapped without its `GstAudioMeta`, and decoders of Opus cut off

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory budget for metadata from a peer: each item is charged before it is built.
 //!
 //! A [`Charge`] is attached to the buffer or event that carries the metadata and ends with that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Caps of a stream from the text that describes its format.
 //!
 //! The text comes from a peer, so GStreamer's parser never sees it (see [`form`](super::form)).

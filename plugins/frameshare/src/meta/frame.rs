@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `FrameshareMeta`: the identity of a buffer's frame in its stream.
 //!
 //! Applications in any language find it under the API type `FrameshareMetaAPI`; its C layout is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Metadata of buffers.
 //!
 //! [`FrameshareMeta`] identifies the frame of a buffer. [`wire`] carries the metas of GStreamer

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Metas of GStreamer on their way from the exporter's buffers to its readers'.
 //!
 //! The form is this plugin's own, the same for every version of GStreamer: a version byte, then
@@ -561,7 +563,7 @@ fn register_custom(name: &str, tags: &[String]) {
 }
 
 /// Returns whether a library registers types of such names itself, often on first use: if the name
-/// is taken by then, that library waits without end.
+/// is taken already, that library blocks forever.
 fn is_reserved(name: &str) -> bool {
     name.strip_prefix('G').is_some_and(|rest| {
         rest.starts_with("st")

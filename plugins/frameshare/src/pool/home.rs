@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Slot allocator shared by all pools of one run of the sink.
 
 use super::HostPool;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Implementation of the host pool.
 //!
 //! Unused buffers wait in a list of this pool instead of `GstBufferPool`'s queue: that one wakes

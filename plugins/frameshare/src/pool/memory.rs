@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conversion between slots and `GstMemory`.
 //!
 //! The memory owns its slot: every share of the memory (a copied buffer, a sub-buffer, a tee) keeps

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pool with which upstream writes directly into the exporter's slots.
 //!
 //! It grows on demand and never blocks upstream: without a free slot it hands out private memory,

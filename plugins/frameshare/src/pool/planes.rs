@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The video meta of the pool's buffers, and its mapping of planes.
 //!
 //! A decoder keeps its reference frames mapped for writing while it sends them downstream, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Allocation proposal: the memory that upstream is offered.
 
 use super::{

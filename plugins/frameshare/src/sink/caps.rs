@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Caps that the sink accepts.
 
 use gst::prelude::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Statistics of the paths by which frames were published, and of the reasons for copies.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Property types that select the memory of frames and the path to it.
 
 use frameshare::MemoryKind;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A frame ready to be published: its slot, and its planes.
 
 use super::copies::{Path, Reason};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Refused buffers and caps, and the end of the stream after one.
 //!
 //! An upstream element that gets an error from the sink posts its own and sends an end of stream.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The property `stats`, and the structures of the signals.
 
 use super::stream::Stream;

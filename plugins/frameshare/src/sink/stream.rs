@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One run of the sink, from READY to READY: the exporter, and the placement of frames.
 
 use super::{

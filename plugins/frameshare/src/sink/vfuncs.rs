@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The virtual function of `GstBaseSink` that its Rust binding lacks: `wait_event`.
 //!
 //! It is called for a gap or an end of stream in PLAYING, at its time, before it is answered.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `wait-for-connection`: the wait for a reader, and the delay of the stream that it causes.
 //!
 //! Upstream is blocked while the sink waits, so that all frames after the wait are late by its

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Private system memory for frames that are copied.
 
 use gst::prelude::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Error messages of the element: the failure and its remedy.
 
 use super::cuda::Takes;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handling of in-band events.
 
 use super::imp::{CAT, FrameshareSrc, Running};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conversion of frames to buffers: in place if possible, otherwise as a copy.
 
 use super::{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fuzz entry points: untrusted frame descriptors, metas and caps.
 
 use super::{layout::Layout, picture::Picture};

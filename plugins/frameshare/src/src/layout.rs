@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Plane layout of a frame, checked against the size of the frame.
 //!
 //! GStreamer reads rows at the offsets of a GstVideoMeta without checking the size of the buffer.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Leased frame as GStreamer memory.
 //!
 //! The memory is read-only; the lease ends when GStreamer drops its last reference, on any thread.

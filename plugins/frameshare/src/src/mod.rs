@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `framesharesrc`: zero-copy source for the frames of another process.
 
 mod copies;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Stream opening: stream-start, caps and segment, in this order and once each.
 //!
 //! `GstBaseSrc` pushes its own stream-start before the first call of `create`, and a segment before

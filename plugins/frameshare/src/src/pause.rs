@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pause handling that keeps the streaming task alive.
 //!
 //! `create` is interrupted when a pipeline pauses. If it returned FLUSHING then, as GstBaseSrc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Image layout of a frame.
 
 use super::layout::{BadLayout, Layout};

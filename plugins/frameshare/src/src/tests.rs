@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the element in a pipeline, fed by an exporter of the engine in the same process.
 
 use super::FrameshareSrc;

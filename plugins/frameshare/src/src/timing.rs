@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conversion of the exporter's timestamps to running time.
 
 use crate::time::Difference;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! In-band events: tags, stream-start, gaps and custom events; handling of flushes.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of a stream from `framesharesink` to `framesharesrc` in one process: everything besides
 //! the pixels.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Media besides raw video: audio, encoded video, buffers of any content and size.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Order of serialized events, and GStreamer elements that depend on it.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Buffers and caps that the sink rejects, and buffers that it drops.
 
 use super::*;

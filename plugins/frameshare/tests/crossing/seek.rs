@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Seek in the exporter's pipeline, with real elements and a recording reader.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two readers render a frame at the same moment, with any clocks of the three pipelines and any
 //! start times.
 //!

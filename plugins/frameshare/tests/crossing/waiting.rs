@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Timestamps of a stream whose sink waits for a reader.
 
 use super::*;

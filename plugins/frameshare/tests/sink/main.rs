@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of `framesharesink` alone: properties, negotiation, allocation, errors, and the frames
 //! that a reader of the engine receives.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Property changes of both elements in the PLAYING and PAUSED states.
 
 use super::*;

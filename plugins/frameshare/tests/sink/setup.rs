@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Setup: properties, errors before the first frame, negotiation.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Downloads of frames to host memory, with a check of every byte.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA contexts and streams of a peer, and the operations on frames.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Commands of a case to its peers, and their reports.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test suites of the engine with frames in GPU memory, between processes.
 //!
 //! The program runs on every driver, simulated or real: it fills and copies memory and runs no

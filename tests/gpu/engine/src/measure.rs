@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Wall time, CPU time and call counts of the process.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reader that implements the protocol by hand and violates its rules.
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peer process: executes the commands of its case in order.
 
 use std::time::Duration;
@@ -140,7 +142,7 @@ impl Worker {
                     self.told = Some(exporting.owners());
                     exporting.unbind()?;
                 }
-                frameshare::wait_until_given_up(Duration::from_millis(ms));
+                frameshare::wait_for_deferred_drops(Duration::from_millis(ms));
                 self.told.as_ref().context("no memory was adopted")?.told().map(Reply::Number)
             }
             Command::Returned => {

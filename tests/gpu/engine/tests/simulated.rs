@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs the suites on the simulated driver, with several seeds.
 
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reader that copies frames on a stream unknown to its pipeline, and checks the copies later.
 //!
 //! # Safety

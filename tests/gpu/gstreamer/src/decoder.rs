@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Imitation of the output side of NVIDIA's decoders.
 //!
 //! An instance has a few surfaces, and outputs them as memory of a fixed pool that keeps the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test suites of the GStreamer elements with frames in GPU memory, between processes.
 //!
 //! The program runs on every driver, simulated or real. As in `gpu-engine`, a *case* is a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checksums of frames, without the padding between rows.
 
 use anyhow::{Context as _, Result, ensure};

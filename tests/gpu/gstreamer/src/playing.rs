@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporting pipeline of a peer.
 
 use std::collections::BTreeMap;

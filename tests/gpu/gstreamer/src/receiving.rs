@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reading pipeline of a peer.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peer process: executes the commands of its case in order.
 
 use anyhow::{Context as _, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs the suites on any driver: `make test` runs them with GStreamer 1.26 and the simulated
 //! driver.
 

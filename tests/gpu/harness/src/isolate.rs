@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers in separate namespaces, as in a container that shares only a socket.
 //!
 //! The isolation is given as a comma-separated list: the namespaces `pid`, `ipc`, `mount`, `net`

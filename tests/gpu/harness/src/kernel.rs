@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA kernels, for tests that copies cannot express. The driver crate has none: sharing frames
 //! needs none.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test harness shared by the GPU suites: programs that run cases, and the processes that execute a
 //! case's work.
 //!

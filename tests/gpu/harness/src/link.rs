@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages with file descriptors between a case and its peers.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peer processes: the case's handle on them, and their command loop.
 //!
 //! Commands and replies are types of the program; this module only transports them.

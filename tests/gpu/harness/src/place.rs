@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Path of a stream during a case.
 
 use std::fs::Permissions;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Platform report: kernel, driver, GPUs and supported system calls.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test program: its suites, and the selection of a process's role.
 
 use std::fmt;

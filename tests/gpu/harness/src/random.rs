@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deterministic pseudo-random numbers.
 
 /// Generator (xorshift64*).

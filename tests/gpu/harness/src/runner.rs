@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runner: executes cases one by one, each in its own process group with a time limit, and reports
 //! results as JSON lines.
 //!

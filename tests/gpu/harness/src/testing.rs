@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Helpers for the integration tests of a program.
 
 use std::io::Write as _;

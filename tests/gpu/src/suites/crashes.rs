@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Effects of a process's death on CUDA objects, and recovery of the survivor.
 
 use std::sync::atomic::Ordering;

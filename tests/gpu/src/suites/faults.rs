@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Failing calls and missing features, injected by the simulated driver (tests/simcuda).
 
 use anyhow::{Context as _, Result, ensure};

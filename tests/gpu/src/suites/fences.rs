@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fences of both kinds, in both directions, with random delays.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Limits on the number of driver objects.
 
 use anyhow::{Context as _, Result, ensure};

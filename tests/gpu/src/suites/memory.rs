@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory kinds: export, import, reading, writing and freeing; and the errors of each.
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Copies and memsets.
 //!
 //! As with CUDA, an "asynchronous" copy from pageable host memory takes its bytes at once, and one into pageable memory

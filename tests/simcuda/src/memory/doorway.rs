@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Where a process hands out the files behind its allocations to whoever knows their numbers: a socket in /tmp.
 //!
 //! The real driver finds another process's memory in the kernel, whatever namespaces the two are in. A socket that is

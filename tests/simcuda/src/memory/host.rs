@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Host memory that the device sees: allocated by the driver, or registered.
 
 use super::{Kind, READ, READ_WRITE, Region};

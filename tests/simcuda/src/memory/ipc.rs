@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! cuIpcGetMemHandle and its like: whole allocations opened by 64 bytes.
 //!
 //! The bytes name the exporter's doorway and the allocation, whose file it hands out. A number in the file tells whether

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The table of all memory that a device may touch, and who may touch it how.
 
 pub mod copy;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! cuMemAlloc: blocks of memory that other processes may open by handle.
 //!
 //! Each allocation is a memory file of whole granules and one more page, which tells importers that it was freed.

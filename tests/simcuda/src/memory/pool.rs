@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory pools and stream-ordered allocation.
 //!
 //! A pool that can be exported is one big memory file: a head that lists what is allocated, then the allocations, each in

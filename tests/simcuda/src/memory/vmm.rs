@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Virtual memory management: allocations, addresses and mappings, each on its own; allocations travel as fds.
 
 use super::{Charge, Kind, READ, READ_WRITE, Region};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The driver as a program sees it, and cases that each run in a process of their own: the driver reads its environment
 //! once, and a case may kill itself.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A FUSE file whose server answers neither GETATTR nor FLUSH: fstat(2) and close(2) of it block,
 //! and cannot be killed.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile peer: violates the protocol and misuses all shared resources.
 //!
 //! `hostile reader PATH ATTACK` joins the stream at PATH, `hostile exporter PATH ATTACK` waits

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A helper process of the attacker that writes all over a page, as fast as it can.
 
 use crate::Result;

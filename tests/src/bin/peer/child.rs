@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A forked child that outlives its parent and keeps all of its descriptors open.
 //!
 //! # Safety

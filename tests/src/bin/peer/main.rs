@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exporter and reader without GStreamer, for tests across processes.
 //!
 //! `peer export` publishes frames whose every byte derives from the sequence number; `peer read`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Content of the frames of `peer export`: every byte derives from the sequence number.
 
 /// Words of frame `sequence` (splitmix64).

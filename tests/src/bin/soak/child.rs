@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A test peer in a process of its own, killed on drop.
 
 use crate::Result;

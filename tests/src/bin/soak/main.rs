@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Soak test: eight streams with three readers each, which join, leave and are killed at random
 //! while the frame size changes every few seconds. Every reported frame is compared with the
 //! published one. At the end no resource count may have grown.

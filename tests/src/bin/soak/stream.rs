@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One stream: an exporter, a permanent reader and two temporary ones.
 
 use crate::{Dice, Result, child::Child};

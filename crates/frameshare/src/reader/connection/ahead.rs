@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
 
 use super::{Connection, Over};

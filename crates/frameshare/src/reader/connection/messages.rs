@@ -1,16 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Control messages from the exporter: received on arrival, and queued until the frames before them
 //! are delivered.
 
 use super::{Connection, Generation, Over};
 use crate::{
     event::Event,
-    memory::{MemoryError, frees_imports_first, importer, local},
+    memory::{MemoryError, frees_imports_first, importer, same_process},
     reader::{
         ReadError,
         imports::{Imported, Imports},
     },
     sys::{
-        Drained, Foreign, Mapping, Received, SENT_OVER_WAKE, SealedAgainst, Timeout, Words, check_memfd,
+        Drained, Mapping, Received, SENT_OVER_WAKE, SealedAgainst, Timeout, UntrustedFd, Words, check_memfd,
         is_ready, load_bytes, wait,
     },
 };
@@ -117,7 +119,7 @@ impl Connection {
         wait(&mut fds, Timeout::after(Some(GRACE))).is_ok() && is_ready(&fds[0])
     }
 
-    pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<Foreign>) -> Result<(), ReadError> {
+    pub(super) fn hear(&mut self, packet: &[u8], fds: Vec<UntrustedFd>) -> Result<(), ReadError> {
         let violation = |text: String| ReadError::Violation(text);
         let message = ToReader::decode(packet).map_err(|error| violation(error.to_string()))?;
         if !message.fds().contains(&fds.len()) {
@@ -183,7 +185,7 @@ impl Connection {
     }
 
     /// Reads a payload within this reader's limit.
-    fn open(&self, payload: Payload, fd: Option<Foreign>) -> Result<Vec<u8>, ReadError> {
+    fn open(&self, payload: Payload, fd: Option<UntrustedFd>) -> Result<Vec<u8>, ReadError> {
         let size = match &payload {
             Payload::Inline(bytes) => bytes.len() as u64,
             Payload::Sealed(size) => *size,
@@ -220,7 +222,7 @@ impl Connection {
         generation: u32,
         slot: u32,
         handle: &[u8],
-        fd: Option<Foreign>,
+        fd: Option<UntrustedFd>,
     ) -> Result<(), ReadError> {
         let imports: usize = self.generations.values().map(|one| one.slots.len()).sum();
         if imports >= MAX_IMPORTS {
@@ -234,7 +236,7 @@ impl Connection {
         }
         let import = match &found.importer {
             Some(importer) => importer.import(found.imports.slot_size, handle, fd.as_ref().map(AsFd::as_fd)),
-            None => local::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref()),
+            None => same_process::find((self.session.id, generation, slot), found.kind, self.gpu.as_ref()),
         };
         let import = match import {
             Ok(import) => import,
@@ -252,7 +254,7 @@ impl Connection {
 }
 
 /// Reads a payload, inline or from a file.
-fn open(payload: Payload, fd: Option<Foreign>) -> io::Result<Vec<u8>> {
+fn open(payload: Payload, fd: Option<UntrustedFd>) -> io::Result<Vec<u8>> {
     match (payload, fd) {
         (Payload::Inline(bytes), _) => Ok(bytes),
         (Payload::Sealed(size), Some(fd)) => {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One session with an exporter: ordering of messages and frames.
 
 mod ahead;
@@ -19,7 +21,7 @@ use crate::{
     memory::Importer,
     queue::{Consumer, Taken},
     sys::{
-        Drained, Foreign, Mapping, Peer, SealedAgainst, SignOfLife, Socket, Timeout, Wake, Words,
+        Drained, Mapping, Peer, ProcessLock, SealedAgainst, Socket, Timeout, UntrustedFd, Wake, Words,
         check_memfd, is_ready, load_bytes, wait,
     },
 };
@@ -125,7 +127,7 @@ impl Connection {
         socket: Socket,
         peer: Peer,
         welcome: Welcome,
-        fds: Vec<Foreign>,
+        fds: Vec<UntrustedFd>,
         config: &Config,
     ) -> Result<Self, ConnectError> {
         let invalid = |text: &str| ConnectError::Violation(text.into());
@@ -138,7 +140,7 @@ impl Connection {
             return Err(invalid("its welcome came without the descriptors that belong to it"));
         };
         let entries = welcome.credit as usize;
-        let map = |fd: &Foreign, size: usize, writable: bool| {
+        let map = |fd: &UntrustedFd, size: usize, writable: bool| {
             let against = if writable { SealedAgainst::Resizing } else { SealedAgainst::ResizingAndWriting };
             check_memfd(fd, size as u64, against)?;
             let mapping = if writable { Mapping::writable(fd, size) } else { Mapping::read_only(fd, size) };
@@ -147,7 +149,7 @@ impl Connection {
         let queue = map(&queue, queue_size(entries), false).map_err(unmapped)?;
         let claims_page = map(&claims, claims_size(entries), true).map_err(unmapped)?;
         // This process never closes another descriptor of the page: that would end the lock.
-        let life = SignOfLife::new(claims);
+        let life = ProcessLock::new(claims);
         let metadata = map(&metadata, metadata_size(welcome.areas), false).map_err(unmapped)?;
         let consumer = Consumer::new(queue, claims_page, entries)
             .ok_or_else(|| invalid("its queue is of another version"))?;
@@ -217,7 +219,7 @@ impl Connection {
         theirs: Uuid,
         fence: FenceKind,
         events: &[u8],
-        page: Option<Foreign>,
+        page: Option<UntrustedFd>,
     ) -> Result<(), ReadError> {
         self.exporter_gpu = Some(theirs);
         let entries = self.credit as usize;
@@ -505,7 +507,7 @@ impl Drop for Connection {
 fn open_fence(
     kind: FenceKind,
     gpu: &Arc<Context>,
-    page: Option<Foreign>,
+    page: Option<UntrustedFd>,
     events: &[u8],
     entries: usize,
     local: bool,
@@ -531,7 +533,7 @@ fn open_fence(
 
 /// Maps the timeline page and seals it for both sides: a GPU keeps the pages that it mapped, so
 /// after a hole was punched into the file it would wait for other memory than any CPU can store to.
-fn map_timeline(page: &Foreign, size: usize) -> io::Result<Words> {
+fn map_timeline(page: &UntrustedFd, size: usize) -> io::Result<Words> {
     check_memfd(page, size as u64, SealedAgainst::Resizing)?;
     let mapping = Mapping::writable(page, size)?;
     SealedAgainst::ResizingAndWriting.seal(page)?;

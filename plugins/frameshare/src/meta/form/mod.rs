@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Typed form of GStreamer's structures, caps and values.
 //!
 //! GStreamer's own form is text, and its parsers recurse as deep as a text nests, unescape quoted

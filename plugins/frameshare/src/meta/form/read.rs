@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Bytes of a peer to values, each charged to the budget before it is built.
 
 use super::{

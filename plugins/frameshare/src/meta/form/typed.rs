@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Values of types that are found by name: enums, flags and sets of flags.
 //!
 //! # Safety

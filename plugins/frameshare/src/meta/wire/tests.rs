@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
 use crate::meta::FrameshareMeta;
 
@@ -202,8 +203,8 @@ fn custom_metas_cross_and_are_made_known() {
     assert_eq!(meta.tags().iter().map(|tag| tag.to_string()).collect::<Vec<_>>(), ["audio"]);
 }
 
-/// GStreamer makes the types of most of its metas when it first needs them. Under a name that is
-/// taken it cannot, and everyone who asks for that meta waits for ever.
+/// GStreamer registers the types of most of its metas on first use. If the name is taken, the
+/// registration fails, and each user of that meta blocks forever.
 #[test]
 fn names_that_gstreamer_will_need_are_left_to_it() {
     gst::init().unwrap();

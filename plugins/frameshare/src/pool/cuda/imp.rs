@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Implementation of the CUDA pool.
 //!
 //! Nothing here may panic: these functions are called from C without a guard.

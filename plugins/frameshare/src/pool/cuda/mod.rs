@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pool with which NVIDIA's decoders and the `cuda*` elements write directly into GPU slots.
 //!
 //! They accept only the class GstCudaBufferPool, of which this is a subclass. It proposes one

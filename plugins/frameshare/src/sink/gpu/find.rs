@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Selection of the sink's GPU, if it uses one.
 //!
 //! A context costs some hundred MB of GPU memory. If nothing asks for a GPU, and upstream may send

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The GPU of one run of the sink, and the copies made on it.
 //!
 //! All writes to slots are on one stream, the one that upstream is offered: upstream's own writes,

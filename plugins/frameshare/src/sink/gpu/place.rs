@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Placement of frames on a GPU: in place, or by a copy.
 
 use super::{Gpu, Picture};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pinned host memory for uploads, which the driver copies without the CPU's help.
 //!
 //! # Safety
@@ -7,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use frameshare::{
-    WhenIdle,
+    DropWhenIdle,
     cuda::{
         self,
         context::Context,
@@ -38,7 +40,7 @@ pub(super) struct Block {
 /// Pages, registered if the driver could.
 struct Pages {
     /// Keeps the memory.
-    _registration: Option<WhenIdle<Registration>>,
+    _registration: Option<DropWhenIdle<Registration>>,
     memory: Arc<Memory>,
 }
 
@@ -101,7 +103,8 @@ impl Staging {
                 memory.clone(),
             )
         };
-        let registration = registration.ok().map(|registration| WhenIdle::new(&self.context, registration));
+        let registration =
+            registration.ok().map(|registration| DropWhenIdle::new(&self.context, registration));
         Ok(block(Pages { _registration: registration, memory }))
     }
 }

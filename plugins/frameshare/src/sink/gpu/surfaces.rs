@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A decoder's own surfaces, shared in place.
 //!
 //! A surface is exported once, and its buffer is held until all leases on it have ended. The

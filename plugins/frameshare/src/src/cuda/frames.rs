@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
 use super::{Cuda, Line, place::Place};

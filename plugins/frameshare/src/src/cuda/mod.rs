@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CUDA reading: negotiation with downstream, and the context and stream for frames in CUDA memory.
 
 mod copies;

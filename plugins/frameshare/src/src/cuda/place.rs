@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Layout of an image as one GstCudaMemory.
 
 use crate::src::{layout::Layout, picture::Picture};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the source on a GPU, fed by exporters in other processes.
 //!
 //! If GStreamer's CUDA library or a driver is missing, these tests are skipped with a message;
@@ -188,7 +190,7 @@ fn element_without_context_stops_at_once() {
     let (done, busy) = std::sync::mpsc::channel::<()>();
     let (exporter, reader, _context, _stream) = read_with_work_left(move || _ = busy.recv_timeout(PATIENCE));
     drop(reader);
-    assert!(!frameshare::wait_until_given_up(Duration::ZERO), "no teardown is pending");
+    assert!(!frameshare::wait_for_deferred_drops(Duration::ZERO), "no teardown is pending");
     let stop = |element: &gst::Element| {
         element.set_property("socket-path", exporter.path().with_extension("other"));
         element.set_state(gst::State::Paused).unwrap();

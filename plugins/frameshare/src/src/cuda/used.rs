@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registration of streams of other CUDA contexts that an application reads frames on.
 //!
 //! # Safety

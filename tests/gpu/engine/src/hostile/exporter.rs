@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile exporters of `vmm` memory with timeline fences.
 
 use std::fs::File;

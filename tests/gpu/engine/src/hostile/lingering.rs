@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptor whose close blocks.
 
 use std::io::Write as _;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile peers: implement the protocol by hand, with a GPU.
 
 pub mod exporter;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile readers with access to GPU memory.
 
 use std::io::IoSlice;

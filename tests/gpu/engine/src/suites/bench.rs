@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cost of a hand-off: 1080p frames, each copied on the device, shared with up to 32 reader
 //! processes.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Crashes of peers and losses of CUDA contexts: the survivors continue within the fence timeout
 //! and lose no frames.
 

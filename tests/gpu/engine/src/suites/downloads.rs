@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Readers that get host memory although the frames are in GPU memory.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Repeated faults: readers killed in a row, restarting exporters and suspended readers. Other
 //! readers lose no frame.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fences: no frame is torn, stale or lost, however slow a stream is. Negative controls show that
 //! the same checks detect a missing fence.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Content of new slots before their first frame.
 
 use anyhow::{Result, ensure};

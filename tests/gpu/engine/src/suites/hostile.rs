@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hostile peers, on either side: the attacked component and all others continue.
 
 use std::time::{Duration, Instant};

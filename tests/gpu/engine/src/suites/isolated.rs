@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Readers that share only the socket with the exporter, as containers do.
 
 use anyhow::{Context as _, Result, ensure};

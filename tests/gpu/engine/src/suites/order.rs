@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Order of retirement: readers release memory before the exporter frees it, whatever is still
 //! being read or written.
 

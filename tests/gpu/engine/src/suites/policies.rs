@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Delivery policies, access rights and memory kinds of readers.
 
 use std::time::Duration;

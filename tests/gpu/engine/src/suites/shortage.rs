@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Exhausted GPU memory: joining readers get an error, and running streams continue.
 
 use anyhow::{Context as _, Result, bail, ensure};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Steady state: driver calls per frame; none of them allocates, imports or waits.
 
 use std::collections::BTreeMap;

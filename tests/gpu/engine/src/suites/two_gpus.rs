@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Readers on another GPU than the frames.
 
 use anyhow::{Context as _, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Kills and restarts with frames of a real decoder or, without one, with uploaded frames.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test cases by suite. Each case is documented at its function.
 
 mod faults;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! NVIDIA's decoder before the sink, read without GStreamer: the intended path is taken, sizes
 //! change, and allocations are queried again. Every frame is compared with the decoder's output to
 //! the CPU.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! framesharesrc with frames on a GPU, connected to framesharesink.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A decoder's own surfaces, shared in place.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every command of the page is run verbatim, and a failing one is detected.
 
 use super::{lines, play};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every reader must get every frame.
 
 use super::{lines, play};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the scripts that run GStreamer's tools on a GPU, with a stand-in for the tools: which
 //! failures the scripts detect.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Events, tags, metas and caps that nest deeply, or that need far more memory than they have
 //! bytes.
 //!

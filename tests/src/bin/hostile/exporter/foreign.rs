@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors that block close, fstat or poll, at every point where a reader receives one.
 
 use super::{CAPS, SLOT, meet};

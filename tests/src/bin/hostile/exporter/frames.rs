@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by descriptors and the frames that they describe.
 
 use super::{AFTERWARDS, SLOT, meet, wait_until_taken};

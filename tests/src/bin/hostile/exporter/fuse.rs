@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A file whose server does not answer, at every point where a reader receives a descriptor.
 
 use super::{CAPS, SLOT, meet};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by generations and slots.
 
 use super::{CAPS, SLOT};

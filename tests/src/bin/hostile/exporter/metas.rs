@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GStreamer metas in the plugin's own encoding (plugins/frameshare/src/meta/wire.rs).
 
 use super::{CAPS, SLOT, wait_until_taken};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by the queue page, the claims page and the wake socket.
 
 use super::{AFTERWARDS, CAPS, SLOT, meet};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by control messages between frames.
 
 use super::{AFTERWARDS, SLOT, meet};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by the welcome and its pages and sockets.
 
 use crate::Result;

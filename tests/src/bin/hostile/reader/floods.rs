@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by number: connections, messages and credit.
 
 use super::{Fate, join};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors that take long to close, over each socket of a reader.
 
 use super::{Fate, cut_off, join, take};

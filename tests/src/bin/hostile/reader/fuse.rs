@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Files whose server does not answer, over each socket of a reader.
 
 use super::{Attack, Fate, cut_off, foreign::behind, join, take};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by control messages after admission.
 
 use super::{Fate, cut_off, join, take, wait_for};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by the claims page, which both sides write.
 
 use super::{Fate, consumer, cut_off, join, take, wait_for};

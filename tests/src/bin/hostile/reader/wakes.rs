@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Attacks by the wake sockets.
 
 use super::{Fate, cut_off, take};

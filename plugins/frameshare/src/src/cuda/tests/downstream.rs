@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Downstream of the source: reads frames on the CPU, or copies them on its own stream for a later
 //! check.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Test exporter of frames in GPU memory, in a child process that runs the test program.
 //!
 //! # Safety

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Guest reader: connects, reads and leaves. The controlling thread never blocks on a guest; it
 //! polls it periodically and continues from its current state.
 

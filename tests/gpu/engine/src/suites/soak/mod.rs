@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Soak test: several streams, each with three readers that join, leave and are killed at random,
 //! while the frame size changes twice a second. Every frame that is read is compared with the
 //! published one. At the end no resource may have grown.

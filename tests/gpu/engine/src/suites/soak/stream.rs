@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One stream of the soak test: an exporter, a resident reader and two guest readers.
 
 use std::fmt;

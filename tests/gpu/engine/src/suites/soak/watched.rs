@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! State of a running stream as seen by the monitoring thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

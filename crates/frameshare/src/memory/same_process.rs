@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory of this very process, of kinds that CUDA cannot import there: a reader in the exporter's
 //! own process uses the exporter's pointer.
 

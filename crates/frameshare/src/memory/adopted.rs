@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Adopted GPU memory: another component allocated and owns it, such as a decoder's output
 //! surfaces. It is shared in place by a legacy handle.
 
@@ -7,13 +9,13 @@ use frameshare_protocol::MemoryKind;
 use std::{any::Any, sync::Mutex};
 
 /// An adopted allocation. Its owner is dropped when no reader imports it any more.
-pub struct Foreign {
+pub struct AdoptedAllocation {
     found: foreign::Foreign,
     // Behind a lock because it need not be `Sync`.
     _owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl std::fmt::Debug for Foreign {
+impl std::fmt::Debug for AdoptedAllocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.found.fmt(f)
     }
@@ -29,7 +31,7 @@ fn failed(error: frameshare_cuda::Error) -> MemoryError {
     MemoryError::while_doing("share", None, MemoryKind::Legacy)(error.into())
 }
 
-impl Foreign {
+impl AdoptedAllocation {
     /// Adopts the whole allocation that contains `pointer`. Takes the owner only on success.
     pub fn new(
         context: &Context,
@@ -41,7 +43,7 @@ impl Foreign {
     }
 }
 
-impl Allocation for Foreign {
+impl Allocation for AdoptedAllocation {
     fn address(&self) -> Address {
         Address::Device(self.found.base)
     }

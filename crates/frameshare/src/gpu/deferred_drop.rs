@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deferred drop: frees GPU resources once no GPU work uses them.
 //!
 //! Unmapping removes memory from under queued work, and destroys the whole context with it. Freeing
@@ -7,7 +9,7 @@
 //! waits for the work that the context has at that moment; a resource whose work never ends is
 //! never freed.
 
-use crate::lookout::{Lookout, Pending};
+use crate::gpu::poller::{Polled, Poller};
 use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Stream};
 use once_cell::sync::Lazy;
 use std::{
@@ -57,40 +59,40 @@ struct Waiting {
     since: Instant,
     _memory: Box<dyn Any + Send>,
     /// Dropped last.
-    _in_hand: InHand,
+    _in_hand: DeferredDrop,
 }
 
 /// Counts a GPU resource or context that its owner has dropped and that waits for its deferred
 /// drop.
 #[derive(Debug)]
-pub(crate) struct InHand(());
+pub(crate) struct DeferredDrop(());
 
 /// Their number, and the notification of a change.
-static IN_HAND: Mutex<usize> = Mutex::new(0);
+static DEFERRED: Mutex<usize> = Mutex::new(0);
 static LESS: Condvar = Condvar::new();
 
-impl InHand {
+impl DeferredDrop {
     pub(crate) fn new() -> Self {
-        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         Self(())
     }
 }
 
-impl Drop for InHand {
+impl Drop for DeferredDrop {
     fn drop(&mut self) {
-        *IN_HAND.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         LESS.notify_all();
     }
 }
 
-static LOOKOUT: Lazy<Lookout<Waiting>> = Lazy::new(|| Lookout::new("frameshare-idle"));
+static POLLER: Lazy<Poller<Waiting>> = Lazy::new(|| Poller::new("frameshare-drop"));
 
 /// Waits until all GPU memory and contexts that exporters and readers of this process have dropped
 /// are freed, for `patience` at most. Returns whether they are. They are freed as soon as the GPU
 /// has finished with them, and readers that must drop imports first have done so, which is mostly
 /// at once. Call it before destroying a CUDA context.
-pub fn wait_until_given_up(patience: Duration) -> bool {
-    let in_hand = IN_HAND.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn wait_for_deferred_drops(patience: Duration) -> bool {
+    let in_hand = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = LESS.wait_timeout_while(in_hand, patience, |in_hand| *in_hand > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
@@ -103,34 +105,34 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
     // for it.
     let is_unnamed = matches!(waiting.work.record(), Err(Error::Missing { .. }));
     if is_unnamed || waiting.is_pending() {
-        LOOKOUT.look_at(waiting);
+        POLLER.add(waiting);
     }
 }
 
 /// As [`drop_when_idle`], but always on the background thread: for callers that must never wait, as
 /// a driver without context-wide events does.
 pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    LOOKOUT.look_at(Waiting::new(gpu, memory));
+    POLLER.add(Waiting::new(gpu, memory));
 }
 
 /// Owner of a resource that may be freed only when no GPU work uses it. Dropping it never waits:
 /// the resource is freed when the present work of the context is done, at once if it is, or if the
 /// context is lost.
 #[derive(Debug)]
-pub struct WhenIdle<T: Any + Send> {
+pub struct DropWhenIdle<T: Any + Send> {
     gpu: Arc<Context>,
     /// Taken when this is dropped.
     memory: Option<T>,
 }
 
-impl<T: Any + Send> WhenIdle<T> {
+impl<T: Any + Send> DropWhenIdle<T> {
     /// Wraps `memory`, which work of the context `gpu` may use.
     pub fn new(gpu: &Arc<Context>, memory: T) -> Self {
         Self { gpu: gpu.clone(), memory: Some(memory) }
     }
 }
 
-impl<T: Any + Send> Drop for WhenIdle<T> {
+impl<T: Any + Send> Drop for DropWhenIdle<T> {
     fn drop(&mut self) {
         drop_when_idle(&self.gpu, self.memory.take());
     }
@@ -139,11 +141,11 @@ impl<T: Any + Send> Drop for WhenIdle<T> {
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
         let (work, since) = (Work::of(gpu), Instant::now());
-        Self { work, since, _memory: Box::new(memory), _in_hand: InHand::new() }
+        Self { work, since, _memory: Box::new(memory), _in_hand: DeferredDrop::new() }
     }
 }
 
-impl Pending for Waiting {
+impl Polled for Waiting {
     fn is_pending(&mut self) -> bool {
         self.work.is_pending()
     }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The lock that owns a stream's name.
 
 use rustix::{

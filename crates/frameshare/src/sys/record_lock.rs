@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Record locks as a sign of life.
 //!
 //! A record lock of fcntl(2) belongs to a process: it ends with the process although a forked child
 //! keeps the descriptor. It also ends when the process closes any other descriptor of the same
 //! file. Locks of open file descriptions (F_OFD_SETLK) live on in the child and would say nothing.
 
-use super::Foreign;
+use super::UntrustedFd;
 use rustix::{
     fs::{FlockOperation, fcntl_lock},
     process::{Flock, FlockType, fcntl_getlk},
@@ -14,12 +16,12 @@ use std::{io, os::fd::AsFd};
 /// A lock that lives as long as this process and this value. The process must have no other
 /// descriptor of the file that it closes meanwhile.
 #[derive(Debug)]
-pub struct SignOfLife(#[expect(dead_code, reason = "closing it ends the lock")] Foreign);
+pub struct ProcessLock(#[expect(dead_code, reason = "closing it ends the lock")] UntrustedFd);
 
-impl SignOfLife {
+impl ProcessLock {
     /// Locks all of a file that is open for writing. Without the lock (ENOLCK) the value is only a
     /// descriptor: a peer takes a missing lock for nothing.
-    pub fn new(file: Foreign) -> Self {
+    pub fn new(file: UntrustedFd) -> Self {
         let _ = fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
         Self(file)
     }
@@ -39,7 +41,7 @@ mod tests {
     fn own_lock_and_missing_lock_look_alike() {
         let file = memfd("test", 4096).unwrap();
         assert!(!is_locked(&file).unwrap());
-        let alive = SignOfLife::new(Foreign::received(file.try_clone().unwrap(), 0));
+        let alive = ProcessLock::new(UntrustedFd::received(file.try_clone().unwrap(), 0));
         assert!(!is_locked(&file).unwrap(), "locks of the process itself are no conflict");
         drop(alive);
     }

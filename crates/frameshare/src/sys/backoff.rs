@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Short waits: spinning before a sleep, and polling at growing intervals.
 
 use crate::sys::{Timeout, allowed_cores, involuntary_switches};

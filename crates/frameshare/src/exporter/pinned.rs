@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Resources pinned until GPU work completes, such as the sources of copies.
 
 use frameshare_cuda::{Status, event::Event, stream::Stream};
@@ -5,19 +7,19 @@ use std::any::Any;
 
 /// Resources pinned until a recorded CUDA event completes.
 #[derive(Default)]
-pub(super) struct Holds {
+pub(super) struct Pinned {
     waiting: Vec<(Event, Box<dyn Any + Send>)>,
     /// Completed events, for reuse.
     spare: Vec<Event>,
 }
 
-impl std::fmt::Debug for Holds {
+impl std::fmt::Debug for Pinned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holds").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        f.debug_struct("Pinned").field("waiting", &self.waiting.len()).finish_non_exhaustive()
     }
 }
 
-impl Holds {
+impl Pinned {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -1,14 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors whose close can block for as long as a peer likes, and the threads that close them.
 //!
 //! close(2) of a TCP socket with SO_LINGER and unsent data waits for its peer, of a FUSE file for
 //! the file system's server, and of a Unix socket for all descriptors that lie unread in its queue.
 //! Before Linux 6.8 the close of any Unix socket may also collect in-flight descriptors of other
-//! processes in the calling thread. Such descriptors are [`Foreign`] by type, so that no code path,
-//! error paths and panics included, closes one in a thread that serves anyone.
+//! processes in the calling thread. Such descriptors are [`UntrustedFd`] by type, so that no code
+//! path, error paths and panics included, closes one in a thread that serves anyone.
 //!
 //! # Safety
 //!
-//! A [`Foreign`] owns its descriptor until it is dropped, which takes the descriptor out once.
+//! An [`UntrustedFd`] owns its descriptor until it is dropped, which takes the descriptor out once.
 #![allow(unsafe_code)]
 
 use rustix::{
@@ -34,7 +36,7 @@ const IDLE: Duration = Duration::from_millis(200);
 /// Stack size of a closer thread in bytes: it only calls close(2).
 const STACK: usize = 64 * 1024;
 
-/// Kind of a [`Foreign`], which decides how the dropping thread may treat it.
+/// Kind of a [`UntrustedFd`], which decides how the dropping thread may treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Received from a peer: only fcntl(F_GET_SEALS), which no file system implements itself, is
@@ -50,13 +52,13 @@ enum Kind {
 /// A descriptor that is never closed by the thread that drops it, unless it is known to be a memory
 /// file.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct UntrustedFd {
     fd: ManuallyDrop<OwnedFd>,
     uid: u32,
     kind: Kind,
 }
 
-impl Foreign {
+impl UntrustedFd {
     fn new(fd: OwnedFd, uid: u32, kind: Kind) -> Self {
         Self { fd: ManuallyDrop::new(fd), uid, kind }
     }
@@ -95,13 +97,13 @@ impl Foreign {
     }
 }
 
-impl AsFd for Foreign {
+impl AsFd for UntrustedFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Foreign {
+impl Drop for UntrustedFd {
     fn drop(&mut self) {
         // SAFETY: `self.fd` is not used after this.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
@@ -303,15 +305,15 @@ mod tests {
         let (socket, keep) = lingering();
         // Each is the last descriptor of its socket.
         let mut kept = vec![keep];
-        assert!(returns(move || drop(Foreign::received(socket, UID))));
+        assert!(returns(move || drop(UntrustedFd::received(socket, UID))));
         for _ in 1..20 {
             let (socket, keep) = lingering();
             kept.push(keep);
-            drop(Foreign::received(socket, UID));
+            drop(UntrustedFd::received(socket, UID));
         }
         wait_until("the others are closed", || {
             let (ours, theirs) = rustix::pipe::pipe().unwrap();
-            drop(Foreign::received(theirs, UID + 1));
+            drop(UntrustedFd::received(theirs, UID + 1));
             wait_until("it is closed", || parked_of(UID + 1) == 0);
             rustix::io::read(&ours, &mut [0_u8; 1]) == Ok(0) && parked_of(UID) == 20
         });
@@ -319,7 +321,7 @@ mod tests {
         while parked_of(UID) < MAX_PARKED_OF_USER {
             let (socket, keep) = lingering();
             kept.push(keep);
-            drop(Foreign::received(socket, UID));
+            drop(UntrustedFd::received(socket, UID));
         }
         assert!(!may_connect(UID) && may_connect(UID + 1));
         // A peer that closes ends the wait.
@@ -331,7 +333,7 @@ mod tests {
     #[test]
     fn memory_file_is_closed_by_dropping_thread() {
         const UID: u32 = 4_000_003;
-        drop(Foreign::received(memfd("test", 4096).unwrap(), UID));
+        drop(UntrustedFd::received(memfd("test", 4096).unwrap(), UID));
         assert_eq!(parked_of(UID), 0);
     }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A timer that wakes a polling thread later.
 
 use rustix::{
@@ -15,9 +17,9 @@ use std::{
 
 /// A timer descriptor: readable some time after it was set.
 #[derive(Debug)]
-pub struct Alarm(OwnedFd);
+pub struct Timer(OwnedFd);
 
-impl Alarm {
+impl Timer {
     /// A timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -43,7 +45,7 @@ impl Alarm {
     }
 }
 
-impl AsFd for Alarm {
+impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -57,18 +59,18 @@ mod tests {
 
     #[test]
     fn timer_expires_once_and_not_at_once() {
-        let alarm = Alarm::new().unwrap();
+        let timer = Timer::new().unwrap();
         let goes_off_within = |ms| {
-            let mut fds = [PollFd::new(&alarm, PollFlags::IN)];
+            let mut fds = [PollFd::new(&timer, PollFlags::IN)];
             wait(&mut fds, Timeout::after(Some(Duration::from_millis(ms)))).unwrap();
             is_ready(&fds[0])
         };
         assert!(!goes_off_within(1));
-        alarm.set(Duration::from_secs(60));
+        timer.set(Duration::from_secs(60));
         assert!(!goes_off_within(20));
-        alarm.set(Duration::from_millis(20));
+        timer.set(Duration::from_millis(20));
         assert!(goes_off_within(60_000));
-        alarm.clear();
+        timer.clear();
         assert!(!goes_off_within(30));
     }
 }

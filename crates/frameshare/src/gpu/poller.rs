@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Background poller: one thread per process and kind of item polls pending items until they
 //! complete.
 
@@ -17,7 +19,7 @@ pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// An item that is polled until it completes.
-pub(crate) trait Pending: Send + 'static {
+pub(crate) trait Polled: Send + 'static {
     /// Polls the item; true if it needs another poll. Must not wait, since the same thread polls
     /// other items.
     fn is_pending(&mut self) -> bool;
@@ -35,7 +37,7 @@ pub(crate) trait Pending: Send + 'static {
 
 /// A thread that polls items of one kind. It starts with the first item and lives as long as the
 /// process.
-pub(crate) struct Lookout<T> {
+pub(crate) struct Poller<T> {
     name: &'static str,
     sender: Sender<T>,
     /// Locked by the thread for as long as it lives.
@@ -43,7 +45,7 @@ pub(crate) struct Lookout<T> {
     runs: Mutex<bool>,
 }
 
-impl<T: Pending> Lookout<T> {
+impl<T: Polled> Poller<T> {
     pub fn new(name: &'static str) -> Self {
         let (sender, receiver) = channel();
         Self { name, sender, receiver: Mutex::new(receiver), runs: Mutex::new(false) }
@@ -51,7 +53,7 @@ impl<T: Pending> Lookout<T> {
 
     /// Hands an item over to the thread. If the system grants no thread, the item is kept until a
     /// later call is granted one: it must not be dropped before it completes.
-    pub fn look_at(&'static self, thing: T) {
+    pub fn add(&'static self, thing: T) {
         // Both ends live as long as the process.
         let _ = self.sender.send(thing);
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +89,7 @@ impl<T: Pending> Lookout<T> {
 }
 
 /// Polls an item; `None` if that panicked, which must not end the thread for the others.
-fn is_pending(thing: &mut impl Pending) -> Option<bool> {
+fn is_pending(thing: &mut impl Polled) -> Option<bool> {
     let polled = catch_unwind(AssertUnwindSafe(|| thing.is_pending()));
     if polled.is_err() {
         log::error!("polling for the end of GPU work panicked; what the work uses is never freed");
@@ -108,7 +110,7 @@ mod tests {
     /// Completes at the n-th poll, and reports it.
     struct Countdown(u32, Sender<u32>, Instant);
 
-    impl Pending for Countdown {
+    impl Polled for Countdown {
         fn is_pending(&mut self) -> bool {
             self.0 -= 1;
             self.0 > 0
@@ -125,13 +127,13 @@ mod tests {
 
     #[test]
     fn each_is_done_when_it_is_no_longer_pending() {
-        static LOOKOUT: Lazy<Lookout<Countdown>> = Lazy::new(|| Lookout::new("lookout"));
+        static POLLER: Lazy<Poller<Countdown>> = Lazy::new(|| Poller::new("poller"));
         let (told, done) = channel();
         let begin = Instant::now();
         let (late, lates) = channel();
-        LOOKOUT.look_at(Countdown(u32::MAX, late, begin));
+        POLLER.add(Countdown(u32::MAX, late, begin));
         for looks in [20, 1, 5] {
-            LOOKOUT.look_at(Countdown(looks, told.clone(), begin));
+            POLLER.add(Countdown(looks, told.clone(), begin));
         }
         for _ in 0..3 {
             assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
@@ -151,7 +153,7 @@ mod tests {
             Panics { _dropped: Panics },
             Counts(Countdown),
         }
-        impl Pending for Item {
+        impl Polled for Item {
             fn is_pending(&mut self) -> bool {
                 match self {
                     Self::Panics { .. } => panic!("on purpose"),
@@ -167,17 +169,17 @@ mod tests {
                 }
             }
         }
-        static LOOKOUT: Lazy<Lookout<Item>> = Lazy::new(|| Lookout::new("lookout"));
+        static POLLER: Lazy<Poller<Item>> = Lazy::new(|| Poller::new("poller"));
         let (dropped, drops) = channel();
         let (told, done) = channel();
         let counts = || Item::Counts(Countdown(3, told.clone(), Instant::now()));
-        LOOKOUT.look_at(counts());
-        LOOKOUT.look_at(Item::Panics { _dropped: Panics(dropped) });
-        LOOKOUT.look_at(counts());
+        POLLER.add(counts());
+        POLLER.add(Item::Panics { _dropped: Panics(dropped) });
+        POLLER.add(counts());
         for _ in 0..2 {
             assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
         }
-        LOOKOUT.look_at(counts());
+        POLLER.add(counts());
         assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0), "the thread has ended");
         assert!(drops.try_recv().is_err(), "an item that may be in use was dropped");
     }

@@ -1,0 +1,57 @@
+//! Selection of the kind of fence, by the configuration and the abilities of both sides.
+
+use crate::memory::select::{Lacking, Selected};
+use frameshare_cuda::{context::Context, fence};
+use frameshare_protocol::{FenceKind, MemoryKind};
+use std::sync::Arc;
+
+/// The kinds of fence that a device supports.
+pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
+    let all = [FenceKind::None, FenceKind::Timeline, FenceKind::Event];
+    all.into_iter().filter(|kind| lacks(*kind, gpu).is_none()).collect()
+}
+
+/// Selects the kind of fence for one reader: the best that both sides support and the exporter
+/// allows.
+pub fn select(
+    wanted: Option<FenceKind>,
+    memory: MemoryKind,
+    ours: &[FenceKind],
+    theirs: &[FenceKind],
+) -> Result<Selected<FenceKind>, Lacking> {
+    if memory == MemoryKind::Host {
+        return Ok(Selected {
+            kind: FenceKind::None,
+            why: "host frames are complete when they are published".into(),
+        });
+    }
+    let usable = |kind: &FenceKind| wanted.is_none_or(|wanted| wanted == *kind) && ours.contains(kind);
+    let mut kinds = [FenceKind::Timeline, FenceKind::Event].into_iter();
+    match kinds.find(|kind| usable(kind) && theirs.contains(kind)) {
+        Some(kind) if wanted.is_some() => Ok(Selected { kind, why: "asked for".into() }),
+        Some(FenceKind::Timeline) => {
+            Ok(Selected { kind: FenceKind::Timeline, why: "the best that there is".into() })
+        }
+        Some(kind) => Ok(Selected { kind, why: "one side cannot use timeline words".into() }),
+        None => {
+            let list =
+                |kinds: &[FenceKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let wanted = wanted.map(|kind| format!(", {kind} is asked for")).unwrap_or_default();
+            Err(Lacking(format!(
+                "no kind of fence in common: the exporter can {}, the reader {}{wanted}",
+                list(ours),
+                list(theirs)
+            )))
+        }
+    }
+}
+
+fn lacks(kind: FenceKind, gpu: Option<&Arc<Context>>) -> Option<String> {
+    let kind = match kind {
+        FenceKind::None => return None,
+        FenceKind::Event => fence::Kind::Event,
+        FenceKind::Timeline => fence::Kind::Timeline,
+    };
+    let Some(gpu) = gpu else { return Some(format!("{kind} fences need a GPU")) };
+    fence::supports(kind, gpu.device()).err().map(|error| error.to_string())
+}
