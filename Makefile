@@ -22,7 +22,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build the plugin and the demo, optimised
+build: ## build the plugin and the demo, optimized
 	@tools/setup.sh build
 	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
 	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/release/libgstframeshare.so" -t "$$target/gstreamer-1.0"
@@ -46,7 +46,7 @@ lint: ## check formatting, clippy, documentation, scripts and language
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	grep -rIlE '^#!/bin/(ba)?sh' --exclude-dir={.git,target,build,.demo,.gpu} . | xargs shellcheck tests/gpu/{enter-runtime,decode,commands}.sh
-	git ls-files '*.md' Makefile deny.toml crates docs examples plugins tests tools | grep -v '^tests/simcuda/' | xargs tools/check-language
+	git ls-files '*.md' Makefile deny.toml meson.build .ci crates docs examples plugins tests tools | grep -v '^tests/simcuda/' | xargs tools/check-language
 
 # Built apart: under `--cfg loom` the engine's atomics are loom's, and everything that depends on it changes with them.
 .PHONY: loom

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every input that the fuzzer kept, and some that were made by hand, once more.
 
 use frameshare_tests::fuzz::TARGETS;
