@@ -18,7 +18,12 @@ use super::{
     state::State,
 };
 use crate::{
-    fence::{self, ExporterFence, event::ExporterEvents, none::NoFence, timeline::Timeline},
+    fence::{
+        self, ExporterFence,
+        event::ExporterEvents,
+        none::NoFence,
+        timeline::{Timeline, TimelinePage},
+    },
     memory::{context_number, select::Selected},
     queue::Producer,
     sys::{
@@ -30,7 +35,7 @@ use frameshare_cuda::context::Context;
 use frameshare_protocol::{
     FenceKind, MemoryKind, Policy,
     message::{Hello, Reason, ToReader, Welcome},
-    page::{claims_size, queue_size, timeline_size},
+    page::{claims_size, queue_size},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
 
@@ -165,10 +170,9 @@ impl Fence {
         let (mut events, mut timeline_fd) = (Vec::new(), None);
         let fence: Box<dyn ExporterFence> = match (choice.kind, gpu) {
             (FenceKind::Timeline, Some(gpu)) => {
-                let (words, fd) =
-                    page("frameshare-timeline", timeline_size(entries), SealedAgainst::ResizingSoFar)?;
+                let (page, fd) = TimelinePage::create(entries)?;
                 timeline_fd = Some(fd);
-                Box::new(Timeline::new(gpu, words)?)
+                Box::new(Timeline::new(gpu, page)?)
             }
             (FenceKind::Event, Some(gpu)) => {
                 let new = if local { ExporterEvents::new_local } else { ExporterEvents::new };

@@ -76,10 +76,10 @@ pub struct NoEventsLeft {
 
 impl ExporterEvents {
     /// Makes the events for `entries` entries.
-    pub(crate) fn new(
-        gpu: &Arc<Context>,
-        entries: usize,
-    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    ///
+    /// # Errors
+    /// [`NoEventsLeft`], or any error that the driver returns.
+    pub fn new(gpu: &Arc<Context>, entries: usize) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let (alive, needed) = (ipc_event::alive(), 2 * entries);
         if alive + needed > PER_PROCESS {
             return Err(NoEventsLeft { alive, needed }.into());
@@ -112,7 +112,10 @@ impl ExporterEvents {
     }
 
     /// The handles by which the reader opens the events.
-    pub(crate) fn handles(&self) -> frameshare_cuda::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn handles(&self) -> frameshare_cuda::Result<Vec<u8>> {
         let events = self.events.ready.iter().chain(&self.events.released);
         let Some(token) = self.token else {
             return Ok(events.map(Event::export).collect::<frameshare_cuda::Result<Vec<_>>>()?.concat());
@@ -132,8 +135,12 @@ impl Drop for ExporterEvents {
 }
 
 impl ReaderEvents {
-    /// Opens the exporter's events; `handles` has been checked to be of the right length.
-    pub(crate) fn open(gpu: &Arc<Context>, handles: &[u8]) -> frameshare_cuda::Result<Self> {
+    /// Opens the exporter's events. The caller checks that `handles` has the length that the entries
+    /// need.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn open(gpu: &Arc<Context>, handles: &[u8]) -> frameshare_cuda::Result<Self> {
         let _current = gpu.push()?;
         let (handles, _) = handles.as_chunks::<EVENT_HANDLE>();
         let mut ready =

@@ -8,7 +8,10 @@
 //! written.
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
-use crate::{gpu::DropWhenIdle, sys::Words};
+use crate::{
+    gpu::DropWhenIdle,
+    sys::{Mapping, SealedAgainst, Words, check_memfd, memfd},
+};
 use frameshare_cuda::{
     context::Context,
     fence::timeline::{Page, Word},
@@ -17,15 +20,55 @@ use frameshare_cuda::{
 };
 use frameshare_protocol::{
     FenceKind,
-    page::{release_at, timeline},
+    page::{release_at, timeline, timeline_size},
 };
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 /// The highest sequence number: two bits of a claim word are its state.
 const MAX_SEQUENCE: u64 = u64::MAX >> 2;
+
+/// The memory file of a timeline page, mapped by one side.
+#[derive(Debug)]
+pub struct TimelinePage(Words);
+
+impl TimelinePage {
+    /// Creates the page of a reader with this number of queue entries, and returns it with the
+    /// descriptor for the reader.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn create(entries: usize) -> io::Result<(Self, OwnedFd)> {
+        let size = timeline_size(entries);
+        let fd = memfd("frameshare-timeline", size as u64)?;
+        let mapping = Mapping::writable(&fd, size)?;
+        SealedAgainst::ResizingSoFar.seal(&fd)?;
+        Ok((Self(mapping.into()), fd))
+    }
+
+    /// Maps an exporter's page and seals it for both sides: a GPU keeps the pages that it mapped,
+    /// so after a hole was punched into the file it would wait for other memory than any CPU can
+    /// store to.
+    ///
+    /// # Errors
+    /// The error of the system call, or [`io::ErrorKind::InvalidData`] for a file without the
+    /// agreed size and seals.
+    pub fn map(fd: impl AsFd, entries: usize) -> io::Result<Self> {
+        let size = timeline_size(entries);
+        check_memfd(&fd, size as u64, SealedAgainst::Resizing)?;
+        let mapping = Mapping::writable(&fd, size)?;
+        SealedAgainst::ResizingAndWriting.seal(&fd)?;
+        // Holes that were punched before are found now.
+        check_memfd(&fd, size as u64, SealedAgainst::ResizingAndWriting)?;
+        Ok(Self(mapping.into()))
+    }
+}
 
 /// The page, which both sides have. The exporter needs nothing else.
 #[derive(Debug)]
@@ -52,8 +95,11 @@ pub struct ReaderTimeline {
 
 impl Timeline {
     /// Registers the page with a context. Takes some hundred µs.
-    pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
-        let page = Arc::new(Page::new(gpu, Arc::new(words), Access::ReadWrite)?);
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn new(gpu: &Arc<Context>, page: TimelinePage) -> frameshare_cuda::Result<Self> {
+        let page = Arc::new(Page::new(gpu, Arc::new(page.0), Access::ReadWrite)?);
         Ok(Self { _registered: DropWhenIdle::new(gpu, page.clone()), page })
     }
 
@@ -92,9 +138,12 @@ impl ExporterFence for Timeline {
 
 impl ReaderTimeline {
     /// As [`Timeline::new`].
-    pub(crate) fn new(gpu: &Arc<Context>, words: Words) -> frameshare_cuda::Result<Self> {
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn new(gpu: &Arc<Context>, page: TimelinePage) -> frameshare_cuda::Result<Self> {
         Ok(Self {
-            page: Timeline::new(gpu, words)?,
+            page: Timeline::new(gpu, page)?,
             written: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
             waiting: AtomicU32::new(0),

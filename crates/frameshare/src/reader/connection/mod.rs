@@ -17,7 +17,12 @@ use super::{
 };
 use crate::{
     Interrupt,
-    fence::{ReaderFence, event::ReaderEvents, none::NoFence, timeline::ReaderTimeline},
+    fence::{
+        ReaderFence,
+        event::ReaderEvents,
+        none::NoFence,
+        timeline::{ReaderTimeline, TimelinePage},
+    },
     memory::Importer,
     queue::{Consumer, Taken},
     sys::{
@@ -33,7 +38,7 @@ use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind,
     limits::{MAX_BACKLOG, METADATA_AREA},
     message::{EVENT_HANDLE, Reason, Welcome},
-    page::{claims_size, metadata_size, queue_size, timeline_size},
+    page::{claims_size, metadata_size, queue_size},
 };
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -514,9 +519,9 @@ fn open_fence(
 ) -> Result<Box<dyn ReaderFence>, ConnectError> {
     Ok(match (kind, page) {
         (FenceKind::Timeline, Some(page)) => {
-            let words = map_timeline(&page, timeline_size(entries));
-            let words = words.map_err(|error| ConnectError::Violation(error.to_string()))?;
-            Box::new(ReaderTimeline::new(gpu, words)?)
+            let page = TimelinePage::map(&page, entries);
+            let page = page.map_err(|error| ConnectError::Violation(error.to_string()))?;
+            Box::new(ReaderTimeline::new(gpu, page)?)
         }
         (FenceKind::Event, None) if local => Box::new(ReaderEvents::find(gpu, events).ok_or_else(|| {
             ConnectError::Gpu(
@@ -529,17 +534,6 @@ fn open_fence(
         }
         _ => return Err(ConnectError::Violation("it chose a fence that was not offered".into())),
     })
-}
-
-/// Maps the timeline page and seals it for both sides: a GPU keeps the pages that it mapped, so
-/// after a hole was punched into the file it would wait for other memory than any CPU can store to.
-fn map_timeline(page: &UntrustedFd, size: usize) -> io::Result<Words> {
-    check_memfd(page, size as u64, SealedAgainst::Resizing)?;
-    let mapping = Mapping::writable(page, size)?;
-    SealedAgainst::ResizingAndWriting.seal(page)?;
-    // Holes that were punched before are found now.
-    check_memfd(page, size as u64, SealedAgainst::ResizingAndWriting)?;
-    Ok(mapping.into())
 }
 
 /// Checks that a context can read memory of the exporter's GPU.
