@@ -6,14 +6,19 @@
 //! cuda.h. cudarc's enums become plain integers here: a driver may return or accept values that
 //! cudarc's version of the header does not know.
 
+mod attribute;
+
 use std::ffi::c_uint;
 
+pub use attribute::Attribute;
 use cudarc::driver::sys;
 pub(crate) use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUevent, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUmemAccessDesc,
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
     CUstream, CUstreamBatchMemOpParams, CUuuid,
 };
+
+use crate::DevicePtr;
 
 /// Error codes that this crate handles specially. Other codes are passed through as integers.
 pub(crate) mod code {
@@ -71,26 +76,6 @@ pub(crate) mod flag {
         sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
     pub(crate) const POINTER_LEGACY_IPC_CAPABLE: c_uint =
         sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as c_uint;
-}
-
-/// Device attribute numbers (see [`crate::device::Attribute`]).
-pub(crate) mod attribute {
-    use super::sys::CUdevice_attribute as A;
-
-    pub(crate) const UNIFIED_ADDRESSING: i32 = A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as i32;
-    pub(crate) const HOST_REGISTER_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED as i32;
-    pub(crate) const VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: i32 =
-        A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED as i32;
-    pub(crate) const HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: i32 =
-        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED as i32;
-    pub(crate) const READ_ONLY_HOST_REGISTER_SUPPORTED: i32 =
-        A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as i32;
-    pub(crate) const MEMORY_POOLS_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as i32;
-    pub(crate) const MEMPOOL_SUPPORTED_HANDLE_TYPES: i32 =
-        A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES as i32;
-    pub(crate) const CAN_USE_64_BIT_STREAM_MEM_OPS: i32 =
-        A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS as i32;
-    pub(crate) const IPC_EVENT_SUPPORTED: i32 = A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED as i32;
 }
 
 /// Returns the location of device memory, for allocations and access rights.
@@ -153,10 +138,14 @@ pub(crate) fn write_word(address: u64, value: u64) -> CUstreamBatchMemOpParams {
     operation
 }
 
-/// Base address of a two-dimensional copy, in host or device memory.
-pub(crate) enum Side {
+/// One side of a two-dimensional copy: the address of its first byte.
+#[derive(Debug, Clone, Copy)]
+pub enum Side {
+    /// Host memory. Copies run concurrently with the CPU only if it is registered (see
+    /// [`crate::host`]).
     Host(*mut u8),
-    Device(u64),
+    /// GPU memory.
+    Device(DevicePtr),
 }
 
 /// Returns the parameters of a two-dimensional copy; `width` in bytes, `height` in rows.

@@ -11,7 +11,8 @@ use std::fmt;
 
 use once_cell::sync::OnceCell;
 
-use crate::abi::{CUdevice, CUuuid, attribute};
+pub use crate::abi::Attribute;
+use crate::abi::{CUdevice, CUuuid};
 use crate::driver::{self, Driver};
 use crate::{Error, Result};
 
@@ -33,56 +34,6 @@ impl fmt::Display for Uuid {
 impl fmt::Debug for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// A device attribute that frameshare depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attribute {
-    number: i32,
-    name: &'static str,
-}
-
-macro_rules! attributes {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
-        impl Attribute {
-            $(
-                $(#[$doc])*
-                pub const $name: Attribute = Attribute {
-                    number: attribute::$name,
-                    name: concat!("CU_DEVICE_ATTRIBUTE_", stringify!($name)),
-                };
-            )*
-        }
-    };
-}
-
-attributes! {
-    /// Host and device share one address space.
-    UNIFIED_ADDRESSING;
-    /// Host memory can be registered.
-    HOST_REGISTER_SUPPORTED;
-    /// Physical memory can be allocated, mapped and shared separately from addresses: required by
-    /// `vmm`.
-    VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    /// Physical memory can be exported as file descriptors: required by `vmm`.
-    HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-    /// Host memory that the CPU maps read-only can be registered.
-    READ_ONLY_HOST_REGISTER_SUPPORTED;
-    /// Stream-ordered memory pools: required by `pool`.
-    MEMORY_POOLS_SUPPORTED;
-    /// Bit mask of the handle types that pools can be exported as (1: file descriptors): required
-    /// by `pool`.
-    MEMPOOL_SUPPORTED_HANDLE_TYPES;
-    /// Streams can write and wait for 64-bit values, with the `_v2` calls: required by `timeline`.
-    CAN_USE_64_BIT_STREAM_MEM_OPS;
-    /// Events can be shared between processes: required by `event` and `legacy`.
-    IPC_EVENT_SUPPORTED;
-}
-
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
     }
 }
 
@@ -210,7 +161,7 @@ impl Device {
         let mut value = 0;
         // SAFETY: `value` is an out-parameter for one int; an unknown attribute yields an error
         // code.
-        unsafe { driver::get()?.cuDeviceGetAttribute(&mut value, attribute.number, self.raw) }?;
+        unsafe { driver::get()?.cuDeviceGetAttribute(&mut value, attribute.number(), self.raw) }?;
         Ok(value)
     }
 

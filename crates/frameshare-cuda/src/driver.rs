@@ -24,7 +24,7 @@ use crate::abi::{
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
     CUstream, CUstreamBatchMemOpParams, CUuuid, code,
 };
-use crate::error::Error;
+use crate::error::{Error, names};
 use crate::exit;
 
 macro_rules! table {
@@ -220,7 +220,7 @@ impl Driver {
     }
 
     /// Returns the driver's name for an error code, if it has one.
-    pub(crate) fn error_name(&self, code: i32) -> Option<&'static str> {
+    fn error_name(&self, code: i32) -> Option<&'static str> {
         let mut name = std::ptr::null();
         // SAFETY: `name` is an out-parameter for one pointer; unknown codes are allowed.
         unsafe { self.cuGetErrorName(code, &mut name) }.ok()?;
@@ -237,11 +237,6 @@ impl Driver {
 /// Failures are not cached: the process may start before the driver is ready.
 pub(crate) fn get() -> Result<&'static Driver, Error> {
     DRIVER.get_or_try_init(load)
-}
-
-/// Returns the driver if it is loaded.
-pub(crate) fn loaded() -> Option<&'static Driver> {
-    DRIVER.get()
 }
 
 /// Iterates over every call of the table with its count.
@@ -266,6 +261,7 @@ fn load() -> Result<Driver, Error> {
     // SAFETY: `version` is an out-parameter for one int.
     unsafe { driver.cuDriverGetVersion(&mut version) }.map_err(refused)?;
     driver.version = version;
+    names::set_driver(|code| DRIVER.get()?.error_name(code));
     Ok(driver)
 }
 

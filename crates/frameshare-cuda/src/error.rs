@@ -6,12 +6,11 @@ pub(crate) mod names;
 
 use std::fmt;
 
-use crate::abi::code;
-use crate::device::Attribute;
-use crate::driver;
+use crate::abi::{Attribute, code};
 
 /// An error of a call of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// This process has no usable CUDA driver. Everything except CUDA memory works without one.
     #[error("no usable CUDA driver: {reason}")]
@@ -120,6 +119,7 @@ impl Error {
 /// A kind of memory or fence that a device or driver does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} is not supported on {device}: {lacks}")]
+#[non_exhaustive]
 pub struct Unsupported {
     /// The requested kind: `vmm`, `pool`, `legacy`, `event` or `timeline`.
     pub kind: &'static str,
@@ -131,6 +131,7 @@ pub struct Unsupported {
 
 /// A missing capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Lack {
     /// The device does not have this attribute.
     Attribute(Attribute),
@@ -150,9 +151,7 @@ impl fmt::Display for Lack {
 /// Returns CUDA's name of a code; for a code newer than this crate, the name from the loaded
 /// driver.
 fn name(code: i32) -> &'static str {
-    names::name(code)
-        .or_else(|| driver::loaded().and_then(|driver| driver.error_name(code)))
-        .unwrap_or("unknown CUDA error")
+    names::name(code).or_else(|| names::from_driver(code)).unwrap_or("unknown CUDA error")
 }
 
 /// Returns a hint for calls that allocate GPU memory; other calls run out of other resources.

@@ -9,6 +9,7 @@
 //! This file calls the driver with event handles, which live as long as the [`Event`].
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,15 +17,14 @@ use crate::abi::{CUevent, flag};
 use crate::context::Context;
 use crate::driver::Handle;
 use crate::error::log_drop;
-use crate::fence::ipc_event;
 use crate::stream::Stream;
 use crate::{Error, Result, Status};
 
 /// A CUDA event. An event that was never recorded counts as complete.
 pub struct Event {
     raw: Handle<cudarc::driver::sys::CUevent_st>,
-    /// Counts against the limit of interprocess events per process.
-    _shared: Option<ipc_event::Slot>,
+    /// Dropped after the event: what the creator associates with its lifetime.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
     context: Arc<Context>,
 }
 
@@ -40,21 +40,22 @@ impl Event {
         Event::with_flags(context, flag::EVENT_DISABLE_TIMING, None)
     }
 
+    /// Creates an event; `owner` is dropped together with it.
     pub(crate) fn with_flags(
         context: &Arc<Context>,
         flags: u32,
-        shared: Option<ipc_event::Slot>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Event> {
         let _current = context.push()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is an out-parameter for one handle.
         unsafe { context.driver().cuEventCreate(&mut raw, flags) }?;
-        Ok(Event { raw: Handle(raw), _shared: shared, context: context.clone() })
+        Ok(Event { raw: Handle(raw), _owner: owner, context: context.clone() })
     }
 
     /// Takes ownership of an event that the driver created in `context`.
     pub(crate) fn from_raw(context: &Arc<Context>, raw: CUevent) -> Event {
-        Event { raw: Handle(raw), _shared: None, context: context.clone() }
+        Event { raw: Handle(raw), _owner: None, context: context.clone() }
     }
 
     pub(crate) fn raw(&self) -> CUevent {
@@ -131,6 +132,23 @@ impl Event {
         let _current = self.context.push()?;
         // SAFETY: the handle is alive.
         Status::of(unsafe { self.context.driver().cuEventQuery(self.raw.0) })
+    }
+}
+
+impl Stream {
+    /// Makes later work of the stream wait for the work that the last record of `event` covers. The
+    /// event may belong to any context and device. Does not block. An event that is never signaled
+    /// blocks the stream forever.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    ///
+    /// # References
+    /// CUDA driver API, cuStreamWaitEvent.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let _current = self.context().push()?;
+        // SAFETY: both handles are alive; 0 is the default for the flags.
+        unsafe { self.context().driver().cuStreamWaitEvent(self.raw(), event.raw(), 0) }
     }
 }
 

@@ -19,7 +19,6 @@ use crate::abi::{CUstream, flag};
 use crate::context::Context;
 use crate::driver::Handle;
 use crate::error::log_drop;
-use crate::event::Event;
 use crate::{Error, Result, Status};
 
 /// A CUDA stream: its work runs in order, concurrently with the work of other streams.
@@ -107,21 +106,6 @@ impl Stream {
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
-    }
-
-    /// Makes later work of the stream wait for the work that the last record of `event` covers. The
-    /// event may belong to any context and device. Does not block. An event that is never signaled
-    /// blocks the stream forever.
-    ///
-    /// # Errors
-    /// Any error that the driver returns.
-    ///
-    /// # References
-    /// CUDA driver API, cuStreamWaitEvent.
-    pub fn wait(&self, event: &Event) -> Result<()> {
-        let _current = self.context.push()?;
-        // SAFETY: both handles are alive; 0 is the default for the flags.
-        unsafe { self.context.driver().cuStreamWaitEvent(self.raw.0, event.raw(), 0) }
     }
 
     /// Returns whether all work queued on the stream so far is complete.

@@ -41,16 +41,16 @@ pub fn alive() -> usize {
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// One of the events counted by [`alive`].
-pub(crate) struct Slot(());
+struct Counted(());
 
-impl Slot {
-    fn take() -> Slot {
+impl Counted {
+    fn new() -> Counted {
         ALIVE.fetch_add(1, Ordering::Relaxed);
-        Slot(())
+        Counted(())
     }
 }
 
-impl Drop for Slot {
+impl Drop for Counted {
     fn drop(&mut self) {
         ALIVE.fetch_sub(1, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl Event {
     /// CUDA driver API, cuEventCreate with CU_EVENT_INTERPROCESS and CU_EVENT_DISABLE_TIMING.
     pub fn new_shared(context: &Arc<Context>) -> Result<Event> {
         let flags = flag::EVENT_DISABLE_TIMING | flag::EVENT_INTERPROCESS;
-        Event::with_flags(context, flags, Some(Slot::take()))
+        Event::with_flags(context, flags, Some(Box::new(Counted::new())))
     }
 
     /// Returns the handle from which another process opens this event, made with
