@@ -7,36 +7,18 @@
 //! valid until the stream has executed the operation.
 #![allow(unsafe_code)]
 
-use crate::abi::{self, Side};
+use crate::abi;
+pub use crate::abi::Side;
 use crate::stream::Stream;
 use crate::{DevicePtr, Result};
-
-/// Source or destination of a two-dimensional copy.
-#[derive(Debug, Clone, Copy)]
-pub enum Place {
-    /// Host memory. Copies run concurrently with the CPU only if it is registered (see
-    /// [`crate::host`]).
-    Host(*mut u8),
-    /// GPU memory.
-    Device(DevicePtr),
-}
 
 /// Rows of bytes with a pitch.
 #[derive(Debug, Clone, Copy)]
 pub struct Plane {
     /// The first byte of the first row.
-    pub at: Place,
+    pub at: Side,
     /// Distance between the starts of two rows, in bytes.
     pub pitch: usize,
-}
-
-impl Plane {
-    fn side(self) -> (Side, usize) {
-        match self.at {
-            Place::Host(at) => (Side::Host(at), self.pitch),
-            Place::Device(at) => (Side::Device(at), self.pitch),
-        }
-    }
 }
 
 impl Stream {
@@ -103,7 +85,7 @@ impl Stream {
     /// CUDA driver API, cuMemcpy2DAsync.
     pub unsafe fn copy_2d(&self, to: Plane, from: Plane, width: usize, height: usize) -> Result<()> {
         let _current = self.context().push()?;
-        let copy = abi::copy_2d(to.side(), from.side(), width, height);
+        let copy = abi::copy_2d((to.at, to.pitch), (from.at, from.pitch), width, height);
         // SAFETY: the caller guarantees the rows; the parameters are read before the call returns.
         unsafe { self.context().driver().cuMemcpy2DAsync_v2(&copy, self.raw()) }
     }

@@ -20,6 +20,7 @@ use crate::{DevicePtr, Result};
 
 /// GPU access rights to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Read only. Required for memory that the CPU maps read-only.
     Read,
@@ -32,7 +33,7 @@ pub enum Access {
 /// Registration takes some hundred µs, and unregistration waits for the GPU work that uses the
 /// memory: do neither on a streaming thread.
 pub struct Registration {
-    start: Handle,
+    start: Start,
     access: Access,
     device: DevicePtr,
     context: Arc<Context>,
@@ -42,12 +43,12 @@ pub struct Registration {
 
 /// The registered address. Its memory is shared with the GPU and never accessed through this
 /// pointer.
-struct Handle(NonNull<u8>);
+struct Start(NonNull<u8>);
 
 // SAFETY: the address is passed only to the driver, which may be called from any thread.
-unsafe impl Send for Handle {}
+unsafe impl Send for Start {}
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for Start {}
 
 impl Registration {
     /// Registers `size` bytes from `start`, preferably whole pages. `owner` keeps them mapped and
@@ -84,7 +85,7 @@ impl Registration {
         // SAFETY: the caller guarantees the range.
         unsafe { driver.cuMemHostRegister_v2(start.as_ptr().cast(), size, flags) }?;
         let mut registration = Registration {
-            start: Handle(start),
+            start: Start(start),
             access,
             device: 0,
             context: context.clone(),

@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | [`device`], [`context`], [`stream`], [`event`] | basic CUDA objects |
 //! | [`copy`], [`host`] | asynchronous copies; host memory registered for GPU access |
-//! | [`memory`] | `vmm`, `pool`, `legacy`: allocation, export, import; `foreign`: export of external allocations |
+//! | [`memory`] | `vmm`, `pool`, `legacy`: allocation, export, import; `adopted`: export of external allocations |
 //! | [`fence`] | interprocess events and timeline values |
 //! | [`calls`] | driver call counts |
 //!

@@ -14,12 +14,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use frameshare_cuda::context::Context;
-use frameshare_cuda::copy::{Place, Plane};
+use frameshare_cuda::copy::{Plane, Side};
 use frameshare_cuda::device::Device;
 use frameshare_cuda::event::Event;
 use frameshare_cuda::fence::{self, timeline};
 use frameshare_cuda::host::{Access, Registration};
-use frameshare_cuda::memory::{self, foreign, legacy, pool, vmm};
+use frameshare_cuda::memory::{self, adopted, legacy, pool, vmm};
 use frameshare_cuda::stream::Stream;
 use frameshare_cuda::{DevicePtr, Error, Status, calls};
 use frameshare_gpu_harness::{Failed, Link, isolate, random};
@@ -281,8 +281,8 @@ impl Machine {
             },
             Command::ExportForeign { memory, offset } => {
                 let pointer = self.memories.get(memory)?.ptr() + offset as DevicePtr;
-                let found = foreign::export(self.context()?, pointer)?;
-                if foreign::buffer_id(self.context()?, pointer)? != found.buffer_id {
+                let found = adopted::export(self.context()?, pointer)?;
+                if adopted::buffer_id(self.context()?, pointer)? != found.buffer_id {
                     return Err(nonsense("the buffer ID changed between two queries"));
                 }
                 let (handle, size) = (found.handle.to_vec(), found.size);
@@ -330,8 +330,8 @@ impl Machine {
                 DONE
             }
             Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream } => {
-                let to = Plane { at: Place::Device(self.memories.get(to)?.ptr()), pitch: to_pitch };
-                let from = Plane { at: Place::Device(self.memories.get(from)?.ptr()), pitch: from_pitch };
+                let to = Plane { at: Side::Device(self.memories.get(to)?.ptr()), pitch: to_pitch };
+                let from = Plane { at: Side::Device(self.memories.get(from)?.ptr()), pitch: from_pitch };
                 // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.copy_2d(to, from, width, height) }?;
                 DONE

@@ -19,6 +19,7 @@ use crate::memory::require;
 
 /// Mechanism for signaling across processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// CUDA interprocess events.
     Event,

@@ -103,7 +103,7 @@ pub(crate) fn handle_of(context: &Context, base: DevicePtr) -> Result<Handle> {
 }
 
 /// Imported memory of another process, mapped readable and writable. Exported external memory
-/// ([`super::foreign`]) is imported the same way.
+/// ([`super::adopted`]) is imported the same way.
 ///
 /// Drop it once the GPU work that uses it is complete; closing waits for the GPU.
 #[derive(Debug)]

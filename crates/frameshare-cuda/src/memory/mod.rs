@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! GPU memory that other processes can import, in three kinds, and export of external allocations.
+//! GPU memory that other processes can import, in three kinds, and export of adopted allocations.
 //!
 //! | kind | token | who may import | after the exporter's death |
 //! | --- | --- | --- | --- |
@@ -15,7 +15,7 @@
 //! **Freeing order.** `vmm`: any. `legacy` and `pool`: every import must be closed before the
 //! exporter frees; for pools, the importer's stream must have executed the close.
 
-pub mod foreign;
+pub mod adopted;
 pub mod legacy;
 pub mod pool;
 pub mod vmm;
@@ -28,6 +28,7 @@ use crate::{Result, driver};
 
 /// Mechanism for sharing GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// Physical memory shared by file descriptor and mapped at any address on each side.
     Vmm,

@@ -4,27 +4,27 @@
 //! surfaces. It is shared in place by a legacy handle.
 
 use super::{Address, Allocation, Handle, MemoryError};
-use frameshare_cuda::{context::Context, memory::foreign};
+use frameshare_cuda::{context::Context, memory::adopted};
 use frameshare_protocol::MemoryKind;
 use std::{any::Any, sync::Mutex};
 
 /// An adopted allocation. Its owner is dropped when no reader imports it any more.
 pub struct AdoptedAllocation {
-    found: foreign::Foreign,
+    block: adopted::Block,
     // Behind a lock because it need not be `Sync`.
     _owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl std::fmt::Debug for AdoptedAllocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.found.fmt(f)
+        self.block.fmt(f)
     }
 }
 
 /// Returns the identifier of the allocation that contains `pointer`: unlike its address, it is
 /// never reused (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
 pub fn buffer_id(context: &Context, pointer: u64) -> Result<u64, MemoryError> {
-    foreign::buffer_id(context, pointer).map_err(failed)
+    adopted::buffer_id(context, pointer).map_err(failed)
 }
 
 fn failed(error: frameshare_cuda::Error) -> MemoryError {
@@ -38,21 +38,21 @@ impl AdoptedAllocation {
         pointer: u64,
         owner: &mut Option<Box<dyn Any + Send>>,
     ) -> Result<Self, MemoryError> {
-        let found = foreign::export(context, pointer).map_err(failed)?;
-        Ok(Self { found, _owner: Mutex::new(owner.take()) })
+        let block = adopted::export(context, pointer).map_err(failed)?;
+        Ok(Self { block, _owner: Mutex::new(owner.take()) })
     }
 }
 
 impl Allocation for AdoptedAllocation {
     fn address(&self) -> Address {
-        Address::Device(self.found.base)
+        Address::Device(self.block.base)
     }
 
     fn size(&self) -> u64 {
-        self.found.size as u64
+        self.block.size as u64
     }
 
     fn handle(&self) -> Handle<'_> {
-        Handle { bytes: &self.found.handle, fd: None }
+        Handle { bytes: &self.block.handle, fd: None }
     }
 }

@@ -30,7 +30,7 @@ use frameshare::{
     cuda::{
         self, Error,
         context::Context,
-        copy::{Place, Plane},
+        copy::{Plane, Side},
         event::Event,
         stream::Stream,
     },
@@ -156,8 +156,8 @@ impl Gpu {
             if bytes > pitch.min(target) || offset.saturating_add(end) > from.size {
                 return Err(Error::Refused("a plane that does not lie in its memory"));
             }
-            let from = Plane { at: Place::Device(from.address + *offset as u64), pitch };
-            let to = Plane { at: Place::Device(start + to.offset()[plane] as u64), pitch: target };
+            let from = Plane { at: Side::Device(from.address + *offset as u64), pitch };
+            let to = Plane { at: Side::Device(start + to.offset()[plane] as u64), pitch: target };
             // SAFETY: the source's rows lie inside its memory, which was just checked, and that is
             // held below. The slot's do since the layout is that of its size; it is written on this
             // stream only.

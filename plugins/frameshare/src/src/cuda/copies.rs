@@ -12,7 +12,7 @@ use super::{CudaError, Line, place::size_of_plane};
 use crate::src::{lease::Lease, picture::Picture};
 use frameshare::cuda::{
     context::Context,
-    copy::{Place, Plane},
+    copy::{Plane, Side},
     event::Event,
 };
 use glib::object::Cast;
@@ -67,7 +67,7 @@ impl Copies {
         for plane in 0..picture.layout.offsets().len() {
             let (rows, bytes) = size_of_plane(&picture.info, plane);
             let side = |start: u64, offset: usize, stride: i32| Plane {
-                at: Place::Device(start + offset as u64),
+                at: Side::Device(start + offset as u64),
                 pitch: usize::try_from(stride).unwrap_or(0),
             };
             let from = side(from, picture.layout.offsets()[plane], picture.layout.strides()[plane]);

@@ -17,7 +17,7 @@ use super::{
 use crate::{FrameshareMeta, src::FrameshareSrc};
 use frameshare::cuda::{
     context::Context,
-    copy::{Place, Plane},
+    copy::{Plane, Side},
     memory::vmm,
     stream::Stream,
 };
@@ -217,8 +217,8 @@ impl Gpu {
         for plane in 0..info.n_planes() as usize {
             let (rows, bytes) = size_of_plane(&info, plane);
             let (offset, pitch) = (meta.offset()[plane] as u64, meta.stride()[plane] as usize);
-            let to = Plane { at: Place::Device(copy.ptr() + size as u64), pitch: bytes };
-            let from = Plane { at: Place::Device(start + offset), pitch };
+            let to = Plane { at: Side::Device(copy.ptr() + size as u64), pitch: bytes };
+            let from = Plane { at: Side::Device(start + offset), pitch };
             // SAFETY: the buffer has these rows, and the copy has room for them; see the module
             // header.
             unsafe { self.stream.copy_2d(to, from, bytes, rows) }.unwrap();

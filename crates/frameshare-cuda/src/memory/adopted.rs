@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! External memory: allocated by other code in this process, exported by legacy handle without a
+//! Adopted memory: allocated by other code in this process, exported by legacy handle without a
 //! copy.
 //!
 //! Addresses are reused and do not identify an allocation. Its buffer ID does, for the lifetime of
@@ -18,9 +18,10 @@ use crate::context::Context;
 use crate::memory::legacy;
 use crate::{DevicePtr, Error, Result};
 
-/// An exported external allocation.
+/// The exported block that contains an adopted allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foreign {
+#[non_exhaustive]
+pub struct Block {
     /// Identifies the allocation within this process; never reused.
     pub buffer_id: u64,
     /// The handle from which importers open the block.
@@ -57,7 +58,7 @@ pub fn buffer_id(context: &Context, pointer: DevicePtr) -> Result<u64> {
 /// # References
 /// CUDA driver API, cuPointerGetAttribute with CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
 /// cuMemGetAddressRange, cuIpcGetMemHandle.
-pub fn export(context: &Context, pointer: DevicePtr) -> Result<Foreign> {
+pub fn export(context: &Context, pointer: DevicePtr) -> Result<Block> {
     let _current = context.push()?;
     let buffer_id = buffer_id(context, pointer)?;
     // cuda.h calls the attribute a boolean without giving its width; eight zeroed bytes fit any.
@@ -72,7 +73,7 @@ pub fn export(context: &Context, pointer: DevicePtr) -> Result<Foreign> {
     unsafe { context.driver().cuMemGetAddressRange_v2(&mut base, &mut size, pointer) }?;
     let handle = legacy::handle_of(context, base)?;
     let offset = usize::try_from(pointer - base).unwrap_or(usize::MAX);
-    Ok(Foreign { buffer_id, handle, base, size, offset })
+    Ok(Block { buffer_id, handle, base, size, offset })
 }
 
 /// # Safety
