@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Tests of frameshare across processes, and the code that they share.
+//! Test kit: processes, raw protocol, frame content, random numbers, resource counts.
 
 pub mod census;
+pub mod content;
 pub mod fuzz;
+pub mod process;
+pub mod random;
 pub mod raw;
+pub mod skip;
 pub mod tally;

@@ -22,7 +22,7 @@ use frameshare_cuda::host::{Access, Registration};
 use frameshare_cuda::memory::{self, adopted, legacy, pool, vmm};
 use frameshare_cuda::stream::Stream;
 use frameshare_cuda::{DevicePtr, Error, Status, calls};
-use frameshare_gpu_harness::{Failed, Link, isolate, random};
+use frameshare_gpu_harness::{Failed, Link, content, isolate};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::command::{Command, Id, Reply, Source};
@@ -316,7 +316,7 @@ impl Machine {
             }
             Command::Write { memory, offset, size, seed, stream } => {
                 let mut source = Buffer::new(self.context()?, size)?;
-                source.bytes().copy_from_slice(&random::pattern(seed, size));
+                source.bytes().copy_from_slice(&content::bytes(seed, size));
                 let to = self.memories.get(memory)?.ptr() + offset as DevicePtr;
                 // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.upload(to, source.start.as_ptr(), size) }?;
@@ -359,7 +359,7 @@ impl Machine {
             }
             Command::DiffersFromPattern { capture, seed } => {
                 let mut capture = self.captures.take(capture)?;
-                let right = random::pattern(seed, capture.size);
+                let right = content::bytes(seed, capture.size);
                 let wrong =
                     capture.bytes().iter().zip(right).filter(|(byte, right)| **byte != *right).count();
                 (Reply::Number(wrong as u64), None)

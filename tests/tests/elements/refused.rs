@@ -2,67 +2,68 @@
 
 //! Errors of the elements, and their advice.
 
-use super::{NV12, stage::Stage};
+use super::NV12;
+use frameshare_tests::process::TestRun;
 
 #[test]
 fn source_without_exporter_gives_advice() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let error =
-        stage.gst("framesharesrc stream=missing connection-timeout=200000000 ! fakesink").finish_badly();
+        run.gst("framesharesrc stream=missing connection-timeout=200000000 ! fakesink").expect_failure();
     assert!(error.contains("missing.sock"), "{error}");
     assert!(error.contains("framesharesink") && error.contains("connection-timeout"), "{error}");
 }
 
 #[test]
 fn invalid_name_is_refused_at_once() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     for element in ["framesharesrc stream=a/b ! fakesink", "videotestsrc ! framesharesink stream=a/b"] {
-        let error = stage.gst(element).finish_badly();
+        let error = run.gst(element).expect_failure();
         assert!(error.contains("a/b") && error.contains("A-Z"), "{error}");
     }
     for element in ["framesharesrc ! fakesink", "videotestsrc ! framesharesink"] {
-        let error = stage.gst(element).finish_badly();
+        let error = run.gst(element).expect_failure();
         assert!(error.contains("stream") && error.contains("socket-path"), "{error}");
     }
 }
 
 #[test]
 fn name_in_use_is_refused_with_its_holder() {
-    let stage = Stage::new();
-    let holder = stage.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
-    stage.peer("read --stream s --frames 1").finish_well();
-    let error = stage.gst("videotestsrc ! framesharesink stream=s").finish_badly();
+    let run = TestRun::new();
+    let holder = run.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
+    run.peer("read --stream s --frames 1").expect_success();
+    let error = run.gst("videotestsrc ! framesharesink stream=s").expect_failure();
     assert!(error.contains(&holder.pid().to_string()), "{error}");
-    stage.peer("read --stream s --frames 1").finish_well();
+    run.peer("read --stream s --frames 1").expect_success();
 }
 
 #[test]
 fn stale_socket_is_taken_over() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let exporter = format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s");
-    let mut first = stage.gst(&exporter);
-    stage.peer("read --stream s --frames 1").finish_well();
+    let mut first = run.gst(&exporter);
+    run.peer("read --stream s --frames 1").expect_success();
     first.kill();
-    assert!(stage.path("frameshare/s.sock").exists());
-    let _second = stage.gst(&exporter);
-    stage.peer("read --stream s --frames 1").finish_well();
+    assert!(run.path("frameshare/s.sock").exists());
+    let _second = run.gst(&exporter);
+    run.peer("read --stream s --frames 1").expect_success();
 }
 
 #[test]
 fn refused_lossless_reader_is_an_error() {
-    let stage = Stage::new();
-    let _exporter = stage
+    let run = TestRun::new();
+    let _exporter = run
         .gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s lossless-readers=none"));
-    let error = stage.gst("framesharesrc stream=s policy=lossless ! fakesink").finish_badly();
+    let error = run.gst("framesharesrc stream=s policy=lossless ! fakesink").expect_failure();
     assert!(error.contains("lossless"), "{error}");
-    stage.peer("read --stream s --frames 1").finish_well();
+    run.peer("read --stream s --frames 1").expect_success();
 }
 
 #[test]
 fn socket_without_permission_is_named() {
-    let stage = Stage::new();
-    let error = stage
+    let run = TestRun::new();
+    let error = run
         .gst("framesharesrc socket-path=/proc/nowhere/s.sock connection-timeout=0 ! fakesink")
-        .finish_badly();
+        .expect_failure();
     assert!(error.contains("/proc/nowhere/s.sock"), "{error}");
 }

@@ -2,10 +2,8 @@
 
 //! Permission to read a stream.
 
-use crate::{
-    is_root,
-    stage::{PATIENCE, Process, Stage},
-};
+use crate::is_root;
+use frameshare_tests::process::{PATIENCE, Process, TestRun};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -19,20 +17,20 @@ const MEMBER: &str = "setpriv --reuid 65534 --regid 65534 --groups 4242";
 
 /// Returns a folder that other users may enter, and a stream in it with these options, which ends
 /// when it is dropped.
-fn stream(options: &str) -> (Stage, Process) {
-    let stage = Stage::new();
-    stage.open_to_others();
-    let mut exporter = stage.peer(&format!(
+fn stream(options: &str) -> (TestRun, Process) {
+    let run = TestRun::new();
+    run.open_to_others();
+    let mut exporter = run.peer(&format!(
         "export --socket s.sock --frames 100000000 --fps 500 --size 20000 --readers 0 {options}"
     ));
     exporter.wait_for("open");
-    (stage, exporter)
+    (run, exporter)
 }
 
 const READ: &str = "read --socket s.sock --verify yes --frames 20 --timeout-ms 60000";
 
-fn mode(stage: &Stage, path: &str) -> u32 {
-    fs::metadata(stage.path(path)).unwrap().permissions().mode() & 0o777
+fn mode(run: &TestRun, path: &str) -> u32 {
+    fs::metadata(run.path(path)).unwrap().permissions().mode() & 0o777
 }
 
 #[test]
@@ -40,23 +38,23 @@ fn a_stream_with_a_name_is_closed_to_others() {
     if !is_root("a_stream_with_a_name_is_closed_to_others") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
-    let mut exporter = stage.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    let run = TestRun::new();
+    run.open_to_others();
+    let mut exporter = run.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
     exporter.wait_for("open");
-    assert_eq!((mode(&stage, "frameshare"), mode(&stage, "frameshare/s.sock")), (0o700, 0o600));
-    let error = stage.peer_by(NOBODY, "read --stream s --timeout-ms 60000").finish_badly();
+    assert_eq!((mode(&run, "frameshare"), mode(&run, "frameshare/s.sock")), (0o700, 0o600));
+    let error = run.peer_by(NOBODY, "read --stream s --timeout-ms 60000").expect_failure();
     assert!(error.contains("permission denied"), "{error}");
     // A folder of another user, or one that others could have written to, is not used either.
     exporter.kill();
     let refused = |what: &str| {
-        let error = stage.peer("export --stream s").finish_badly();
+        let error = run.peer("export --stream s").expect_failure();
         assert!(error.contains(what), "{error}");
     };
-    fs::set_permissions(stage.path("frameshare"), fs::Permissions::from_mode(0o770)).unwrap();
+    fs::set_permissions(run.path("frameshare"), fs::Permissions::from_mode(0o770)).unwrap();
     refused("chmod 700");
-    fs::set_permissions(stage.path("frameshare"), fs::Permissions::from_mode(0o700)).unwrap();
-    std::os::unix::fs::chown(stage.path("frameshare"), Some(65534), None).unwrap();
+    fs::set_permissions(run.path("frameshare"), fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(run.path("frameshare"), Some(65534), None).unwrap();
     refused("another user");
 }
 
@@ -66,18 +64,18 @@ fn others_are_refused_and_told_so() {
     if !is_root("others_are_refused_and_told_so") {
         return;
     }
-    let (stage, _exporter) = stream("");
-    assert_eq!(mode(&stage, "s.sock"), 0o600);
-    let error = stage.peer_by(NOBODY, READ).finish_badly();
+    let (run, _exporter) = stream("");
+    assert_eq!(mode(&run, "s.sock"), 0o600);
+    let error = run.peer_by(NOBODY, READ).expect_failure();
     assert!(error.contains("permission denied"), "{error}");
 
-    let (stage, mut exporter) = stream("--socket-mode 666 --allowed-uids 12345 --allowed-gids 4242");
-    assert_eq!(mode(&stage, "s.sock"), 0o666);
+    let (run, mut exporter) = stream("--socket-mode 666 --allowed-uids 12345 --allowed-gids 4242");
+    assert_eq!(mode(&run, "s.sock"), 0o666);
     // The refusal may come before or after the Hello. Of many attempts the exporter reports some.
     for _ in 0..10 {
-        let reader = stage.peer_by(NOBODY, READ);
+        let reader = run.peer_by(NOBODY, READ);
         let pid = reader.pid();
-        let error = reader.finish_badly();
+        let error = reader.expect_failure();
         assert!(error.contains("permission denied") && error.contains("65534"), "{error}");
         let refused = exporter.wait_for("refused");
         assert_eq!((&refused["pid"], &refused["uid"]), (&pid.into(), &65534.into()));
@@ -94,15 +92,15 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
         ("--allowed-gids 12345,65534", NOBODY),
         ("--allowed-gids 4242", MEMBER),
     ] {
-        let (stage, _exporter) = stream(&format!("--socket-mode 666 {allowed}"));
-        let summary = stage.peer_by(who, READ).finish_well().summary();
+        let (run, _exporter) = stream(&format!("--socket-mode 666 {allowed}"));
+        let summary = run.peer_by(who, READ).expect_success().summary();
         assert_eq!((&summary["frames"], &summary["bad"]), (&20.into(), &0.into()), "{allowed}");
         // Permission to read does not include the policy `lossless`.
-        let error = stage.peer_by(who, &format!("{READ} --policy lossless")).finish_badly();
+        let error = run.peer_by(who, &format!("{READ} --policy lossless")).expect_failure();
         assert!(error.contains("does not let this reader be lossless"), "{error}");
     }
-    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --lossless-readers all");
-    let summary = stage.peer_by(NOBODY, &format!("{READ} --policy lossless")).finish_well().summary();
+    let (run, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --lossless-readers all");
+    let summary = run.peer_by(NOBODY, &format!("{READ} --policy lossless")).expect_success().summary();
     assert_eq!(summary["lost"], 0);
 }
 
@@ -112,20 +110,20 @@ fn others_leave_room_for_the_exporters_own_user() {
     if !is_root("others_leave_room_for_the_exporters_own_user") {
         return;
     }
-    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --max-slots 16");
+    let (run, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --max-slots 16");
     let read = "read --socket s.sock --max-held 4 --quiet yes --timeout-ms 60000";
     let mut others = Vec::new();
     let refusal = loop {
         assert!(others.len() < 16, "there is credit without end");
-        let mut other = stage.peer_by(NOBODY, read);
-        match other.look_for("connected") {
+        let mut other = run.peer_by(NOBODY, read);
+        match other.find_event("connected") {
             Some(_) => others.push(other),
-            None => break other.finish_badly(),
+            None => break other.expect_failure(),
         }
     };
     assert!(refusal.contains("all 16 slots are promised") && refusal.contains("own user"), "{refusal}");
     assert!(others.len() >= 2, "others get most");
-    let mut own = stage.peer(read);
+    let mut own = run.peer(read);
     let credit = own.wait_for("connected")["credit"].as_u64();
     // The exporter may hold one of the four reserved slots.
     assert!(credit >= Some(3), "{credit:?}");
@@ -137,30 +135,30 @@ fn young_socket_that_denies_permission_is_tried_again() {
     if !is_root("young_socket_that_denies_permission_is_tried_again") {
         return;
     }
-    let (stage, _exporter) = stream("--socket-mode 666 --allowed-uids 65534");
+    let (run, _exporter) = stream("--socket-mode 666 --allowed-uids 65534");
     let set_mode = |mode| {
-        fs::set_permissions(stage.path("s.sock"), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(run.path("s.sock"), fs::Permissions::from_mode(mode)).unwrap();
     };
     set_mode(0o600);
-    let reader = stage.peer_by(NOBODY, READ);
+    let reader = run.peer_by(NOBODY, READ);
     // Independent of the reader's start-up time.
     for _ in 0..20 {
         thread::sleep(Duration::from_millis(100));
         set_mode(0o600);
     }
     set_mode(0o666);
-    assert_eq!(reader.finish_well().summary()["bad"], 0);
+    assert_eq!(reader.expect_success().summary()["bad"], 0);
     set_mode(0o600);
     thread::sleep(Duration::from_millis(2500));
     let begin = Instant::now();
-    let error = stage.peer_by(NOBODY, READ).finish_badly();
+    let error = run.peer_by(NOBODY, READ).expect_failure();
     assert!(error.contains("permission denied"), "{error}");
     assert!(begin.elapsed() < PATIENCE / 2, "it is final");
 }
 
-/// A folder in the stage, with this owner and mode.
-fn folder(stage: &Stage, name: &str, owner: u32, mode: u32) {
-    let path = stage.path(name);
+/// A folder in the run, with this owner and mode.
+fn folder(run: &TestRun, name: &str, owner: u32, mode: u32) {
+    let path = run.path(name);
     fs::create_dir(&path).unwrap();
     std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
@@ -171,48 +169,48 @@ fn exporter_of_another_user_is_refused_where_others_can_write() {
     if !is_root("exporter_of_another_user_is_refused_where_others_can_write") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
-    folder(&stage, "open", 0, 0o1777);
-    folder(&stage, "closed", 65534, 0o755);
+    let run = TestRun::new();
+    run.open_to_others();
+    folder(&run, "open", 0, 0o1777);
+    folder(&run, "closed", 65534, 0o755);
     let export = |user: &str, path: &str| {
         let options = "--socket-mode 666 --allowed-uids 65533,65534 --frames 100000000 --fps 500 --readers 0";
-        let mut exporter = stage.peer_by(user, &format!("export --socket {path} --size 20000 {options}"));
+        let mut exporter = run.peer_by(user, &format!("export --socket {path} --size 20000 {options}"));
         exporter.wait_for("open");
         exporter
     };
     let read = |user: &str, path: &str, options: &str| {
         let arguments = format!("read --socket {path} --verify yes --frames 20 --timeout-ms 60000 {options}");
-        stage.peer_by(user, &arguments)
+        run.peer_by(user, &arguments)
     };
     const ROOT: &str = "setpriv --reuid 0";
     const OTHER: &str = "setpriv --reuid 65533 --regid 65533 --clear-groups";
 
     let exporter = export(NOBODY, "open/s.sock");
-    let error = read(ROOT, "open/s.sock", "").finish_badly();
+    let error = read(ROOT, "open/s.sock", "").expect_failure();
     assert!(error.contains("65534") && error.contains("user 0") && error.contains("/open"), "{error}");
-    let error = read(OTHER, "open/s.sock", "").finish_badly();
+    let error = read(OTHER, "open/s.sock", "").expect_failure();
     assert!(error.contains("65534") && error.contains("65533"), "{error}");
-    let error = read(NOBODY, "open/s.sock", "--exporter-uid 0").finish_badly();
+    let error = read(NOBODY, "open/s.sock", "--exporter-uid 0").expect_failure();
     assert!(error.contains("65534") && error.contains("user 0"), "{error}");
-    read(ROOT, "open/s.sock", "--exporter-uid 65534").finish_well();
-    read(NOBODY, "open/s.sock", "").finish_well();
+    read(ROOT, "open/s.sock", "--exporter-uid 65534").expect_success();
+    read(NOBODY, "open/s.sock", "").expect_success();
     let source = |properties: &str| {
-        let path = stage.path("open/s.sock").display().to_string();
-        stage.gst(&format!("framesharesrc socket-path={path} num-buffers=20 {properties} ! fakesink"))
+        let path = run.path("open/s.sock").display().to_string();
+        run.gst(&format!("framesharesrc socket-path={path} num-buffers=20 {properties} ! fakesink"))
     };
-    let error = source("").finish_badly();
+    let error = source("").expect_failure();
     assert!(error.contains("65534") && error.contains("exporter-uid"), "{error}");
-    source("exporter-uid=65534").finish_well();
+    source("exporter-uid=65534").expect_success();
     drop(exporter);
 
     // Root is trusted everywhere, and so are the users that root put in charge of a folder.
     let exporter = export(ROOT, "open/root.sock");
-    read(NOBODY, "open/root.sock", "").finish_well();
+    read(NOBODY, "open/root.sock", "").expect_success();
     drop(exporter);
     let _exporter = export(NOBODY, "closed/s.sock");
-    read(ROOT, "closed/s.sock", "").finish_well();
-    read(OTHER, "closed/s.sock", "").finish_well();
+    read(ROOT, "closed/s.sock", "").expect_success();
+    read(OTHER, "closed/s.sock", "").expect_success();
 }
 
 /// With `reconnect` the reader waits while another user's exporter runs.
@@ -221,23 +219,23 @@ fn reconnecting_reader_waits_for_the_right_user() {
     if !is_root("reconnecting_reader_waits_for_the_right_user") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
-    folder(&stage, "open", 0, 0o777);
+    let run = TestRun::new();
+    run.open_to_others();
+    folder(&run, "open", 0, 0o777);
     let export = |user: &str| {
         let options = "--socket-mode 666 --allowed-uids 65534 --frames 100000000 --fps 500 --readers 0";
-        let mut exporter = stage.peer_by(user, &format!("export --socket open/s.sock {options}"));
+        let mut exporter = run.peer_by(user, &format!("export --socket open/s.sock {options}"));
         exporter.wait_for("open");
         exporter
     };
     let clear = || {
         for name in ["s.sock", "s.sock.lock"] {
-            let _ = fs::remove_file(stage.path("open").join(name));
+            let _ = fs::remove_file(run.path("open").join(name));
         }
     };
     let first = export("setpriv --reuid 0");
-    let mut reader = stage
-        .peer("read --socket open/s.sock --quiet yes --reconnect yes --timeout-ms 60000 --exporter-uid 0");
+    let mut reader =
+        run.peer("read --socket open/s.sock --quiet yes --reconnect yes --timeout-ms 60000 --exporter-uid 0");
     reader.wait_for("first");
     drop(first);
     clear();
@@ -255,30 +253,30 @@ fn the_elements_let_in_whom_they_are_told_to() {
     if !is_root("the_elements_let_in_whom_they_are_told_to") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
+    let run = TestRun::new();
+    run.open_to_others();
     let sink = |allowed: u32| {
-        stage.gst(&format!(
+        run.gst(&format!(
             "--gst-debug=framesharesink:2 --gst-debug-no-color videotestsrc is-live=true ! video/x-raw,framerate=100/1 ! \
              framesharesink socket-path=s.sock socket-mode=0666 allowed-uids=<{allowed}>"
         ))
     };
     let source = || {
-        let plugins = stage.path("plugins");
+        let plugins = run.path("plugins");
         let registry = "/dev/null";
-        stage.command(&format!(
+        run.command(&format!(
             "{NOBODY} env GST_PLUGIN_PATH={} GST_REGISTRY={registry} gst-launch-1.0 -q framesharesrc socket-path=s.sock \
              connection-timeout=60000000000 num-buffers=20 ! fakesink",
             plugins.display()
         ))
     };
     let exporter = sink(65534);
-    source().finish_well();
+    source().expect_success();
     drop(exporter);
     let exporter = sink(12345);
     let reader = source();
     let pid = reader.pid();
-    let error = reader.finish_badly();
+    let error = reader.expect_failure();
     assert!(error.contains("permission denied") && error.contains("allowed-uids"), "{error}");
     let log = exporter.kill_for_stderr();
     assert!(log.contains(&pid.to_string()) && log.contains("65534"), "{log}");

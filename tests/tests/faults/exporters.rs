@@ -2,12 +2,9 @@
 
 //! Killed exporters: their readers get an error at once, and keep unchanged frames.
 
-use crate::{
-    Stream, moment, pipelines,
-    stage::{PATIENCE, Process, wait_until},
-    times,
-};
-use gst::prelude::*;
+use crate::{Stream, moment, times};
+use frameshare_test_pipelines::Pipeline;
+use frameshare_tests::process::{PATIENCE, Process, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs, thread,
@@ -19,15 +16,15 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Kills the exporter under five readers of all kinds, once it is ready.
 fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
-    let Stream { mut exporter, stage } = stream;
-    let read = |options: &str| stage.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
+    let Stream { mut exporter, run } = stream;
+    let read = |options: &str| run.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
     let mut peers = [
         read("--policy lossless"),
         read("--policy latest"),
         read("--policy lossless --hold 3"),
         read("--policy latest --sleep-ms 50 --hold 3"),
     ];
-    let pipeline = stage.gst("framesharesrc stream=s ! fakesink");
+    let pipeline = run.gst("framesharesrc stream=s ! fakesink");
     // Nothing is published before all five are connected.
     peers.iter_mut().for_each(|peer| drop(peer.wait_for("first")));
     ready(&mut exporter);
@@ -41,7 +38,7 @@ fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
         assert!(end.contains("exited without closing"), "{summary}");
         assert_eq!((&summary["bad"], &summary["changed"]), (&0.into(), &0.into()), "{summary}");
     }
-    let error = pipeline.finish_badly();
+    let error = pipeline.expect_failure();
     assert!(error.contains("without ending"), "{error}");
     assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
 }
@@ -64,8 +61,8 @@ fn a_forked_child_does_not_hide_the_exporters_death() {
 /// A successor may need the memory.
 #[test]
 fn reconnecting_reader_keeps_no_memory_of_the_last_exporter() {
-    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1");
-    let mut reader = stage.peer("read --stream s --quiet yes --reconnect yes");
+    let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 1");
+    let mut reader = run.peer("read --stream s --quiet yes --reconnect yes");
     reader.wait_for("first");
     let maps = || fs::read_to_string(format!("/proc/{}/maps", reader.pid())).expect("it is there");
     let slots = |maps: &str| maps.lines().filter(|line| line.contains("memfd:frameshare-slot")).count();
@@ -82,9 +79,9 @@ fn reconnecting_reader_keeps_no_memory_of_the_last_exporter() {
 #[test]
 fn no_moment_of_an_exporters_death_tears_a_frame() {
     for number in 0..times(15) {
-        let Stream { mut exporter, stage } = Stream::start("--size 300000 --readers 2");
+        let Stream { mut exporter, run } = Stream::start("--size 300000 --readers 2");
         let readers = ["lossless", "latest"].map(|policy| {
-            stage.peer(&format!("read --stream s --verify yes --quiet yes --hold 2 --policy {policy}"))
+            run.peer(&format!("read --stream s --verify yes --quiet yes --hold 2 --policy {policy}"))
         });
         thread::sleep(Duration::from_millis(10) + moment(number, Duration::from_millis(60)));
         exporter.kill();
@@ -104,30 +101,26 @@ fn no_moment_of_an_exporters_death_tears_a_frame() {
 #[test]
 fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
     let mut stream = Stream::start("--fps 500 --readers 0");
-    pipelines::init();
-    let description = format!(
+    let pipeline = Pipeline::new(&format!(
         "framesharesrc socket-path={} ! appsink name=output sync=false max-buffers=1",
-        stream.stage.path("frameshare/s.sock").display()
-    );
-    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
-    pipeline.set_state(gst::State::Playing).unwrap();
-    let output = pipeline.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
+        stream.run.socket("s")
+    ));
+    pipeline.play();
+    let output = pipeline.appsink("output");
     let sample = output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).expect("a frame");
-    pipeline.set_state(gst::State::Paused).unwrap();
+    pipeline.pause();
     stream.exporter.kill();
     let playing = Instant::now();
-    pipeline.set_state(gst::State::Playing).unwrap();
+    pipeline.play();
     let puller = thread::spawn(move || {
         while output.try_pull_sample(gst::ClockTime::from_seconds(1)).is_some() {}
         output.is_eos()
     });
-    let kinds = [gst::MessageType::Error, gst::MessageType::Eos];
-    let message = pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::try_from(PATIENCE).ok(), &kinds);
-    let message = message.expect("it says something");
+    let message = pipeline.end_message();
     let gst::MessageView::Error(error) = message.view() else { panic!("{message:?} is no error") };
     assert!(error.error().to_string().contains("without ending"), "{error:?}");
     assert!(playing.elapsed() < AT_ONCE, "{:?}", playing.elapsed());
-    pipeline.set_state(gst::State::Null).unwrap();
+    pipeline.stop();
     puller.join().unwrap();
     assert!(sample.buffer().unwrap().map_readable().unwrap().size() > 0);
 }
@@ -137,9 +130,9 @@ fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
 fn reader_connecting_to_dying_exporter_is_not_stuck() {
     let mut stream = Stream::start("--fps 500 --readers 0");
     stream.exporter.suspend();
-    let reader = stream.stage.peer("read --stream s --timeout-ms 300");
+    let reader = stream.run.peer("read --stream s --timeout-ms 300");
     thread::sleep(Duration::from_millis(100));
     stream.exporter.kill();
-    let error = reader.finish_badly();
+    let error = reader.expect_failure();
     assert!(error.contains("no exporter"), "{error}");
 }

@@ -2,12 +2,13 @@
 
 //! Readers that leave descriptors unreceived. The kernel counts these against the exporter's user.
 
-use crate::{Stream, is_root, saw_everything, stage::Stage};
+use crate::{Stream, is_root, saw_everything};
 use frameshare::{
     Endpoint, Interrupt, Policy,
     reader::{Config, Item, Reader},
 };
 use frameshare_protocol::message::ToExporter;
+use frameshare_tests::process::TestRun;
 use frameshare_tests::raw::{Channel, encoded, hello};
 use std::{fs, path::Path, time::Duration};
 
@@ -56,43 +57,43 @@ fn unreceived_descriptors_disconnect_no_honest_reader() {
     if !is_root("unreceived_descriptors_disconnect_no_honest_reader") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
+    let run = TestRun::new();
+    run.open_to_others();
     let user = 4_100_000 + std::process::id();
     let ordinary = format!("prlimit --nofile=1024:1024 setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(stage.path("theirs")).unwrap();
-    std::os::unix::fs::chown(stage.path("theirs"), Some(user), Some(user)).unwrap();
-    let socket = stage.path("theirs/s.sock");
+    fs::create_dir(run.path("theirs")).unwrap();
+    std::os::unix::fs::chown(run.path("theirs"), Some(user), Some(user)).unwrap();
+    let socket = run.path("theirs/s.sock");
     let export = format!(
         "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
          --max-slots 256 --allowed-uids 65534",
         socket.display()
     );
-    let mut exporter = stage.peer_by(&ordinary, &export);
+    let mut exporter = run.peer_by(&ordinary, &export);
     exporter.wait_for("open");
-    let mut stream = Stream { exporter, stage };
+    let mut stream = Stream { exporter, run };
     let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
-    let join = |stage: &Stage, user: &str, options: &str| {
+    let join = |run: &TestRun, user: &str, options: &str| {
         let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
-        let mut reader = stage.peer_by(&by, &format!("{read} {options}"));
+        let mut reader = run.peer_by(&by, &format!("{read} {options}"));
         reader.wait_for("connected");
         reader
     };
-    let lossless = join(&stream.stage, &user.to_string(), "--policy lossless");
-    let latest = join(&stream.stage, "65534", "--policy latest");
+    let lossless = join(&stream.run, &user.to_string(), "--policy lossless");
+    let latest = join(&stream.run, "65534", "--policy latest");
 
     let silent: Vec<_> = (0..SILENT).map(|_| join_silently(&socket)).collect();
     let holding: Vec<_> = (0..HOLDING).map(|_| join_and_hold(&socket)).collect();
     stream.flow(1000);
-    let late = join(&stream.stage, "65534", "--policy latest --frames 100");
-    late.finish_well();
+    let late = join(&stream.run, "65534", "--policy latest --frames 100");
+    late.expect_success();
     stream.flow(200);
     let honest = [lossless.pid(), latest.pid()];
 
-    fs::write(stream.stage.path("end"), "").unwrap();
-    let latest = latest.finish_well().summary();
+    fs::write(stream.run.path("end"), "").unwrap();
+    let latest = latest.expect_success().summary();
     assert_eq!((&latest["bad"], &latest["end"]), (&0.into(), &"eos".into()), "{latest}");
-    let (outcome, _stage) = (stream.exporter.finish_well(), stream.stage);
+    let (outcome, _stage) = (stream.exporter.expect_success(), stream.run);
     saw_everything(lossless, &outcome.summary()["published"]);
     for removed in outcome.events("removed") {
         let early = honest.iter().any(|pid| removed["pid"] == *pid)
@@ -121,37 +122,37 @@ fn unreceived_descriptors_are_bounded_under_high_file_limit() {
 /// Descriptors that a peer was sent and has not received stay in flight when its connection ends,
 /// until it closes its end. The late reader runs as a user without any.
 fn closed_connections_are_bounded(files: u32) {
-    let stage = Stage::new();
-    stage.open_to_others();
+    let run = TestRun::new();
+    run.open_to_others();
     let user = 4_200_000 + 100_000 * (files / 1024) + std::process::id();
     let ordinary =
         format!("prlimit --nofile={files}:{files} setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(stage.path("theirs")).unwrap();
-    std::os::unix::fs::chown(stage.path("theirs"), Some(user), Some(user)).unwrap();
-    let socket = stage.path("theirs/s.sock");
+    fs::create_dir(run.path("theirs")).unwrap();
+    std::os::unix::fs::chown(run.path("theirs"), Some(user), Some(user)).unwrap();
+    let socket = run.path("theirs/s.sock");
     let export = format!(
         "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
          --allowed-uids 65534",
         socket.display()
     );
-    let mut exporter = stage.peer_by(&ordinary, &export);
+    let mut exporter = run.peer_by(&ordinary, &export);
     exporter.wait_for("open");
-    let mut stream = Stream { exporter, stage };
-    let join = |stage: &Stage, user: &str, options: &str| {
+    let mut stream = Stream { exporter, run };
+    let join = |run: &TestRun, user: &str, options: &str| {
         let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
         let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
-        let mut reader = stage.peer_by(&by, &format!("{read} {options}"));
+        let mut reader = run.peer_by(&by, &format!("{read} {options}"));
         reader.wait_for("connected");
         reader
     };
-    let lossless = join(&stream.stage, &user.to_string(), "--policy lossless");
+    let lossless = join(&stream.run, &user.to_string(), "--policy lossless");
 
     let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_break_the_rules(&socket)).collect();
     stream.flow(300);
     // One refusal a second is reported for each process: the first was not necessarily this one.
     std::thread::sleep(Duration::from_millis(1500));
     closed.push(join_and_break_the_rules(&socket));
-    join(&stream.stage, "65534", "--policy latest --frames 100").finish_well();
+    join(&stream.run, "65534", "--policy latest --frames 100").expect_success();
     stream.flow(200);
     // The descriptors are freed with the peers' ends.
     drop(closed);
@@ -159,8 +160,8 @@ fn closed_connections_are_bounded(files: u32) {
     let path = Endpoint::at(&socket).unwrap();
     Reader::connect(&path, Config::default(), &Interrupt::new().unwrap()).unwrap();
 
-    fs::write(stream.stage.path("end"), "").unwrap();
-    let (outcome, _stage) = (stream.exporter.finish_well(), stream.stage);
+    fs::write(stream.run.path("end"), "").unwrap();
+    let (outcome, _stage) = (stream.exporter.expect_success(), stream.run);
     saw_everything(lossless, &outcome.summary()["published"]);
     let refused = outcome.events("refused");
     assert!(refused.iter().any(|line| line.to_string().contains("unreceived")), "{refused:?}");
@@ -169,13 +170,13 @@ fn closed_connections_are_bounded(files: u32) {
 /// The exporter's process has few files left, which the unreceived messages of one reader occupy.
 #[test]
 fn reader_that_reads_nothing_pays_for_files_it_takes() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let script = "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 1 --until end --event-bytes 100000";
-    let mut exporter = stage.peer_by("prlimit --nofile=100:", script);
+    let mut exporter = run.peer_by("prlimit --nofile=100:", script);
     exporter.wait_for("open");
-    let mut stream = Stream { exporter, stage };
+    let mut stream = Stream { exporter, run };
     let witness = stream.read("--policy lossless --max-held 2");
-    let path = stream.stage.path("frameshare/s.sock");
+    let path = stream.run.path("frameshare/s.sock");
     let deaf = join_silently(&path);
     stream.flow(3000);
     let (outcome, _stage) = stream.end();

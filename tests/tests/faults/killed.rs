@@ -2,12 +2,13 @@
 
 //! Killed readers: their frames return, and other readers are not affected.
 
-use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, stage::Stage, times};
+use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, times};
+use frameshare_tests::process::{Process, TestRun};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{thread, time::Duration};
 
 /// The surviving readers of these tests.
-fn survivors(stream: &Stream) -> [crate::stage::Process; 3] {
+fn survivors(stream: &Stream) -> [Process; 3] {
     [(); 3].map(|()| stream.read("--policy lossless"))
 }
 
@@ -22,7 +23,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     let kills = times(100);
     for number in 0..kills {
         let kind = kinds[number % kinds.len()];
-        let mut victim = stream.stage.peer(&format!("read --stream s --quiet yes {kind}"));
+        let mut victim = stream.run.peer(&format!("read --stream s --quiet yes {kind}"));
         if number % 10 == 9 {
             victim.wait_for(if kind.contains("hoard") { "hoarding" } else { "first" });
         } else {
@@ -32,7 +33,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     }
     // The exporter has noticed the end of all of them.
     let newcomer = stream.read("--policy lossless --frames 1");
-    newcomer.finish_well();
+    newcomer.expect_success();
     stream.exporter.wait_for("removed");
     let (outcome, _stage) = stream.end();
     let summary = outcome.summary();
@@ -49,14 +50,14 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
 /// The same without pidfd, as for a peer in another PID namespace before Linux 6.5.
 #[test]
 fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let without = format!("{} pidfd --", env!("CARGO_BIN_EXE_without"));
     let export = format!(
         "export --stream s --frames 100000000 --size 20000 --until {UNTIL} --fps 500 --readers 2 --reader-timeout-ms {NEVER_MS}"
     );
-    let mut exporter = stage.peer_by(&without, &export);
+    let mut exporter = run.peer_by(&without, &export);
     exporter.wait_for("open");
-    let mut stream = Stream { exporter, stage };
+    let mut stream = Stream { exporter, run };
     let survivor = stream.read("--policy lossless");
     let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
     let child = victim.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();

@@ -3,10 +3,8 @@
 //! Exhausted resources: the joining reader gets an error that names the resource, and present
 //! readers continue.
 
-use crate::{
-    Stream, is_root, saw_everything,
-    stage::{Process, Stage, wait_until},
-};
+use crate::{Stream, is_root, saw_everything};
+use frameshare_tests::process::{Process, TestRun, wait_until};
 use std::{fs, process::Command, thread, time::Duration};
 
 fn open_files(process: &Process) -> usize {
@@ -25,21 +23,21 @@ fn limit_files(process: &Process, count: usize) {
 /// Readers are admitted only while every frame that all readers may hold can still be allocated.
 #[test]
 fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
-    let stage = Stage::new();
-    let mut exporter = stage.peer_by(
+    let run = TestRun::new();
+    let mut exporter = run.peer_by(
         "prlimit --nofile=64:",
         "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 1 --until end",
     );
     exporter.wait_for("open");
-    let stream = Stream { exporter, stage };
+    let stream = Stream { exporter, run };
     let witness = stream.read("--policy lossless");
     let (mut admitted, mut refused) = (Vec::new(), 0);
     for _ in 0..12 {
-        let mut hoarder = stream.stage.peer("read --stream s --quiet yes --hoard 4");
-        if hoarder.look_for("hoarding").is_some() {
+        let mut hoarder = stream.run.peer("read --stream s --quiet yes --hoard 4");
+        if hoarder.find_event("hoarding").is_some() {
             admitted.push(hoarder);
         } else {
-            let error = hoarder.finish_badly();
+            let error = hoarder.expect_failure();
             assert!(error.contains("ulimit -n"), "{error}");
             refused += 1;
         }
@@ -63,10 +61,10 @@ fn an_exporter_without_a_single_file_left_says_so() {
         std::mem::replace(&mut before, open_files(&stream.exporter)) == before
     });
     limit_files(&stream.exporter, before);
-    let error = stream.stage.peer("read --stream s").finish_badly();
+    let error = stream.run.peer("read --stream s").expect_failure();
     assert!(error.contains("Too many open files") && error.contains("ulimit -n"), "{error}");
     limit_files(&stream.exporter, before + 100);
-    stream.read("--frames 10").finish_well();
+    stream.read("--frames 10").expect_success();
     stream.end();
 }
 
@@ -75,9 +73,9 @@ fn an_exporter_without_a_single_file_left_says_so() {
 #[test]
 fn file_size_limit_is_an_error_that_names_it() {
     for limit in [1_000, 500_000] {
-        let stage = Stage::new();
+        let run = TestRun::new();
         let command = format!("prlimit --fsize={limit}:");
-        let error = stage.peer_by(&command, "export --stream s --size 1000000 --readers 0").finish_badly();
+        let error = run.peer_by(&command, "export --stream s --size 1000000 --readers 0").expect_failure();
         assert!(error.contains("ulimit -f") && error.contains(&limit.to_string()), "{limit}: {error}");
     }
 }
@@ -89,7 +87,7 @@ fn reader_out_of_files_reports_it_and_affects_no_other() {
     // Too few for the descriptors of the `Welcome`.
     for files in [6, 7, 8] {
         let command = format!("prlimit --nofile={files}:");
-        let error = stream.stage.peer_by(&command, "read --stream s --policy lossless").finish_badly();
+        let error = stream.run.peer_by(&command, "read --stream s --policy lossless").expect_failure();
         assert!(error.contains("ulimit -n") || error.contains("Too many open files"), "{files}: {error}");
     }
     let (outcome, _stage) = stream.end();
@@ -100,7 +98,7 @@ fn reader_out_of_files_reports_it_and_affects_no_other() {
 fn reader_out_of_memory_reports_it_and_affects_no_other() {
     let stream = Stream::start("--fps 20 --readers 1 --size 60000000");
     let witness = stream.read("--policy lossless");
-    let small = stream.stage.peer_by("prlimit --as=50000000:", "read --stream s --policy lossless");
+    let small = stream.run.peer_by("prlimit --as=50000000:", "read --stream s --policy lossless");
     let end = small.finish().summary()["end"].clone();
     assert!(end.as_str().is_some_and(|end| end.contains("cannot import")), "{end}");
     let (outcome, _stage) = stream.end();
@@ -113,17 +111,17 @@ fn a_full_dev_shm_is_no_matter() {
     if !is_root("a_full_dev_shm_is_no_matter") {
         return;
     }
-    let stage = Stage::new();
+    let run = TestRun::new();
     // Private first, so that the machine's own mount is not covered. (In a chroot `unshare` could
     // not ensure that.)
     let script = "mount --make-private /dev/shm && mount -t tmpfs -o size=4k none /dev/shm && \
                   head -c 4096 /dev/zero >/dev/shm/full && exec \"$@\"";
-    fs::write(stage.path("full-shm"), script).unwrap();
-    let full = format!("unshare --mount --propagation unchanged sh {}", stage.path("full-shm").display());
-    let exporter = stage.peer_by(&full, "export --stream s --frames 20");
-    let reader = stage.peer_by(&full, "read --stream s --policy lossless --verify yes");
-    assert_eq!(reader.finish_well().summary()["frames"], 20);
-    exporter.finish_well();
+    fs::write(run.path("full-shm"), script).unwrap();
+    let full = format!("unshare --mount --propagation unchanged sh {}", run.path("full-shm").display());
+    let exporter = run.peer_by(&full, "export --stream s --frames 20");
+    let reader = run.peer_by(&full, "read --stream s --policy lossless --verify yes");
+    assert_eq!(reader.expect_success().summary()["frames"], 20);
+    exporter.expect_success();
 }
 
 /// An exporter has a thread of its own, a reader of host memory none.
@@ -132,20 +130,20 @@ fn without_tasks_left_the_exporter_says_so_and_readers_read() {
     if !is_root("without_tasks_left_the_exporter_says_so_and_readers_read") {
         return;
     }
-    let stage = Stage::new();
-    stage.open_to_others();
+    let run = TestRun::new();
+    run.open_to_others();
     // The kernel counts the tasks of a user, so the test uses one without other tasks.
     let user = 4_000_000 + std::process::id();
     let alone = format!("prlimit --nproc=1:1 setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(stage.path("nobodys")).unwrap();
-    std::os::unix::fs::chown(stage.path("nobodys"), Some(user), Some(user)).unwrap();
-    let socket = |folder: &str| stage.path(folder).join("s.sock").display().to_string();
-    let error = stage.peer_by(&alone, &format!("export --socket {}", socket("nobodys"))).finish_badly();
+    fs::create_dir(run.path("nobodys")).unwrap();
+    std::os::unix::fs::chown(run.path("nobodys"), Some(user), Some(user)).unwrap();
+    let socket = |folder: &str| run.path(folder).join("s.sock").display().to_string();
+    let error = run.peer_by(&alone, &format!("export --socket {}", socket("nobodys"))).expect_failure();
     assert!(error.contains("ulimit -u"), "{error}");
 
-    let exporter = stage
+    let exporter = run
         .peer(&format!("export --socket {} --frames 20 --allowed-uids {user} --socket-mode 666", socket("")));
     let reader = format!("read --socket {} --verify yes --frames 1", socket(""));
-    stage.peer_by(&alone, &reader).finish_well();
-    exporter.finish_well();
+    run.peer_by(&alone, &reader).expect_success();
+    exporter.expect_success();
 }

@@ -8,29 +8,23 @@
 //! `FRAMESHARE_FAULTS=N` repeats repeated actions N times as often (`make faults`).
 
 mod access;
-#[allow(dead_code, reason = "the tests of lifecycles use the rest of it")]
-#[path = "../lifecycle/census.rs"]
-mod census;
 mod exporters;
 mod inflight;
 mod killed;
 mod limits;
 mod names;
-#[allow(dead_code, reason = "the tests of lifecycles use the rest of it")]
-#[path = "../lifecycle/pipelines.rs"]
-mod pipelines;
 mod reconnecting;
 mod restarts;
 mod slow;
-#[allow(dead_code, reason = "the tests of the elements use the rest of it")]
-#[path = "../elements/stage.rs"]
-mod stage;
 mod stalled;
 mod writes;
 
+use frameshare_tests::{
+    process::{Outcome, Process, TestRun},
+    skip,
+};
 use serde_json::Value;
-use stage::{Outcome, Process, Stage};
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 /// Longer than any test takes: a wait for a reader until then is a failure.
 const NEVER_MS: u64 = 600_000;
@@ -46,20 +40,20 @@ fn times(count: usize) -> usize {
 /// An exporter that only death or a reader with all credit could stop, and that ends on command.
 struct Stream {
     exporter: Process,
-    stage: Stage,
+    run: TestRun,
 }
 
 impl Stream {
     fn start(options: &str) -> Self {
-        let stage = Stage::new();
-        let mut exporter = stage
+        let run = TestRun::new();
+        let mut exporter = run
             .peer(&format!("export --stream s --frames 100000000 --size 20000 --until {} {options}", UNTIL));
         exporter.wait_for("open");
-        Self { exporter, stage }
+        Self { exporter, run }
     }
 
     fn read(&self, options: &str) -> Process {
-        let mut reader = self.stage.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
+        let mut reader = self.run.peer(&format!("read --stream s --verify yes --quiet yes {options}"));
         reader.wait_for("connected");
         reader
     }
@@ -82,9 +76,9 @@ impl Stream {
     }
 
     /// Ends the stream normally.
-    fn end(self) -> (Outcome, Stage) {
-        std::fs::write(self.stage.path(UNTIL), "").expect("the folder is ours");
-        (self.exporter.finish_well(), self.stage)
+    fn end(self) -> (Outcome, TestRun) {
+        std::fs::write(self.run.path(UNTIL), "").expect("the folder is ours");
+        (self.exporter.expect_success(), self.run)
     }
 }
 
@@ -93,7 +87,7 @@ const UNTIL: &str = "end";
 
 /// Checks the result of a lossless reader: every frame, whole.
 fn saw_everything(reader: Process, published: &Value) {
-    let summary = reader.finish_well().summary();
+    let summary = reader.expect_success().summary();
     assert_eq!(
         (&summary["frames"], &summary["lost"], &summary["bad"], &summary["end"]),
         (published, &0.into(), &0.into(), &"eos".into()),
@@ -106,15 +100,9 @@ fn said(outcome: &Outcome, event: &str, pid: u32) -> Option<Value> {
     outcome.events(event).into_iter().find(|line| line["pid"] == pid)
 }
 
-/// Returns whether a test that changes its user can run; prints a counted line if not.
+/// Returns whether a test that changes its user can run; reports it as skipped if not.
 fn is_root(test: &str) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        // Bypasses the harness's capture: skips are counted.
-        let line = format!("SKIP faults/{test}: only root becomes others\n");
-        std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
-    }
-    is_root
+    skip::is_root(&format!("faults/{test}"))
 }
 
 /// A duration between zero and `longest`, different for every number.

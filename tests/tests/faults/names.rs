@@ -2,7 +2,8 @@
 
 //! Names, sockets and lock files that other processes take, replace, remove or flood.
 
-use crate::{Stream, stage::Stage};
+use crate::Stream;
+use frameshare_tests::process::TestRun;
 use std::{
     fs,
     os::unix::{
@@ -16,38 +17,38 @@ use std::{
 #[test]
 fn name_and_path_of_one_socket_exclude_each_other() {
     let stream = Stream::start("--readers 0");
-    let path = stream.stage.path("frameshare/s.sock");
-    let error = stream.stage.peer(&format!("export --socket {}", path.display())).finish_badly();
+    let path = stream.run.path("frameshare/s.sock");
+    let error = stream.run.peer(&format!("export --socket {}", path.display())).expect_failure();
     assert!(error.contains("in use") && error.contains(&stream.exporter.pid().to_string()), "{error}");
-    stream.read("--frames 5").finish_well();
+    stream.read("--frames 5").expect_success();
     stream.end();
 }
 
 #[test]
 fn live_socket_of_another_program_stays_reachable() {
-    let stage = Stage::new();
-    let path = stage.path("other.sock");
+    let run = TestRun::new();
+    let path = run.path("other.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let before = fs::metadata(&path).unwrap().ino();
-    let error = stage.peer(&format!("export --socket {}", path.display())).finish_badly();
+    let error = run.peer(&format!("export --socket {}", path.display())).expect_failure();
     assert!(error.contains("in use"), "{error}");
     let sink = format!("videotestsrc num-buffers=10 ! framesharesink socket-path={}", path.display());
-    let error = stage.gst(&sink).finish_badly();
+    let error = run.gst(&sink).expect_failure();
     assert!(error.contains("in use"), "{error}");
     assert_eq!(fs::metadata(&path).unwrap().ino(), before);
     drop(listener);
     // Now it is stale.
-    let mut exporter = stage.peer(&format!("export --socket {} --frames 5", path.display()));
+    let mut exporter = run.peer(&format!("export --socket {} --frames 5", path.display()));
     exporter.wait_for("open");
-    stage.peer(&format!("read --socket {} --frames 5", path.display())).finish_well();
-    exporter.finish_well();
+    run.peer(&format!("read --socket {} --frames 5", path.display())).expect_success();
+    exporter.expect_success();
 }
 
 #[test]
 fn removed_socket_is_bound_again() {
     let mut stream = Stream::start("--fps 200 --readers 1");
     let witness = stream.read("--policy lossless");
-    let folder = stream.stage.path("frameshare");
+    let folder = stream.run.path("frameshare");
     let removals: [&dyn Fn(); 3] = [
         &|| fs::remove_file(folder.join("s.sock")).unwrap(),
         &|| {
@@ -60,8 +61,8 @@ fn removed_socket_is_bound_again() {
     for remove in removals {
         remove();
         stream.exporter.wait_for("socket-bound");
-        stream.read("--frames 5").finish_well();
-        let error = stream.stage.peer("export --stream s").finish_badly();
+        stream.read("--frames 5").expect_success();
+        let error = stream.run.peer("export --stream s").expect_failure();
         assert!(error.contains("in use"), "{error}");
     }
     let (outcome, _stage) = stream.end();
@@ -72,37 +73,37 @@ fn removed_socket_is_bound_again() {
 fn replaced_socket_is_reported_and_left_to_its_owner() {
     let mut stream = Stream::start("--fps 200 --readers 0");
     for file in ["frameshare/s.sock", "frameshare/s.sock.lock"] {
-        fs::remove_file(stream.stage.path(file)).unwrap();
+        fs::remove_file(stream.run.path(file)).unwrap();
     }
     let mut other =
-        stream.stage.peer("export --stream s --frames 100000000 --fps 100 --readers 0 --until other");
+        stream.run.peer("export --stream s --frames 100000000 --fps 100 --readers 0 --until other");
     other.wait_for("open");
     let lost = stream.exporter.wait_for("socket-lost");
     assert!(lost["why"].as_str().unwrap().contains(&other.pid().to_string()), "{lost}");
-    let (_, stage) = stream.end();
+    let (_, run) = stream.end();
     // It has removed no file but its own.
-    stage.peer("read --stream s --frames 5").finish_well();
-    fs::write(stage.path("other"), "").unwrap();
-    other.finish_well();
+    run.peer("read --stream s --frames 5").expect_success();
+    fs::write(run.path("other"), "").unwrap();
+    other.expect_success();
 }
 
 #[test]
 fn planted_lock_file_is_an_error_and_keeps_its_content() {
-    let stage = Stage::new();
-    let lock = stage.path("s.sock.lock");
-    fs::write(stage.path("victim"), "precious").unwrap();
+    let run = TestRun::new();
+    let lock = run.path("s.sock.lock");
+    fs::write(run.path("victim"), "precious").unwrap();
     let plants: [(&str, &dyn Fn()); 3] = [
-        ("symbolic link", &|| symlink(stage.path("victim"), &lock).unwrap()),
-        ("hard link", &|| fs::hard_link(stage.path("victim"), &lock).unwrap()),
+        ("symbolic link", &|| symlink(run.path("victim"), &lock).unwrap()),
+        ("hard link", &|| fs::hard_link(run.path("victim"), &lock).unwrap()),
         ("plain file", &|| assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success())),
     ];
     for (what, plant) in plants {
         plant();
-        let error = stage.peer(&format!("export --socket {}", stage.path("s.sock").display())).finish_badly();
+        let error = run.peer(&format!("export --socket {}", run.path("s.sock").display())).expect_failure();
         assert!(error.contains(what) && error.contains("s.sock.lock"), "{what}: {error}");
         fs::remove_file(&lock).unwrap();
     }
-    assert_eq!(fs::read_to_string(stage.path("victim")).unwrap(), "precious");
+    assert_eq!(fs::read_to_string(run.path("victim")).unwrap(), "precious");
 }
 
 /// Each keeps one connection open at any time.
@@ -110,14 +111,14 @@ fn planted_lock_file_is_an_error_and_keeps_its_content() {
 fn silent_processes_keep_no_reader_out() {
     let stream = Stream::start("--fps 500 --readers 1 --max-slots 256");
     let witness = stream.read("--policy lossless");
-    let path = stream.stage.path("frameshare/s.sock");
+    let path = stream.run.path("frameshare/s.sock");
     let silent = format!("{} silent {}", env!("CARGO_BIN_EXE_hostile"), path.display());
-    let mut crowd: Vec<_> = (0..100).map(|_| stream.stage.command(&silent)).collect();
+    let mut crowd: Vec<_> = (0..100).map(|_| stream.run.command(&silent)).collect();
     crowd.iter_mut().for_each(|process| drop(process.wait_for("connected")));
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(4) {
-        let readers = (0..10).map(|_| stream.stage.peer("read --stream s --frames 1 --max-held 1"));
-        readers.collect::<Vec<_>>().into_iter().for_each(|reader| drop(reader.finish_well()));
+        let readers = (0..10).map(|_| stream.run.peer("read --stream s --frames 1 --max-held 1"));
+        readers.collect::<Vec<_>>().into_iter().for_each(|reader| drop(reader.expect_success()));
     }
     drop(crowd);
     let (outcome, _stage) = stream.end();

@@ -2,17 +2,15 @@
 
 //! Search for an exporter: stopped ones, failing ones, children that keep a dead one's socket open.
 
-use crate::{
-    HELD_UP_MS, Stream, pipelines,
-    stage::{PATIENCE, Stage},
-};
+use crate::{HELD_UP_MS, Stream};
 use frameshare::{
     Endpoint, Interrupt, Reason,
     reader::{Config, Item, ReadError, Reader},
 };
 use frameshare_protocol::message::ToReader;
+use frameshare_test_pipelines::Pipeline;
+use frameshare_tests::process::{PATIENCE, TestRun};
 use frameshare_tests::raw::{Door, Offer};
-use gst::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     thread,
@@ -23,17 +21,17 @@ use std::{
 const LONG: Duration = Duration::from_secs(6);
 const HELD_UP: Duration = Duration::from_millis(HELD_UP_MS);
 
-fn connect(stage: &Stage, path: &str, reconnect: bool) -> (Reader, Interrupt) {
+fn connect(run: &TestRun, path: &str, reconnect: bool) -> (Reader, Interrupt) {
     let interrupt = Interrupt::new().unwrap();
-    let endpoint = Endpoint::at(stage.path(path)).unwrap();
+    let endpoint = Endpoint::at(run.path(path)).unwrap();
     let config = Config { reconnect, connection_timeout: Some(PATIENCE), ..Default::default() };
     (Reader::connect(&endpoint, config, &interrupt).unwrap(), interrupt)
 }
 
 #[test]
 fn polling_reader_notices_killed_exporter() {
-    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1");
-    let (mut reader, interrupt) = connect(&stage, "frameshare/s.sock", false);
+    let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 1");
+    let (mut reader, interrupt) = connect(&run, "frameshare/s.sock", false);
     while !matches!(reader.next(Some(PATIENCE), &interrupt), Ok(Some(Item::Frame(_)))) {}
     exporter.kill();
     let deadline = Instant::now() + PATIENCE;
@@ -49,44 +47,43 @@ fn polling_reader_notices_killed_exporter() {
 
 #[test]
 fn stopped_exporter_is_waited_for() {
-    let Stream { exporter, stage } = Stream::start("--fps 500 --readers 0");
+    let Stream { exporter, run } = Stream::start("--fps 500 --readers 0");
     exporter.suspend();
     let patient = ["connected", "connected"]
-        .map(|_| stage.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000"));
-    let pipeline = stage.gst("framesharesrc stream=s connection-timeout=-1 num-buffers=20 ! fakesink");
+        .map(|_| run.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000"));
+    let pipeline = run.gst("framesharesrc stream=s connection-timeout=-1 num-buffers=20 ! fakesink");
     let begin = Instant::now();
-    let error = stage.peer("read --stream s --timeout-ms 500").finish_badly();
+    let error = run.peer("read --stream s --timeout-ms 500").expect_failure();
     assert!(error.contains("has not answered"), "{error}");
-    let error = stage.gst("framesharesrc stream=s connection-timeout=500000000 ! fakesink").finish_badly();
+    let error = run.gst("framesharesrc stream=s connection-timeout=500000000 ! fakesink").expect_failure();
     assert!(error.contains("has not answered") && error.contains("connection-timeout"), "{error}");
     thread::sleep(LONG.saturating_sub(begin.elapsed()));
     exporter.resume();
     for reader in patient {
-        assert_eq!(reader.finish_well().summary()["bad"], 0);
+        assert_eq!(reader.expect_success().summary()["bad"], 0);
     }
-    pipeline.finish_well();
+    pipeline.expect_success();
 }
 
 #[test]
 fn searching_pipelines_reach_null_at_once() {
-    pipelines::init();
-    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 0");
+    let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 0");
     let description = format!(
         "framesharesrc socket-path={} reconnect=true connection-timeout=-1 ! appsink name=output sync=false",
-        stage.path("frameshare/s.sock").display()
+        run.socket("s")
     );
     let start = || {
-        let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
-        pipeline.set_state(gst::State::Playing).unwrap();
+        let pipeline = Pipeline::new(&description);
+        pipeline.play();
         pipeline
     };
-    let stop = |pipeline: &gst::Pipeline| {
+    let stop = |pipeline: &Pipeline| {
         let begin = Instant::now();
-        pipeline.set_state(gst::State::Null).unwrap();
+        pipeline.stop();
         assert!(begin.elapsed() < HELD_UP, "NULL took {:?}", begin.elapsed());
     };
     let reading = start();
-    let output = reading.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
+    let output = reading.appsink("output");
     assert!(output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok()).is_some(), "no frame came");
     // During the handshake with a stopped exporter.
     exporter.suspend();
@@ -103,27 +100,27 @@ fn searching_pipelines_reach_null_at_once() {
 /// ends.
 #[test]
 fn forked_child_with_the_listener_is_waited_out() {
-    let Stream { mut exporter, stage } = Stream::start("--fps 500 --readers 1 --fork yes");
-    let (mut steady, interrupt) = connect(&stage, "frameshare/s.sock", true);
+    let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 1 --fork yes");
+    let (mut steady, interrupt) = connect(&run, "frameshare/s.sock", true);
     let child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
     while !matches!(steady.next(Some(PATIENCE), &interrupt), Ok(Some(Item::Frame(_)))) {}
     exporter.kill();
-    let joining = stage.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000");
+    let joining = run.peer("read --stream s --verify yes --quiet yes --frames 20 --timeout-ms 600000");
     let lost = Instant::now();
     while lost.elapsed() < LONG {
         let item = steady.next(Some(Duration::from_millis(100)), &interrupt).unwrap();
         assert!(!matches!(item, Some(Item::Reconnected)));
     }
     kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
-    let _exporter = stage.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
-    assert_eq!(joining.finish_well().summary()["bad"], 0);
+    let _exporter = run.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    assert_eq!(joining.expect_success().summary()["bad"], 0);
     while !matches!(steady.next(Some(PATIENCE), &interrupt).unwrap(), Some(Item::Reconnected)) {}
 }
 
 /// Accepts a reader twice: ends its connection with `reason`, then waits for its return.
 fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
-    let stage = Stage::new();
-    let door = Door::open(&stage.path("s.sock")).unwrap();
+    let run = TestRun::new();
+    let door = Door::open(&run.path("s.sock")).unwrap();
     thread::scope(|scope| {
         let exporter = scope.spawn(|| {
             let mut first = Offer::new(4, 1, 1).unwrap().send(&door, PATIENCE).unwrap();
@@ -131,7 +128,7 @@ fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
             drop(first);
             Offer::new(4, 1, 1).unwrap().send(&door, Duration::from_secs(2)).ok()
         });
-        let (mut reader, interrupt) = connect(&stage, "s.sock", reconnect);
+        let (mut reader, interrupt) = connect(&run, "s.sock", reconnect);
         let end = reader.next(Some(Duration::from_secs(2)), &interrupt);
         let second = exporter.join().unwrap();
         match end {

@@ -2,15 +2,15 @@
 
 //! Exporters that start again under their readers, and others that want the same name.
 
-use crate::{
+use crate::times;
+use frameshare_test_pipelines::Reader;
+use frameshare_tests::{
     census::Census,
-    pipelines::Reader,
-    stage::{Process, Stage},
-    times,
+    process::{Process, TestRun},
 };
 use std::fs;
 
-/// Frames a second of a run: a reader that gets one of the first so many has joined within a
+/// Frame rate of an exporter: a reader that gets one of the first `RATE` frames has joined within a
 /// second.
 const RATE: u64 = 200;
 /// Of so many runs one may be missed by more: other load can delay a reader by a second.
@@ -20,8 +20,8 @@ const SETTLED: usize = 5;
 /// More than the difference between runs, less than a leak: see [`Census::with_slots`].
 const SLOTS: usize = 10;
 
-fn run(stage: &Stage, number: usize, end: &str) -> Process {
-    let mut exporter = stage.peer(&format!(
+fn start_exporter(run: &TestRun, number: usize, end: &str) -> Process {
+    let mut exporter = run.peer(&format!(
         "export --stream s --frames 100000000 --fps {RATE} --size {} --readers 0 --until end-{number} --end {end} \
          --caps application/x-frameshare-test,run=(int){number}",
         4096 * (1 + number % 3)
@@ -32,15 +32,15 @@ fn run(stage: &Stage, number: usize, end: &str) -> Process {
 
 #[test]
 fn readers_go_on_through_fifty_restarts() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let runs = times(50);
-    let mut exporter = run(&stage, 0, "stop");
+    let mut exporter = start_exporter(&run, 0, "stop");
     let mut peers = ["lossless", "latest", "lossless"].map(|policy| {
-        stage.peer(&format!(
+        run.peer(&format!(
             "read --stream s --verify yes --quiet yes --reconnect yes --timeout-ms 60000 --policy {policy}"
         ))
     });
-    let pipeline = Reader::start(&stage, "s", "reconnect=true");
+    let pipeline = Reader::start(&run, "s", "reconnect=true");
     let mut session = pipeline.next().expect("a frame").session;
     let mut settled = None;
     let mut late = Vec::new();
@@ -67,11 +67,14 @@ fn readers_go_on_through_fifty_restarts() {
         if latest > RATE {
             late.push((number, latest));
         }
-        let census = || peers.each_ref().map(|peer| Census::of(peer.pid(), &stage));
+        let census = || peers.each_ref().map(|peer| Census::in_run(peer.pid(), &run));
         match &settled {
             None if number == SETTLED => settled = Some(census().map(|census| census.with_slots(SLOTS))),
             Some(before) if number == runs - 1 => {
-                before.iter().zip(&peers).for_each(|(before, peer)| before.compare_of(peer.pid(), &stage));
+                before
+                    .iter()
+                    .zip(&peers)
+                    .for_each(|(before, peer)| before.assert_no_growth(peer.pid(), &run));
             }
             _ => {}
         }
@@ -80,41 +83,41 @@ fn readers_go_on_through_fifty_restarts() {
             if number % 2 == 0 {
                 exporter.kill();
             } else {
-                fs::write(stage.path(&format!("end-{number}")), "").unwrap();
-                exporter.finish_well();
+                fs::write(run.path(&format!("end-{number}")), "").unwrap();
+                exporter.expect_success();
             }
-            exporter = run(&stage, number + 1, if number + 2 < runs { "stop" } else { "eos" });
+            exporter = start_exporter(&run, number + 1, if number + 2 < runs { "stop" } else { "eos" });
         }
     }
     assert!(late.len() <= runs / ODD, "runs that readers came late to, and by how many frames: {late:?}");
-    fs::write(stage.path(&format!("end-{}", runs - 1)), "").unwrap();
+    fs::write(run.path(&format!("end-{}", runs - 1)), "").unwrap();
     for (number, peer) in peers.into_iter().enumerate() {
-        let outcome = peer.finish_well();
+        let outcome = peer.expect_success();
         let summary = outcome.summary();
         assert_eq!((&summary["bad"], &summary["end"]), (&0.into(), &"eos".into()), "{summary}");
         assert_eq!(outcome.events("reconnected").len(), runs - 1);
         assert!(number == 1 || summary["lost"] == 0, "a lossless reader lost frames: {summary}");
     }
     assert!(pipeline.rest().iter().all(|arrival| arrival.session == session));
-    exporter.finish_well();
+    exporter.expect_success();
 }
 
 #[test]
 fn of_several_exporters_exactly_one_gets_the_name() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     for round in 0..times(5) {
         // In place of a dead exporter's socket, except in the first round.
-        assert_eq!(stage.path("frameshare/s.sock").exists(), round > 0);
+        assert_eq!(run.path("frameshare/s.sock").exists(), round > 0);
         let rivals: [Process; 6] =
-            std::array::from_fn(|_| stage.peer("export --stream s --frames 5 --size 5000 --end hang"));
-        let reader = stage.peer("read --stream s --policy lossless --verify yes --frames 5");
-        reader.finish_well();
+            std::array::from_fn(|_| run.peer("export --stream s --frames 5 --size 5000 --end hang"));
+        let reader = run.peer("read --stream s --policy lossless --verify yes --frames 5");
+        reader.expect_success();
         let mut winners = Vec::new();
         for mut rival in rivals {
-            if rival.look_for("open").is_some() {
+            if rival.find_event("open").is_some() {
                 winners.push(rival);
             } else {
-                let error = rival.finish_badly();
+                let error = rival.expect_failure();
                 assert!(error.contains("in use"), "{error}");
             }
         }

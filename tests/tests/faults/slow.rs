@@ -20,7 +20,7 @@ fn a_slow_latest_reader_costs_lossless_ones_nothing() {
     for witness in witnesses {
         saw_everything(witness, &summary["published"]);
     }
-    let slow = slow.finish_well().summary();
+    let slow = slow.expect_success().summary();
     assert_eq!(slow["bad"], 0, "{slow}");
     assert!(slow["lost"].as_u64() > Some(500), "{slow}");
 }

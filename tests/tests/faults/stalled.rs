@@ -2,14 +2,12 @@
 
 //! Live readers without progress: stopped, hoarding, paused.
 
-use crate::{
-    HELD_UP_MS, NEVER_MS, Stream, pipelines, said, saw_everything,
-    stage::{PATIENCE, Process},
-};
+use crate::{HELD_UP_MS, NEVER_MS, Stream, said, saw_everything};
 use frameshare::Policy;
 use frameshare_protocol::message::{Reason, ToReader};
+use frameshare_test_pipelines::Pipeline;
+use frameshare_tests::process::{PATIENCE, Process};
 use frameshare_tests::raw::{RawReader, hello};
-use gst::prelude::*;
 use std::time::Instant;
 
 /// Longer than a busy machine delays a witness.
@@ -33,7 +31,7 @@ fn a_stopped_latest_reader_costs_nobody_anything() {
     saw_everything(witness, &summary["published"]);
     // It wakes after the end, with its remaining frames, and has counted the lost ones.
     stopped.resume();
-    let woken = stopped.finish_well().summary();
+    let woken = stopped.expect_success().summary();
     assert_eq!((&woken["bad"], &woken["end"]), (&0.into(), &"eos".into()), "{woken}");
     assert_eq!(
         woken["frames"].as_u64().unwrap() + woken["lost"].as_u64().unwrap(),
@@ -55,7 +53,7 @@ fn stopped_latest_reader_survives_200_format_changes() {
     stream.flow(200);
     let (outcome, _stage) = stream.end();
     saw_everything(witness, &outcome.summary()["published"]);
-    let summary = stopped.finish_well().summary();
+    let summary = stopped.expect_success().summary();
     assert_eq!((&summary["bad"], &summary["end"]), (&0.into(), &"eos".into()), "{summary}");
     assert!(summary["frames"].as_u64() > Some(50), "{summary}");
 }
@@ -114,13 +112,13 @@ fn latest_reader_that_never_releases_affects_no_other() {
 #[test]
 fn readers_hold_at_most_the_granted_frames() {
     let mut stream = Stream::start("--fps 500 --readers 1 --max-held-limit 3");
-    let mut greedy = stream.stage.peer("read --stream s --quiet yes --max-held 64 --hoard 4");
+    let mut greedy = stream.run.peer("read --stream s --quiet yes --max-held 64 --hoard 4");
     assert_eq!(greedy.wait_for("connected")["credit"], 3);
     greedy.wait_for("first");
     stream.flow(MANY);
     let (outcome, _stage) = stream.end();
     assert!(outcome.summary()["published"].as_u64() > Some(50));
-    let summary = greedy.finish_well().summary();
+    let summary = greedy.expect_success().summary();
     assert_eq!((&summary["frames"], &summary["held"]), (&3.into(), &3.into()), "{summary}");
 }
 
@@ -149,7 +147,7 @@ fn reader_that_drops_no_imports_is_evicted() {
     let mut stream = Stream::start("--fps 50 --readers 1 --renew-every 1 --max-retired-bytes 1000000");
     let witness = stream.read("--policy lossless");
     stream.flow(1);
-    let path = stream.stage.path("frameshare/s.sock");
+    let path = stream.run.path("frameshare/s.sock");
     let keeper = RawReader::join(&path, hello(Policy::Latest, 4)).expect("it is admitted");
     let deadline = Instant::now() + PATIENCE;
     let end = loop {
@@ -165,18 +163,15 @@ fn reader_that_drops_no_imports_is_evicted() {
 }
 
 /// `framesharesrc`, lossless, in this process.
-fn paused(stream: &Stream) -> gst::Pipeline {
-    pipelines::init();
-    let description = format!(
+fn paused(stream: &Stream) -> Pipeline {
+    let pipeline = Pipeline::new(&format!(
         "framesharesrc socket-path={} policy=lossless ! appsink name=output sync=false",
-        stream.stage.path("frameshare/s.sock").display()
-    );
-    let pipeline = gst::parse::launch(&description).unwrap().downcast::<gst::Pipeline>().unwrap();
-    pipeline.set_state(gst::State::Playing).unwrap();
-    let output = pipeline.by_name("output").unwrap().downcast::<gst_app::AppSink>().unwrap();
-    let sample = output.try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok());
-    assert!(sample.is_some(), "no frame came");
-    pipeline.set_state(gst::State::Paused).unwrap();
+        stream.run.socket("s")
+    ));
+    pipeline.play();
+    let sample = pipeline.appsink("output").try_pull_sample(gst::ClockTime::try_from(PATIENCE).ok());
+    assert!(sample.is_some(), "no frame arrived");
+    pipeline.pause();
     pipeline
 }
 
@@ -187,14 +182,12 @@ fn a_paused_lossless_pipeline_is_cut_off_and_says_so_when_it_plays() {
     let pipeline = paused(&stream);
     stream.says("blocking", std::process::id());
     assert_eq!(stream.says("removed", std::process::id())["reason"], "TooSlow");
-    pipeline.set_state(gst::State::Playing).unwrap();
-    let bus = pipeline.bus().unwrap();
-    let message = bus.timed_pop_filtered(gst::ClockTime::try_from(PATIENCE).ok(), &[gst::MessageType::Error]);
-    let message = message.expect("an error is on the bus");
-    let gst::MessageView::Error(error) = message.view() else { unreachable!() };
+    pipeline.play();
+    let message = pipeline.end_message();
+    let gst::MessageView::Error(error) = message.view() else { panic!("{message:?} is no error") };
     let text = error.error().to_string();
     assert!(text.contains("evicted") && text.contains("reader-timeout"), "{text}");
-    pipeline.set_state(gst::State::Null).unwrap();
+    pipeline.stop();
     let (outcome, _stage) = stream.end();
     saw_everything(witness, &outcome.summary()["published"]);
 }

@@ -8,10 +8,14 @@
 //! its address, and they are unmapped before any other code knows of them.
 #![allow(unsafe_code)]
 
-use crate::{Stream, is_root, saw_everything, stage::Stage};
+use crate::{Stream, is_root, saw_everything};
 use frameshare::Policy;
 use frameshare_protocol::message::ToReader;
-use frameshare_tests::raw::{self, PATIENCE, Page, RawReader};
+use frameshare_tests::{
+    process::TestRun,
+    raw::{self, PATIENCE, Page, RawReader},
+    skip::skip,
+};
 use rustix::{
     fs::{FallocateFlags, Mode, OFlags, fallocate, ftruncate, open},
     io::pwrite,
@@ -23,7 +27,6 @@ use rustix::{
 use std::{
     ffi::c_void,
     fs::File,
-    io::Write as _,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     path::Path,
     sync::atomic::Ordering,
@@ -103,7 +106,7 @@ fn unsealed_memory_can_be_changed_by_all_means() {
 fn readers_cannot_change_what_they_are_given_in_any_way() {
     let stream = Stream::start(&format!("--fps 200 --readers 1 --size {SIZE}"));
     let witness = stream.read("--policy lossless");
-    let path = stream.stage.path("frameshare/s.sock");
+    let path = stream.run.path("frameshare/s.sock");
     let mut intruder = RawReader::join(&path, raw::hello(Policy::Latest, 4)).unwrap();
     let mut slots = Vec::new();
     while slots.len() < 3 {
@@ -159,9 +162,7 @@ fn other_user_cannot_write_slots_through_udmabuf() {
     }
     let device = Path::new("/dev/udmabuf");
     if !device.exists() {
-        // Bypasses the harness's capture: skips are counted.
-        let line = format!("SKIP faults/{NAME}: this machine has no /dev/udmabuf\n");
-        std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+        skip(&format!("faults/{NAME}"), "this machine has no /dev/udmabuf");
         return;
     }
     let device = File::options().read(true).write(true).open(device).unwrap();
@@ -170,13 +171,13 @@ fn other_user_cannot_write_slots_through_udmabuf() {
     rustix::fs::fcntl_add_seals(&open, rustix::fs::SealFlags::SHRINK).unwrap();
     write_through_udmabuf(&device, open.as_fd()).unwrap();
 
-    let stage = Stage::new();
-    stage.open_to_others();
-    let mut exporter = stage.peer(
+    let run = TestRun::new();
+    run.open_to_others();
+    let mut exporter = run.peer(
         "export --socket s.sock --frames 100000000 --fps 200 --size 65536 --readers 0 --socket-mode 666 --allowed-uids 65534",
     );
     exporter.wait_for("open");
-    let path = stage.path("s.sock");
+    let path = run.path("s.sock");
     // Identities belong to threads on Linux; the other tests keep theirs.
     let attack = thread::spawn(move || {
         let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));

@@ -2,19 +2,17 @@
 
 //! Hostile exporters, against a reader of the engine and against the source.
 
-use super::{
-    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile,
-    stage::{Outcome, Process, Stage},
-};
+use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks};
+use frameshare_tests::process::{Outcome, Process, TestRun};
 
 /// Runs a reader against every attack, and lets `check` judge the result.
-fn against_all(reader: impl Fn(&Stage, &str) -> Process, check: impl Fn(&str, bool, &Outcome)) {
-    for name in attacks(&Stage::new(), "exporter") {
-        let stage = Stage::new();
-        let path = stage.path("s.sock");
-        let mut attacker = hostile(&stage, &format!("exporter {} {name} stay", path.display()));
+fn against_all(reader: impl Fn(&TestRun, &str) -> Process, check: impl Fn(&str, bool, &Outcome)) {
+    for name in attacks(&TestRun::new(), "exporter") {
+        let run = TestRun::new();
+        let path = run.path("s.sock");
+        let mut attacker = run.hostile(&format!("exporter {} {name} stay", path.display()));
         attacker.wait_for("open");
-        let reader = reader(&stage, &path.display().to_string());
+        let reader = reader(&run, &path.display().to_string());
         let done = attacker.wait_for("done");
         let outcome = reader.finish();
         attacker.kill();
@@ -28,8 +26,8 @@ fn against_all(reader: impl Fn(&Stage, &str) -> Process, check: impl Fn(&str, bo
 }
 
 fn reader_survives(kernel: &str) {
-    let reader = |stage: &Stage, path: &str| {
-        stage.peer_by(kernel, &format!("read --socket {path} --sum yes --timeout-ms 2000 --hold 1"))
+    let reader = |run: &TestRun, path: &str| {
+        run.peer_by(kernel, &format!("read --socket {path} --sum yes --timeout-ms 2000 --hold 1"))
     };
     against_all(reader, |name, _, outcome| {
         assert!(!outcome.ok, "{name}: it took the stream for a good one");
@@ -40,11 +38,11 @@ fn reader_survives(kernel: &str) {
 }
 
 fn source_survives(kernel: &str) {
-    let source = |stage: &Stage, path: &str| {
+    let source = |run: &TestRun, path: &str| {
         let pipeline = format!(
             "framesharesrc socket-path={path} connection-timeout=2000000000 ! fakesink dump=true sync=false"
         );
-        stage.gst_by(&format!("{kernel} env G_DEBUG=fatal-criticals"), &pipeline)
+        run.gst_by(&format!("{kernel} env G_DEBUG=fatal-criticals"), &pipeline)
     };
     against_all(source, |name, _, outcome| {
         assert!(!outcome.ok && outcome.stderr.contains("ERROR"), "{name}: {}", outcome.stderr);

@@ -7,16 +7,17 @@
 //! server ends: the server is killed first, and every variable that holds a victim or an attacker
 //! is declared before that of the server, so that a test that panics ends the server first, too.
 
-use super::{
-    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, hostile,
-    stage::{Process, Stage},
+use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS};
+use frameshare_tests::{
+    process::{Process, TestRun},
+    skip::skip,
 };
-use std::{fs, io::Write, path::Path};
+use std::{fs, path::Path};
 
 /// The attacks on exporters with such a file (`hostile`).
 pub const AGAINST_EXPORTERS: [&str; 3] = ["fuse-over-wake", "fuse-over-control", "fuse-unread"];
 
-/// Returns whether the file can be served; prints a counted line if not.
+/// Returns whether the file can be served; reports the test as skipped if not.
 pub fn can_serve(test: &str) -> bool {
     let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = match opened {
@@ -25,9 +26,7 @@ pub fn can_serve(test: &str) -> bool {
         Ok(_) if !may_mount() => "no mount can be private here, as in a chroot".into(),
         Ok(_) => return true,
     };
-    // Bypasses the harness's capture: skips are counted.
-    let line = format!("SKIP hostile/{test}: {reason}\n");
-    std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+    skip(&format!("hostile/{test}"), &reason);
     false
 }
 
@@ -38,18 +37,18 @@ fn may_mount() -> bool {
 }
 
 /// Starts a server whose file attackers open in the folder of the socket that they attack.
-pub fn server(stage: &Stage, socket: &Path) -> Process {
+pub fn server(run: &TestRun, socket: &Path) -> Process {
     let program = env!("CARGO_BIN_EXE_hostile");
     let folder = socket.parent().expect("a socket lies in a folder");
     let mut server =
-        stage.command(&format!("unshare --mount --propagation private {program} fuse {}", folder.display()));
+        run.command(&format!("unshare --mount --propagation private {program} fuse {}", folder.display()));
     server.wait_for("serving");
     server
 }
 
 /// Starts an attack with the file.
-fn attack_by(kind: &str, name: &str, stage: &Stage, path: &Path) -> Process {
-    hostile(stage, &format!("{kind} {} {name} stay", path.display()))
+fn attack_by(kind: &str, name: &str, run: &TestRun, path: &Path) -> Process {
+    run.hostile(&format!("{kind} {} {name} stay", path.display()))
 }
 
 /// Waits until a thread of a process waits for the server.
@@ -66,37 +65,37 @@ fn wait_until_blocked(server: &mut Process, pid: u32) {
 /// blocks there.
 fn exporter_stops(kernel: &str) {
     for name in AGAINST_EXPORTERS {
-        let stage = Stage::new();
-        let path = stage.path("s.sock");
-        let mut exporter = stage.peer_by(
+        let run = TestRun::new();
+        let path = run.path("s.sock");
+        let mut exporter = run.peer_by(
             kernel,
             "export --socket s.sock --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
         );
         exporter.wait_for("open");
         let mut attacker;
-        let mut server = server(&stage, &path);
-        attacker = attack_by("reader", name, &stage, &path);
+        let mut server = server(&run, &path);
+        attacker = attack_by("reader", name, &run, &path);
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
-        stage.peer("read --socket s.sock --frames 5").finish_well();
-        fs::write(stage.path("end"), "").expect("the folder is ours");
+        run.peer("read --socket s.sock --frames 5").expect_success();
+        fs::write(run.path("end"), "").expect("the folder is ours");
         exporter.wait_for("stopped");
         server.kill();
-        exporter.finish_well();
+        exporter.expect_success();
         attacker.kill();
     }
 }
 
 fn reader_stops(kernel: &str) {
     for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
-        let stage = Stage::new();
-        let path = stage.path("s.sock");
+        let run = TestRun::new();
+        let path = run.path("s.sock");
         let (mut reader, mut attacker);
-        let mut server = server(&stage, &path);
-        attacker = attack_by("exporter", name, &stage, &path);
+        let mut server = server(&run, &path);
+        attacker = attack_by("exporter", name, &run, &path);
         attacker.wait_for("open");
-        reader = stage.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
+        reader = run.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
@@ -106,28 +105,28 @@ fn reader_stops(kernel: &str) {
         }
         wait_until_blocked(&mut server, reader.pid());
         server.kill();
-        reader.finish_badly();
+        reader.expect_failure();
         attacker.kill();
     }
 }
 
 fn source_stops(kernel: &str) {
     for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
-        let stage = Stage::new();
-        let path = stage.path("s.sock");
+        let run = TestRun::new();
+        let path = run.path("s.sock");
         let (mut reader, mut attacker);
-        let mut server = server(&stage, &path);
-        attacker = attack_by("exporter", name, &stage, &path);
+        let mut server = server(&run, &path);
+        attacker = attack_by("exporter", name, &run, &path);
         attacker.wait_for("open");
         let pipeline = "framesharesrc socket-path=s.sock connection-timeout=2000000000 ! fakesink sync=false";
-        reader = stage.gst_by(kernel, pipeline);
+        reader = run.gst_by(kernel, pipeline);
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
         reader.wait_until_stopped();
         wait_until_blocked(&mut server, reader.pid());
         server.kill();
-        let said = reader.finish_badly();
+        let said = reader.expect_failure();
         assert!(said.contains("ERROR") && !said.contains("panicked"), "{name}: {said}");
         attacker.kill();
     }

@@ -10,12 +10,9 @@ mod fuse;
 mod memory;
 mod readers;
 mod sinks;
-#[allow(dead_code, reason = "the tests of the elements use the rest of it")]
-#[path = "../elements/stage.rs"]
-mod stage;
 
+use frameshare_tests::process::{TestRun, wait_until};
 use frameshare_tests::raw::Channel;
-use stage::{Process, Stage, wait_until};
 use std::path::Path;
 
 /// Commands that become the victim: with the present kernel, and as before Linux 6.16, which cannot
@@ -24,8 +21,8 @@ const WITH_PASSRIGHTS: &str = "env";
 const WITHOUT_PASSRIGHTS: &str = concat!(env!("CARGO_BIN_EXE_without"), " SO_PASSRIGHTS --");
 
 /// The names of all attacks of a side.
-fn attacks(stage: &Stage, side: &str) -> Vec<String> {
-    let outcome = hostile(stage, side).finish_well();
+fn attacks(run: &TestRun, side: &str) -> Vec<String> {
+    let outcome = run.hostile(side).expect_success();
     assert!(outcome.lines.len() > 10, "{:?}", outcome.lines);
     outcome.lines
 }
@@ -38,9 +35,4 @@ fn is_foreign(name: &str) -> bool {
 /// Waits until an exporter accepts connections: its socket's file exists a moment before.
 fn wait_until_listening(path: &Path) {
     wait_until("the exporter listens", || Channel::connect(path).is_ok());
-}
-
-/// Starts the hostile peer.
-fn hostile(stage: &Stage, arguments: &str) -> Process {
-    stage.command(&format!("{} {arguments}", env!("CARGO_BIN_EXE_hostile")))
 }

@@ -2,32 +2,24 @@
 
 //! Peak memory of a source whose exporter sends more metadata than `max-metadata-bytes` allows.
 
-use super::{hostile, stage::Stage};
-use std::{fs, thread, time::Duration};
+use frameshare_tests::{census::memory, process::TestRun};
+use std::{thread, time::Duration};
 
 /// The default of `max-metadata-bytes`.
 const LIMIT: u64 = 128 << 20;
-
-/// Peak memory of a process in bytes; none once it has exited.
-fn peak(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
-}
 
 #[test]
 fn source_stays_within_four_times_max_metadata_bytes() {
     let attacks =
         ["bulk-sticky-events", "bulk-early-tags", "bulk-empty-tags", "bulk-crop-metas", "bulk-caps-names"];
     for name in attacks {
-        let stage = Stage::new();
-        let path = stage.path("s.sock");
-        let mut attacker = hostile(&stage, &format!("exporter {} {name}", path.display()));
+        let run = TestRun::new();
+        let path = run.path("s.sock");
+        let mut attacker = run.hostile(&format!("exporter {} {name}", path.display()));
         attacker.wait_for("open");
-        let source =
-            stage.gst(&format!("framesharesrc socket-path={} ! fakesink sync=false", path.display()));
+        let source = run.gst(&format!("framesharesrc socket-path={} ! fakesink sync=false", path.display()));
         let mut most = 0;
-        while let Some(peak) = peak(source.pid()) {
+        while let Ok(Some(peak)) = memory(source.pid(), "VmHWM") {
             most = most.max(peak);
             thread::sleep(Duration::from_millis(1));
         }

@@ -2,69 +2,51 @@
 
 //! Hostile readers, against an exporter that continues publishing to two honest ones.
 
-use super::{
-    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, hostile, is_foreign,
-    stage::{Process, Stage},
-    wait_until_listening,
+use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, is_foreign, wait_until_listening};
+use frameshare_tests::{
+    census::Census,
+    process::{Process, TestRun},
+    skip,
 };
-use std::{collections::HashMap, fs, io::Write, path::Path, thread, time::Duration};
+use std::{collections::HashMap, fs, path::Path};
 
+/// Default of an exporter's `max-slots`.
+const MAX_SLOTS: usize = 64;
 /// Maximum growth of the exporter in kilobytes between two rounds of all attacks: its allocator
 /// keeps some memory.
 const GROWTH_KB: u64 = 4096;
 
-/// Counts resources of a process that can leak: descriptors, threads, kilobytes. Slots are not
-/// counted: their number depends on the speed of releases.
-fn census(pid: u32) -> [u64; 3] {
-    let entries = |what: &str| fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten().flatten();
-    let is_slot = |path: &Path| path.to_string_lossy().contains("frameshare-slot");
-    let files = entries("fd").filter(|fd| fs::read_link(fd.path()).is_ok_and(|target| !is_slot(&target)));
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
-    let kilobytes = kilobytes.and_then(|text| text.trim().parse().ok()).expect("a number");
-    [files.count() as u64, entries("task").count() as u64, kilobytes]
-}
-
 #[test]
 fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let mut exporter =
-        stage.peer("export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2");
+        run.peer("export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2");
     exporter.wait_for("open");
     let read = |policy: &str| {
-        stage.peer(&format!("read --stream s --policy {policy} --verify yes --quiet yes --max-held 4"))
+        run.peer(&format!("read --stream s --policy {policy} --verify yes --quiet yes --max-held 4"))
     };
     let (lossless, latest) = (read("lossless"), read("latest"));
-    let path = stage.path("frameshare/s.sock");
+    let path = run.path("frameshare/s.sock");
     let mut fates = HashMap::new();
     let mut attack_all = || {
-        for name in attacks(&stage, "reader") {
-            let attacker = hostile(&stage, &format!("reader {} {name}", path.display()));
+        for name in attacks(&run, "reader") {
+            let attacker = run.hostile(&format!("reader {} {name}", path.display()));
             let pid = attacker.pid();
-            let outcome = attacker.finish_well();
+            let outcome = attacker.expect_success();
             let done = outcome.events("done").pop().expect("it says what it did");
             fates.insert(pid, (name, done["fate"].as_str().expect("a word").to_owned()));
         }
     };
     attack_all();
-    let before = census(exporter.pid());
+    // The number of slots depends on the speed of releases.
+    let before = Census::in_run(exporter.pid(), &run).with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
     attack_all();
-    // The last attacker may still be disconnecting.
-    let mut after = census(exporter.pid());
-    for _ in 0..1000 {
-        if after[..2] == before[..2] {
-            break;
-        }
-        thread::sleep(Duration::from_millis(5));
-        after = census(exporter.pid());
-    }
-    assert!(after[0] <= before[0] && after[1] <= before[1], "{before:?} became {after:?}");
-    assert!(after[2] <= before[2] + GROWTH_KB, "{before:?} became {after:?}");
+    before.assert_no_growth(exporter.pid(), &run);
 
-    fs::write(stage.path("end"), "").expect("the folder is ours");
-    let exporter = exporter.finish_well();
+    fs::write(run.path("end"), "").expect("the folder is ours");
+    let exporter = exporter.expect_success();
     let published = exporter.summary()["published"].clone();
-    let [lossless, latest] = [lossless, latest].map(|reader| reader.finish_well().summary());
+    let [lossless, latest] = [lossless, latest].map(|reader| reader.expect_success().summary());
     assert_eq!(
         (&lossless["frames"], &lossless["lost"], &lossless["bad"], &lossless["end"]),
         (&published, &0.into(), &0.into(), &"eos".into()),
@@ -102,21 +84,21 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
 /// An exporter of the engine and the sink, new for each attack, stop in time while the attacker is
 /// still present.
 fn exporters_stop(kernel: &str) {
-    for name in attacks(&Stage::new(), "reader") {
-        let stage = Stage::new();
-        let mut exporter = stage.peer_by(
+    for name in attacks(&TestRun::new(), "reader") {
+        let run = TestRun::new();
+        let mut exporter = run.peer_by(
             kernel,
             "export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
         );
-        let sink = stage.gst_by(
+        let sink = run.gst_by(
             kernel,
             "videotestsrc is-live=true ! video/x-raw,format=NV12,width=320,height=240,framerate=100/1 ! \
              framesharesink stream=g",
         );
         exporter.wait_for("open");
-        let paths = ["s", "g"].map(|stream| stage.path(&format!("frameshare/{stream}.sock")));
+        let paths = ["s", "g"].map(|stream| run.path(&format!("frameshare/{stream}.sock")));
         wait_until_listening(&paths[1]);
-        let attack = |path: &Path| hostile(&stage, &format!("reader {} {name} stay", path.display()));
+        let attack = |path: &Path| run.hostile(&format!("reader {} {name} stay", path.display()));
         let mut attackers = paths.each_ref().map(|path| attack(path));
         for attacker in &mut attackers {
             let done = attacker.wait_for("done");
@@ -127,14 +109,14 @@ fn exporters_stop(kernel: &str) {
         }
         // A user that sent too many descriptors is refused, and all processes here are of one user.
         if kernel == WITHOUT_PASSRIGHTS && name == "lingering-in-many-connections" {
-            let error = stage.peer("read --stream s --frames 5").finish_badly();
+            let error = run.peer("read --stream s --frames 5").expect_failure();
             assert!(error.contains("cannot be closed"), "{error}");
         } else {
-            stage.peer("read --stream s --frames 5").finish_well();
+            run.peer("read --stream s --frames 5").expect_success();
         }
-        fs::write(stage.path("end"), "").expect("the folder is ours");
-        sink.begin_interrupt();
-        exporter.finish_well();
+        fs::write(run.path("end"), "").expect("the folder is ours");
+        sink.interrupt();
+        exporter.expect_success();
         sink.finish();
         attackers.iter_mut().for_each(Process::kill);
     }
@@ -153,32 +135,29 @@ fn exporters_stop_after_each_attack_before_linux_6_16() {
 /// A user who may connect and not read leaves blocking descriptors in its connection.
 #[test]
 fn unpermitted_user_with_blocking_descriptors_stops_nobody() {
-    if !rustix::process::geteuid().is_root() {
-        // Bypasses the harness's capture: skips are counted.
-        let line = "SKIP hostile/unpermitted_user_with_blocking_descriptors_stops_nobody: root is needed\n";
-        std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
+    if !skip::is_root("hostile/unpermitted_user_with_blocking_descriptors_stops_nobody") {
         return;
     }
     for kernel in [WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS] {
-        let stage = Stage::new();
-        stage.open_to_others();
-        let mut exporter = stage.peer_by(
+        let run = TestRun::new();
+        run.open_to_others();
+        let mut exporter = run.peer_by(
             kernel,
             "export --socket s.sock --socket-mode 666 --frames 100000000 --size 20000 --fps 300 --until end --readers 0",
         );
         exporter.wait_for("open");
         let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
-        let (attacker, path) = (stage.path("hostile"), stage.path("s.sock"));
+        let (attacker, path) = (run.path("hostile"), run.path("s.sock"));
         let mut attackers = [(); 5].map(|()| {
             let attack = "lingering-unread-before-hello stay";
-            stage.command(&format!("{nobody} {} reader {} {attack}", attacker.display(), path.display()))
+            run.command(&format!("{nobody} {} reader {} {attack}", attacker.display(), path.display()))
         });
         for attacker in &mut attackers {
             attacker.wait_for("done");
         }
-        stage.peer("read --socket s.sock --frames 5").finish_well();
-        fs::write(stage.path("end"), "").expect("the folder is ours");
-        exporter.finish_well();
+        run.peer("read --socket s.sock --frames 5").expect_success();
+        fs::write(run.path("end"), "").expect("the folder is ours");
+        exporter.expect_success();
         attackers.iter_mut().for_each(Process::kill);
     }
 }

@@ -6,10 +6,10 @@
 //! They get every frame unchanged, before, during and after the attack; then the sink stops in
 //! time.
 
-use super::{
-    WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, fuse, hostile, is_foreign,
-    stage::{Outcome, Process, Stage, sums},
-    wait_until_listening,
+use super::{WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS, attacks, fuse, is_foreign, wait_until_listening};
+use frameshare_tests::{
+    content::checksums,
+    process::{Outcome, Process, TestRun},
 };
 
 /// Every frame differs from the one before.
@@ -21,11 +21,11 @@ const FRAMES: usize = 20_000;
 
 /// The checksums of the frames that the sink gets.
 fn expected() -> Vec<String> {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let make =
         format!("videotestsrc num-buffers={FRAMES} {PICTURE} ! {CAPS} ! filesink location=expected.raw");
-    stage.gst(&make).finish_well();
-    sums(&stage.read("expected.raw"), SIZE)
+    run.gst(&make).expect_success();
+    checksums(&run.read("expected.raw"), SIZE)
 }
 
 /// Checks every frame of a lossless reader.
@@ -41,27 +41,27 @@ fn saw_right_frames(outcome: &Outcome, expected: &[String]) {
 
 /// Runs attacks on a sink one after the other. All attackers stay.
 fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
-    let stage = Stage::new();
-    let path = stage.path("frameshare/s.sock");
+    let run = TestRun::new();
+    let path = run.path("frameshare/s.sock");
     let pipeline = format!("videotestsrc is-live=true {PICTURE} ! {CAPS} ! framesharesink stream=s");
     let (mut sink, mut attackers);
     let has_fuse = names.iter().any(|name| name.starts_with("fuse"));
-    sink = stage.gst_by(&format!("{kernel} env G_DEBUG=fatal-criticals"), &pipeline);
+    sink = run.gst_by(&format!("{kernel} env G_DEBUG=fatal-criticals"), &pipeline);
     attackers = Vec::new();
     wait_until_listening(&path);
-    let mut server = has_fuse.then(|| fuse::server(&stage, &path));
-    let mut honest = stage.peer("read --stream s --policy lossless --sum yes");
+    let mut server = has_fuse.then(|| fuse::server(&run, &path));
+    let mut honest = run.peer("read --stream s --policy lossless --sum yes");
     honest.wait_for("frame");
     for name in names {
-        let mut attacker = hostile(&stage, &format!("reader {} {name} stay", path.display()));
+        let mut attacker = run.hostile(&format!("reader {} {name} stay", path.display()));
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
         attackers.push(attacker);
-        let late = stage.peer("read --stream s --policy lossless --sum yes --frames 20").finish_well();
+        let late = run.peer("read --stream s --policy lossless --sum yes --frames 20").expect_success();
         saw_right_frames(&late, expected);
     }
-    sink.begin_interrupt();
+    sink.interrupt();
     sink.wait_until_stopped();
     if let Some(server) = &mut server {
         server.kill();
@@ -73,7 +73,7 @@ fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
 }
 
 fn sink_serves_beside_lingering_sockets(kernel: &str) {
-    let names = attacks(&Stage::new(), "reader");
+    let names = attacks(&TestRun::new(), "reader");
     // With many connections the attacker's user, which is that of all processes here, is refused:
     // see `readers`.
     let lingering = |name: &&str| is_foreign(name) && *name != "lingering-in-many-connections";

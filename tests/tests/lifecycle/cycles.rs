@@ -2,14 +2,12 @@
 
 //! A thousand cycles of playing and stopping leave nothing behind.
 
-use crate::{
-    census::{Census, is_alone},
-    pipelines::{Pipeline, init, socket},
-    stage::Stage,
-};
+use frameshare_test_pipelines::{Pipeline, init};
+use frameshare_tests::{census::Census, process::TestRun};
 use gst::prelude::*;
 use std::{
     fs,
+    process::Command,
     sync::{Arc, Mutex},
     thread,
 };
@@ -22,6 +20,26 @@ const SLOTS: usize = 32;
 /// Number of uses of elements before they are made anew.
 const USES: usize = 10;
 
+/// Runs a test in a process of its own, without the resources of other tests. Call it first in the
+/// test with the test's path in this binary; it returns true in that other process.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "FRAMESHARE_TEST_ALONE";
+    if std::env::var(ALONE).is_ok_and(|name| name == test) {
+        // GLib would keep the threads of stopped pipelines for another 15 s.
+        gst::glib::ThreadPool::set_max_unused_threads(Some(0));
+        return true;
+    }
+    let own = std::env::current_exe().expect("a test has a path");
+    let output = Command::new(own)
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, test)
+        .output()
+        .expect("it runs once more");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
+    false
+}
+
 /// Plays `framesharesink` and `framesharesrc` until three frames have arrived, and stops them.
 struct Couple {
     exporter: Pipeline,
@@ -29,8 +47,8 @@ struct Couple {
 }
 
 impl Couple {
-    fn new(stage: &Stage) -> Self {
-        let socket = socket(stage, "s");
+    fn new(run: &TestRun) -> Self {
+        let socket = run.socket("s");
         // At full rate, in slots of the sink's own pool.
         let exporter = format!(
             "videotestsrc ! video/x-raw,format=GRAY8,width=64,height=48 ! \
@@ -63,7 +81,7 @@ fn source(socket: &str) -> Pipeline {
 }
 
 fn three_frames(reader: &Pipeline) {
-    let output = reader.element("output").downcast::<gst_app::AppSink>().expect("it is an appsink");
+    let output = reader.appsink("output");
     for _ in 0..3 {
         let sample = output.try_pull_sample(gst::ClockTime::from_seconds(60));
         assert!(sample.is_some(), "no frame came: {:?}", reader.error());
@@ -75,19 +93,19 @@ fn a_thousand_cycles_of_both_elements_leave_nothing_behind() {
     if !is_alone("cycles::a_thousand_cycles_of_both_elements_leave_nothing_behind") {
         return;
     }
-    let stage = Stage::new();
-    let bare = Census::here(&stage);
-    let run = |cycles: usize| {
+    let run = TestRun::new();
+    let bare = Census::here(&run);
+    let repeat = |cycles: usize| {
         for _ in 0..cycles / USES {
-            let couple = Couple::new(&stage);
+            let couple = Couple::new(&run);
             (0..USES).for_each(|number| couple.cycle(number));
         }
     };
-    run(WARM_UP);
-    assert!(!fs::exists(socket(&stage, "s")).unwrap(), "the socket outlives the sink");
-    let before = bare.at_rest(&stage);
-    run(CYCLES);
-    before.compare_here(&stage);
+    repeat(WARM_UP);
+    assert!(!fs::exists(run.socket("s")).unwrap(), "the socket outlives the sink");
+    let before = bare.settled(&run);
+    repeat(CYCLES);
+    before.assert_no_growth_here(&run);
 }
 
 #[test]
@@ -96,14 +114,14 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
         return;
     }
     init();
-    let stage = Stage::new();
-    let socket = socket(&stage, "s");
-    let mut exporter = stage.peer(&format!(
+    let run = TestRun::new();
+    let socket = run.socket("s");
+    let mut exporter = run.peer(&format!(
         "export --socket {socket} --frames 100000000 --fps 2000 --size 4096 --readers 0 --max-slots {SLOTS}"
     ));
     exporter.wait_for("open");
-    let bare = Census::here(&stage);
-    let run = |cycles: usize| {
+    let bare = Census::here(&run);
+    let repeat = |cycles: usize| {
         for _ in 0..cycles / USES {
             let reader = source(&socket);
             for _ in 0..USES {
@@ -113,11 +131,11 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
             }
         }
     };
-    run(WARM_UP);
-    let (here, there) = (bare.at_rest(&stage), Census::of(exporter.pid(), &stage).with_slots(SLOTS));
-    run(CYCLES);
-    here.compare_here(&stage);
-    there.compare_of(exporter.pid(), &stage);
+    repeat(WARM_UP);
+    let (here, there) = (bare.settled(&run), Census::in_run(exporter.pid(), &run).with_slots(SLOTS));
+    repeat(CYCLES);
+    here.assert_no_growth_here(&run);
+    there.assert_no_growth(exporter.pid(), &run);
 }
 
 /// Negative control: one leak of each kind is noticed.
@@ -126,13 +144,13 @@ fn leaks_are_noticed() {
     if !is_alone("cycles::leaks_are_noticed") {
         return;
     }
-    let stage = Stage::new();
-    let bare = Census::here(&stage);
-    let couple = Couple::new(&stage);
+    let run = TestRun::new();
+    let bare = Census::here(&run);
+    let couple = Couple::new(&run);
     (0..WARM_UP).for_each(|number| couple.cycle(number));
-    let before = bare.at_rest(&stage);
+    let before = bare.settled(&run);
     let noticed = |what: &str| {
-        let growth = before.growth(&Census::here(&stage));
+        let growth = before.growth(&Census::here(&run));
         assert!(growth.iter().any(|line| line.starts_with(what)), "{what} is not in {growth:?}");
     };
 
@@ -146,7 +164,7 @@ fn leaks_are_noticed() {
     couple.cycle(0);
     noticed("mappings");
     assert!(kept.lock().unwrap().take().is_some());
-    before.compare_here(&stage);
+    before.assert_no_growth_here(&run);
 
     let file = fs::File::open("/dev/null").unwrap();
     noticed("descriptors");
@@ -156,8 +174,8 @@ fn leaks_are_noticed() {
     noticed("threads");
     drop(end);
     let _ = thread.join().unwrap();
-    fs::write(stage.path("frameshare/other.sock"), "").unwrap();
+    fs::write(run.path("frameshare/other.sock"), "").unwrap();
     noticed("file other.sock");
-    fs::remove_file(stage.path("frameshare/other.sock")).unwrap();
-    before.compare_here(&stage);
+    fs::remove_file(run.path("frameshare/other.sock")).unwrap();
+    before.assert_no_growth_here(&run);
 }

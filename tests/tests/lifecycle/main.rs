@@ -6,12 +6,7 @@
 //! Streams are fed buffer by buffer from the test itself, so that the expected frames follow from
 //! the test's actions and not from the machine's speed.
 
-mod census;
 mod cycles;
 mod joining;
 mod many;
-mod pipelines;
 mod restarts;
-#[allow(dead_code, reason = "the tests of the elements use the rest of it")]
-#[path = "../elements/stage.rs"]
-mod stage;

@@ -2,10 +2,8 @@
 
 //! Many sinks and sources.
 
-use crate::{
-    pipelines::{Exporter, Reader, SIZE, check, picture, socket},
-    stage::Stage,
-};
+use frameshare_test_pipelines::{Exporter, Reader, SIZE, check, frame};
+use frameshare_tests::process::TestRun;
 use std::thread;
 
 const STREAMS: usize = 6;
@@ -16,20 +14,20 @@ fn name(stream: usize) -> String {
     format!("s{stream}")
 }
 
-fn film(stream: usize) -> Vec<u8> {
-    (1..=FRAMES).flat_map(|number| picture(stream, number, SIZE)).collect()
+fn video(stream: usize) -> Vec<u8> {
+    (1..=FRAMES).flat_map(|number| frame(stream, number, SIZE)).collect()
 }
 
 /// Publishes every stream at once, each as fast as its readers take it.
 fn publish(exporters: Vec<Exporter>) -> Vec<thread::JoinHandle<Exporter>> {
     let publish = |(stream, exporter): (usize, Exporter)| {
         thread::spawn(move || {
-            exporter.push_pictures(stream, 1..=FRAMES - 1);
+            exporter.push_frames(stream, 1..=FRAMES - 1);
             exporter.wait_until_published(FRAMES - 1);
             // A `latest` reader with all its credit in use loses a new frame; it must get the last
             // one.
-            exporter.wait_for_room();
-            exporter.push(picture(stream, FRAMES, SIZE));
+            exporter.wait_for_credit();
+            exporter.push(frame(stream, FRAMES, SIZE));
             exporter.end();
             exporter
         })
@@ -39,14 +37,14 @@ fn publish(exporters: Vec<Exporter>) -> Vec<thread::JoinHandle<Exporter>> {
 
 #[test]
 fn many_sinks_and_sources_of_one_process_do_not_mix() {
-    let stage = Stage::new();
-    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&stage, &name(stream))));
+    let run = TestRun::new();
+    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&run, &name(stream))));
     let mut readers = Vec::new();
     for stream in 0..STREAMS {
         for reader in 0..READERS {
             let is_lossless = reader % 2 == 0;
             let policy = if is_lossless { "policy=lossless" } else { "policy=latest" };
-            readers.push((stream, is_lossless, Reader::start(&stage, &name(stream), policy)));
+            readers.push((stream, is_lossless, Reader::start(&run, &name(stream), policy)));
         }
     }
     exporters.iter().for_each(|exporter| exporter.wait_for_readers(READERS));
@@ -73,32 +71,32 @@ fn many_sinks_and_sources_of_one_process_do_not_mix() {
 
 #[test]
 fn many_sinks_and_sources_of_several_processes_do_not_mix() {
-    let stage = Stage::new();
-    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&stage, &name(stream))));
+    let run = TestRun::new();
+    let exporters = Vec::from_iter((0..STREAMS).map(|stream| Exporter::start(&run, &name(stream))));
     // Each process reads all streams.
     let process = |reader: u32| {
         let branches = (0..STREAMS).map(|stream| {
             format!(
                 "framesharesrc socket-path={} policy=lossless ! filesink location=read{reader}-{stream}.raw",
-                socket(&stage, &name(stream))
+                run.socket(&name(stream))
             )
         });
-        stage.gst(&Vec::from_iter(branches).join(" "))
+        run.gst(&Vec::from_iter(branches).join(" "))
     };
     let processes = Vec::from_iter((0..READERS).map(process));
     exporters.iter().for_each(|exporter| exporter.wait_for_readers(READERS));
 
     let published = publish(exporters);
     for process in processes {
-        process.finish_well();
+        process.expect_success();
     }
     for exporter in published {
         exporter.join().unwrap();
     }
     for stream in 0..STREAMS {
-        let film = film(stream);
+        let video = video(stream);
         for reader in 0..READERS {
-            assert!(stage.read(format!("read{reader}-{stream}.raw")) == film, "{reader} of stream {stream}");
+            assert!(run.read(format!("read{reader}-{stream}.raw")) == video, "{reader} of stream {stream}");
         }
     }
 }
@@ -106,24 +104,24 @@ fn many_sinks_and_sources_of_several_processes_do_not_mix() {
 /// Every process but the first reads one stream and shares it again as the next.
 #[test]
 fn frames_are_handed_on_from_process_to_process() {
-    let stage = Stage::new();
-    let first = Exporter::start(&stage, &name(0));
+    let run = TestRun::new();
+    let first = Exporter::start(&run, &name(0));
     let relay = |stream: usize| {
-        stage.gst(&format!(
+        run.gst(&format!(
             "framesharesrc socket-path={} policy=lossless connection-timeout=-1 ! \
              framesharesink socket-path={} sync=false wait-for-connection=true",
-            socket(&stage, &name(stream)),
-            socket(&stage, &name(stream + 1))
+            run.socket(&name(stream)),
+            run.socket(&name(stream + 1))
         ))
     };
     let relays = Vec::from_iter((0..3).map(relay));
-    let last = Reader::start(&stage, &name(3), "policy=lossless");
+    let last = Reader::start(&run, &name(3), "policy=lossless");
     first.wait_for_readers(1);
 
     let published = publish(vec![first]);
     assert_eq!(check(0, &last.rest()), Vec::from_iter(1..=FRAMES));
     for relay in relays {
-        relay.finish_well();
+        relay.expect_success();
     }
     for exporter in published {
         exporter.join().unwrap();
@@ -134,13 +132,13 @@ fn frames_are_handed_on_from_process_to_process() {
 /// GStreamer's own elements sometimes deadlock as well if they do.
 #[test]
 fn one_pipeline_can_hold_both_ends_of_a_stream() {
-    let stage = Stage::new();
-    let socket = socket(&stage, "s");
-    let process = stage.gst(&format!(
+    let run = TestRun::new();
+    let socket = run.socket("s");
+    let process = run.gst(&format!(
         "videotestsrc num-buffers=50 ! video/x-raw,format=GRAY8,width=64,height=48 ! \
          framesharesink socket-path={socket} wait-for-connection=true sync=false async=false \
          framesharesrc socket-path={socket} policy=lossless ! filesink location=read.raw async=false"
     ));
-    process.finish_well();
-    assert_eq!(stage.read("read.raw").len(), 50 * SIZE);
+    process.expect_success();
+    assert_eq!(run.read("read.raw").len(), 50 * SIZE);
 }

@@ -2,12 +2,6 @@
 
 //! Exporters that end and start again under their readers.
 
-use crate::{
-    census::Census,
-    pipelines::{Arrival, CAPS, Exporter, Reader, SIZE, check, picture, socket},
-    stage::{Process, Stage},
-};
-
 const OTHER_CAPS: &str =
     "video/x-raw, format=(string)RGB, width=(int)32, height=(int)16, framerate=(fraction)50/1";
 const OTHER_SIZE: usize = 32 * 16 * 3;
@@ -25,12 +19,12 @@ fn next_session(reader: &Reader, before: u64) -> Arrival {
 
 #[test]
 fn readers_go_on_with_the_next_run_and_its_caps() {
-    let stage = Stage::new();
-    let first = Exporter::start(&stage, "s");
+    let run = TestRun::new();
+    let first = Exporter::start(&run, "s");
     let readers = ["lossless", "latest"]
-        .map(|policy| Reader::start(&stage, "s", &format!("reconnect=true policy={policy}")));
+        .map(|policy| Reader::start(&run, "s", &format!("reconnect=true policy={policy}")));
     first.wait_for_readers(2);
-    first.push_pictures(0, 1..=30);
+    first.push_frames(0, 1..=30);
     let sessions = readers.each_ref().map(|reader| {
         let frame = reader.next().expect("a frame");
         assert_eq!(frame.sequence, 1 + frame.lost_before);
@@ -39,16 +33,16 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
     // It is stopped, not ended: without an EOS.
     drop(first);
 
-    let second = Exporter::start(&stage, "s");
+    let second = Exporter::start(&run, "s");
     second.wait_for_readers(2);
     second.set_caps(OTHER_CAPS);
-    (1..=29).for_each(|number| second.push(picture(1, number, OTHER_SIZE)));
+    (1..=29).for_each(|number| second.push(frame(1, number, OTHER_SIZE)));
     for (reader, before) in readers.iter().zip(sessions) {
         let seam = next_session(reader, before);
         assert!(seam.is_discont);
         assert_eq!(seam.sequence, 1 + seam.lost_before);
         assert_eq!(seam.caps.to_string(), OTHER_CAPS);
-        assert!(seam.bytes == picture(1, seam.sequence, OTHER_SIZE));
+        assert!(seam.bytes == frame(1, seam.sequence, OTHER_SIZE));
         // A discontinuity is marked once.
         let next = reader.next().expect("a frame");
         assert_eq!(next.session, seam.session);
@@ -59,8 +53,8 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
     }
     // A `latest` reader with all its credit in use loses a new frame; it must get this one.
     second.wait_until_published(29);
-    second.wait_for_room();
-    second.push(picture(1, 30, OTHER_SIZE));
+    second.wait_for_credit();
+    second.push(frame(1, 30, OTHER_SIZE));
     // After an end of stream the reader does not wait for another exporter.
     let ended = std::thread::spawn(move || {
         second.end();
@@ -75,15 +69,15 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
 /// Negative control of `reconnect`.
 #[test]
 fn readers_that_were_not_told_to_do_not_go_on() {
-    let stage = Stage::new();
-    let first = Exporter::start(&stage, "s");
+    let run = TestRun::new();
+    let first = Exporter::start(&run, "s");
     let reader =
-        stage.gst(&format!("framesharesrc socket-path={} policy=lossless ! fakesink", socket(&stage, "s")));
+        run.gst(&format!("framesharesrc socket-path={} policy=lossless ! fakesink", run.socket("s")));
     first.wait_for_readers(1);
-    first.push_pictures(0, 1..=30);
+    first.push_frames(0, 1..=30);
     drop(first);
-    let second = Exporter::start(&stage, "s");
-    let error = reader.finish_badly();
+    let second = Exporter::start(&run, "s");
+    let error = reader.expect_failure();
     assert!(error.contains("reconnect"), "{error}");
     assert_eq!(second.readers(), 0);
 }
@@ -91,23 +85,23 @@ fn readers_that_were_not_told_to_do_not_go_on() {
 /// Frames a second.
 const RATE: u64 = 25;
 
-fn camera(stage: &Stage) -> Process {
-    stage.gst(&format!(
+fn camera(run: &TestRun) -> Process {
+    run.gst(&format!(
         "videotestsrc is-live=true ! video/x-raw,format=GRAY8,width=64,height=48,framerate={RATE}/1 ! \
          framesharesink socket-path={}",
-        socket(stage, "s")
+        run.socket("s")
     ))
 }
 
 #[test]
 fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
-    let stage = Stage::new();
-    let mut exporter = camera(&stage);
-    let here = Reader::start(&stage, "s", "reconnect=true");
-    let process = stage.gst(&format!(
+    let run = TestRun::new();
+    let mut exporter = camera(&run);
+    let here = Reader::start(&run, "s", "reconnect=true");
+    let process = run.gst(&format!(
         "framesharesrc socket-path={} reconnect=true connection-timeout=-1 num-buffers=60 ! \
          filesink location=read.raw",
-        socket(&stage, "s")
+        run.socket("s")
     ));
     let mut session = here.next().expect("a frame").session;
     let mut missed = Vec::new();
@@ -116,7 +110,7 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
             assert_eq!(here.next().expect("a frame").session, session);
         }
         exporter.kill();
-        exporter = camera(&stage);
+        exporter = camera(&run);
         let seam = next_session(&here, session);
         assert!(seam.is_discont);
         missed.push(seam.sequence - 1);
@@ -125,8 +119,8 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
     // Other load may delay a reader by a second once.
     missed.sort_unstable();
     assert!(missed[1] < RATE && missed[2] < 10 * RATE, "it missed {missed:?} frames");
-    process.finish_well();
-    assert_eq!(stage.read("read.raw").len(), 60 * SIZE);
+    process.expect_success();
+    assert_eq!(run.read("read.raw").len(), 60 * SIZE);
 }
 
 /// Fewer than the compared runs.
@@ -134,45 +128,45 @@ const FRAMES: u64 = 10;
 
 #[test]
 fn reader_keeps_nothing_of_past_runs() {
-    let stage = Stage::new();
-    let reader = stage.peer(&format!(
+    let run = TestRun::new();
+    let reader = run.peer(&format!(
         "read --socket {} --policy lossless --reconnect yes --timeout-ms 60000 --quiet yes",
-        socket(&stage, "s")
+        run.socket("s")
     ));
     let pid = reader.pid();
     let mut settled = None;
-    for run in 1..=20_u64 {
-        let exporter = Exporter::start(&stage, "s");
+    for number in 1..=20_u64 {
+        let exporter = Exporter::start(&run, "s");
         exporter.wait_for_readers(1);
-        exporter.push_pictures(0, 1..=FRAMES);
+        exporter.push_frames(0, 1..=FRAMES);
         exporter.wait_until_published(FRAMES);
         match &settled {
-            None if run == 5 => settled = Some(Census::of(pid, &stage).with_slots(FRAMES as usize)),
-            Some(before) => before.compare_of(pid, &stage),
+            None if number == 5 => settled = Some(Census::in_run(pid, &run).with_slots(FRAMES as usize)),
+            Some(before) => before.assert_no_growth(pid, &run),
             None => {}
         }
-        if run == 20 {
+        if number == 20 {
             exporter.end();
         }
     }
-    let outcome = reader.finish_well();
+    let outcome = reader.expect_success();
     assert_eq!(outcome.events("reconnected").len(), 19);
     assert_eq!(outcome.summary()["lost"], 0);
 }
 
 #[test]
 fn frames_of_the_last_run_stay_whole_in_the_next() {
-    let stage = Stage::new();
-    let first = Exporter::start(&stage, "s");
-    let reader = Reader::start(&stage, "s", "reconnect=true policy=lossless max-held=8");
+    let run = TestRun::new();
+    let first = Exporter::start(&run, "s");
+    let reader = Reader::start(&run, "s", "reconnect=true policy=lossless max-held=8");
     first.wait_for_readers(1);
-    first.push_pictures(0, 1..=3);
+    first.push_frames(0, 1..=3);
     let kept = [(); 3].map(|()| reader.sample().expect("a frame"));
     drop(first);
 
-    let second = Exporter::start(&stage, "s");
+    let second = Exporter::start(&run, "s");
     second.wait_for_readers(1);
-    second.push_pictures(1, 1..=40);
+    second.push_frames(1, 1..=40);
     let ended = std::thread::spawn(move || {
         second.end();
         second
@@ -182,7 +176,13 @@ fn frames_of_the_last_run_stay_whole_in_the_next() {
     assert!(arrivals.iter().all(|arrival| arrival.caps.to_string() == CAPS));
     for (index, sample) in kept.iter().enumerate() {
         let map = sample.buffer().expect("a buffer").map_readable().expect("it can be read");
-        assert!(map.as_slice() == picture(0, index as u64 + 1, SIZE), "frame {}", index + 1);
+        assert!(map.as_slice() == frame(0, index as u64 + 1, SIZE), "frame {}", index + 1);
     }
     ended.join().unwrap();
 }
+
+use frameshare_test_pipelines::{Arrival, CAPS, Exporter, Reader, SIZE, check, frame};
+use frameshare_tests::{
+    census::Census,
+    process::{Process, TestRun},
+};

@@ -19,10 +19,10 @@ mod peer;
 mod place;
 pub mod platform;
 mod program;
-pub mod random;
 mod runner;
 pub mod testing;
 
+pub use frameshare_tests::{content, random};
 pub use link::Link;
 pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};
 pub use place::Place;

@@ -2,8 +2,9 @@
 
 //! Helpers for the integration tests of a program.
 
-use std::io::Write as _;
 use std::process::Output;
+
+pub use frameshare_tests::skip::skip;
 
 /// Tests on the simulated driver.
 pub mod simulated {
@@ -60,9 +61,4 @@ pub fn tell_skipped(program: &str, output: &Output) {
         let word = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
         skip(&format!("{program}/{}/{}", word("suite"), word("case")), &word("reason"));
     }
-}
-
-/// Reports one skipped test in the same way.
-pub fn skip(what: &str, why: &str) {
-    std::io::stdout().write_all(format!("SKIP {what}: {why}\n").as_bytes()).unwrap();
 }

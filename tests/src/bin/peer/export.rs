@@ -8,11 +8,12 @@
 //! access.
 #![allow(unsafe_code)]
 
-use crate::{Result, child, options::Options, pattern, print};
+use crate::{Result, child, options::Options, print};
 use frameshare::{
     Event, Format, Interrupt,
     exporter::{self, Exporter, LosslessReaders, Notice, Purpose},
 };
+use frameshare_tests::content;
 use serde_json::{Value, json};
 use std::{
     path::PathBuf,
@@ -110,7 +111,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         let start = slot.as_ptr().ok_or("the slot is no host memory")?.as_ptr();
         // SAFETY: the slot has the requested size, and the producer has exclusive access until it
         // publishes.
-        pattern::paint(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
+        content::fill(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
         let frame = exporter::Frame {
             media_offset: Some(sequence - 1),
             media_offset_end: Some(sequence),

@@ -9,7 +9,6 @@
 mod child;
 mod export;
 mod options;
-mod pattern;
 mod read;
 
 use options::{Options, USAGE};

@@ -7,11 +7,12 @@
 //! Frames are read as plain slices while they are leased.
 #![allow(unsafe_code)]
 
-use crate::{Result, child, options::Options, pattern, print};
+use crate::{Result, child, options::Options, print};
 use frameshare::{
     Interrupt, Policy, monotonic_ns,
     reader::{self, Frame, Item, Reader},
 };
+use frameshare_tests::content;
 use serde_json::{Value, json};
 use std::{collections::VecDeque, process::ExitCode, time::Duration};
 
@@ -130,7 +131,7 @@ fn bytes(frame: &Frame) -> &[u8] {
 }
 
 fn is_whole(frame: &Frame) -> bool {
-    pattern::is_painted(bytes(frame), frame.descriptor().sequence)
+    content::is_filled(bytes(frame), frame.descriptor().sequence)
 }
 
 impl Tally {
@@ -150,7 +151,7 @@ impl Tally {
         json!({
             "event": "frame",
             "sequence": sequence,
-            "sum": sums.then(|| format!("{:016x}", pattern::sum(bytes(frame)))),
+            "sum": sums.then(|| content::checksum(bytes(frame))),
             "lost_before": frame.lost_before(),
             "size": frame.len(),
             "pts": descriptor.pts,

@@ -7,10 +7,14 @@
 //! `soak MINUTES [SEED]` (`make soak`). The exit status is 0 if every frame was right and nothing
 //! leaked.
 
-mod child;
 mod stream;
 
-use frameshare_tests::{census::Census, tally::Tally};
+use frameshare_tests::{
+    census::{Census, growth_of_all},
+    process::TestRun,
+    random::Random,
+    tally::Tally,
+};
 use std::{
     env,
     error::Error,
@@ -25,34 +29,23 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const STREAMS: usize = 8;
 /// Time until everything that is allocated once exists: slots of all sizes, pages of the allocator.
 const WARM_UP: Duration = Duration::from_secs(60);
+/// Most slots that an exporter allocates; below it the number varies.
+const MAX_SLOTS: usize = 64;
 /// Largest allowed growth of a process in kilobytes, since its allocator keeps some memory.
 const GROWTH_KB: u64 = 256;
 /// Time for a stream to settle before its resources are counted.
 const REST: Duration = Duration::from_secs(2);
 
-/// Pseudo-random numbers (splitmix64), so that a run can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ word >> 31) % end
-    }
-}
-
 /// Runs all streams for `time`, with readers that join, leave and are killed.
-fn churn(streams: &mut [Stream], dice: &mut Dice, time: Duration, tally: &mut Tally) -> Result<()> {
+fn churn(streams: &mut [Stream], random: &mut Random, time: Duration, tally: &mut Tally) -> Result<()> {
     let begin = Instant::now();
-    let mut told = begin;
+    let mut reported = begin;
     while begin.elapsed() < time {
         for stream in &mut *streams {
-            stream.turn(dice, tally)?;
+            stream.step(random, tally)?;
         }
-        if told.elapsed() > Duration::from_secs(60) {
-            told = Instant::now();
+        if reported.elapsed() > Duration::from_secs(60) {
+            reported = Instant::now();
             println!("{:5.1} min: {tally}", begin.elapsed().as_secs_f64() / 60.0);
         }
         thread::sleep(Duration::from_millis(50));
@@ -61,36 +54,32 @@ fn churn(streams: &mut [Stream], dice: &mut Dice, time: Duration, tally: &mut Ta
 }
 
 /// Removes the temporary readers, and counts the remaining resources.
-fn count(streams: &mut [Stream], tally: &mut Tally) -> Result<Vec<Census>> {
-    for stream in &mut *streams {
-        stream.clear(tally)?;
-    }
+fn count(streams: &mut [Stream], tally: &mut Tally) -> Result<Vec<[Census; 2]>> {
+    streams.iter_mut().for_each(|stream| stream.clear(tally));
     thread::sleep(REST);
     streams.iter().map(Stream::census).collect()
 }
 
 fn run(minutes: f64, seed: u64) -> Result<()> {
     println!("{minutes} minutes with seed {seed}");
-    let mut dice = Dice(seed);
-    let folder = tempfile::Builder::new().prefix("soak").tempdir()?;
+    let mut random = Random::new(seed);
+    let run = TestRun::new();
     let mut tally = Tally::default();
-    let mut streams = Vec::new();
-    for number in 0..STREAMS {
-        // The exporter of the last stream is killed now and then.
-        streams.push(Stream::start(folder.path(), number, number + 1 == STREAMS)?);
-    }
+    // The exporter of the last stream is killed now and then.
+    let mut streams: Vec<_> =
+        (0..STREAMS).map(|number| Stream::start(&run, number, number + 1 == STREAMS)).collect();
     let whole = Duration::from_secs_f64(minutes * 60.0);
-    churn(&mut streams, &mut dice, WARM_UP.min(whole / 4), &mut tally)?;
-    let before = count(&mut streams, &mut tally)?;
-    churn(&mut streams, &mut dice, whole, &mut tally)?;
+    churn(&mut streams, &mut random, WARM_UP.min(whole / 4), &mut tally)?;
+    let tolerant = |census: Census| census.with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
+    let before = count(&mut streams, &mut tally)?.into_iter().map(|pair| pair.map(tolerant));
+    let before: Vec<_> = before.collect();
+    churn(&mut streams, &mut random, whole, &mut tally)?;
     let after = count(&mut streams, &mut tally)?;
     let mut growth = Vec::new();
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
-        println!("stream {number}: {before}; in the end {after}");
-        // A new exporter in place of a killed one has counts of its own.
-        if before.is_of_the_same_process_as(after) {
-            growth.extend(before.growth(after, GROWTH_KB).map(|what| format!("stream {number}: {what}")));
-        }
+        println!("stream {number}: {}; {}", after[0], after[1]);
+        growth
+            .extend(growth_of_all(before, after).into_iter().map(|what| format!("stream {number}: {what}")));
     }
     for stream in streams {
         stream.end(&mut tally)?;

@@ -2,11 +2,15 @@
 
 //! One stream: an exporter, a permanent reader and two temporary ones.
 
-use crate::{Dice, Result, child::Child};
-use frameshare_tests::{census::Census, tally::Tally};
+use crate::Result;
+use frameshare_tests::{
+    census::Census,
+    process::{Process, TestRun},
+    random::Random,
+    tally::Tally,
+};
 use std::{
     fs,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -24,135 +28,134 @@ enum Plan {
     Kill(Instant),
 }
 
-struct Guest {
-    child: Child,
+struct TemporaryReader {
+    process: Process,
     plan: Plan,
     is_lossless: bool,
 }
 
-pub struct Stream {
-    runtime: PathBuf,
+pub struct Stream<'a> {
+    run: &'a TestRun,
     name: String,
-    exporter: Child,
-    resident: Child,
-    guests: [Option<Guest>; 2],
+    exporter: Process,
+    permanent: Process,
+    temporary: [Option<TemporaryReader>; 2],
     /// Time of the exporter's next kill, for the stream whose exporter is killed.
-    doom: Option<Instant>,
+    next_kill: Option<Instant>,
 }
 
-impl Stream {
-    pub fn start(runtime: &Path, number: usize, is_doomed: bool) -> Result<Self> {
+impl<'a> Stream<'a> {
+    pub fn start(run: &'a TestRun, number: usize, is_killed: bool) -> Self {
         let name = format!("s{number}");
-        let exporter = export(runtime, &name)?;
+        let exporter = export(run, &name);
         // Frames may be lost with a killed exporter.
-        let how = if is_doomed { "latest --reconnect yes --timeout-ms 20000" } else { "lossless" };
-        let resident = read(runtime, &name, &format!("--policy {how}"))?;
-        let doom = is_doomed.then(|| Instant::now() + Duration::from_secs(20));
-        Ok(Self { runtime: runtime.to_owned(), name, exporter, resident, guests: [None, None], doom })
+        let policy = if is_killed { "latest --reconnect yes --timeout-ms 20000" } else { "lossless" };
+        let permanent = read(run, &name, &format!("--policy {policy}"));
+        let next_kill = is_killed.then(|| Instant::now() + Duration::from_secs(20));
+        Self { run, name, exporter, permanent, temporary: [None, None], next_kill }
     }
 
     /// Performs all actions that are due.
-    pub fn turn(&mut self, dice: &mut Dice, tally: &mut Tally) -> Result<()> {
-        if self.resident.has_ended()? || self.exporter.has_ended()? {
-            return Err(format!("{}: a process has ended that should not have", self.name).into());
+    pub fn step(&mut self, random: &mut Random, tally: &mut Tally) -> Result<()> {
+        if self.permanent.has_exited() || self.exporter.has_exited() {
+            return Err(format!("{}: the exporter or the permanent reader has exited", self.name).into());
         }
-        if self.doom.is_some_and(|doom| doom < Instant::now()) {
-            self.doom = Some(Instant::now() + Duration::from_secs(10 + dice.below(30)));
-            self.replace_exporter(tally)?;
+        if self.next_kill.is_some_and(|kill| kill < Instant::now()) {
+            self.next_kill = Some(Instant::now() + Duration::from_secs(10 + random.below(30)));
+            self.replace_exporter(tally);
         }
-        for at in 0..self.guests.len() {
-            let Some(mut guest) = self.guests[at].take() else {
-                if dice.below(10) == 0 {
-                    self.guests[at] = Some(self.invite(dice)?);
+        for at in 0..self.temporary.len() {
+            let Some(mut reader) = self.temporary[at].take() else {
+                if random.below(10) == 0 {
+                    self.temporary[at] = Some(self.start_reader(random));
                     tally.joined += 1;
                 }
                 continue;
             };
-            match guest.plan {
+            match reader.plan {
                 Plan::Kill(when) if when < Instant::now() => {
-                    guest.child.kill()?;
+                    reader.process.kill();
                     tally.killed += 1;
                 }
-                Plan::Leave if guest.child.has_ended()? => guest.see_off(self.doom.is_some(), tally)?,
-                _ => self.guests[at] = Some(guest),
+                Plan::Leave if reader.process.has_exited() => {
+                    check(reader.process, reader.is_lossless, self.next_kill.is_some(), tally)?;
+                }
+                _ => self.temporary[at] = Some(reader),
             }
         }
         Ok(())
     }
 
     /// Starts an exporter with the name of the killed one.
-    fn replace_exporter(&mut self, tally: &mut Tally) -> Result<()> {
-        self.exporter.kill()?;
-        self.exporter = export(&self.runtime, &self.name)?;
+    fn replace_exporter(&mut self, tally: &mut Tally) {
+        self.exporter.kill();
+        self.exporter = export(self.run, &self.name);
         tally.exporters_killed += 1;
-        Ok(())
     }
 
-    fn invite(&self, dice: &mut Dice) -> Result<Guest> {
-        let is_lossless = self.doom.is_none() && dice.below(2) == 0;
+    fn start_reader(&self, random: &mut Random) -> TemporaryReader {
+        let is_lossless = self.next_kill.is_none() && random.below(2) == 0;
         let policy = if is_lossless { "lossless" } else { "latest --reconnect yes --timeout-ms 20000" };
-        let (hold, held) = (dice.below(3), 4 + dice.below(4));
-        let plan = match dice.below(2) {
-            0 => Plan::Kill(Instant::now() + Duration::from_millis(dice.below(6000))),
+        let (hold, held) = (random.below(3), 4 + random.below(4));
+        let plan = match random.below(2) {
+            0 => Plan::Kill(Instant::now() + Duration::from_millis(random.below(6000))),
             _ => Plan::Leave,
         };
-        let sleep = if is_lossless { 0 } else { dice.below(120) };
-        let frames = 1 + dice.below(200);
-        let how =
+        let sleep = if is_lossless { 0 } else { random.below(120) };
+        let frames = 1 + random.below(200);
+        let options =
             format!("--policy {policy} --frames {frames} --hold {hold} --max-held {held} --sleep-ms {sleep}");
-        Ok(Guest { child: read(&self.runtime, &self.name, &how)?, plan, is_lossless })
+        TemporaryReader { process: read(self.run, &self.name, &options), plan, is_lossless }
     }
 
     /// Removes all temporary readers.
-    pub fn clear(&mut self, tally: &mut Tally) -> Result<()> {
-        for mut guest in self.guests.iter_mut().filter_map(Option::take) {
-            guest.child.kill()?;
+    pub fn clear(&mut self, tally: &mut Tally) {
+        for mut reader in self.temporary.iter_mut().filter_map(Option::take) {
+            reader.process.kill();
             tally.killed += 1;
         }
-        Ok(())
     }
 
-    pub fn census(&self) -> Result<Census> {
-        Ok(Census::of(&[self.exporter.pid(), self.resident.pid()])?)
+    /// Counts the resources of the exporter and of the permanent reader.
+    pub fn census(&self) -> Result<[Census; 2]> {
+        Ok([Census::of(self.exporter.pid())?, Census::of(self.permanent.pid())?])
     }
 
     /// Stops the exporter, and checks the results of its readers.
     pub fn end(self, tally: &mut Tally) -> Result<()> {
-        let Self { runtime, name, exporter, resident, doom, .. } = self;
-        fs::write(runtime.join(format!("{name}.end")), "")?;
-        let resident = Guest { child: resident, plan: Plan::Leave, is_lossless: doom.is_none() };
-        resident.see_off(doom.is_some(), tally)?;
-        let exporter = exporter.finish()?;
-        if exporter.ok && exporter.summary["drained"] == true {
+        let Self { run, name, exporter, permanent, next_kill, .. } = self;
+        fs::write(run.path(&format!("{name}.end")), "")?;
+        check(permanent, next_kill.is_none(), next_kill.is_some(), tally)?;
+        let outcome = exporter.finish();
+        if outcome.ok && outcome.summary()["drained"] == true {
             return Ok(());
         }
-        Err(format!("{name}: {}", exporter.summary).into())
+        Err(format!("{name}: {}", outcome.summary()).into())
     }
 }
 
-impl Guest {
-    /// Checks a reader's result.
-    fn see_off(self, is_doomed: bool, tally: &mut Tally) -> Result<()> {
-        let outcome = self.child.finish()?;
-        let number = |what: &str| outcome.summary[what].as_u64().unwrap_or(u64::MAX);
-        let lost_too_much = self.is_lossless && number("lost") != 0;
-        let ended = outcome.ok || is_doomed && outcome.summary["bad"] == 0;
-        if !ended || number("bad") != 0 || lost_too_much {
-            return Err(format!("a reader saw {}", outcome.summary).into());
-        }
-        tally.frames += number("frames");
-        tally.lost += number("lost");
-        tally.left += 1;
-        Ok(())
+/// Checks a reader's result. A reader whose exporter was killed may have failed.
+fn check(reader: Process, is_lossless: bool, is_exporter_killed: bool, tally: &mut Tally) -> Result<()> {
+    let outcome = reader.finish();
+    let summary = outcome.summary();
+    let number = |what: &str| summary[what].as_u64().unwrap_or(u64::MAX);
+    let lost_too_much = is_lossless && number("lost") != 0;
+    let ended = outcome.ok || is_exporter_killed && summary["bad"] == 0;
+    if !ended || number("bad") != 0 || lost_too_much {
+        return Err(format!("a reader reports {summary}").into());
     }
+    tally.frames += number("frames");
+    tally.lost += number("lost");
+    tally.left += 1;
+    Ok(())
 }
 
-fn export(runtime: &Path, name: &str) -> Result<Child> {
+fn export(run: &TestRun, name: &str) -> Process {
     let frames = "--frames 100000000 --readers 0";
     let format = format!("--size {SIZE} --fps {FPS} --renew-every {RENEW}");
-    Child::start(runtime, &format!("export --stream {name} {frames} {format} --until {name}.end"))
+    run.peer(&format!("export --stream {name} {frames} {format} --until {name}.end"))
 }
 
-fn read(runtime: &Path, name: &str, how: &str) -> Result<Child> {
-    Child::start(runtime, &format!("read --stream {name} --verify yes --quiet yes {how}"))
+fn read(run: &TestRun, name: &str, options: &str) -> Process {
+    run.peer(&format!("read --stream {name} --verify yes --quiet yes {options}"))
 }

@@ -155,7 +155,10 @@ fn come_and_go(seed: u64) -> Result<String> {
     for number in 0..count {
         let (together, sender) = (together.clone(), sender.clone());
         // These threads are not joined: a hanging one ends with the process.
-        std::thread::spawn(move || sender.send((number, live(number, seed, &together))));
+        std::thread::spawn(move || {
+            // The receiver is gone if another stream has failed.
+            let _ = sender.send((number, live(number, seed, &together)));
+        });
     }
     let (mut ends, mut told) = (Vec::new(), 0);
     while ends.len() < count {
