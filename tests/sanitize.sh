@@ -28,8 +28,8 @@ ASAN_OPTIONS=detect_leaks=0 under address -p frameshare-tests --test corpus
 counted=detect_leaks=0:quarantine_size_mb=1
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test hostile -- --skip source_ --skip sink_ --skip exporters_stop
 # Skipped as well: a process with a limited address space has no room for the sanitizer's.
-ASAN_OPTIONS=$counted under address -p frameshare-tests --test faults -- --skip the_elements_let_in \
-  --skip a_forked_child_does_not_hide --skip a_killed_exporter_is_an_error --skip reader_out_of_memory
+ASAN_OPTIONS=$counted under address -p frameshare-tests --test faults -- --skip sink_admits_allowed \
+  --skip forked_child_does_not_hide --skip killed_exporter_is_error --skip reader_out_of_memory
 ASAN_OPTIONS=$counted under address -p frameshare-tests --test lifecycle -- cycles:: of_one_process_do_not_mix \
   restarts::reader_keeps restarts::frames_of restarts::readers_go_on
 under thread -p frameshare --lib --tests

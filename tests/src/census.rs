@@ -17,7 +17,7 @@ const DROP_THREAD: &str = "frameshare-drop";
 const GLIB_SPAWNER: &str = "pool-spawner";
 
 const SLOTS: &str = "slots";
-const DESCRIPTORS: &str = "other descriptors";
+const DESCRIPTORS: &str = "descriptors";
 const MAPPINGS: &str = "mappings";
 const THREADS: &str = "threads";
 

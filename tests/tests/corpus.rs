@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Every input that the fuzzer kept, and some that were made by hand, once more.
+//! Inputs kept by the fuzzer, and some written by hand.
 
 use frameshare_tests::fuzz::TARGETS;
 use std::{fs, path::Path};
 
 #[test]
-fn inputs_that_were_kept_find_nothing() {
+fn corpus_inputs_pass_all_targets() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     for (name, target) in TARGETS {
         let folder = corpus.join(name);

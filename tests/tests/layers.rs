@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The layers of the house, checked over `cargo metadata`: imports run downward only.
+//! Layers of the workspace, checked over `cargo metadata`: imports run downward only.
 //!
 //! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the
 //! workspace's own manifests, dev-dependencies too, and says which rule an edge breaks.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 
 #[test]
-fn a_quick_round_measures_both_sides_and_loses_nothing() {
+fn quick_round_measures_both_sides_without_loss() {
     let raw = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quick.jsonl");
     let bench = Command::new(env!("CARGO_BIN_EXE_frameshare-bench"))
         .args(["--quick", "--raw"])

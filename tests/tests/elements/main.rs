@@ -195,23 +195,20 @@ fn synchronized_sink_renders_frames() {
     run.peer("read --stream s --frames 1").expect_success();
     let pipeline = "framesharesrc stream=s latency=500000000 num-buffers=100 ! queue ! \
          fpsdisplaysink silent=false video-sink=fakevideosink text-overlay=false sync=true";
-    let mut told = Vec::new();
-    let shows_them = |told: &mut Vec<String>| {
+    let mut results = Vec::new();
+    let renders = |results: &mut Vec<String>| {
         let outcome = run.gst_verbose(pipeline).expect_success();
         assert!(!outcome.stderr.contains("CRITICAL"), "{}", outcome.stderr);
-        let last = outcome
-            .lines
-            .iter()
-            .rfind(|line| line.contains("rendered: "))
-            .expect("the sink says what it did");
+        let last =
+            outcome.lines.iter().rfind(|line| line.contains("rendered: ")).expect("the sink reports counts");
         let count = |word: &str| {
             let rest = last.split(word).nth(1).expect("the line names it");
             rest.split(',').next().and_then(|number| number.trim().parse::<u32>().ok()).expect("a number")
         };
-        told.push(last.clone());
+        results.push(last.clone());
         count("rendered: ") >= 70 && count("dropped: ") <= 5
     };
-    assert!((0..ATTEMPTS).any(|_| shows_them(&mut told)), "{told:#?}");
+    assert!((0..ATTEMPTS).any(|_| renders(&mut results)), "{results:#?}");
 }
 
 use frameshare_tests::{

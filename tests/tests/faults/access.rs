@@ -34,8 +34,8 @@ fn mode(run: &TestRun, path: &str) -> u32 {
 }
 
 #[test]
-fn a_stream_with_a_name_is_closed_to_others() {
-    if !is_root("a_stream_with_a_name_is_closed_to_others") {
+fn named_stream_denies_other_users() {
+    if !is_root("named_stream_denies_other_users") {
         return;
     }
     let run = TestRun::new();
@@ -60,8 +60,8 @@ fn a_stream_with_a_name_is_closed_to_others() {
 
 /// The mode of the socket denies access first, then the exporter does.
 #[test]
-fn others_are_refused_and_told_so() {
-    if !is_root("others_are_refused_and_told_so") {
+fn other_users_are_refused_with_reason() {
+    if !is_root("other_users_are_refused_with_reason") {
         return;
     }
     let (run, _exporter) = stream("");
@@ -83,8 +83,8 @@ fn others_are_refused_and_told_so() {
 }
 
 #[test]
-fn allowed_users_and_groups_read_and_hold_nobody_up() {
-    if !is_root("allowed_users_and_groups_read_and_hold_nobody_up") {
+fn allowed_users_and_groups_read_without_lossless() {
+    if !is_root("allowed_users_and_groups_read_without_lossless") {
         return;
     }
     for (allowed, who) in [
@@ -106,8 +106,8 @@ fn allowed_users_and_groups_read_and_hold_nobody_up() {
 
 /// Readers of other users leave room for those of the exporter's own user, however many there are.
 #[test]
-fn others_leave_room_for_the_exporters_own_user() {
-    if !is_root("others_leave_room_for_the_exporters_own_user") {
+fn other_users_leave_credit_for_exporter_user() {
+    if !is_root("other_users_leave_credit_for_exporter_user") {
         return;
     }
     let (run, _exporter) = stream("--socket-mode 666 --allowed-uids 65534 --max-slots 16");
@@ -131,8 +131,8 @@ fn others_leave_room_for_the_exporters_own_user() {
 
 /// Between bind and chmod a socket denies access that it grants a moment later.
 #[test]
-fn young_socket_that_denies_permission_is_tried_again() {
-    if !is_root("young_socket_that_denies_permission_is_tried_again") {
+fn new_socket_denying_permission_is_retried() {
+    if !is_root("new_socket_denying_permission_is_retried") {
         return;
     }
     let (run, _exporter) = stream("--socket-mode 666 --allowed-uids 65534");
@@ -165,8 +165,8 @@ fn folder(run: &TestRun, name: &str, owner: u32, mode: u32) {
 }
 
 #[test]
-fn exporter_of_another_user_is_refused_where_others_can_write() {
-    if !is_root("exporter_of_another_user_is_refused_where_others_can_write") {
+fn foreign_exporter_in_shared_folder_is_refused() {
+    if !is_root("foreign_exporter_in_shared_folder_is_refused") {
         return;
     }
     let run = TestRun::new();
@@ -215,8 +215,8 @@ fn exporter_of_another_user_is_refused_where_others_can_write() {
 
 /// With `reconnect` the reader waits while another user's exporter runs.
 #[test]
-fn reconnecting_reader_waits_for_the_right_user() {
-    if !is_root("reconnecting_reader_waits_for_the_right_user") {
+fn reconnecting_reader_waits_for_expected_user() {
+    if !is_root("reconnecting_reader_waits_for_expected_user") {
         return;
     }
     let run = TestRun::new();
@@ -249,8 +249,8 @@ fn reconnecting_reader_waits_for_the_right_user() {
 
 /// The same with the elements, as in the README.
 #[test]
-fn the_elements_let_in_whom_they_are_told_to() {
-    if !is_root("the_elements_let_in_whom_they_are_told_to") {
+fn sink_admits_allowed_users_only() {
+    if !is_root("sink_admits_allowed_users_only") {
         return;
     }
     let run = TestRun::new();

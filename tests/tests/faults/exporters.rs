@@ -44,23 +44,23 @@ fn dies(stream: Stream, ready: impl FnOnce(&mut Process)) {
 }
 
 #[test]
-fn a_killed_exporter_is_an_error_and_held_frames_stay_readable() {
+fn killed_exporter_is_error_and_held_frames_stay_readable() {
     dies(Stream::start("--fps 500 --readers 5"), |_| ());
 }
 
 /// The dead exporter's sockets stay open in a forked child, and never hang up.
 #[test]
-fn a_forked_child_does_not_hide_the_exporters_death() {
+fn forked_child_does_not_hide_exporter_death() {
     let mut child = None;
     dies(Stream::start("--fps 500 --readers 5 --fork yes"), |exporter| {
         child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
     });
-    kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
+    kill_process(child.unwrap(), Signal::KILL).expect("the child exists");
 }
 
 /// A successor may need the memory.
 #[test]
-fn reconnecting_reader_keeps_no_memory_of_the_last_exporter() {
+fn reconnecting_reader_frees_memory_of_last_exporter() {
     let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 1");
     let mut reader = run.peer("read --stream s --quiet yes --reconnect yes");
     reader.wait_for("first");
@@ -77,7 +77,7 @@ fn reconnecting_reader_keeps_no_memory_of_the_last_exporter() {
 /// At any moment of its death, also while a frame is written or published: no reader gets a partial
 /// frame, or an end of stream.
 #[test]
-fn no_moment_of_an_exporters_death_tears_a_frame() {
+fn exporter_death_at_any_moment_tears_no_frame() {
     for number in 0..times(15) {
         let Stream { mut exporter, run } = Stream::start("--size 300000 --readers 2");
         let readers = ["lossless", "latest"].map(|policy| {
@@ -99,7 +99,7 @@ fn no_moment_of_an_exporters_death_tears_a_frame() {
 }
 
 #[test]
-fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
+fn paused_pipeline_reports_exporter_death() {
     let mut stream = Stream::start("--fps 500 --readers 0");
     let pipeline = Pipeline::new(&format!(
         "framesharesrc socket-path={} ! appsink name=output sync=false max-buffers=1",
@@ -127,7 +127,7 @@ fn a_paused_pipeline_whose_exporter_died_is_not_stuck() {
 
 /// A stopped exporter accepts no connection, but the kernel completes it.
 #[test]
-fn reader_connecting_to_dying_exporter_is_not_stuck() {
+fn reader_connecting_to_dying_exporter_fails() {
     let mut stream = Stream::start("--fps 500 --readers 0");
     stream.exporter.suspend();
     let reader = stream.run.peer("read --stream s --timeout-ms 300");

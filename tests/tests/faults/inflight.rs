@@ -2,7 +2,7 @@
 
 //! Readers that leave descriptors unreceived. The kernel counts these against the exporter's user.
 
-use crate::{Stream, is_root, saw_everything};
+use crate::{Stream, assert_all_read, is_root};
 use frameshare::{
     Endpoint, Interrupt, Policy,
     reader::{Config, Item, Reader},
@@ -29,7 +29,7 @@ fn join_silently(path: &Path) -> Channel {
 }
 
 /// Joins, receives nothing, and sends what ends the connection.
-fn join_and_break_the_rules(path: &Path) -> Channel {
+fn join_and_violate_protocol(path: &Path) -> Channel {
     let channel = join_silently(path);
     // It fails if the exporter has refused the reader already.
     let _ = channel.send(b"no message", &[]);
@@ -84,17 +84,17 @@ fn unreceived_descriptors_disconnect_no_honest_reader() {
 
     let silent: Vec<_> = (0..SILENT).map(|_| join_silently(&socket)).collect();
     let holding: Vec<_> = (0..HOLDING).map(|_| join_and_hold(&socket)).collect();
-    stream.flow(1000);
+    stream.wait_for_frames(1000);
     let late = join(&stream.run, "65534", "--policy latest --frames 100");
     late.expect_success();
-    stream.flow(200);
+    stream.wait_for_frames(200);
     let honest = [lossless.pid(), latest.pid()];
 
     fs::write(stream.run.path("end"), "").unwrap();
     let latest = latest.expect_success().summary();
     assert_eq!((&latest["bad"], &latest["end"]), (&0.into(), &"eos".into()), "{latest}");
-    let (outcome, _stage) = (stream.exporter.expect_success(), stream.run);
-    saw_everything(lossless, &outcome.summary()["published"]);
+    let (outcome, _run) = (stream.exporter.expect_success(), stream.run);
+    assert_all_read(lossless, &outcome.summary()["published"]);
     for removed in outcome.events("removed") {
         let early = honest.iter().any(|pid| removed["pid"] == *pid)
             && removed["why"].to_string().contains("hung up (");
@@ -147,13 +147,13 @@ fn closed_connections_are_bounded(files: u32) {
     };
     let lossless = join(&stream.run, &user.to_string(), "--policy lossless");
 
-    let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_break_the_rules(&socket)).collect();
-    stream.flow(300);
+    let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_violate_protocol(&socket)).collect();
+    stream.wait_for_frames(300);
     // One refusal a second is reported for each process: the first was not necessarily this one.
     std::thread::sleep(Duration::from_millis(1500));
-    closed.push(join_and_break_the_rules(&socket));
+    closed.push(join_and_violate_protocol(&socket));
     join(&stream.run, "65534", "--policy latest --frames 100").expect_success();
-    stream.flow(200);
+    stream.wait_for_frames(200);
     // The descriptors are freed with the peers' ends.
     drop(closed);
     std::thread::sleep(Duration::from_secs(1));
@@ -161,15 +161,15 @@ fn closed_connections_are_bounded(files: u32) {
     Reader::connect(&path, Config::default(), &Interrupt::new().unwrap()).unwrap();
 
     fs::write(stream.run.path("end"), "").unwrap();
-    let (outcome, _stage) = (stream.exporter.expect_success(), stream.run);
-    saw_everything(lossless, &outcome.summary()["published"]);
+    let (outcome, _run) = (stream.exporter.expect_success(), stream.run);
+    assert_all_read(lossless, &outcome.summary()["published"]);
     let refused = outcome.events("refused");
     assert!(refused.iter().any(|line| line.to_string().contains("unreceived")), "{refused:?}");
 }
 
 /// The exporter's process has few files left, which the unreceived messages of one reader occupy.
 #[test]
-fn reader_that_reads_nothing_pays_for_files_it_takes() {
+fn reader_leaving_messages_unread_is_evicted() {
     let run = TestRun::new();
     let script = "export --stream s --frames 100000000 --fps 500 --size 20000 --readers 1 --until end --event-bytes 100000";
     let mut exporter = run.peer_by("prlimit --nofile=100:", script);
@@ -177,10 +177,10 @@ fn reader_that_reads_nothing_pays_for_files_it_takes() {
     let mut stream = Stream { exporter, run };
     let witness = stream.read("--policy lossless --max-held 2");
     let path = stream.run.path("frameshare/s.sock");
-    let deaf = join_silently(&path);
-    stream.flow(3000);
-    let (outcome, _stage) = stream.end();
-    saw_everything(witness, &outcome.summary()["published"]);
+    let silent = join_silently(&path);
+    stream.wait_for_frames(3000);
+    let (outcome, _run) = stream.end();
+    assert_all_read(witness, &outcome.summary()["published"]);
     let removed = outcome.events("removed");
     assert!(
         removed
@@ -188,5 +188,5 @@ fn reader_that_reads_nothing_pays_for_files_it_takes() {
             .any(|line| line["pid"] == std::process::id() && line["why"].to_string().contains("unread")),
         "{removed:?}"
     );
-    drop(deaf);
+    drop(silent);
 }

@@ -2,7 +2,7 @@
 
 //! Killed readers: their frames return, and other readers are not affected.
 
-use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, moment, said, saw_everything, times};
+use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, assert_all_read, find_notice, moment, times};
 use frameshare_tests::process::{Process, TestRun};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{thread, time::Duration};
@@ -13,7 +13,7 @@ fn survivors(stream: &Stream) -> [Process; 3] {
 }
 
 #[test]
-fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
+fn hundred_killed_readers_do_not_affect_others() {
     let mut stream = Stream::start(&format!("--fps 1000 --readers 3 --reader-timeout-ms {NEVER_MS}"));
     let survivors = survivors(&stream);
     // From before the connection to the middle of their frames; the hoarding ones die with all
@@ -35,7 +35,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     let newcomer = stream.read("--policy lossless --frames 1");
     newcomer.expect_success();
     stream.exporter.wait_for("removed");
-    let (outcome, _stage) = stream.end();
+    let (outcome, _run) = stream.end();
     let summary = outcome.summary();
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
     let (added, removed) = (outcome.events("added").len(), outcome.events("removed").len());
@@ -43,7 +43,7 @@ fn a_hundred_readers_killed_in_a_row_cost_the_others_nothing() {
     assert!(added > kills / 10, "{added} of {kills} readers were admitted");
     assert!(removed >= added - 3, "{removed} of {added} readers were removed");
     for survivor in survivors {
-        saw_everything(survivor, &summary["published"]);
+        assert_all_read(survivor, &summary["published"]);
     }
 }
 
@@ -66,16 +66,16 @@ fn forked_child_without_pidfd_keeps_no_frames_of_dead_reader() {
     thread::sleep(Duration::from_secs(1));
     let pid = victim.pid();
     victim.kill();
-    stream.says("removed", pid);
-    stream.flow(200);
-    let (outcome, _stage) = stream.end();
-    kill_process(child, Signal::KILL).expect("the child is still there");
-    saw_everything(survivor, &outcome.summary()["published"]);
+    stream.wait_for_notice("removed", pid);
+    stream.wait_for_frames(200);
+    let (outcome, _run) = stream.end();
+    kill_process(child, Signal::KILL).expect("the child exists");
+    assert_all_read(survivor, &outcome.summary()["published"]);
 }
 
 /// A dead reader's socket stays open in a forked child, and never hangs up.
 #[test]
-fn a_forked_child_does_not_keep_a_dead_readers_frames() {
+fn forked_child_keeps_no_frames_of_dead_reader() {
     let mut stream = Stream::start(&format!("--fps 500 --readers 4 --reader-timeout-ms {NEVER_MS}"));
     let survivors = survivors(&stream);
     let mut victim = stream.read("--policy lossless --hoard 4 --fork yes");
@@ -85,13 +85,13 @@ fn a_forked_child_does_not_keep_a_dead_readers_frames() {
     thread::sleep(Duration::from_millis(50));
     let pid = victim.pid();
     victim.kill();
-    stream.flow(200);
-    let (outcome, _stage) = stream.end();
-    kill_process(child, Signal::KILL).expect("the child is still there");
+    stream.wait_for_frames(200);
+    let (outcome, _run) = stream.end();
+    kill_process(child, Signal::KILL).expect("the child exists");
     let summary = outcome.summary();
     assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
-    assert!(said(&outcome, "removed", pid).is_some());
+    assert!(find_notice(&outcome, "removed", pid).is_some());
     for survivor in survivors {
-        saw_everything(survivor, &summary["published"]);
+        assert_all_read(survivor, &summary["published"]);
     }
 }

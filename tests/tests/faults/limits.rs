@@ -3,7 +3,7 @@
 //! Exhausted resources: the joining reader gets an error that names the resource, and present
 //! readers continue.
 
-use crate::{Stream, is_root, saw_everything};
+use crate::{Stream, assert_all_read, is_root};
 use frameshare_tests::process::{Process, TestRun, wait_until};
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -22,7 +22,7 @@ fn limit_files(process: &Process, count: usize) {
 
 /// Readers are admitted only while every frame that all readers may hold can still be allocated.
 #[test]
-fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
+fn exporter_at_file_limit_refuses_readers_and_continues() {
     let run = TestRun::new();
     let mut exporter = run.peer_by(
         "prlimit --nofile=64:",
@@ -43,14 +43,14 @@ fn an_exporter_that_runs_out_of_files_takes_no_more_readers_and_goes_on() {
         }
     }
     assert!(admitted.len() >= 2 && refused >= 2, "{} admitted, {refused} refused", admitted.len());
-    let (outcome, _stage) = stream.end();
-    saw_everything(witness, &outcome.summary()["published"]);
+    let (outcome, _run) = stream.end();
+    assert_all_read(witness, &outcome.summary()["published"]);
     assert_eq!(outcome.events("refused").len(), refused);
 }
 
 /// Also when no further file can be opened, not even for the connection itself.
 #[test]
-fn an_exporter_without_a_single_file_left_says_so() {
+fn exporter_without_free_files_reports_it() {
     let stream = Stream::start("--fps 500 --readers 1");
     // It uses all its credit: from now on the exporter needs no further slot.
     let mut hoarder = stream.read("--hoard 4");
@@ -71,7 +71,7 @@ fn an_exporter_without_a_single_file_left_says_so() {
 /// The kernel would end the process by SIGXFSZ: with the first page that is shared, or with the
 /// first frame.
 #[test]
-fn file_size_limit_is_an_error_that_names_it() {
+fn file_size_limit_is_named_in_error() {
     for limit in [1_000, 500_000] {
         let run = TestRun::new();
         let command = format!("prlimit --fsize={limit}:");
@@ -90,8 +90,8 @@ fn reader_out_of_files_reports_it_and_affects_no_other() {
         let error = stream.run.peer_by(&command, "read --stream s --policy lossless").expect_failure();
         assert!(error.contains("ulimit -n") || error.contains("Too many open files"), "{files}: {error}");
     }
-    let (outcome, _stage) = stream.end();
-    saw_everything(witness, &outcome.summary()["published"]);
+    let (outcome, _run) = stream.end();
+    assert_all_read(witness, &outcome.summary()["published"]);
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn reader_out_of_memory_reports_it_and_affects_no_other() {
     let small = stream.run.peer_by("prlimit --as=50000000:", "read --stream s --policy lossless");
     let end = small.finish().summary()["end"].clone();
     assert!(end.as_str().is_some_and(|end| end.contains("cannot import")), "{end}");
-    let (outcome, _stage) = stream.end();
-    saw_everything(witness, &outcome.summary()["published"]);
+    let (outcome, _run) = stream.end();
+    assert_all_read(witness, &outcome.summary()["published"]);
 }
 
 /// Memory files are not files of /dev/shm, whose size bounds POSIX shared memory.
 #[test]
-fn a_full_dev_shm_is_no_matter() {
-    if !is_root("a_full_dev_shm_is_no_matter") {
+fn full_dev_shm_does_not_affect_stream() {
+    if !is_root("full_dev_shm_does_not_affect_stream") {
         return;
     }
     let run = TestRun::new();
@@ -126,8 +126,8 @@ fn a_full_dev_shm_is_no_matter() {
 
 /// An exporter has a thread of its own, a reader of host memory none.
 #[test]
-fn without_tasks_left_the_exporter_says_so_and_readers_read() {
-    if !is_root("without_tasks_left_the_exporter_says_so_and_readers_read") {
+fn exporter_at_task_limit_fails_and_reader_works() {
+    if !is_root("exporter_at_task_limit_fails_and_reader_works") {
         return;
     }
     let run = TestRun::new();
@@ -135,10 +135,10 @@ fn without_tasks_left_the_exporter_says_so_and_readers_read() {
     // The kernel counts the tasks of a user, so the test uses one without other tasks.
     let user = 4_000_000 + std::process::id();
     let alone = format!("prlimit --nproc=1:1 setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(run.path("nobodys")).unwrap();
-    std::os::unix::fs::chown(run.path("nobodys"), Some(user), Some(user)).unwrap();
+    fs::create_dir(run.path("user")).unwrap();
+    std::os::unix::fs::chown(run.path("user"), Some(user), Some(user)).unwrap();
     let socket = |folder: &str| run.path(folder).join("s.sock").display().to_string();
-    let error = run.peer_by(&alone, &format!("export --socket {}", socket("nobodys"))).expect_failure();
+    let error = run.peer_by(&alone, &format!("export --socket {}", socket("user"))).expect_failure();
     assert!(error.contains("ulimit -u"), "{error}");
 
     let exporter = run

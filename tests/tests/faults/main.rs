@@ -59,7 +59,7 @@ impl Stream {
     }
 
     /// Waits until the exporter reports this event of a process.
-    fn says(&mut self, event: &str, pid: u32) -> Value {
+    fn wait_for_notice(&mut self, event: &str, pid: u32) -> Value {
         loop {
             let line = self.exporter.wait_for(event);
             if line["pid"] == pid {
@@ -69,8 +69,8 @@ impl Stream {
     }
 
     /// Waits until this number of further frames has been published.
-    fn flow(&mut self, frames: u64) {
-        let published = |line: Value| line["published"].as_u64().expect("it says how many");
+    fn wait_for_frames(&mut self, frames: u64) {
+        let published = |line: Value| line["published"].as_u64().expect("a number");
         let begin = self.exporter.last("progress").map_or(0, published);
         while published(self.exporter.wait_for("progress")) < begin + frames {}
     }
@@ -86,7 +86,7 @@ impl Stream {
 const UNTIL: &str = "end";
 
 /// Checks the result of a lossless reader: every frame, whole.
-fn saw_everything(reader: Process, published: &Value) {
+fn assert_all_read(reader: Process, published: &Value) {
     let summary = reader.expect_success().summary();
     assert_eq!(
         (&summary["frames"], &summary["lost"], &summary["bad"], &summary["end"]),
@@ -96,7 +96,7 @@ fn saw_everything(reader: Process, published: &Value) {
 }
 
 /// Returns whether an exporter reported this event of a process.
-fn said(outcome: &Outcome, event: &str, pid: u32) -> Option<Value> {
+fn find_notice(outcome: &Outcome, event: &str, pid: u32) -> Option<Value> {
     outcome.events(event).into_iter().find(|line| line["pid"] == pid)
 }
 

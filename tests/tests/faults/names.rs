@@ -65,8 +65,8 @@ fn removed_socket_is_bound_again() {
         let error = stream.run.peer("export --stream s").expect_failure();
         assert!(error.contains("in use"), "{error}");
     }
-    let (outcome, _stage) = stream.end();
-    crate::saw_everything(witness, &outcome.summary()["published"]);
+    let (outcome, _run) = stream.end();
+    crate::assert_all_read(witness, &outcome.summary()["published"]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn planted_lock_file_is_an_error_and_keeps_its_content() {
 
 /// Each keeps one connection open at any time.
 #[test]
-fn silent_processes_keep_no_reader_out() {
+fn silent_connections_keep_no_reader_out() {
     let stream = Stream::start("--fps 500 --readers 1 --max-slots 256");
     let witness = stream.read("--policy lossless");
     let path = stream.run.path("frameshare/s.sock");
@@ -121,6 +121,6 @@ fn silent_processes_keep_no_reader_out() {
         readers.collect::<Vec<_>>().into_iter().for_each(|reader| drop(reader.expect_success()));
     }
     drop(crowd);
-    let (outcome, _stage) = stream.end();
-    crate::saw_everything(witness, &outcome.summary()["published"]);
+    let (outcome, _run) = stream.end();
+    crate::assert_all_read(witness, &outcome.summary()["published"]);
 }

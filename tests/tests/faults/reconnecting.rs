@@ -46,7 +46,7 @@ fn polling_reader_notices_killed_exporter() {
 }
 
 #[test]
-fn stopped_exporter_is_waited_for() {
+fn readers_wait_for_stopped_exporter() {
     let Stream { exporter, run } = Stream::start("--fps 500 --readers 0");
     exporter.suspend();
     let patient = ["connected", "connected"]
@@ -99,7 +99,7 @@ fn searching_pipelines_reach_null_at_once() {
 /// The child has the listener as well as the lock on the name: no exporter can follow before it
 /// ends.
 #[test]
-fn forked_child_with_the_listener_is_waited_out() {
+fn readers_wait_until_forked_child_frees_name() {
     let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 1 --fork yes");
     let (mut steady, interrupt) = connect(&run, "frameshare/s.sock", true);
     let child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
@@ -111,7 +111,7 @@ fn forked_child_with_the_listener_is_waited_out() {
         let item = steady.next(Some(Duration::from_millis(100)), &interrupt).unwrap();
         assert!(!matches!(item, Some(Item::Reconnected)));
     }
-    kill_process(child.unwrap(), Signal::KILL).expect("the child is still there");
+    kill_process(child.unwrap(), Signal::KILL).expect("the child exists");
     let _exporter = run.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
     assert_eq!(joining.expect_success().summary()["bad"], 0);
     while !matches!(steady.next(Some(PATIENCE), &interrupt).unwrap(), Some(Item::Reconnected)) {}
@@ -140,15 +140,15 @@ fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
 }
 
 #[test]
-fn failed_exporter_is_not_final_and_eviction_is() {
+fn failed_exporter_is_retried_and_eviction_is_final() {
     for reason in [Reason::Failed, Reason::Stopped] {
         assert!(matches!(comes_back(reason, true), (true, None)), "{reason:?}");
         assert!(matches!(comes_back(reason, false), (false, Some(_))), "{reason:?}");
     }
     for reason in [Reason::TooSlow, Reason::LimitExceeded, Reason::Violation, Reason::PermissionDenied] {
         let end = comes_back(reason, true);
-        let is_cut_off =
+        let is_evicted =
             matches!(&end, (false, Some(ReadError::CutOff { reason: found, .. })) if *found == reason);
-        assert!(is_cut_off, "{reason:?}: {end:?}");
+        assert!(is_evicted, "{reason:?}: {end:?}");
     }
 }

@@ -31,7 +31,7 @@ fn start_exporter(run: &TestRun, number: usize, end: &str) -> Process {
 }
 
 #[test]
-fn readers_go_on_through_fifty_restarts() {
+fn readers_survive_fifty_restarts() {
     let run = TestRun::new();
     let runs = times(50);
     let mut exporter = start_exporter(&run, 0, "stop");
@@ -51,17 +51,17 @@ fn readers_go_on_through_fifty_restarts() {
             latest = latest.max(peer.wait_for("first")["sequence"].as_u64().unwrap());
         }
         if number > 0 {
-            let seam = loop {
+            let resumed = loop {
                 let arrival = pipeline.next().expect("the stream goes on");
                 if arrival.session != session {
                     break arrival;
                 }
             };
-            assert!(seam.is_discont, "run {number}");
-            latest = latest.max(seam.sequence);
-            let caps = seam.caps.structure(0).unwrap();
+            assert!(resumed.is_discont, "run {number}");
+            latest = latest.max(resumed.sequence);
+            let caps = resumed.caps.structure(0).unwrap();
             assert_eq!(caps.get::<i32>("run").unwrap(), number as i32);
-            session = seam.session;
+            session = resumed.session;
         }
         assert!(latest <= 10 * RATE, "run {number}: a reader comes to frame {latest} first");
         if latest > RATE {
@@ -103,7 +103,7 @@ fn readers_go_on_through_fifty_restarts() {
 }
 
 #[test]
-fn of_several_exporters_exactly_one_gets_the_name() {
+fn one_of_several_exporters_gets_name() {
     let run = TestRun::new();
     for round in 0..times(5) {
         // In place of a dead exporter's socket, except in the first round.

@@ -17,7 +17,7 @@ const MAX_SLOTS: usize = 64;
 const GROWTH_KB: u64 = 4096;
 
 #[test]
-fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
+fn hostile_readers_are_evicted_without_effect_on_others() {
     let run = TestRun::new();
     let mut exporter =
         run.peer("export --stream s --frames 100000000 --size 20000 --fps 300 --until end --readers 2");
@@ -33,7 +33,7 @@ fn readers_that_mean_harm_are_cut_off_and_nobody_else_notices() {
             let attacker = run.hostile(&format!("reader {} {name}", path.display()));
             let pid = attacker.pid();
             let outcome = attacker.expect_success();
-            let done = outcome.events("done").pop().expect("it says what it did");
+            let done = outcome.events("done").pop().expect("the attacker reports its end");
             fates.insert(pid, (name, done["fate"].as_str().expect("a word").to_owned()));
         }
     };
@@ -134,8 +134,8 @@ fn exporters_stop_after_each_attack_before_linux_6_16() {
 
 /// A user who may connect and not read leaves blocking descriptors in its connection.
 #[test]
-fn unpermitted_user_with_blocking_descriptors_stops_nobody() {
-    if !skip::is_root("hostile/unpermitted_user_with_blocking_descriptors_stops_nobody") {
+fn blocking_descriptors_of_denied_user_stop_no_reader() {
+    if !skip::is_root("hostile/blocking_descriptors_of_denied_user_stop_no_reader") {
         return;
     }
     for kernel in [WITH_PASSRIGHTS, WITHOUT_PASSRIGHTS] {

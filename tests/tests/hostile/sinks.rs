@@ -72,7 +72,7 @@ fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
     attackers.iter_mut().for_each(Process::kill);
 }
 
-fn sink_serves_beside_lingering_sockets(kernel: &str) {
+fn sink_serves_beside_lingering(kernel: &str) {
     let names = attacks(&TestRun::new(), "reader");
     // With many connections the attacker's user, which is that of all processes here, is refused:
     // see `readers`.
@@ -83,13 +83,13 @@ fn sink_serves_beside_lingering_sockets(kernel: &str) {
 }
 
 #[test]
-fn sink_serves_others_beside_lingering_sockets() {
-    sink_serves_beside_lingering_sockets(WITH_PASSRIGHTS);
+fn sink_serves_beside_lingering_sockets() {
+    sink_serves_beside_lingering(WITH_PASSRIGHTS);
 }
 
 #[test]
-fn sink_serves_others_beside_lingering_sockets_before_linux_6_16() {
-    sink_serves_beside_lingering_sockets(WITHOUT_PASSRIGHTS);
+fn sink_serves_beside_lingering_sockets_before_linux_6_16() {
+    sink_serves_beside_lingering(WITHOUT_PASSRIGHTS);
 }
 
 #[test]

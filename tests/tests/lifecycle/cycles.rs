@@ -89,8 +89,8 @@ fn three_frames(reader: &Pipeline) {
 }
 
 #[test]
-fn a_thousand_cycles_of_both_elements_leave_nothing_behind() {
-    if !is_alone("cycles::a_thousand_cycles_of_both_elements_leave_nothing_behind") {
+fn thousand_element_cycles_leave_no_resources() {
+    if !is_alone("cycles::thousand_element_cycles_leave_no_resources") {
         return;
     }
     let run = TestRun::new();
@@ -109,8 +109,8 @@ fn a_thousand_cycles_of_both_elements_leave_nothing_behind() {
 }
 
 #[test]
-fn a_thousand_readers_leave_nothing_behind_on_either_side() {
-    if !is_alone("cycles::a_thousand_readers_leave_nothing_behind_on_either_side") {
+fn thousand_readers_leave_no_resources_on_either_side() {
+    if !is_alone("cycles::thousand_readers_leave_no_resources_on_either_side") {
         return;
     }
     init();
@@ -138,10 +138,10 @@ fn a_thousand_readers_leave_nothing_behind_on_either_side() {
     there.assert_no_growth(exporter.pid(), &run);
 }
 
-/// Negative control: one leak of each kind is noticed.
+/// Negative control: one leak of each kind is found.
 #[test]
-fn leaks_are_noticed() {
-    if !is_alone("cycles::leaks_are_noticed") {
+fn leak_of_each_kind_is_found() {
+    if !is_alone("cycles::leak_of_each_kind_is_found") {
         return;
     }
     let run = TestRun::new();
@@ -149,7 +149,7 @@ fn leaks_are_noticed() {
     let couple = Couple::new(&run);
     (0..WARM_UP).for_each(|number| couple.cycle(number));
     let before = bare.settled(&run);
-    let noticed = |what: &str| {
+    let found = |what: &str| {
         let growth = before.growth(&Census::here(&run));
         assert!(growth.iter().any(|line| line.starts_with(what)), "{what} is not in {growth:?}");
     };
@@ -162,20 +162,20 @@ fn leaks_are_noticed() {
         gst::PadProbeReturn::Remove
     });
     couple.cycle(0);
-    noticed("mappings");
+    found("mappings");
     assert!(kept.lock().unwrap().take().is_some());
     before.assert_no_growth_here(&run);
 
     let file = fs::File::open("/dev/null").unwrap();
-    noticed("descriptors");
+    found("descriptors");
     drop(file);
     let (end, waits) = std::sync::mpsc::channel::<()>();
     let thread = thread::spawn(move || waits.recv());
-    noticed("threads");
+    found("threads");
     drop(end);
     let _ = thread.join().unwrap();
     fs::write(run.path("frameshare/other.sock"), "").unwrap();
-    noticed("file other.sock");
+    found("file other.sock");
     fs::remove_file(run.path("frameshare/other.sock")).unwrap();
     before.assert_no_growth_here(&run);
 }

@@ -9,7 +9,7 @@ fn video(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
 }
 
 #[test]
-fn readers_that_wait_before_the_first_caps_miss_nothing() {
+fn readers_waiting_before_first_caps_miss_no_frame() {
     let run = TestRun::new();
     // Even before there is an exporter.
     let early = Reader::start(&run, "s", "policy=lossless");
@@ -63,7 +63,7 @@ fn late_reader_gets_caps_and_every_later_frame() {
 }
 
 #[test]
-fn reader_joining_after_the_end_gets_the_end() {
+fn reader_joining_after_end_gets_eos() {
     let run = TestRun::new();
     let exporter = Exporter::start(&run, "s");
     exporter.push_frames(0, 1..=FRAMES);

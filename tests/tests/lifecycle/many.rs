@@ -103,7 +103,7 @@ fn many_sinks_and_sources_of_several_processes_do_not_mix() {
 
 /// Every process but the first reads one stream and shares it again as the next.
 #[test]
-fn frames_are_handed_on_from_process_to_process() {
+fn frames_relayed_by_three_processes_are_unchanged() {
     let run = TestRun::new();
     let first = Exporter::start(&run, &name(0));
     let relay = |stream: usize| {
@@ -131,7 +131,7 @@ fn frames_are_handed_on_from_process_to_process() {
 /// The sinks do not preroll: in a pipeline with a live source whose data depends on another sink's,
 /// GStreamer's own elements sometimes deadlock as well if they do.
 #[test]
-fn one_pipeline_can_hold_both_ends_of_a_stream() {
+fn one_pipeline_holds_both_ends_of_stream() {
     let run = TestRun::new();
     let socket = run.socket("s");
     let process = run.gst(&format!(

@@ -18,7 +18,7 @@ fn next_session(reader: &Reader, before: u64) -> Arrival {
 }
 
 #[test]
-fn readers_go_on_with_the_next_run_and_its_caps() {
+fn readers_go_on_with_next_exporter_and_its_caps() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
     let readers = ["lossless", "latest"]
@@ -38,17 +38,17 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
     second.set_caps(OTHER_CAPS);
     (1..=29).for_each(|number| second.push(frame(1, number, OTHER_SIZE)));
     for (reader, before) in readers.iter().zip(sessions) {
-        let seam = next_session(reader, before);
-        assert!(seam.is_discont);
-        assert_eq!(seam.sequence, 1 + seam.lost_before);
-        assert_eq!(seam.caps.to_string(), OTHER_CAPS);
-        assert!(seam.bytes == frame(1, seam.sequence, OTHER_SIZE));
+        let resumed = next_session(reader, before);
+        assert!(resumed.is_discont);
+        assert_eq!(resumed.sequence, 1 + resumed.lost_before);
+        assert_eq!(resumed.caps.to_string(), OTHER_CAPS);
+        assert!(resumed.bytes == frame(1, resumed.sequence, OTHER_SIZE));
         // A discontinuity is marked once.
         let next = reader.next().expect("a frame");
-        assert_eq!(next.session, seam.session);
+        assert_eq!(next.session, resumed.session);
         assert_eq!(
             (next.is_discont, next.sequence),
-            (next.lost_before > 0, seam.sequence + 1 + next.lost_before)
+            (next.lost_before > 0, resumed.sequence + 1 + next.lost_before)
         );
     }
     // A `latest` reader with all its credit in use loses a new frame; it must get this one.
@@ -68,7 +68,7 @@ fn readers_go_on_with_the_next_run_and_its_caps() {
 
 /// Negative control of `reconnect`.
 #[test]
-fn readers_that_were_not_told_to_do_not_go_on() {
+fn reader_without_reconnect_fails_at_exporter_end() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
     let reader =
@@ -94,7 +94,7 @@ fn camera(run: &TestRun) -> Process {
 }
 
 #[test]
-fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
+fn next_exporter_is_read_within_a_second_of_kill() {
     let run = TestRun::new();
     let mut exporter = camera(&run);
     let here = Reader::start(&run, "s", "reconnect=true");
@@ -111,10 +111,10 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
         }
         exporter.kill();
         exporter = camera(&run);
-        let seam = next_session(&here, session);
-        assert!(seam.is_discont);
-        missed.push(seam.sequence - 1);
-        session = seam.session;
+        let resumed = next_session(&here, session);
+        assert!(resumed.is_discont);
+        missed.push(resumed.sequence - 1);
+        session = resumed.session;
     }
     // Other load may delay a reader by a second once.
     missed.sort_unstable();
@@ -127,7 +127,7 @@ fn a_killed_exporter_is_followed_by_the_next_within_a_second() {
 const FRAMES: u64 = 10;
 
 #[test]
-fn reader_keeps_nothing_of_past_runs() {
+fn reader_keeps_no_resources_of_past_exporters() {
     let run = TestRun::new();
     let reader = run.peer(&format!(
         "read --socket {} --policy lossless --reconnect yes --timeout-ms 60000 --quiet yes",
@@ -155,7 +155,7 @@ fn reader_keeps_nothing_of_past_runs() {
 }
 
 #[test]
-fn frames_of_the_last_run_stay_whole_in_the_next() {
+fn frames_of_last_exporter_stay_whole_during_next() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
     let reader = Reader::start(&run, "s", "reconnect=true policy=lossless max-held=8");

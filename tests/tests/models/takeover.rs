@@ -270,7 +270,7 @@ impl Model for Takeover {
 }
 
 #[test]
-fn one_of_two_racing_exporters_gets_the_name() {
+fn one_of_two_racing_exporters_gets_name() {
     holds("name take-over", Takeover(Flaw::None));
 }
 
@@ -290,6 +290,6 @@ fn without_probe_live_socket_is_removed() {
 }
 
 #[test]
-fn unlink_by_name_removes_socket_of_the_next() {
+fn unlink_by_name_removes_socket_of_next() {
     fails(Takeover(Flaw::UnlinkByName), "no live socket is removed");
 }

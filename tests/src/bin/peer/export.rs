@@ -41,7 +41,7 @@ fn config(options: &Options) -> Result<exporter::Config> {
             "none" => LosslessReaders::None,
             "own-uid" => LosslessReaders::OwnUid,
             "all" => LosslessReaders::All,
-            other => return Err(format!("--lossless-readers {other} makes no sense").into()),
+            other => return Err(format!("--lossless-readers {other} is invalid").into()),
         },
         reader_timeout: options
             .get("reader-timeout-ms")?

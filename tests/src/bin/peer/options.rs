@@ -7,35 +7,35 @@ use frameshare::{Endpoint, StreamName};
 use std::{collections::HashMap, str::FromStr};
 
 pub const USAGE: &str = "\
-peer read   --stream NAME | --socket PATH   what to read
+peer read   --stream NAME | --socket PATH   stream to read
             --policy latest|lossless        (latest)
             --max-held N                    (4)
-            --frames N                      stop after so many
+            --frames N                      stop after N frames
             --sleep-ms N                    before each frame's release
-            --hold N                        keep the newest N frames, and look at them again at the end
+            --hold N                        keep the newest N frames, and compare them again at the end
             --hoard N                       hold N frames, then sleep until killed
             --timeout-ms N                  for the connection (5000)
-            --reconnect yes                 go on with a new exporter
-            --exporter-uid N                take frames from this user alone
+            --reconnect yes                 continue with a new exporter
+            --exporter-uid N                accept this user's exporter only
             --sum yes                       a checksum of each frame's bytes
             --verify yes                    compare with what `peer export` writes
-            --latency yes                   how long frames take, in the summary
-            --fork yes                      leave a child that keeps everything open, once connected
-            --quiet yes                     the summary alone
-peer export --stream NAME | --socket PATH   where to
-            --frames N                      how many (100)
-            --until PATH                    fewer, if this file is there before
+            --latency yes                   add latencies to the summary
+            --fork yes                      fork a child that keeps all descriptors open, once connected
+            --quiet yes                     print the summary only
+peer export --stream NAME | --socket PATH   stream to export
+            --frames N                      number of frames (100)
+            --until PATH                    until this file exists
             --size BYTES                    of each frame (1000000)
-            --event-bytes N                 send an event of so many bytes before each frame
-            --renew-every N                 other caps and another size after so many
-            --caps TEXT                     what readers are told of the frames
-            --fps N                         how fast; 0: as fast as it goes (0)
-            --readers N                     wait for so many first (1)
+            --event-bytes N                 send an event of N bytes before each frame
+            --renew-every N                 other caps and another size after N frames
+            --caps TEXT                     caps of the frames
+            --fps N                         frames a second; 0: unlimited (0)
+            --readers N                     wait for N readers first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
             --allow-udmabuf yes             admit other users though they could write
             --fork yes                      fork a child that keeps all descriptors open
-            --end eos|stop|hang             what comes after the last frame (eos)
+            --end eos|stop|hang             action after the last frame (eos)
             --drain-ms N                    wait for the readers after it (10000)";
 
 /// Options of a command line: `--name value`, in any order.
@@ -59,7 +59,7 @@ impl Options {
 
     pub fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
-        Ok(Some(value.parse().map_err(|_| format!("--{name} {value} makes no sense"))?))
+        Ok(Some(value.parse().map_err(|_| format!("--{name} {value} is invalid"))?))
     }
 
     pub fn or<T: FromStr>(&self, name: &str, default: T) -> Result<T> {

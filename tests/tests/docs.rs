@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tests named in documents exist.
+//!
+//! The last column of the table of rules in ARCHITECTURE.md consists of files and folders, suites,
+//! fuzz targets, and targets of the Makefile. Every document may name tests by their functions.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A name with this many underscores is that of a test; other code has shorter ones.
+const UNDERSCORES: usize = 3;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the files below a folder with this extension.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let below = |path: PathBuf| match path.is_dir() {
+        true if path.file_name() == Some(OsStr::new("target")) => Vec::new(),
+        true => files(&path, extension),
+        false if path.extension() == Some(OsStr::new(extension)) => vec![path],
+        false => Vec::new(),
+    };
+    paths.flat_map(below).collect()
+}
+
+/// Returns the Rust code of the workspace below a folder.
+fn code(folder: &str) -> String {
+    files(&root().join(folder), "rs").iter().map(|path| read(path)).collect()
+}
+
+/// Returns the texts between backticks.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns the cells of the last column of the table of rules.
+fn tests_of_rules(document: &str) -> impl Iterator<Item = &str> {
+    let rules = document.split("\n## ").find(|section| section.starts_with("Rules"));
+    let rows = rules.unwrap_or_default().lines().filter(|line| line.starts_with("| ")).skip(2);
+    rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next())
+}
+
+/// Returns whether a name stands for a test.
+fn is_test(name: &str) -> bool {
+    let function = name.rsplit("::").next().unwrap_or(name);
+    let is_function = function.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    is_function && function.matches('_').count() >= UNDERSCORES
+}
+
+/// The workspace's tests.
+struct Workspace {
+    /// All Rust code.
+    code: String,
+    /// The code of the GPU suites.
+    gpu: String,
+    makefile: String,
+}
+
+impl Workspace {
+    fn new() -> Self {
+        let code = ["crates", "plugins", "examples", "tests"].map(code).concat();
+        Self { code, gpu: self::code("tests/gpu"), makefile: read(&root().join("Makefile")) }
+    }
+
+    /// Returns the names in a document that nothing in the workspace has.
+    fn missing(&self, document: &str) -> Vec<String> {
+        let mut missing = Vec::new();
+        for name in names(document).filter(|name| is_test(name)) {
+            let function = name.rsplit("::").next().unwrap_or(name);
+            if !self.code.contains(&format!("fn {function}(")) {
+                missing.push(name.to_owned());
+            }
+        }
+        for cell in tests_of_rules(document) {
+            // A file without a folder lies beside the file or in the folder before it.
+            let mut folder = root();
+            for name in names(cell) {
+                let place = [root(), root().join("crates/frameshare/src"), folder.clone()];
+                let found = place.map(|place| place.join(name)).into_iter().find(|path| path.exists());
+                match &found {
+                    Some(path) if path.is_dir() => folder.clone_from(path),
+                    Some(path) => folder = path.parent().expect("a path has a folder").to_owned(),
+                    None if !self.has(name) => missing.push(name.to_owned()),
+                    None => {}
+                }
+            }
+            if names(cell).next().is_none() {
+                missing.push(format!("a test in {cell:?}"));
+            }
+        }
+        missing
+    }
+
+    /// Returns whether there is a suite, a fuzz target, a target of the Makefile or a test of this
+    /// name.
+    fn has(&self, name: &str) -> bool {
+        self.gpu.contains(&format!("\"{name}\""))
+            || root().join(format!("tests/fuzz/fuzz_targets/{name}.rs")).exists()
+            || name
+                .strip_prefix("make ")
+                .is_some_and(|target| self.makefile.contains(&format!("\n{target}:")))
+            || is_test(name) && self.code.contains(&format!("fn {name}("))
+    }
+}
+
+#[test]
+fn tests_named_in_documents_exist() {
+    let workspace = Workspace::new();
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    assert!(tests_of_rules(&architecture).count() > 20, "the table of rules is not found");
+    let top =
+        fs::read_dir(root()).expect("the workspace can be read").map(|entry| entry.expect("an entry").path());
+    let documents = top.filter(|path| path.extension() == Some(OsStr::new("md")));
+    for path in documents.chain(files(&root().join("docs"), "md")) {
+        assert_eq!(workspace.missing(&read(&path)), Vec::<String>::new(), "{}", path.display());
+    }
+}
+
+/// Negative control: each kind of name is found missing.
+#[test]
+fn missing_tests_are_reported() {
+    let document = "`faults::a_test_without_any_code` and `publish`
+## Rules
+
+| rule | test |
+| --- | --- |
+| x | `tests/tests/hostile`, `exporters.rs`, `none.rs` |
+| y | `tests/gpu` `gst-sink`, `gst-none`; fuzz targets `metas`, `none`; `make loom`, `make none` |
+| z | none |
+## Next
+| a | `none-either` |
+";
+    let expected =
+        ["faults::a_test_without_any_code", "none.rs", "gst-none", "none", "make none", "a test in \"none\""];
+    assert_eq!(Workspace::new().missing(document), expected);
+}
