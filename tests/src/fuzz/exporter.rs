@@ -35,7 +35,7 @@ use std::{
 const SIZE: u64 = 64;
 
 /// State kept between inputs, since its setup takes longer than an input.
-struct Stage {
+struct Fixture {
     path: PathBuf,
     exporter: Exporter,
     honest: Reader,
@@ -45,19 +45,19 @@ struct Stage {
 
 /// Runs one input; see the module's documentation.
 pub fn exporter(input: &[u8]) {
-    static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
-    let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let stage = stage.get_or_insert_with(Stage::new);
+    static FIXTURE: Mutex<Option<Fixture>> = Mutex::new(None);
+    let mut fixture = FIXTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    let fixture = fixture.get_or_insert_with(Fixture::new);
     let mut choices = Choices(input);
     if choices.byte().is_multiple_of(4) {
-        stage.strange_greeting(&mut choices);
+        fixture.send_arbitrary_hello(&mut choices);
     } else {
-        stage.strange_reader(&mut choices);
+        fixture.run_hostile_reader(&mut choices);
     }
-    stage.is_as_before();
+    fixture.check_undisturbed();
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.sock");
@@ -71,7 +71,7 @@ impl Stage {
     }
 
     /// Connects and sends an arbitrary first packet.
-    fn strange_greeting(&self, choices: &mut Choices<'_>) {
+    fn send_arbitrary_hello(&self, choices: &mut Choices<'_>) {
         let Ok(channel) = Channel::connect(&self.path) else { return };
         let packet = choices.some_bytes(4096);
         let fd = channel.as_fd();
@@ -81,23 +81,23 @@ impl Stage {
     }
 
     /// Joins as a valid reader, then performs arbitrary actions.
-    fn strange_reader(&mut self, choices: &mut Choices<'_>) {
+    fn run_hostile_reader(&mut self, choices: &mut Choices<'_>) {
         let policy = if choices.byte() == 7 { Policy::Lossless } else { Policy::Latest };
         let credit = choices.below(6) as u32 + 1;
-        let Ok(stranger) = RawReader::join(&self.path, hello(policy, credit)) else { return };
-        let credit = stranger.welcome.credit as usize;
+        let Ok(hostile) = RawReader::join(&self.path, hello(policy, credit)) else { return };
+        let credit = hostile.welcome.credit as usize;
         let page = frameshare_protocol::page::claims_size(credit);
-        let consumer = Consumer::new(&*stranger.queue, &*stranger.claims, credit).expect("the page is ready");
+        let consumer = Consumer::new(&*hostile.queue, &*hostile.claims, credit).expect("the page is ready");
         for _ in 0..64 {
             if choices.is_over() {
                 break;
             }
             match choices.byte() % 10 {
                 0 | 1 => self.publish(),
-                2 => stranger.claims[choices.below(page / 8)].store(choices.number(), Relaxed),
+                2 => hostile.claims[choices.below(page / 8)].store(choices.number(), Relaxed),
                 3 => {
                     // An almost valid claim word.
-                    let word = &stranger.claims[claim_at(choices.below(credit))];
+                    let word = &hostile.claims[claim_at(choices.below(credit))];
                     let now = Claim::decode(word.load(Relaxed));
                     let sequence = now.sequence.wrapping_add(choices.number()) & ((1 << 62) - 1);
                     let state = match choices.byte() % 4 {
@@ -115,7 +115,7 @@ impl Stage {
                 }
                 5 => {
                     let entry = choices.below(credit);
-                    let now = Claim::decode(stranger.claims[claim_at(entry)].load(Relaxed));
+                    let now = Claim::decode(hostile.claims[claim_at(entry)].load(Relaxed));
                     consumer.release(entry, now.sequence);
                 }
                 6 => {
@@ -123,20 +123,20 @@ impl Stage {
                         0 => choices.some_bytes(64).to_vec(),
                         1 => encoded(ToExporter::Retired { generation: choices.number() as u32 }.encode()),
                         2 => encoded(
-                            ToExporter::Goodbye { reason: Reason::Stopped, text: "so be it".into() }.encode(),
+                            ToExporter::Goodbye { reason: Reason::Stopped, text: "a text".into() }.encode(),
                         ),
                         _ => vec![choices.byte(); MAX_MESSAGE + choices.below(2)],
                     };
-                    let fds = vec![stranger.fds[0].as_fd(); choices.below(8)];
-                    let _ = stranger.channel.try_send(&packet, &fds);
+                    let fds = vec![hostile.fds[0].as_fd(); choices.below(8)];
+                    let _ = hostile.channel.try_send(&packet, &fds);
                 }
                 7 => {
                     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                    let _ = rustix::net::send(&stranger.fds[3], &[1; 4096], flags);
+                    let _ = rustix::net::send(&hostile.fds[3], &[1; 4096], flags);
                 }
                 8 => {
                     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                    for fd in &stranger.fds[..3] {
+                    for fd in &hostile.fds[..3] {
                         let _ = fallocate(fd, hole, 0, 4096);
                     }
                 }
@@ -172,7 +172,7 @@ impl Stage {
     }
 
     /// Waits until the hostile reader is disconnected and its leases are reclaimed.
-    fn is_as_before(&mut self) {
+    fn check_undisturbed(&mut self) {
         let end = Instant::now() + crate::raw::PATIENCE;
         while self.exporter.reader_count() != 1 {
             assert!(Instant::now() < end, "the hostile reader is still connected");

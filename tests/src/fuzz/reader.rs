@@ -8,7 +8,7 @@
 //! must be readable from the first byte to the last.
 
 use super::Choices;
-use crate::raw::{Door, Offer, RawExporter, Seals, encoded, memfd};
+use crate::raw::{Listener, Offer, RawExporter, Seals, encoded, memfd};
 use frameshare::{
     Descriptor, Endpoint, Format, Interrupt, MemoryKind, Plane,
     reader::{self, Frame, Item, Reader},
@@ -31,7 +31,7 @@ const MAX_CREDIT: usize = 6;
 const SLOT: u64 = 8192;
 
 /// State kept between inputs.
-struct Stage {
+struct Fixture {
     endpoint: Endpoint,
     interrupt: Interrupt,
     /// Sends answers to the thread that accepts connections.
@@ -54,11 +54,11 @@ struct Shared {
 
 /// Runs one input; see the module's documentation.
 pub fn reader(input: &[u8]) {
-    static STAGE: Mutex<Option<Stage>> = Mutex::new(None);
-    let mut stage = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let stage = stage.get_or_insert_with(Stage::new);
+    static FIXTURE: Mutex<Option<Fixture>> = Mutex::new(None);
+    let mut fixture = FIXTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    let fixture = fixture.get_or_insert_with(Fixture::new);
     let mut choices = Choices(input);
-    let Some((mut reader, mut shared)) = stage.meet(&mut choices) else { return };
+    let Some((mut reader, mut shared)) = fixture.accept(&mut choices) else { return };
     let mut held = Vec::new();
     for _ in 0..64 {
         if choices.is_over() {
@@ -68,12 +68,12 @@ pub fn reader(input: &[u8]) {
         if choices.byte().is_multiple_of(4) {
             held.clear();
         }
-        if !take(&mut reader, &stage.interrupt, &mut held) {
+        if !take(&mut reader, &fixture.interrupt, &mut held) {
             break;
         }
     }
     drop(held);
-    take(&mut reader, &stage.interrupt, &mut Vec::new());
+    take(&mut reader, &fixture.interrupt, &mut Vec::new());
 }
 
 /// Takes the available frames and reads all of their bytes. Returns false if the reader ended the
@@ -100,16 +100,16 @@ fn take(reader: &mut Reader, interrupt: &Interrupt, held: &mut Vec<Frame>) -> bo
     true
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s.sock");
-        let door = Door::open(&path).expect("the path is free");
+        let listener = Listener::bind(&path).expect("the path is free");
         let (answers, to_be_sent) = mpsc::channel::<(Vec<u8>, Offer)>();
         let (sender, exporters) = mpsc::channel();
         thread::spawn(move || {
             for (packet, offer) in to_be_sent {
-                if sender.send(offer.send_as(&packet, &door, crate::raw::PATIENCE)).is_err() {
+                if sender.send(offer.send_as(&packet, &listener, crate::raw::PATIENCE)).is_err() {
                     break;
                 }
             }
@@ -120,7 +120,7 @@ impl Stage {
     }
 
     /// Accepts a reader with a valid or a damaged welcome.
-    fn meet(&self, choices: &mut Choices<'_>) -> Option<(Reader, Shared)> {
+    fn accept(&self, choices: &mut Choices<'_>) -> Option<(Reader, Shared)> {
         let credit = choices.below(MAX_CREDIT) + 1;
         let (areas, next) = (choices.below(3) as u32 + 1, choices.number());
         let strange = choices.byte();
@@ -168,7 +168,7 @@ impl Shared {
             3 => self.exporter.claims[choices.below(self.exporter.claims.len())]
                 .store(choices.number(), Relaxed),
             4 => self.hand_over(choices),
-            5 | 6 => self.say(choices),
+            5 | 6 => self.send_message(choices),
             7 => {
                 let packet = choices.some_bytes(256);
                 self.send_raw(packet, choices.byte().is_multiple_of(4));
@@ -247,7 +247,7 @@ impl Shared {
         }
     }
 
-    fn say(&mut self, choices: &mut Choices<'_>) {
+    fn send_message(&mut self, choices: &mut Choices<'_>) {
         let before = self.exporter.next.wrapping_add(choices.number()).wrapping_sub(choices.number());
         let payload = |choices: &mut Choices<'_>| {
             if choices.byte() < 128 {

@@ -2,7 +2,7 @@
 
 //! Exporter side of the protocol without the engine: a socket and shared pages.
 
-use super::{Channel, Door, Page, Seals, encoded, memfd};
+use super::{Channel, Listener, Page, Seals, encoded, memfd};
 use frameshare::{Descriptor, FenceKind, MemoryKind, Policy, queue::Producer};
 use frameshare_protocol::{
     message::{Format, ToReader, Welcome},
@@ -111,9 +111,9 @@ impl Offer {
     /// # Errors
     ///
     /// Those of the system calls, and `TimedOut` if no reader connects.
-    pub fn send(self, door: &Door, patience: Duration) -> io::Result<RawExporter> {
+    pub fn send(self, listener: &Listener, patience: Duration) -> io::Result<RawExporter> {
         let packet = encoded(ToReader::Welcome(self.welcome.clone()).encode());
-        self.send_as(&packet, door, patience)
+        self.send_as(&packet, listener, patience)
     }
 
     /// Like [`send`](Self::send), with another packet in place of the welcome.
@@ -121,8 +121,8 @@ impl Offer {
     /// # Errors
     ///
     /// As for [`send`](Self::send).
-    pub fn send_as(self, packet: &[u8], door: &Door, patience: Duration) -> io::Result<RawExporter> {
-        let channel = door.accept(patience)?;
+    pub fn send_as(self, packet: &[u8], listener: &Listener, patience: Duration) -> io::Result<RawExporter> {
+        let channel = listener.accept(patience)?;
         channel.receive(patience)?;
         let fds: Vec<_> = self.fds.iter().map(AsFd::as_fd).collect();
         channel.send(packet, &fds)?;
@@ -143,7 +143,7 @@ impl RawExporter {
     /// # Errors
     ///
     /// Those of the system calls.
-    pub fn say(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn send_message(&mut self, message: &ToReader, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.messages += u64::from(message.is_ordered());
         let fds: Vec<_> = fd.into_iter().collect();
         self.channel.send(&encoded(message.encode()), &fds)
@@ -156,7 +156,7 @@ impl RawExporter {
     /// Those of the system calls.
     pub fn format(&mut self, caps: &str) -> io::Result<()> {
         let format = Format { caps: caps.into(), video: None };
-        self.say(&ToReader::Format { before: self.next, memory: MemoryKind::Host, format }, None)
+        self.send_message(&ToReader::Format { before: self.next, memory: MemoryKind::Host, format }, None)
     }
 
     /// Sends one slot in a generation of its own, and returns its memory.
@@ -168,8 +168,11 @@ impl RawExporter {
         let fd = memfd(size)?;
         Seals::SizeAndWrites.put_on(&fd)?;
         let memory = MemoryKind::Host;
-        self.say(&ToReader::Generation { generation, memory, slot_size: size, adopted: false }, None)?;
-        self.say(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
+        self.send_message(
+            &ToReader::Generation { generation, memory, slot_size: size, adopted: false },
+            None,
+        )?;
+        self.send_message(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
         Ok(fd)
     }
 
@@ -184,11 +187,11 @@ impl RawExporter {
         let descriptor = Descriptor { sequence: self.next, messages: self.messages, ..descriptor };
         self.producer.publish((self.next as usize) % self.credit, &descriptor);
         self.next += 1;
-        self.ring();
+        self.wake_reader();
     }
 
     /// Wakes the reader.
-    pub fn ring(&self) {
+    pub fn wake_reader(&self) {
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let _ = rustix::net::send(&self.wake, &[1], flags);
     }

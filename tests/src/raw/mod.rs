@@ -8,7 +8,7 @@ mod socket;
 
 pub use exporter::{Offer, RawExporter};
 pub use files::{Page, Seals, memfd};
-pub use socket::{Channel, Door};
+pub use socket::{Channel, Listener};
 
 use frameshare_protocol::{
     FenceKind, MemoryKind, Policy,
@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub fn hello(policy: Policy, credit: u32) -> Hello {
     Hello {
         nonce: [0x5a; 16],
-        name: "stranger".into(),
+        name: "raw".into(),
         policy,
         credit,
         memory: vec![MemoryKind::Host],
@@ -60,12 +60,12 @@ impl RawReader {
     pub fn join(path: &Path, hello: Hello) -> io::Result<Self> {
         let channel = Channel::connect(path)?;
         channel.send(&encoded(ToExporter::Hello(hello).encode()), &[])?;
-        let (packet, fds) = channel
-            .receive(PATIENCE)?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionReset, "it hung up"))?;
+        let (packet, fds) = channel.receive(PATIENCE)?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::ConnectionReset, "the exporter closed the connection")
+        })?;
         let welcome = match ToReader::decode(&packet) {
             Ok(ToReader::Welcome(welcome)) => welcome,
-            other => return Err(io::Error::other(format!("{other:?} instead of a welcome"))),
+            other => return Err(io::Error::other(format!("{other:?} in place of a welcome"))),
         };
         let entries = welcome.credit as usize;
         let queue = Page::read_only(&fds[0], queue_size(entries))?;

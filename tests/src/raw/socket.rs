@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, listen,
         recvmsg, sendmsg, socket_with,
     },
 };
@@ -30,7 +30,7 @@ pub struct Channel(OwnedFd);
 
 /// Listening socket.
 #[derive(Debug)]
-pub struct Door(OwnedFd);
+pub struct Listener(OwnedFd);
 
 fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
@@ -137,15 +137,15 @@ impl AsFd for Channel {
     }
 }
 
-impl Door {
+impl Listener {
     /// Listens at `path`.
     ///
     /// # Errors
     ///
     /// Those of the system calls.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = socket()?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         listen(&socket, 64)?;
         Ok(Self(socket))
     }

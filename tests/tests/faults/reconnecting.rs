@@ -10,7 +10,7 @@ use frameshare::{
 use frameshare_protocol::message::ToReader;
 use frameshare_test_pipelines::Pipeline;
 use frameshare_tests::process::{PATIENCE, TestRun};
-use frameshare_tests::raw::{Door, Offer};
+use frameshare_tests::raw::{Listener, Offer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     thread,
@@ -120,13 +120,13 @@ fn readers_wait_until_forked_child_frees_name() {
 /// Accepts a reader twice: ends its connection with `reason`, then waits for its return.
 fn comes_back(reason: Reason, reconnect: bool) -> (bool, Option<ReadError>) {
     let run = TestRun::new();
-    let door = Door::open(&run.path("s.sock")).unwrap();
+    let listener = Listener::bind(&run.path("s.sock")).unwrap();
     thread::scope(|scope| {
         let exporter = scope.spawn(|| {
-            let mut first = Offer::new(4, 1, 1).unwrap().send(&door, PATIENCE).unwrap();
-            first.say(&ToReader::Goodbye { reason, text: "a test".into() }, None).unwrap();
+            let mut first = Offer::new(4, 1, 1).unwrap().send(&listener, PATIENCE).unwrap();
+            first.send_message(&ToReader::Goodbye { reason, text: "a test".into() }, None).unwrap();
             drop(first);
-            Offer::new(4, 1, 1).unwrap().send(&door, Duration::from_secs(2)).ok()
+            Offer::new(4, 1, 1).unwrap().send(&listener, Duration::from_secs(2)).ok()
         });
         let (mut reader, interrupt) = connect(&run, "s.sock", reconnect);
         let end = reader.next(Some(Duration::from_secs(2)), &interrupt);

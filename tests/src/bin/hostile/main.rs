@@ -55,7 +55,7 @@ fn run() -> Result<()> {
             let attack = exporter::fuse::ATTACKS.iter().find(|(known, _)| *known == name);
             let (_, attack) = attack.ok_or_else(|| format!("there is no attack {name}"))?;
             let file = fuse::file(path)?;
-            exporter::run(path, exporter::Fate::GivesUp, |door| attack(file, door))?;
+            exporter::run(path, exporter::Fate::GivesUp, |listener| attack(file, listener))?;
         }
         ["exporter", path, name] => {
             let attack = exporter::ATTACKS.iter().find(|(known, _)| *known == name);

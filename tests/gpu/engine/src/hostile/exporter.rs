@@ -16,7 +16,7 @@ use frameshare::{Descriptor, FenceKind, MemoryKind, Reason};
 use frameshare_protocol::limits::MAX_SLOT_SIZE;
 use frameshare_protocol::message::{EVENT_HANDLE, ToExporter, ToReader};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, queue, timeline, timeline_size};
-use frameshare_tests::raw::{Door, Offer, Page, RawExporter, Seals, encoded, memfd};
+use frameshare_tests::raw::{Listener, Offer, Page, RawExporter, Seals, encoded, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, ftruncate};
 
 use super::lingering::{leave, lingering};
@@ -92,7 +92,7 @@ pub const HONEST: u64 = 3;
 /// A hostile exporter with one reader.
 pub struct Harmer {
     gpu: Gpu,
-    door: Door,
+    listener: Listener,
     exporter: Option<RawExporter>,
     /// The timeline page: its mapping and the descriptor that was sent.
     words: Option<(Arc<Page>, OwnedFd)>,
@@ -118,8 +118,8 @@ impl Harmer {
     /// Listens at the socket path of a stream.
     pub fn open(path: &str, device: usize) -> Result<Harmer> {
         let _ = std::fs::remove_file(path);
-        let (gpu, door) = (Gpu::open(device)?, Door::open(Path::new(path))?);
-        Ok(Harmer { gpu, door, exporter: None, words: None, memory: None, scribbler: None })
+        let (gpu, listener) = (Gpu::open(device)?, Listener::bind(Path::new(path))?);
+        Ok(Harmer { gpu, listener, exporter: None, words: None, memory: None, scribbler: None })
     }
 
     /// Accepts a reader and attacks it.
@@ -146,7 +146,7 @@ impl Harmer {
     }
 
     fn send(&mut self, offer: Offer) -> Result<()> {
-        self.exporter = Some(offer.send(&self.door, PATIENCE)?);
+        self.exporter = Some(offer.send(&self.listener, PATIENCE)?);
         Ok(())
     }
 
@@ -168,11 +168,11 @@ impl Harmer {
     fn generation(&mut self, memory: MemoryKind, slot_size: u64) -> Result<()> {
         Ok(self
             .exporter()?
-            .say(&ToReader::Generation { generation: 1, memory, slot_size, adopted: false }, None)?)
+            .send_message(&ToReader::Generation { generation: 1, memory, slot_size, adopted: false }, None)?)
     }
 
     fn slot(&mut self, slot: u32, handle: Vec<u8>, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-        Ok(self.exporter()?.say(&ToReader::Slot { generation: 1, slot, handle }, fd)?)
+        Ok(self.exporter()?.send_message(&ToReader::Slot { generation: 1, slot, handle }, fd)?)
     }
 
     /// Accepts a reader as an honest exporter does, and sends it one slot.
@@ -315,7 +315,7 @@ fn page_is_missing(harmer: &mut Harmer) -> Result<()> {
 fn welcome_with_lingering(harmer: &mut Harmer, at: usize) -> Result<()> {
     let mut offer = harmer.offer()?;
     let replaced = std::mem::replace(&mut offer.fds[at], lingering()?);
-    let channel = harmer.door.accept(PATIENCE)?;
+    let channel = harmer.listener.accept(PATIENCE)?;
     channel.receive(PATIENCE)?;
     let fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
     let sent = channel.send(&encoded(ToReader::Welcome(offer.welcome.clone()).encode()), &fds);
@@ -344,8 +344,8 @@ fn page_is_punched(harmer: &mut Harmer) -> Result<()> {
     words[timeline::READY].store(0, Ordering::Release);
     harmer.publish_some()?;
     let end = ToReader::EndOfStream { before: harmer.exporter()?.next };
-    harmer.exporter()?.say(&end, None)?;
-    harmer.exporter()?.ring();
+    harmer.exporter()?.send_message(&end, None)?;
+    harmer.exporter()?.wake_reader();
     Ok(())
 }
 
@@ -450,7 +450,7 @@ fn bogus_pool(harmer: &mut Harmer) -> Result<()> {
     let fd = memfd(SLOT)?;
     let generation =
         ToReader::Generation { generation: 1, memory: MemoryKind::Pool, slot_size: SLOT, adopted: false };
-    harmer.exporter()?.say(&generation, Some(fd.as_fd()))?;
+    harmer.exporter()?.send_message(&generation, Some(fd.as_fd()))?;
     harmer.slot(0, vec![0xa5; 64], None)?;
     harmer.publish_unwritten()
 }
@@ -509,7 +509,7 @@ fn written_over(harmer: &mut Harmer) -> Result<()> {
 /// Possession of the reader's nonce does not prove that a peer is the reader.
 fn never_written_by_a_double(harmer: &mut Harmer) -> Result<()> {
     let mut offer = harmer.offer()?;
-    let channel = harmer.door.accept(PATIENCE)?;
+    let channel = harmer.listener.accept(PATIENCE)?;
     let (packet, _) = channel.receive(PATIENCE)?.context("the peer closed the connection")?;
     let ToExporter::Hello(hello) = ToExporter::decode(&packet)? else {
         bail!("the first message is not Hello")
@@ -534,7 +534,7 @@ fn never_written_in_one_entry(harmer: &mut Harmer) -> Result<()> {
         let frame = Descriptor { generation: 1, size: SIZE, sequence, messages, ..Descriptor::default() };
         exporter.producer.publish(0, &frame);
         exporter.next += 1;
-        exporter.ring();
+        exporter.wake_reader();
         thread::sleep(FENCE_TIMEOUT / 20);
     }
     Ok(())
@@ -572,7 +572,7 @@ fn never_written_after_goodbye(harmer: &mut Harmer) -> Result<()> {
     never_written(harmer)?;
     harmer.wait_until_taken()?;
     let goodbye = ToReader::Goodbye { reason: Reason::Failed, text: "enough".into() };
-    Ok(harmer.exporter()?.say(&goodbye, None)?)
+    Ok(harmer.exporter()?.send_message(&goodbye, None)?)
 }
 
 /// Fence timeout of the attacked readers: no test here needs longer.

@@ -15,7 +15,7 @@ use frameshare_protocol::{
     limits::MAX_PAYLOAD,
     message::{Payload, ToReader},
 };
-use frameshare_tests::raw::{Door, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::atomic::Ordering::Relaxed,
@@ -33,8 +33,8 @@ const STRUCTURE: u8 = 22;
 /// Codes of earlier versions whose content was in GStreamer's text format.
 const OF_TEXT: [u32; 4] = [5, 6, 1 << 31, 1 << 31 | 1];
 
-fn meet(door: &Door) -> Result<RawExporter> {
-    Ok(Offer::new(4, 2, 1)?.send(door, PATIENCE)?)
+fn accept(listener: &Listener) -> Result<RawExporter> {
+    Ok(Offer::new(4, 2, 1)?.send(listener, PATIENCE)?)
 }
 
 /// Creates a sealed file of `size` bytes that starts with `head`.
@@ -54,8 +54,8 @@ fn event(exporter: &mut RawExporter, kind: u32, content: &[u8]) -> Result<()> {
     let size = content.len();
     let file = file(content, size)?;
     let payload = Payload::Sealed(size as u64);
-    exporter.say(&ToReader::Event { before: exporter.next, kind, payload }, Some(file.as_fd()))?;
-    exporter.ring();
+    exporter.send_message(&ToReader::Event { before: exporter.next, kind, payload }, Some(file.as_fd()))?;
+    exporter.wake_reader();
     Ok(())
 }
 
@@ -80,8 +80,8 @@ fn nested_texts() -> Vec<String> {
     ]
 }
 
-pub fn nested_events(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn nested_events(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     for text in nested_texts() {
         for kind in OF_TEXT.into_iter().chain([CUSTOM, STICKY, TAGS]) {
             event(&mut exporter, kind, text.as_bytes())?;
@@ -98,8 +98,8 @@ pub fn nested_events(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-pub fn nested_metas(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn nested_metas(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.format(super::CAPS)?;
     exporter.slot(1, SLOT)?;
     let inner = [vec![STRUCTURE], structure("Nested")].concat();
@@ -119,35 +119,35 @@ fn metadata(exporter: &mut RawExporter, bytes: &[u8]) -> Result<()> {
     super::wait_until_taken(exporter);
     let payload = Payload::Sealed(bytes.len() as u64);
     let file = file(bytes, bytes.len())?;
-    exporter.say(&ToReader::Metadata { sequence: exporter.next, payload }, Some(file.as_fd()))?;
+    exporter.send_message(&ToReader::Metadata { sequence: exporter.next, payload }, Some(file.as_fd()))?;
     exporter.publish(1, SLOT);
     Ok(())
 }
 
-fn caps(door: &Door, text: &str) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+fn caps(listener: &Listener, text: &str) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.format(text)?;
     exporter.slot(1, SLOT)?;
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
 
-pub fn nested_caps(door: &Door) -> Result<RawExporter> {
-    caps(door, &format!("video/x-raw, format={}", "{\")\",".repeat(11_000)))
+pub fn nested_caps(listener: &Listener) -> Result<RawExporter> {
+    caps(listener, &format!("video/x-raw, format={}", "{\")\",".repeat(11_000)))
 }
 
-pub fn caps_of_a_tag_list(door: &Door) -> Result<RawExporter> {
-    caps(door, "a, c=(taglist)\"x\"")
+pub fn caps_of_a_tag_list(listener: &Listener) -> Result<RawExporter> {
+    caps(listener, "a, c=(taglist)\"x\"")
 }
 
-pub fn negative_rates(door: &Door) -> Result<RawExporter> {
-    caps(door, "audio/x-raw, format=S16LE, layout=interleaved, rate=-48000, channels=2")
+pub fn negative_rates(listener: &Listener) -> Result<RawExporter> {
+    caps(listener, "audio/x-raw, format=S16LE, layout=interleaved, rate=-48000, channels=2")
 }
 
 /// Sticky events of ten megabytes with distinct names: a pad keeps all of them.
-pub fn sticky_events(door: &Door) -> Result<RawExporter> {
+pub fn sticky_events(listener: &Listener) -> Result<RawExporter> {
     const SIZE: usize = 10 << 20;
-    let mut exporter = meet(door)?;
+    let mut exporter = accept(listener)?;
     exporter.format(super::CAPS)?;
     for at in 0..300 {
         let mut content = [structure(&format!("name-{at}")), vec![TEXT, 1], number(SIZE)].concat();
@@ -158,23 +158,23 @@ pub fn sticky_events(door: &Door) -> Result<RawExporter> {
 }
 
 /// Sixty-four tag lists from one file before the caps, each with an image of sixty megabytes.
-pub fn early_tags(door: &Door) -> Result<RawExporter> {
+pub fn early_tags(listener: &Listener) -> Result<RawExporter> {
     const SIZE: usize = 60 << 20;
-    let mut exporter = meet(door)?;
+    let mut exporter = accept(listener)?;
     let head = [text("image"), vec![1, SAMPLE, 0, 0], number(SIZE)].concat();
     let size = head.len() + SIZE;
     let file = file(&head, size)?;
     for _ in 0..64 {
         let payload = Payload::Sealed(size as u64);
-        exporter.say(&ToReader::Event { before: 1, kind: TAGS, payload }, Some(file.as_fd()))?;
-        exporter.ring();
+        exporter.send_message(&ToReader::Event { before: 1, kind: TAGS, payload }, Some(file.as_fd()))?;
+        exporter.wake_reader();
     }
     Ok(exporter)
 }
 
 /// As many empty tags as fit.
-pub fn empty_tags(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn empty_tags(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.format(super::CAPS)?;
     let tag = [text("title"), vec![0]].concat();
     event(&mut exporter, TAGS, &tag.repeat(MAX_PAYLOAD as usize / tag.len()))?;
@@ -182,8 +182,8 @@ pub fn empty_tags(door: &Door) -> Result<RawExporter> {
 }
 
 /// As many crop metas as fit.
-pub fn crop_metas(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn crop_metas(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.format(super::CAPS)?;
     exporter.slot(1, SLOT)?;
     let crops = [1, 0, 0, 0, 0].repeat((MAX_PAYLOAD as usize - 1) / 5);
@@ -192,12 +192,12 @@ pub fn crop_metas(door: &Door) -> Result<RawExporter> {
 }
 
 /// Successive caps, each with 250 new field names.
-pub fn caps_names(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn caps_names(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     for change in 0..3_000 {
         let fields = (0..250).map(|field| format!(",{:x>240}=1", format!("-{change}-{field}")));
         exporter.format(&format!("a/b{}", fields.collect::<String>()))?;
-        exporter.ring();
+        exporter.wake_reader();
     }
     Ok(exporter)
 }

@@ -2,32 +2,32 @@
 
 //! Attacks by descriptors and the frames that they describe.
 
-use super::{AFTERWARDS, SLOT, meet, wait_until_taken};
+use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
 use frameshare::Descriptor;
 use frameshare::MemoryKind;
 use frameshare_protocol::limits::METADATA_AREA;
 use frameshare_protocol::message::ToReader;
-use frameshare_tests::raw::{Door, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
 
-fn publish(door: &Door, descriptor: Descriptor) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+fn publish(listener: &Listener, descriptor: Descriptor) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.publish_as(Descriptor { generation: 1, ..descriptor });
     Ok(exporter)
 }
 
-pub fn outside(door: &Door) -> Result<RawExporter> {
-    publish(door, Descriptor { offset: u64::MAX - 10, size: 20, ..Default::default() })
+pub fn outside(listener: &Listener) -> Result<RawExporter> {
+    publish(listener, Descriptor { offset: u64::MAX - 10, size: 20, ..Default::default() })
 }
 
-pub fn of_no_slot(door: &Door) -> Result<RawExporter> {
-    publish(door, Descriptor { slot: 3, size: SLOT, ..Default::default() })
+pub fn of_no_slot(listener: &Listener) -> Result<RawExporter> {
+    publish(listener, Descriptor { slot: 3, size: SLOT, ..Default::default() })
 }
 
 /// Sequence numbers must rise.
-pub fn again(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn again(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.publish(1, SLOT);
     wait_until_taken(&exporter);
     exporter.next = 1;
@@ -36,28 +36,32 @@ pub fn again(door: &Door) -> Result<RawExporter> {
 }
 
 /// The largest number of lost frames that can be counted.
-pub fn far_ahead(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn far_ahead(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.next = (1 << 62) - 2;
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
 
-pub fn metadata_nowhere(door: &Door) -> Result<RawExporter> {
+pub fn metadata_nowhere(listener: &Listener) -> Result<RawExporter> {
     let (area, metadata) = (u32::MAX, METADATA_AREA as u32);
-    publish(door, Descriptor { area, metadata, size: SLOT, ..Default::default() })
+    publish(listener, Descriptor { area, metadata, size: SLOT, ..Default::default() })
 }
 
 /// The frame's content changes all the time.
-pub fn written(door: &Door) -> Result<RawExporter> {
-    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+pub fn written(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format("video/x-raw,format=NV12,width=64,height=64,framerate=30/1")?;
     let file = memfd(SLOT)?;
     let frame = Page::writable(&file, SLOT as usize)?;
     Seals::SizeAndWrites.put_on(&file)?;
     let memory = MemoryKind::Host;
-    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false }, None)?;
-    exporter.say(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(file.as_fd()))?;
+    exporter.send_message(
+        &ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false },
+        None,
+    )?;
+    exporter
+        .send_message(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(file.as_fd()))?;
     let end = Instant::now() + AFTERWARDS;
     let mut value = 1_u64;
     while Instant::now() < end {

@@ -2,14 +2,14 @@
 
 //! A file whose server does not answer, at every point where a reader receives a descriptor.
 
-use super::{CAPS, SLOT, meet};
+use super::{CAPS, SLOT, accept};
 use crate::{Result, foreign::Trap};
 use frameshare::MemoryKind;
 use frameshare_protocol::message::{Payload, ToReader};
-use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, encoded};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
 
-type Harm = fn(Trap, &Door) -> Result<RawExporter>;
+type Harm = fn(Trap, &Listener) -> Result<RawExporter>;
 
 /// All attacks. They need `hostile fuse`.
 pub const ATTACKS: [(&str, Harm); 4] = [
@@ -19,18 +19,18 @@ pub const ATTACKS: [(&str, Harm); 4] = [
     ("fuse-as-payload", as_payload),
 ];
 
-fn as_queue(fd: Trap, door: &Door) -> Result<RawExporter> {
-    instead(0, fd, door)
+fn as_queue(fd: Trap, listener: &Listener) -> Result<RawExporter> {
+    instead(0, fd, listener)
 }
 
-fn as_wake(fd: Trap, door: &Door) -> Result<RawExporter> {
-    instead(3, fd, door)
+fn as_wake(fd: Trap, listener: &Listener) -> Result<RawExporter> {
+    instead(3, fd, listener)
 }
 
 /// Sends it in place of a descriptor of the welcome.
-fn instead(at: usize, fd: Trap, door: &Door) -> Result<RawExporter> {
+fn instead(at: usize, fd: Trap, listener: &Listener) -> Result<RawExporter> {
     let offer = Offer::new(4, 2, 1)?;
-    let channel = door.accept(PATIENCE)?;
+    let channel = listener.accept(PATIENCE)?;
     channel.receive(PATIENCE)?;
     let mut fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
     fds[at] = fd.as_fd();
@@ -40,23 +40,26 @@ fn instead(at: usize, fd: Trap, door: &Door) -> Result<RawExporter> {
     Ok(offer.on(channel))
 }
 
-fn as_slot(fd: Trap, door: &Door) -> Result<RawExporter> {
-    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+fn as_slot(fd: Trap, listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
     let memory = MemoryKind::Host;
-    exporter.say(&ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false }, None)?;
+    exporter.send_message(
+        &ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false },
+        None,
+    )?;
     let slot = ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() };
-    let sent = exporter.say(&slot, Some(fd.as_fd()));
+    let sent = exporter.send_message(&slot, Some(fd.as_fd()));
     fd.sent();
     sent?;
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
 
-fn as_payload(fd: Trap, door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+fn as_payload(fd: Trap, listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     let event = ToReader::Event { before: 2, kind: 4, payload: Payload::Sealed(100) };
-    let sent = exporter.say(&event, Some(fd.as_fd()));
+    let sent = exporter.send_message(&event, Some(fd.as_fd()));
     fd.sent();
     sent?;
     exporter.publish(1, SLOT);

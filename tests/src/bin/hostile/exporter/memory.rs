@@ -6,7 +6,7 @@ use super::{CAPS, SLOT};
 use crate::Result;
 use frameshare::MemoryKind;
 use frameshare_protocol::{limits::MAX_SLOT_SIZE, message::ToReader};
-use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter, Seals, memfd};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, Seals, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use std::{
     fs::File,
@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-fn meet(door: &Door) -> Result<RawExporter> {
-    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+fn accept(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
     Ok(exporter)
 }
@@ -30,13 +30,13 @@ fn slot(generation: u32, slot: u32) -> ToReader {
 }
 
 /// Sends a file as a slot, and publishes a frame in it.
-fn hand_over(door: &Door, size: u64, fd: Option<BorrowedFd<'_>>) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
-    exporter.say(
+fn hand_over(listener: &Listener, size: u64, fd: Option<BorrowedFd<'_>>) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    exporter.send_message(
         &ToReader::Generation { generation: 1, memory: MemoryKind::Host, slot_size: size, adopted: false },
         None,
     )?;
-    exporter.say(&slot(1, 0), fd)?;
+    exporter.send_message(&slot(1, 0), fd)?;
     exporter.publish(1, size.min(1 << 20));
     Ok(exporter)
 }
@@ -47,20 +47,20 @@ fn sealed() -> Result<OwnedFd> {
     Ok(fd)
 }
 
-pub fn pipe(door: &Door) -> Result<RawExporter> {
-    hand_over(door, SLOT, Some(rustix::pipe::pipe()?.0.as_fd()))
+pub fn pipe(listener: &Listener) -> Result<RawExporter> {
+    hand_over(listener, SLOT, Some(rustix::pipe::pipe()?.0.as_fd()))
 }
 
-pub fn folder(door: &Door) -> Result<RawExporter> {
-    hand_over(door, SLOT, Some(File::open("/")?.as_fd()))
+pub fn folder(listener: &Listener) -> Result<RawExporter> {
+    hand_over(listener, SLOT, Some(File::open("/")?.as_fd()))
 }
 
 /// Shrinks the file while the reader reads. The file is sealed against writes, as the reader
 /// requires.
-pub fn shrinks(door: &Door) -> Result<RawExporter> {
+pub fn shrinks(listener: &Listener) -> Result<RawExporter> {
     let fd = memfd(SLOT)?;
     fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)?;
-    let mut exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    let mut exporter = hand_over(listener, SLOT, Some(fd.as_fd()))?;
     for _ in 0..100 {
         exporter.publish(1, SLOT);
         thread::sleep(Duration::from_millis(1));
@@ -70,92 +70,92 @@ pub fn shrinks(door: &Door) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-pub fn is_punched(door: &Door) -> Result<RawExporter> {
+pub fn is_punched(listener: &Listener) -> Result<RawExporter> {
     let fd = memfd(SLOT)?;
     Seals::Size.put_on(&fd)?;
-    let exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
+    let exporter = hand_over(listener, SLOT, Some(fd.as_fd()))?;
     fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SLOT)?;
     Ok(exporter)
 }
 
-pub fn too_short(door: &Door) -> Result<RawExporter> {
-    hand_over(door, SLOT + 1, Some(sealed()?.as_fd()))
+pub fn too_short(listener: &Listener) -> Result<RawExporter> {
+    hand_over(listener, SLOT + 1, Some(sealed()?.as_fd()))
 }
 
 /// A terabyte without pages, which are allocated when read.
-pub fn with_holes(door: &Door) -> Result<RawExporter> {
+pub fn with_holes(listener: &Listener) -> Result<RawExporter> {
     let fd = memfd(0)?;
     ftruncate(&fd, MAX_SLOT_SIZE)?;
     Seals::SizeAndWrites.put_on(&fd)?;
-    hand_over(door, MAX_SLOT_SIZE, Some(fd.as_fd()))
+    hand_over(listener, MAX_SLOT_SIZE, Some(fd.as_fd()))
 }
 
 /// A hole in the slot, and as many blocks behind the end of the file.
-pub fn with_blocks_behind_a_hole(door: &Door) -> Result<RawExporter> {
+pub fn with_blocks_behind_a_hole(listener: &Listener) -> Result<RawExporter> {
     use rustix::fs::{FallocateFlags, fallocate};
     let fd = memfd(SLOT)?;
     fallocate(&fd, FallocateFlags::KEEP_SIZE, SLOT, SLOT)?;
     fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096)?;
     Seals::SizeAndWrites.put_on(&fd)?;
-    hand_over(door, SLOT, Some(fd.as_fd()))
+    hand_over(listener, SLOT, Some(fd.as_fd()))
 }
 
-pub fn without_descriptor(door: &Door) -> Result<RawExporter> {
-    hand_over(door, SLOT, None)
+pub fn without_descriptor(listener: &Listener) -> Result<RawExporter> {
+    hand_over(listener, SLOT, None)
 }
 
-pub fn twice(door: &Door) -> Result<RawExporter> {
+pub fn twice(listener: &Listener) -> Result<RawExporter> {
     let fd = sealed()?;
-    let mut exporter = hand_over(door, SLOT, Some(fd.as_fd()))?;
-    exporter.say(&slot(1, 0), Some(fd.as_fd()))?;
+    let mut exporter = hand_over(listener, SLOT, Some(fd.as_fd()))?;
+    exporter.send_message(&slot(1, 0), Some(fd.as_fd()))?;
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
 
-pub fn of_no_generation(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
-    exporter.say(&slot(7, 0), Some(sealed()?.as_fd()))?;
-    exporter.ring();
+pub fn of_no_generation(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    exporter.send_message(&slot(7, 0), Some(sealed()?.as_fd()))?;
+    exporter.wake_reader();
     Ok(exporter)
 }
 
-pub fn generation_twice(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
-    exporter.say(&generation(1), None)?;
-    exporter.say(&generation(1), None)?;
-    exporter.ring();
+pub fn generation_twice(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    exporter.send_message(&generation(1), None)?;
+    exporter.send_message(&generation(1), None)?;
+    exporter.wake_reader();
     Ok(exporter)
 }
 
-pub fn of_a_gpu(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn of_a_gpu(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     let message =
         ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: SLOT, adopted: false };
-    exporter.say(&message, None)?;
-    exporter.ring();
+    exporter.send_message(&message, None)?;
+    exporter.wake_reader();
     Ok(exporter)
 }
 
 /// Continues until the reader ends the stream or is full.
-pub fn generations(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn generations(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     for number in 0..100_000 {
-        exporter.ring();
-        if exporter.say(&generation(number), None).is_err() {
+        exporter.wake_reader();
+        if exporter.send_message(&generation(number), None).is_err() {
             break;
         }
     }
     Ok(exporter)
 }
 
-pub fn slots(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn slots(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     let fd = sealed()?;
     'all: for number in 0..60 {
-        let _ = exporter.say(&generation(number), None);
+        let _ = exporter.send_message(&generation(number), None);
         for index in 0..1024 {
-            exporter.ring();
-            if exporter.say(&slot(number, index), Some(fd.as_fd())).is_err() {
+            exporter.wake_reader();
+            if exporter.send_message(&slot(number, index), Some(fd.as_fd())).is_err() {
                 break 'all;
             }
         }

@@ -6,7 +6,7 @@ use super::{CAPS, SLOT, wait_until_taken};
 use crate::Result;
 use frameshare::Descriptor;
 use frameshare_protocol::limits::METADATA_AREA;
-use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Encodes a number as postcard does.
@@ -40,7 +40,7 @@ fn active_format(field: u8, spec: u8, value: u8) -> Vec<u8> {
     vec![2, 7, field, 2 * spec, 2 * value]
 }
 
-pub fn metas(door: &Door) -> Result<RawExporter> {
+pub fn metas(listener: &Listener) -> Result<RawExporter> {
     let mut all = vec![vec![9], vec![2, 255, 255, 255, 255, 15], vec![2; 4096]];
     for name in [
         "GstVideoCaptionMeta",
@@ -73,7 +73,7 @@ pub fn metas(door: &Door) -> Result<RawExporter> {
     all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &[0])));
     all.push(caption());
 
-    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
     exporter.slot(1, SLOT)?;
     for bytes in all {

@@ -7,14 +7,14 @@ mod foreign;
 mod frames;
 pub mod fuse;
 mod memory;
+mod messages;
 mod metas;
-mod rings;
-mod talk;
+mod pages;
 mod welcomes;
 
 use crate::{Result, is_refused};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at};
-use frameshare_tests::raw::{Door, Offer, PATIENCE, RawExporter};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter};
 use serde_json::json;
 use std::{
     error::Error,
@@ -37,7 +37,7 @@ pub enum Fate {
 use Fate::{GivesUp, GoesOn};
 
 /// Attacks the first reader that connects, and returns the owner of the connection.
-pub type Harm = fn(&Door) -> Result<RawExporter>;
+pub type Harm = fn(&Listener) -> Result<RawExporter>;
 /// Required reaction, and the attack.
 pub type How = (Fate, Harm);
 
@@ -82,31 +82,31 @@ pub const ATTACKS: [(&str, How); 86] = [
     ("generation-of-a-gpu", (GivesUp, memory::of_a_gpu)),
     ("generations-without-end", (GivesUp, memory::generations)),
     ("slots-without-end", (GivesUp, memory::slots)),
-    ("message-garbage", (GivesUp, talk::garbage)),
-    ("message-too-long", (GivesUp, talk::too_long)),
-    ("message-welcome-again", (GivesUp, talk::welcome_again)),
-    ("message-with-a-file", (GivesUp, talk::with_a_file)),
-    ("payload-is-a-pipe", (GivesUp, talk::payload_is_a_pipe)),
-    ("payload-too-short", (GivesUp, talk::payload_too_short)),
-    ("payload-can-shrink", (GivesUp, talk::payload_can_shrink)),
-    ("messages-for-no-frame", (GivesUp, talk::for_no_frame)),
-    ("payloads-for-no-frame", (GivesUp, talk::payloads_for_no_frame)),
-    ("messages-without-end", (GoesOn, talk::without_end)),
-    ("messages-that-do-not-come", (GivesUp, talk::do_not_come)),
-    ("a-message-that-does-not-come", (GoesOn, talk::does_not_come)),
-    ("goodbye-with-escape-codes", (GivesUp, talk::goodbye)),
+    ("message-garbage", (GivesUp, messages::garbage)),
+    ("message-too-long", (GivesUp, messages::too_long)),
+    ("message-welcome-again", (GivesUp, messages::welcome_again)),
+    ("message-with-a-file", (GivesUp, messages::with_a_file)),
+    ("payload-is-a-pipe", (GivesUp, messages::payload_is_a_pipe)),
+    ("payload-too-short", (GivesUp, messages::payload_too_short)),
+    ("payload-can-shrink", (GivesUp, messages::payload_can_shrink)),
+    ("messages-for-no-frame", (GivesUp, messages::for_no_frame)),
+    ("payloads-for-no-frame", (GivesUp, messages::payloads_for_no_frame)),
+    ("messages-without-end", (GoesOn, messages::without_end)),
+    ("messages-that-do-not-come", (GivesUp, messages::do_not_come)),
+    ("a-message-that-does-not-come", (GoesOn, messages::does_not_come)),
+    ("goodbye-with-escape-codes", (GivesUp, messages::goodbye)),
     ("frame-outside-its-slot", (GivesUp, frames::outside)),
     ("frame-of-no-slot", (GivesUp, frames::of_no_slot)),
     ("frame-again", (GivesUp, frames::again)),
     ("frame-far-ahead", (GoesOn, frames::far_ahead)),
     ("frame-metadata-nowhere", (GivesUp, frames::metadata_nowhere)),
     ("frame-written-while-read", (GoesOn, frames::written)),
-    ("claims-flicker", (GivesUp, rings::flicker)),
-    ("claims-scribbled", (GoesOn, rings::claims_scribbled)),
-    ("queue-scribbled", (GivesUp, rings::queue_scribbled)),
-    ("wake-closed", (GivesUp, rings::wake_closed)),
-    ("wake-half-closed", (GivesUp, rings::wake_half_closed)),
-    ("wake-flood", (GoesOn, rings::wake_flood)),
+    ("claims-flicker", (GivesUp, pages::flicker)),
+    ("claims-scribbled", (GoesOn, pages::claims_scribbled)),
+    ("queue-scribbled", (GivesUp, pages::queue_scribbled)),
+    ("wake-closed", (GivesUp, pages::wake_closed)),
+    ("wake-half-closed", (GivesUp, pages::wake_half_closed)),
+    ("wake-flood", (GoesOn, pages::wake_flood)),
     ("refused-then-lingering", (GivesUp, foreign::refused_then_lingering)),
     ("many-lingering", (GivesUp, foreign::many)),
     ("wake-is-nested", (GivesUp, foreign::wake_is_nested)),
@@ -139,10 +139,10 @@ const CAPS: &str = "application/x-frameshare-test";
 const SLOT: u64 = 8192;
 
 /// Waits for a reader, attacks it, and prints the required reaction.
-pub fn run(path: &Path, fate: Fate, harm: impl FnOnce(&Door) -> Result<RawExporter>) -> Result<()> {
-    let door = Door::open(path)?;
+pub fn run(path: &Path, fate: Fate, harm: impl FnOnce(&Listener) -> Result<RawExporter>) -> Result<()> {
+    let listener = Listener::bind(path)?;
     println!("{}", json!({ "event": "open" }));
-    let (gave_up, refused) = match harm(&door) {
+    let (gave_up, refused) = match harm(&listener) {
         Ok(exporter) => {
             let patience = if fate == GivesUp { PATIENCE } else { AFTERWARDS };
             (exporter.channel.hangs_up(patience), false)
@@ -162,8 +162,8 @@ fn is_hang_up(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Accepts a reader as an honest exporter does, and sends it one slot and one frame.
-fn meet(door: &Door) -> Result<RawExporter> {
-    let mut exporter = Offer::new(4, 2, 1)?.send(door, PATIENCE)?;
+fn accept(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
     exporter.slot(1, SLOT)?;
     exporter.publish(1, SLOT);

@@ -13,7 +13,7 @@ use frameshare_tests::raw::{PATIENCE, encoded, hello, memfd};
 use std::{fs::File, os::fd::AsFd, path::Path, thread, time::Duration};
 
 /// Sends one packet, after which the exporter must disconnect the reader.
-fn say(path: &Path, packet: &[u8]) -> Result<Fate> {
+fn send_message(path: &Path, packet: &[u8]) -> Result<Fate> {
     let reader = join(path)?;
     take(&reader)?;
     reader.channel.send(packet, &[])?;
@@ -25,25 +25,25 @@ fn goodbye(text: &str) -> Vec<u8> {
 }
 
 pub fn hello_twice(path: &Path) -> Result<Fate> {
-    say(path, &encoded(ToExporter::Hello(hello(Policy::Latest, 4)).encode()))
+    send_message(path, &encoded(ToExporter::Hello(hello(Policy::Latest, 4)).encode()))
 }
 
 pub fn garbage(path: &Path) -> Result<Fate> {
-    say(path, &[0xaa; 999])
+    send_message(path, &[0xaa; 999])
 }
 
 pub fn too_long(path: &Path) -> Result<Fate> {
-    say(path, &vec![0; MAX_MESSAGE + 1])
+    send_message(path, &vec![0; MAX_MESSAGE + 1])
 }
 
 /// An empty packet reads as the end of the connection.
 pub fn empty(path: &Path) -> Result<Fate> {
-    say(path, &[])?;
+    send_message(path, &[])?;
     Ok(Fate::Left)
 }
 
 pub fn gives_up_unknown(path: &Path) -> Result<Fate> {
-    say(path, &encoded(ToExporter::Retired { generation: 999_999 }.encode()))
+    send_message(path, &encoded(ToExporter::Retired { generation: 999_999 }.encode()))
 }
 
 /// The reader could otherwise make the exporter send every slot again, as often as it likes.

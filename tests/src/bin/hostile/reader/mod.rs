@@ -6,7 +6,7 @@ mod files;
 mod floods;
 mod foreign;
 pub mod fuse;
-mod greetings;
+mod hellos;
 mod messages;
 mod pages;
 mod wakes;
@@ -39,11 +39,11 @@ pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
 pub const ATTACKS: [Attack; 46] = [
-    ("greeting-cut-short", greetings::cut_short),
-    ("greeting-flipped", greetings::flipped),
-    ("greeting-absurd", greetings::absurd),
-    ("greeting-of-another-kind", greetings::another_kind),
-    ("greeting-with-descriptors", greetings::with_descriptors),
+    ("greeting-cut-short", hellos::cut_short),
+    ("greeting-flipped", hellos::flipped),
+    ("greeting-absurd", hellos::absurd),
+    ("greeting-of-another-kind", hellos::another_kind),
+    ("greeting-with-descriptors", hellos::with_descriptors),
     ("hello-twice", messages::hello_twice),
     ("garbage", messages::garbage),
     ("too-long", messages::too_long),

@@ -2,10 +2,10 @@
 
 //! Attacks by the queue page, the claims page and the wake socket.
 
-use super::{AFTERWARDS, CAPS, SLOT, meet};
+use super::{AFTERWARDS, CAPS, SLOT, accept};
 use crate::{Result, scribble};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims_size, queue, queue_size};
-use frameshare_tests::raw::{Door, Offer, PATIENCE, Page, RawExporter};
+use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::{
     process::Child,
@@ -15,8 +15,8 @@ use std::{
 };
 
 /// The frame's descriptor changes between any two loads of it.
-pub fn flicker(door: &Door) -> Result<RawExporter> {
-    let exporter = meet(door)?;
+pub fn flicker(listener: &Listener) -> Result<RawExporter> {
+    let exporter = accept(listener)?;
     exporter.queue[queue::HEAD].store(u64::MAX, Relaxed);
     let end = Instant::now() + Duration::from_secs(3);
     let mut sequence = 10;
@@ -26,7 +26,7 @@ pub fn flicker(door: &Door) -> Result<RawExporter> {
             let claim = Claim { sequence, state: ClaimState::Published };
             exporter.claims[claim_at(0)].store(claim.encode(), Relaxed);
         }
-        exporter.ring();
+        exporter.wake_reader();
         if exporter.channel.hangs_up(Duration::ZERO) {
             break;
         }
@@ -35,8 +35,8 @@ pub fn flicker(door: &Door) -> Result<RawExporter> {
 }
 
 /// Publishes while another process writes all over a page.
-fn publish(door: &Door, offer: Offer, mut child: Child) -> Result<RawExporter> {
-    let mut exporter = offer.send(door, PATIENCE)?;
+fn publish(listener: &Listener, offer: Offer, mut child: Child) -> Result<RawExporter> {
+    let mut exporter = offer.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
     exporter.slot(1, SLOT)?;
     while child.try_wait()?.is_none() {
@@ -46,14 +46,14 @@ fn publish(door: &Door, offer: Offer, mut child: Child) -> Result<RawExporter> {
     Ok(exporter)
 }
 
-pub fn claims_scribbled(door: &Door) -> Result<RawExporter> {
+pub fn claims_scribbled(listener: &Listener) -> Result<RawExporter> {
     let offer = Offer::new(4, 2, 1)?;
     let child = scribble::start(&offer.fds[1], claims_size(4), Duration::from_millis(500))?;
-    publish(door, offer, child)
+    publish(listener, offer, child)
 }
 
 /// The other process maps the queue before it is sealed, since it could not afterwards.
-pub fn queue_scribbled(door: &Door) -> Result<RawExporter> {
+pub fn queue_scribbled(listener: &Listener) -> Result<RawExporter> {
     let offer = Offer::unsealed(4, 2, 1)?;
     let page = Page::writable(&offer.fds[0], queue_size(4))?;
     let words = || Vec::from_iter(page.iter().map(|word| word.load(Relaxed)));
@@ -67,24 +67,24 @@ pub fn queue_scribbled(door: &Door) -> Result<RawExporter> {
         thread::sleep(Duration::from_millis(1));
     }
     offer.seal()?;
-    publish(door, offer, child)
+    publish(listener, offer, child)
 }
 
-pub fn wake_closed(door: &Door) -> Result<RawExporter> {
-    let mut exporter = meet(door)?;
+pub fn wake_closed(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
     exporter.wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
     Ok(exporter)
 }
 
 /// The socket stays readable.
-pub fn wake_half_closed(door: &Door) -> Result<RawExporter> {
-    let exporter = meet(door)?;
+pub fn wake_half_closed(listener: &Listener) -> Result<RawExporter> {
+    let exporter = accept(listener)?;
     shutdown(&exporter.wake, Shutdown::Write)?;
     Ok(exporter)
 }
 
-pub fn wake_flood(door: &Door) -> Result<RawExporter> {
-    let exporter = meet(door)?;
+pub fn wake_flood(listener: &Listener) -> Result<RawExporter> {
+    let exporter = accept(listener)?;
     let end = Instant::now() + AFTERWARDS;
     while Instant::now() < end {
         let _ = send(&exporter.wake, &[1; 4096], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
