@@ -12,10 +12,7 @@ use std::time::Duration;
 use frameshare_gpu_harness::Link;
 use frameshare_gpu_harness::testing::{self, simulated::driver};
 
-/// Number of seeds for the suites that depend on which stream is slow.
-const SEEDS: u64 = 3;
-
-/// Suites that run with several seeds.
+/// Suites that depend on which stream is slow, and run with several seeds.
 const SEEDED: [&str; 6] = [
     "engine-fences",
     "engine-order",
@@ -70,28 +67,43 @@ fn deferred_release_does_not_delay_other_releases() {
     );
 }
 
+fn seeded_suites_pass(seed: u64) {
+    must_pass(&suites(driver(&[]).path(), seed, &SEEDED), &format!("seed {seed}"));
+}
+
+// One test each, since they mostly sleep and can run side by side.
 #[test]
-fn suites_pass_on_the_simulated_driver() {
-    let driver = driver(&[]);
-    for seed in 1..=SEEDS {
-        must_pass(&suites(driver.path(), seed, &SEEDED), &format!("seed {seed}"));
-    }
-    let others = suites(
-        driver.path(),
-        1,
-        &[
-            "engine-crashes",
-            "engine-hostile",
-            "engine-endurance",
-            "engine-soak",
-            "engine-steady",
-            "engine-isolated",
-            "engine-bench",
-        ],
-    );
-    must_pass(&others, "suites that need one seed");
-    // The measured values are meaningless here, but the lines are the input of the result tables.
-    let measured = String::from_utf8_lossy(&others.stdout).matches(r#""frames_per_s""#).count();
+fn seeded_suites_pass_with_seed_1() {
+    seeded_suites_pass(1);
+}
+
+#[test]
+fn seeded_suites_pass_with_seed_2() {
+    seeded_suites_pass(2);
+}
+
+#[test]
+fn seeded_suites_pass_with_seed_3() {
+    seeded_suites_pass(3);
+}
+
+#[test]
+fn suites_with_killed_processes_pass() {
+    must_pass(&suites(driver(&[]).path(), 1, &["engine-crashes"]), "engine-crashes");
+}
+
+#[test]
+fn suites_without_seed_pass() {
+    let names = ["engine-hostile", "engine-endurance", "engine-soak", "engine-steady", "engine-isolated"];
+    must_pass(&suites(driver(&[]).path(), 1, &names), "suites that need one seed");
+}
+
+/// The measured values are meaningless here, but the lines are the input of the result tables.
+#[test]
+fn benchmark_prints_its_lines() {
+    let output = suites(driver(&[]).path(), 1, &["engine-bench"]);
+    must_pass(&output, "engine-bench");
+    let measured = String::from_utf8_lossy(&output.stdout).matches(r#""frames_per_s""#).count();
     assert!(measured >= 24, "{measured} lines of measures");
 }
 
