@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The few milliseconds for which a GPU goes on with a dead process's queue.
+//! Post-mortem execution: queued work runs on for some milliseconds after its process died.
 //!
-//! A keeper, a process of its own that shares this one's memory, waits for this one's death and then works off what it
-//! finds in the queues: words are written, copies made; what needs the dead process (host functions) or what it waits for
-//! in vain stops a queue. Interprocess events are never signalled: measured, they stay pending for ever. Killing the
-//! process does not kill the keeper, which is not a thread of it; and until the keeper is done the process is not gone.
+//! A helper process shares the address space of its owner. It waits until the owner is dead and
+//! then executes the items that are left in the queues: it writes memory values and makes copies. A
+//! queue stops at a host function, which needs the dead process, and at a wait that is not
+//! satisfied. Interprocess events are never signaled: measured, they stay pending. The helper is
+//! not a thread of the owner, so a signal that kills the owner does not kill the helper. The owner
+//! does not count as exited until the helper is done.
 //!
 //! # Safety
 //!
-//! The keeper runs on memory whose owner may have been killed at any instruction. It allocates nothing, takes no lock,
-//! and reads only the logs below, whose entries are complete before their number says so, and the items they name, which
-//! live until the number of completed items has passed them. Its thread-local storage is that of a thread that does
-//! nothing else.
+//! The helper runs on memory whose owner may have been killed at any instruction. It allocates
+//! nothing, takes no lock, and reads only the logs below and the items that they name. A log entry
+//! is complete before its sequence number is stored; an item lives until the number of completed
+//! items has passed it. The helper uses the thread-local storage of a thread that does nothing
+//! else.
 
 use crate::config;
 use crate::queue::{Item, Op};
@@ -22,13 +25,14 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
-/// How many of a stream's items the keeper can see.
+/// Maximum number of items per stream that the helper can see.
 const ENTRIES: usize = 1024;
 
-/// How many streams the keeper can see.
+/// Maximum number of streams that the helper can see.
 const STREAMS: usize = 1024;
 
-/// Number of rounds after the death. Measured: a word went back 83 times.
+/// Number of rounds in which the queues are executed after the death. Measured: a memory value was
+/// overwritten with an older one 83 times.
 const ROUNDS: u64 = 80;
 
 struct Entry {
@@ -44,10 +48,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Shows an item to the keeper; it counts once `enqueued` has reached it.
+    /// Publishes an item to the helper. The item counts once `enqueued` has reached its number.
     pub fn note(&self, item: &Arc<Item>) {
         let entry = &self.entries[item.seq as usize % ENTRIES];
-        // Of a queue longer than the log the keeper sees a part: an entry may still be in use.
+        // The helper sees only a part of a queue that is longer than the log: the entry may still
+        // be in use.
         let oldest = self.completed.load(Ordering::Acquire) + 1;
         let seq = entry.seq.load(Ordering::Relaxed);
         if seq < oldest {
@@ -62,7 +67,8 @@ static LOGS: [AtomicPtr<Log>; STREAMS] = [const { AtomicPtr::new(std::ptr::null_
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static FREE: Mutex<Vec<&'static Log>> = Mutex::new(Vec::new());
 
-/// A log for a new stream. Logs are used again and never freed: places in a finished stream stay reached.
+/// Returns a log for a new stream. Logs are reused and never freed: a point in a finished stream
+/// stays reached.
 pub fn log() -> &'static Log {
     let free = FREE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
     free.unwrap_or_else(|| {
@@ -79,12 +85,12 @@ pub fn log() -> &'static Log {
     })
 }
 
-/// Takes back the log of a stream that has ended.
+/// Makes the log of a finished stream available for reuse.
 pub fn give_back(log: &'static Log) {
     FREE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(log);
 }
 
-/// Starts the keeper, once, unless there is to be no afterlife.
+/// Starts the helper process, once, unless `SIMCUDA_AFTERLIFE_US` is 0.
 pub fn start() {
     static STARTED: Once = Once::new();
     if config::get().afterlife_us == 0 {
@@ -97,7 +103,7 @@ pub fn start() {
             let _ = ready.send(());
             if started {
                 loop {
-                    // The keeper uses this thread's thread-local storage: it must never end.
+                    // This thread must never end: the helper uses its thread-local storage.
                     std::thread::park();
                 }
             }
@@ -105,45 +111,48 @@ pub fn start() {
         if spawned.is_ok() {
             let _ = wait.recv();
         } else {
-            eprintln!("simcuda: no thread for the keeper: queues end with the process");
+            eprintln!("simcuda: cannot start the helper's thread: queues end with the process");
         }
     });
 }
 
-/// The process that the keeper belongs to.
+/// The process that owns the helper.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Progress of the keeper.
+/// State of the helper's start: the values below.
 static STATE: AtomicI32 = AtomicI32::new(SPAWNED);
 const SPAWNED: i32 = 0;
 const MAY_ATTACH: i32 = 1;
 const ATTACHED: i32 = 2;
 const NOT_ATTACHED: i32 = 3;
 
-/// Runs on the thread that the keeper watches.
+/// Starts the helper from the thread that it traces. Returns whether it was started.
 fn spawn_keeper() -> bool {
     const STACK: usize = 256 << 10;
     crate::queue::block_signals();
     let Ok(stack) = sys::Mapping::anonymous(STACK) else { return false };
     let top = (stack.start() + stack.len()) & !15;
-    // SAFETY: asks for two numbers.
+    // SAFETY: returns two numbers.
     let (owner, watched) = unsafe { (libc::getpid(), libc::gettid()) };
     OWNER.store(owner, Ordering::Relaxed);
-    // Without CLONE_THREAD it outlives us, with CLONE_VM it sees our memory; descriptors are a copy, which it closes.
-    // No exit signal: the program's own waits do not see it.
-    // SAFETY: the stack is its own and never given back, and `keep` holds to the file's header.
+    // Without CLONE_THREAD the helper outlives this process, with CLONE_VM it shares the memory.
+    // Its descriptors are a copy, which it closes. It has no exit signal: waits of the program do
+    // not see it.
+    // SAFETY: the stack belongs to the helper and is never freed, and `keep` follows the rules in
+    // the module header.
     let keeper =
         unsafe { libc::clone(keep, top as *mut c_void, libc::CLONE_VM, watched as usize as *mut c_void) };
     if keeper < 0 {
-        eprintln!("simcuda: no keeper: queues end with the process");
+        eprintln!("simcuda: cannot start the helper process: queues end with the process");
         return false;
     }
     std::mem::forget(stack);
-    // SAFETY: lets the keeper attach where only ancestors may; an error leaves it to try without.
+    // SAFETY: permits the helper to attach where only ancestors may; after an error the helper
+    // tries without permission.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, keeper as libc::c_ulong) };
     STATE.store(MAY_ATTACH, Ordering::Release);
     let started = Instant::now();
-    // Bounded: a sandbox may have killed it for what it does.
+    // Bounded: a sandbox may have killed the helper for one of its system calls.
     while STATE.load(Ordering::Acquire) == MAY_ATTACH && started.elapsed() < Duration::from_secs(5) {
         std::thread::yield_now();
     }
@@ -152,15 +161,16 @@ fn spawn_keeper() -> bool {
 
 extern "C" fn keep(watched: *mut c_void) -> i32 {
     let watched = watched as usize as libc::pid_t;
-    // SAFETY: plain system calls on this process's own descriptors, signals and session. The copies of our sockets and
-    // pipes must go: a peer would not see us hang up. A session of its own keeps a kill of our process group away.
+    // SAFETY: plain system calls on this process's own descriptors, signals and session. The copies
+    // of the owner's sockets and pipes must be closed: otherwise its peers would see no hang-up. A
+    // session of its own keeps the helper out of a kill of the owner's process group.
     let (pidfd, attached) = unsafe {
         libc::setsid();
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut set);
         libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
-            // If the dead process left something half done, stop without a word.
+            // End silently if the dead process left a half-written state.
             libc::signal(signal, libc::SIG_DFL);
         }
         libc::syscall(libc::SYS_close_range, 0, i32::MAX, 0);
@@ -170,7 +180,7 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
         while STATE.load(Ordering::Acquire) == SPAWNED && libc::getppid() == owner {
             libc::usleep(10);
         }
-        // Killed before it had queued anything; its number may be another's by now.
+        // The owner was killed before it queued any work; its pid may already be reused.
         if libc::getppid() != owner {
             libc::_exit(0);
         }
@@ -181,11 +191,12 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
     if attached {
         wait_for_exit(watched);
         memory::doorway::remove();
-        // The thread is not reaped here: it goes with its tracer, after the memory that we share with it and after the
-        // files mapped there, with their marks that memory is in use. Only then is the process gone.
+        // The traced thread is not reaped here: it is released when its tracer exits, after the
+        // shared memory and after the files mapped there, with their in-use marks. Only then does
+        // the owner count as exited.
         work_off();
     } else if pidfd >= 0 {
-        // Another process traces this one, which exits a little before its queue is torn down.
+        // Another process traces the owner, which therefore exits shortly before its queues end.
         // SAFETY: one valid pollfd.
         unsafe {
             let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
@@ -194,18 +205,19 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
         memory::doorway::remove();
         work_off();
     }
-    // SAFETY: ends this process alone, without the other's exit handlers.
+    // SAFETY: ends this process alone, without the owner's exit handlers.
     unsafe { libc::_exit(0) }
 }
 
-/// Waits until the watched thread has ended, and does not reap it: a process whose thread a tracer has not reaped is not
-/// gone yet for its parent or for who holds its pidfd. So it is gone when its queue is, as with a real driver, which
-/// tears its queues down while the process dies.
+/// Waits until the traced thread has ended, without reaping it. For its parent and for a holder of
+/// its pidfd, a process has not exited while a tracer has not reaped one of its threads. So the
+/// process exits together with its queues, as with the real driver, which tears its queues down
+/// while the process dies.
 fn wait_for_exit(watched: libc::pid_t) {
     const EVENT_STOP: i32 = 128;
     let nothing = std::ptr::null_mut::<c_void>();
     loop {
-        // SAFETY: valid places for the results; the thread is our tracee.
+        // SAFETY: valid places for the results; the thread is a tracee of this process.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
@@ -215,8 +227,8 @@ fn wait_for_exit(watched: libc::pid_t) {
             if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
                 return;
             }
-            // Stopped along with its process, or about to receive a signal: continue it as if it
-            // were not traced.
+            // The thread stopped along with its process, or a signal is about to be delivered:
+            // continue it as if it were not traced.
             let mut status = 0;
             if libc::waitpid(watched, &mut status, libc::__WALL | libc::WNOHANG) != watched {
                 continue;
@@ -233,7 +245,8 @@ fn wait_for_exit(watched: libc::pid_t) {
     }
 }
 
-/// Works off the queues in a few rounds, spread over the time that is left, a share of what was queued in each.
+/// Executes the queues in [`ROUNDS`] rounds, spread over the configured time, an equal share of the
+/// queued items in each.
 fn work_off() {
     let queued: u64 = logs().map(|log| pending(log).count() as u64).sum();
     if queued == 0 {
@@ -245,7 +258,7 @@ fn work_off() {
     for _ in 0..ROUNDS {
         // SAFETY: sleeps.
         unsafe { libc::usleep(afterlife.as_micros() as u32 / (ROUNDS as u32 + 1)) };
-        // Items that remain now never run.
+        // Items that are left at this time never run.
         if begin.elapsed() > afterlife {
             return;
         }
@@ -272,14 +285,14 @@ fn pending(log: &Log) -> std::ops::RangeInclusive<u64> {
     log.completed.load(Ordering::Acquire) + 1..=log.enqueued.load(Ordering::Acquire)
 }
 
-/// Does the next item of a stream, if it can be done.
+/// Executes the next item of a stream, if that is possible. Returns whether it was executed.
 fn step(log: &Log) -> bool {
     let Some(seq) = pending(log).next() else { return false };
     let entry = &log.entries[seq as usize % ENTRIES];
     if entry.seq.load(Ordering::Acquire) != seq {
         return false;
     }
-    // SAFETY: the entry is complete, and its item is not done, so its owner has not let it go.
+    // SAFETY: the entry is complete, and its item is not completed, so its owner has not freed it.
     let item = unsafe { &*entry.item.load(Ordering::Acquire) };
     if !item.dependencies.iter().all(|point| point.reached()) {
         return false;

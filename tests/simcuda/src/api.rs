@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Common code of all exported functions: result codes, checked access to the caller's arguments,
-//! entry and exit.
+//! function entry and exit.
 //!
-//! The entry counts the call, returns an error in its place if `SIMCUDA_FAIL` says so, and turns a
-//! panic into an error code, so that none crosses into the caller.
+//! The entry counts the call, returns an injected error if `SIMCUDA_FAIL` requests one, and turns a
+//! panic into an error code, so that no panic unwinds into the caller.
 
 use crate::{config, faults, teardown};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A result code other than success, by CUDA's numbers.
+/// A result code other than success, with CUDA's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub i32);
 
-/// Result of the inner part of an exported function.
+/// Result of the body of an exported function.
 pub type Answer = Result<(), Code>;
 
 pub const INVALID_VALUE: Code = Code(1);
@@ -41,29 +41,29 @@ pub const NOT_SUPPORTED: Code = Code(801);
 pub const STREAM_CAPTURE_UNSUPPORTED: Code = Code(900);
 pub const UNKNOWN: Code = Code(999);
 
-/// A pointer to something that the caller wants filled in.
+/// A pointer to a caller's variable that receives a result.
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// One of several places that the caller passes a list of.
+    /// Wraps one pointer from a list that the caller passes.
     pub fn at(place: *mut T) -> Out<T> {
         Out(place)
     }
 
-    /// Stores the result; a null pointer is an invalid value.
+    /// Stores the result. Returns `INVALID_VALUE` if the pointer is null.
     pub fn set(&self, value: T) -> Answer {
         self.check()?;
         self.set_if_wanted(value);
         Ok(())
     }
 
-    /// Says no to a null pointer before anything has been done.
+    /// Returns `INVALID_VALUE` if the pointer is null. Called before the function has any effect.
     pub fn check(&self) -> Answer {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Stores a result that may be left out by passing null.
+    /// Stores an optional result: a null pointer is not an error.
     pub fn set_if_wanted(&self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, and the caller of a CUDA function passes a place that holds a T.
@@ -74,23 +74,23 @@ impl<T> Out<T> {
     /// Stores the `index`-th of several results.
     pub fn set_at(&self, index: usize, value: T) -> Answer {
         self.check()?;
-        // SAFETY: not null, and the caller said how many there are, of which `index` is one.
+        // SAFETY: not null, and the caller passed the number of results, which is above `index`.
         unsafe { self.0.add(index).write_unaligned(value) }
         Ok(())
     }
 }
 
-/// A pointer to an argument of the caller's.
+/// A pointer to a caller's argument.
 #[repr(transparent)]
 pub struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    /// A copy of the argument; a null pointer is an invalid value.
+    /// Returns a copy of the argument, or `INVALID_VALUE` if the pointer is null.
     pub fn get(&self) -> Result<T, Code> {
         self.at(0)
     }
 
-    /// A copy of the `index`-th of several arguments.
+    /// Returns a copy of the `index`-th of several arguments.
     pub fn at(&self, index: usize) -> Result<T, Code> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
@@ -100,7 +100,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// A C string of the caller's.
+/// A C string of the caller.
 #[repr(transparent)]
 pub struct Name(*const c_char);
 
@@ -114,13 +114,13 @@ impl Name {
     }
 }
 
-/// CUDA's 64-byte handles for other processes, passed by value and by pointer.
+/// A 64-byte handle for other processes, passed by value or by pointer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Blob(pub [u8; 64]);
 
 impl Blob {
-    /// A blob that starts with these numbers.
+    /// Returns a blob that starts with these numbers.
     pub fn pack(numbers: &[u64]) -> Blob {
         let mut bytes = [0; 64];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
@@ -129,7 +129,7 @@ impl Blob {
         Blob(bytes)
     }
 
-    /// The eight numbers in a blob.
+    /// Returns the eight numbers in a blob.
     pub fn unpack(&self) -> [u64; 8] {
         let mut numbers = [0; 8];
         for (number, place) in numbers.iter_mut().zip(self.0.chunks_exact(8)) {
@@ -143,14 +143,14 @@ thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a host function of the caller's; while it runs, its calls into CUDA are refused.
+/// Runs a host function of the caller. CUDA calls that it makes are refused.
 pub fn in_host_function(run: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     run();
     IN_HOST_FUNCTION.set(false);
 }
 
-/// The way into an exported function and out of it.
+/// Runs the body of an exported function between the common entry and exit steps.
 pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
     let _under_way = teardown::UnderWay::new();
     let answer = catch_unwind(AssertUnwindSafe(|| {
@@ -172,13 +172,13 @@ pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
     code
 }
 
-/// Exports functions with CUDA's names and calling convention; each body returns an `Answer`.
+/// Exports functions with CUDA's names and calling convention. Each body returns an `Answer`.
 #[macro_export]
 macro_rules! export {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
-            // SAFETY: the name is CUDA's, and this library stands in for the one that defines it.
+            // SAFETY: the name is CUDA's, and this library replaces the one that defines it.
             #[unsafe(no_mangle)]
             extern "C" fn $name($($arg: $ty),*) -> i32 {
                 $crate::api::enter(stringify!($name), || -> $crate::api::Answer { $body })

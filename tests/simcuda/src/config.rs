@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Reaction to a use of CUDA that the real driver leaves undefined.
+/// Reaction to a use of CUDA that is undefined with the real driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strict {
     Off,
@@ -17,9 +17,9 @@ pub enum Strict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub call: String,
-    /// The first use that fails, counted from 1.
+    /// Number of the first use that fails, counted from 1.
     pub nth: u64,
-    /// Later uses fail too.
+    /// Whether later uses fail too.
     pub onwards: bool,
     pub code: i32,
 }
@@ -28,7 +28,7 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withheld {
     pub attribute: i32,
-    /// Asking for it is an error, as with a driver that does not know it yet.
+    /// Whether a query of the attribute fails, as with a driver that is older than the attribute.
     pub unknown: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Config {
     pub seed: u64,
     pub delay_us: u64,
     pub afterlife_us: u64,
-    /// The devices that `CUDA_VISIBLE_DEVICES` leaves, by their place on the machine, in its order.
+    /// Physical indices of the devices that `CUDA_VISIBLE_DEVICES` selects, in its order.
     pub visible: Vec<u32>,
     pub memory: u64,
     pub version: i32,
@@ -50,13 +50,13 @@ pub struct Config {
     pub no_peers: bool,
 }
 
-/// The settings of this process.
+/// Returns the settings of this process.
 pub fn get() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(read)
 }
 
-/// Whether an attribute, and what depends on it, is withheld.
+/// Returns whether an attribute, and the functions that depend on it, are withheld.
 pub fn withheld(attribute: i32) -> bool {
     get().withheld.iter().any(|entry| entry.attribute == attribute)
 }
@@ -90,12 +90,12 @@ fn text(name: &str) -> Option<String> {
 fn number(name: &str, otherwise: u64) -> u64 {
     let Some(value) = text(name) else { return otherwise };
     value.trim().parse().unwrap_or_else(|_| {
-        eprintln!("simcuda: {name}={value} is not a number, {otherwise} is used");
+        eprintln!("simcuda: invalid {name}={value}: expected a number; using {otherwise}");
         otherwise
     })
 }
 
-/// As CUDA does: entries up to the first that names no device.
+/// Returns the selected devices: like CUDA, up to the first entry that names no device.
 fn visible(devices: u32, list: Option<String>) -> Vec<u32> {
     let Some(list) = list else { return (0..devices).collect() };
     let mut visible = Vec::new();
@@ -118,7 +118,9 @@ fn withhold_list(list: &str) -> Vec<Withheld> {
         };
         match name.parse() {
             Ok(attribute) => entries.push(Withheld { attribute, unknown }),
-            Err(_) => eprintln!("simcuda: SIMCUDA_WITHHOLD: {entry} is no attribute number"),
+            Err(_) => eprintln!(
+                "simcuda: invalid SIMCUDA_WITHHOLD entry {entry}: expected NUMBER or NUMBER:unknown"
+            ),
         }
     }
     entries
@@ -139,7 +141,9 @@ fn fault_list(list: &str) -> Vec<Fault> {
         })();
         match parsed {
             Some(fault) => entries.push(fault),
-            None => eprintln!("simcuda: SIMCUDA_FAIL: {entry} is not CALL:N:CODE"),
+            None => {
+                eprintln!("simcuda: invalid SIMCUDA_FAIL entry {entry}: expected CALL:N[+]:CODE")
+            }
         }
     }
     entries

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Contexts, each thread's stack of them, and the order in which a context's streams queue.
+//! Contexts, the context stack of each thread, and the order between the streams of a context.
 
 use crate::api::{
     Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Out,
@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
-/// How long destroying a context waits for its streams: a stuck one must not stick the program.
+/// Maximum time for which destroying a context waits for its streams, so that a blocked stream does
+/// not block the program.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// A context.
@@ -28,11 +29,12 @@ pub struct Context {
     peers: Mutex<HashSet<usize>>,
 }
 
-/// The streams of a context. The lock on them is what orders what they queue.
+/// The streams of a context. The lock on this struct orders their submissions.
 pub struct Streams {
     pub null: Arc<Stream>,
     pub per_thread: Arc<Stream>,
-    /// For what the driver itself does in order, such as a context-wide record of an interprocess event.
+    /// For ordered work of the driver itself, such as a context-wide record of an interprocess
+    /// event.
     pub internal: Arc<Stream>,
     pub own: Vec<Arc<Stream>>,
 }
@@ -51,8 +53,7 @@ thread_local! {
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns a handle that no object has had before, so that handles of destroyed objects stay
-/// invalid.
+/// Returns a handle that was never used before, so that handles of destroyed objects stay invalid.
 pub fn new_handle() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x51c0_0000_0010);
     NEXT.fetch_add(0x10, Ordering::Relaxed)
@@ -63,7 +64,7 @@ fn find(handle: usize) -> Result<Arc<Context>, Code> {
     contexts.as_ref().and_then(|contexts| contexts.get(&handle)).cloned().ok_or(INVALID_CONTEXT)
 }
 
-/// The current context, alive or not.
+/// Returns the current context, even if it has failed.
 fn top() -> Result<Arc<Context>, Code> {
     device::ready()?;
     match STACK.with_borrow(|stack| stack.last().copied()) {
@@ -72,14 +73,14 @@ fn top() -> Result<Arc<Context>, Code> {
     }
 }
 
-/// The current context; an error if there is none, or with the error it died of.
+/// Returns the current context. Fails if there is none, or with the sticky error of the context.
 pub fn current() -> Result<Arc<Context>, Code> {
     let context = top()?;
     context.fate.check()?;
     Ok(context)
 }
 
-/// A context by its handle; an error if it has died.
+/// Returns the context with this handle, unless it has a sticky error or is destroyed.
 pub fn alive(handle: usize) -> Result<Arc<Context>, Code> {
     let context = find(handle)?;
     context.fate.check()?;
@@ -113,12 +114,12 @@ impl Context {
         self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Where all streams of the context end now.
+    /// Returns the current ends of all streams of the context.
     pub fn ends(&self) -> Vec<Point> {
         self.streams().all().map(Stream::end).collect()
     }
 
-    /// Whether an item is being captured into a graph.
+    /// Returns an error if a stream of the context is being captured into a graph.
     pub fn check_no_capture(&self) -> Answer {
         let capturing = self.streams().all().any(|stream| stream.capturing.load(Ordering::Acquire));
         if capturing { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
@@ -147,7 +148,7 @@ impl Context {
     }
 }
 
-/// Queues an item, after `dependencies` and after what the kind of the stream asks for.
+/// Queues an item after `dependencies` and after the items that the kind of the stream requires.
 pub fn submit(
     stream: &Arc<Stream>,
     op: Op,
@@ -159,7 +160,7 @@ pub fn submit(
     let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
     let streams = context.streams();
     if stream.capturing.load(Ordering::Acquire) {
-        // It would go into the graph; there are no graphs here that run.
+        // Captured work would go into a graph; graphs do not run here.
         return Ok(Point { stream: stream.clone(), seq: 0 });
     }
     match stream.kind {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Symbols that GStreamer's decoders look up in libnvcuvid. This library stands in for it, and
-//! decodes nothing.
+//! Symbols of libnvcuvid that GStreamer's decoders look up. This library replaces libnvcuvid; each
+//! function returns "not supported".
 
 use crate::api::NOT_SUPPORTED;
 

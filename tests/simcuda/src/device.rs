@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Devices: how many, their names, UUIDs and attributes.
+//! Devices: count, names, UUIDs and attributes.
 
 use crate::api::{
     Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NO_DEVICE, NOT_INITIALIZED, Name, Out,
@@ -9,30 +9,30 @@ use crate::{afterlife, config, memory, teardown};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The most devices that a machine can be told to have.
+/// Maximum number of simulated devices.
 pub const MAX: usize = 8;
 
-/// The process that called cuInit: a child forked from it has no driver.
+/// The process that called cuInit. In a forked child the driver is not initialized.
 static INITIALISED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Whether cuInit was called in this very process.
+/// Returns an error unless cuInit was called in this process.
 pub fn ready() -> Answer {
     if INITIALISED_IN.load(Ordering::Acquire) == std::process::id() { Ok(()) } else { Err(NOT_INITIALIZED) }
 }
 
-/// The device's place on the machine: what processes tell each other.
+/// Returns the physical index of a device, which is the same in all processes.
 pub fn physical(ordinal: i32) -> Result<u32, Code> {
     ready()?;
     let index = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
     config::get().visible.get(index).copied().ok_or(INVALID_DEVICE)
 }
 
-/// The number that this process has for a device, if it sees it.
+/// Returns this process's ordinal of a device, if the device is visible here.
 pub fn ordinal(physical: u32) -> Option<i32> {
     config::get().visible.iter().position(|&device| device == physical).map(|index| index as i32)
 }
 
-/// Whether one device reaches another's memory.
+/// Returns whether a device can access another device's memory.
 pub fn reaches(from: u32, to: u32) -> bool {
     from == to || !config::get().no_peers
 }
@@ -43,24 +43,24 @@ fn uuid(physical: u32) -> [u8; 16] {
     uuid
 }
 
-/// The UUID as CUDA_VISIBLE_DEVICES spells it.
+/// Returns the UUID in the format of `CUDA_VISIBLE_DEVICES`.
 pub fn uuid_text(physical: u32) -> String {
     let hex: Vec<String> = uuid(physical).iter().map(|byte| format!("{byte:02x}")).collect();
     let part = |from: usize, to: usize| hex[from..to].concat();
     format!("GPU-{}-{}-{}-{}-{}", part(0, 4), part(4, 6), part(6, 8), part(8, 10), part(10, 16))
 }
 
-/// Value of an attribute, by CUDA's numbers; 0 for attributes without a meaning here.
+/// Returns the value of an attribute by its CUDA number, 0 for attributes without a meaning here.
 pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
     if let Some(entry) = config::get().withheld.iter().find(|entry| entry.attribute == attribute) {
         return if entry.unknown { Err(INVALID_VALUE) } else { Ok(0) };
     }
     Ok(match attribute {
-        1..=3 => 1024,                    // threads a block
+        1..=3 => 1024,                    // threads per block
         4 => 64,                          // block depth
         5 => i32::MAX,                    // grid
         6 | 7 => 65_535,                  // grid
-        8 => 49_152,                      // shared memory a block
+        8 => 49_152,                      // shared memory per block
         9 => 65_536,                      // constant memory
         10 => 32,                         // warp
         11 => i32::MAX,                   // pitch
@@ -68,7 +68,7 @@ pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
         13 => 1_980_000,                  // clock, kHz
         14 | 30 => 512,                   // texture and surface alignment
         51 => 32,                         // texture pitch alignment
-        15 | 19 | 31 | 41 | 78 | 90 => 1, // overlap, host memory, concurrency, unified addresses, priorities
+        15 | 19 | 31 | 41 | 78 | 90 => 1, // overlap, host memory, concurrent kernels, UVA, priorities
         16 => 132,                        // multiprocessors
         21..=23 => 131_072,               // texture sizes
         24..=26 => 16_384,
@@ -77,12 +77,12 @@ pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
         36 => 3_201_000,           // memory clock, kHz
         37 => 6144,                // memory bus
         38 => 62_914_560,          // L2 cache
-        39 => 2048,                // threads a multiprocessor
+        39 => 2048,                // threads per multiprocessor
         40 => 3,                   // copy engines
         75 => 9,                   // compute capability
         76 => 0,
-        91 | 99 | 113 => 1, // host pointers of registered memory, registration, read-only registration
-        92..=94 => 0,       // the first version of stream memory operations, which drivers leave off
+        91 | 99 | 113 => 1, // host pointers of registered memory, (read-only) registration
+        92..=94 => 0,       // stream memory operations v1, which drivers disable
         102 | 103 => 1,     // VMM, POSIX fds
         115 | 119 => 1,     // pools, their POSIX fds
         122 | 123 | 125 => 1, // 64-bit stream memory operations, NOR waits, IPC events
@@ -103,7 +103,7 @@ crate::export! {
         if INITIALISED_IN.load(Ordering::Acquire) == 0 {
             afterlife::start();
             teardown::register();
-            // A forked child of a process with a driver stays without one, as with CUDA.
+            // After the first call in the parent, a forked child stays uninitialized, as with CUDA.
             let _ = INITIALISED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
         }
         ready()
@@ -172,7 +172,8 @@ crate::export! {
 
     fn cuDeviceGetP2PAttribute(value: Out<i32>, attribute: i32, device: i32, peer: i32) {
         let (device, peer) = (physical(device)?, physical(peer)?);
-        // Access and native atomics; the performance rank of the one link there is, is 0.
+        // Attributes 2 and 3 are access and native atomics. Attribute 1, the performance rank, is 0
+        // for the only link.
         value.set((device != peer && reaches(device, peer) && matches!(attribute, 2 | 3)).into())
     }
 

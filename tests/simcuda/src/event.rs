@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Events, local and between processes.
+//! Events, process-local and interprocess.
 
 use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
 use crate::context::{self, Context, new_handle, submit};
@@ -19,11 +19,12 @@ const INTERPROCESS: u32 = 4;
 pub const IPC: i32 = 125;
 
 struct Event {
-    /// The context that it was created or opened in: streams that record it must be of this context.
+    /// The context in which the event was created or opened. Streams that record the event must
+    /// belong to this context.
     context: usize,
     fate: Arc<Fate>,
     flags: u32,
-    /// The event of another process, or our own that others may open.
+    /// The slot of an interprocess event, opened from another process or created here.
     shared: Option<(Slot, Whose)>,
     last: Mutex<Record>,
 }
@@ -34,7 +35,7 @@ enum Whose {
     Opened,
 }
 
-/// Work that a local event refers to: none before the first record.
+/// The work that a local event stands for: empty before the first record.
 #[derive(Clone, Default)]
 struct Record {
     points: Vec<Point>,
@@ -75,7 +76,8 @@ impl Event {
     }
 
     fn record(&self, stream: &Arc<Stream>, dependencies: Vec<Point>) -> Answer {
-        // Held, so that records of one event are numbered in the order in which they are queued.
+        // Locked until the record is queued, so that records of one event are numbered in queue
+        // order.
         let mut last = self.last();
         if let Some(slot) = self.slot() {
             let op = Op::Record { slot: slot.clone(), value: slot.next() };
@@ -107,8 +109,9 @@ fn record(event: usize, stream: usize) -> Answer {
 /// Crashes as driver 580 does if an event opened from another process is used with a stream of a
 /// context other than the one it was opened in.
 fn crash() -> ! {
-    strict::violation("a stream of another context waits for an interprocess event: the driver crashes");
-    // SAFETY: both take numbers. No handler is to come between: one that returns would only be called once more.
+    strict::violation("a stream waits for an event that was opened in another context: the driver crashes");
+    // SAFETY: both calls take numbers. The default action replaces a handler of the program: after
+    // a handler that returns, the signal would only be raised again.
     unsafe {
         libc::signal(libc::SIGSEGV, libc::SIG_DFL);
         libc::raise(libc::SIGSEGV);
@@ -116,7 +119,7 @@ fn crash() -> ! {
     std::process::abort()
 }
 
-/// The wait stands for what the event stands for now: a later record does not change it.
+/// Makes a stream wait for the current record of an event. A later record does not change the wait.
 fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
     let own = stream.context.upgrade().is_some_and(|context| context.handle == event.context);
     if !own && matches!(event.shared, Some((_, Whose::Opened))) {
@@ -176,7 +179,7 @@ crate::export! {
         insert(place, flags, Some((event_page::create()?, Whose::Own)))
     }
 
-    // Does not wait, also not for a pending record.
+    // Does not block, even if a record is pending.
     fn cuEventDestroy_v2(handle: usize) {
         context::current()?;
         let event = {
@@ -234,7 +237,8 @@ crate::export! {
         wait(&stream::find(stream)?, &*find(event)?)
     }
 
-    // All activity of the context up to now, also of non-blocking streams; no barrier for what comes.
+    // Covers all work queued in the context so far, including non-blocking streams. Later work does
+    // not wait for the event.
     fn cuCtxRecordEvent(context: usize, event: usize) {
         let (context, event) = (of_context(context)?, find(event)?);
         if event.context != context.handle {

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Interprocess events: a file in /dev/shm for each process that makes them, one slot in it for each event.
+//! Interprocess events: a file in /dev/shm for each process that creates them, with a slot per
+//! event.
 //!
-//! 1. A slot holds two counters: records that were queued, and the last that was carried out. It is pending while they
-//!    differ, whoever queued the record and whether that process still lives.
-//! 2. Records of one event are carried out in the order in which they were queued, across processes. So a record after
-//!    that of a dead process never comes to its end: measured on the real driver.
-//! 3. A slot whose event was destroyed while pending is not used again before it is complete.
+//! 1. A slot holds two counters: the number of queued records and the number of the last completed
+//!    record. The event is pending while they differ, whichever process queued the record and
+//!    whether or not that process still lives.
+//! 2. Records of one event complete in the order in which they were queued, across processes. So a
+//!    record behind the record of a dead process never completes: measured on the real driver.
+//! 3. The slot of an event that was destroyed while pending is not reused before the event is
+//!    complete.
 //!
-//! The name is the real driver's, `cuda.shm.<uid>.<pid, hex>.<n>`, as are the size, 80 KiB, and the number of events,
-//! 4,094. The file goes when the process exits, and stays when it is killed.
+//! The file has the real driver's name, `cuda.shm.<uid>.<pid, hex>.<n>`, its size, 80 KiB, and its
+//! number of events, 4,094. The file is removed when the process exits, and stays when the process
+//! is killed.
 
 use crate::api::{Code, INVALID_CONTEXT, INVALID_HANDLE, MAP_FAILED, OUT_OF_MEMORY};
 use crate::sys::{self, Mapping};
@@ -21,12 +25,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 const SLOTS: usize = 4096;
-/// The first two slots hold what identifies the page.
+/// The first two slots identify the page.
 const FIRST: usize = 2;
 const SIZE: usize = SLOTS * 20;
 const MAGIC: u64 = 0x7069_6d73_7465_7673;
 
-/// A page, our own or another process's.
+/// A page, created by this process or opened from another one.
 pub struct Page {
     nonce: u64,
     map: Mapping,
@@ -47,7 +51,7 @@ impl Page {
         self.counter(SLOTS + slot)
     }
 
-    /// Number of times that the slot was allocated and freed.
+    /// Returns the number of times that the slot was allocated or freed.
     fn generation(&self, slot: usize) -> &AtomicU32 {
         assert!(slot < SLOTS);
         // SAFETY: as in `counter`.
@@ -55,7 +59,7 @@ impl Page {
     }
 }
 
-/// One event's place in a page.
+/// The slot of one event.
 #[derive(Clone)]
 pub struct Slot {
     page: Arc<Page>,
@@ -64,12 +68,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The number of the last record that was queued.
+    /// Returns the number of the last queued record.
     pub fn last(&self) -> u64 {
         self.page.queued(self.index).load(Ordering::Acquire)
     }
 
-    /// The number for a record that is about to be queued.
+    /// Returns the number for a record that is about to be queued.
     pub fn next(&self) -> u64 {
         self.page.queued(self.index).fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -82,7 +86,7 @@ impl Slot {
         self.page.done(self.index).fetch_max(value, Ordering::AcqRel);
     }
 
-    /// Whether the creator has destroyed the event.
+    /// Returns whether the creator has destroyed the event.
     pub fn is_stale(&self) -> bool {
         self.page.generation(self.index).load(Ordering::Acquire) != self.generation
     }
@@ -97,7 +101,7 @@ struct Own {
 struct Slots {
     next: usize,
     free: Vec<usize>,
-    /// Destroyed while pending.
+    /// Slots of events that were destroyed while pending.
     waiting: Vec<usize>,
 }
 
@@ -124,13 +128,13 @@ fn own() -> Result<&'static Own, Code> {
         return Ok(own);
     }
     let made = make()?;
-    // SAFETY: the handler needs nothing but the static above.
+    // SAFETY: the handler uses only the static above.
     unsafe { libc::atexit(remove) };
     Ok(OWN.get_or_init(|| made))
 }
 
 fn make() -> Result<Own, Code> {
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number.
     let uid = unsafe { libc::getuid() };
     let pid = std::process::id();
     for n in 1..1000 {
@@ -138,7 +142,7 @@ fn make() -> Result<Own, Code> {
         let options = File::options().read(true).write(true).create_new(true).mode(0o600).open(name.path());
         let file = match options {
             Ok(file) => file,
-            // A dead process of our number has left its file behind.
+            // A dead process with the same pid left its file behind.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
             Err(_) => return Err(MAP_FAILED),
         };
@@ -160,7 +164,7 @@ extern "C" fn remove() {
     }
 }
 
-/// A slot for a new event. There are 4,094.
+/// Returns a slot for a new event. A process has 4,094.
 pub fn create() -> Result<Slot, Code> {
     let own = own()?;
     let mut slots = own.slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -180,7 +184,7 @@ pub fn create() -> Result<Slot, Code> {
     Ok(Slot { page: own.page.clone(), index, generation })
 }
 
-/// Takes back the slot of one of our own events.
+/// Frees the slot of an event that this process created.
 pub fn destroy(slot: &Slot) {
     let Some(own) = OWN.get() else { return };
     own.page.generation(slot.index).fetch_add(1, Ordering::AcqRel);
@@ -192,14 +196,14 @@ pub fn destroy(slot: &Slot) {
     }
 }
 
-/// Returns the data that another process needs to open one of our own events.
+/// Returns the data with which another process opens an event of this process.
 pub fn export(slot: &Slot) -> Result<[u64; 3], Code> {
     let own = OWN.get().ok_or(INVALID_HANDLE)?;
     let place = slot.index as u64 | u64::from(own.name.n) << 16 | u64::from(slot.generation) << 32;
     Ok([own.page.nonce, place, u64::from(own.name.pid) | u64::from(own.name.uid) << 32])
 }
 
-/// Opens another process's event.
+/// Opens an event of another process.
 pub fn open([nonce, place, owner]: [u64; 3]) -> Result<Slot, Code> {
     static OPEN: Mutex<Option<HashMap<u64, Weak<Page>>>> = Mutex::new(None);
     if OWN.get().is_some_and(|own| own.page.nonce == nonce) {
@@ -215,7 +219,8 @@ pub fn open([nonce, place, owner]: [u64; 3]) -> Result<Slot, Code> {
     let page = match open.get(&nonce).and_then(Weak::upgrade) {
         Some(page) => page,
         None => {
-            // Not there, or another's: it lies in a /dev/shm that is not ours.
+            // A missing file, or the file of another process, means that the processes have
+            // different /dev/shm mounts.
             let file = File::options().read(true).write(true).open(name.path()).map_err(|_| MAP_FAILED)?;
             if file.metadata().map_err(|_| MAP_FAILED)?.size() != SIZE as u64 {
                 return Err(MAP_FAILED);

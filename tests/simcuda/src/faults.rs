@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Calls that fail because the environment says so.
+//! Fault injection: calls that fail on request of `SIMCUDA_FAIL`.
 
 use crate::api::{Answer, Code};
 use crate::config::Fault;
@@ -8,12 +8,13 @@ use crate::{config, context};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Codes after which CUDA's contexts are dead.
+/// Error codes that stick to a context.
 const STICKY: [i32; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
 
 static USES: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
 
-/// Counts a use of `call` and fails it if `SIMCUDA_FAIL` says so; a sticky code takes the current context with it.
+/// Counts a use of `call` and returns the error that `SIMCUDA_FAIL` requests for it. A sticky code
+/// also poisons the current context.
 pub fn check(call: &'static str) -> Answer {
     let faults = &config::get().faults;
     if faults.is_empty() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Other symbols that GStreamer's libgstcuda looks up, without a function here: kernels, textures,
-//! OpenGL, external memory.
+//! Further symbols that GStreamer's libgstcuda looks up: kernels, textures, OpenGL, external
+//! memory. None of them is simulated.
 //!
-//! libgstcuda refuses the whole library if one of these names is missing, and copes with "not
+//! libgstcuda rejects the whole library if one of these names is missing, and handles "not
 //! supported".
 
 use crate::api::NOT_SUPPORTED;
@@ -20,7 +20,7 @@ macro_rules! absent {
     };
 }
 
-// Callers pass arguments; in C's calling convention a function need not look at them.
+// Callers pass arguments. In C's calling convention a function may ignore them.
 absent! {
     cuModuleLoadData cuModuleLoadDataEx cuModuleUnload cuModuleGetFunction
     cuLibraryLoadData cuLibraryUnload cuLibraryGetKernel

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Stream memory operations: words that a stream writes and waits for.
+//! Stream memory operations: 32-bit and 64-bit values that a stream writes or waits for.
 //!
 //! # Safety
 //!
-//! The addresses are those of memory that was registered or allocated when the operation was queued; unregistering and
-//! freeing wait for it.
+//! The addresses belong to memory that was registered or allocated when the operation was queued.
+//! Unregistering and freeing wait for the operation.
 
 use crate::api::{Answer, Code, INVALID_VALUE, In, NOT_SUPPORTED};
 use crate::context::submit;
@@ -13,7 +13,7 @@ use crate::queue::{Fate, Op, poll};
 use crate::{config, memory, stream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Comparison of a waiting stream.
+/// Condition that ends a stream's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
     AtLeast,
@@ -28,30 +28,30 @@ pub struct Word {
     address: usize,
     value: u64,
     wide: bool,
-    /// A wait, or else a write.
+    /// The condition of a wait, `None` for a write.
     until: Option<Until>,
-    /// A barrier or a flush: nothing to do, since words are written in order.
+    /// Whether this is a barrier or a flush: no effect, because values are written in order.
     nothing: bool,
 }
 
 impl Word {
     fn load(&self) -> u64 {
         if self.wide {
-            // SAFETY: see the file's header; the address was checked to be a multiple of 8.
+            // SAFETY: see the module header; the address was checked to be a multiple of 8.
             unsafe { &*(self.address as *const AtomicU64) }.load(Ordering::Acquire)
         } else {
-            // SAFETY: as above, of 4.
+            // SAFETY: as above, with a multiple of 4.
             unsafe { &*(self.address as *const AtomicU32) }.load(Ordering::Acquire).into()
         }
     }
 
     fn store(&self) {
-        // Release: what the stream wrote before is visible to who sees the word.
+        // Release: a thread that reads this value also sees the stream's earlier writes.
         if self.wide {
-            // SAFETY: see the file's header; the address was checked to be a multiple of 8.
+            // SAFETY: see the module header; the address was checked to be a multiple of 8.
             unsafe { &*(self.address as *const AtomicU64) }.store(self.value, Ordering::Release);
         } else {
-            // SAFETY: as above, of 4.
+            // SAFETY: as above, with a multiple of 4.
             unsafe { &*(self.address as *const AtomicU32) }.store(self.value as u32, Ordering::Release);
         }
     }
@@ -70,7 +70,8 @@ impl Word {
         }
     }
 
-    /// Runs the operation to its end. False: the device may not touch the word, or the context is over.
+    /// Executes the operation, waiting if necessary. Returns false if the device has no access to
+    /// the address or the wait was canceled.
     pub fn run(&self, fate: &Fate, over: impl Fn() -> bool) -> bool {
         if self.nothing {
             return true;
@@ -88,7 +89,7 @@ impl Word {
         }
     }
 
-    /// For the keeper: a write, or a wait that is over.
+    /// Executes a write, or checks a wait without blocking. Used by the post-mortem helper.
     pub fn run_once(&self) -> bool {
         match self.until {
             _ if self.nothing => true,
@@ -115,7 +116,7 @@ pub struct BatchEntry {
     _reserved: u64,
 }
 
-/// Attribute CAN_USE_64_BIT_STREAM_MEM_OPS; its first version, 93, is off.
+/// Attribute CAN_USE_64_BIT_STREAM_MEM_OPS. Its v1 counterpart, attribute 93, is 0.
 const WIDE_WORDS: i32 = 122;
 /// Attribute CAN_USE_STREAM_WAIT_VALUE_NOR.
 const NOR: i32 = 123;
@@ -173,7 +174,7 @@ crate::export! {
     }
 
     fn cuStreamBatchMemOp_v2(stream: usize, count: u32, entries: In<BatchEntry>, flags: u32) {
-        // Fewer than 256, as documented.
+        // Fewer than 256 operations, as documented.
         if count >= 256 || flags != 0 {
             return Err(INVALID_VALUE);
         }
@@ -191,7 +192,7 @@ crate::export! {
         queue(stream, words.collect::<Result<_, _>>()?)
     }
 
-    // The first version of the interface, which drivers leave switched off: no program may depend on it.
+    // Version 1 of the interface, which drivers disable by default: no program may depend on it.
     fn cuStreamWriteValue64(_stream: usize, _address: u64, _value: u64, _flags: u32) {
         Err(NOT_SUPPORTED)
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! cuGetProcAddress: this library's own symbols, newest version of each name first.
+//! cuGetProcAddress: this library's own symbols, the newest version of each name first.
 
 use crate::api::{Answer, INVALID_VALUE, NOT_FOUND, Name, Out};
 use std::ffi::{CStr, CString, c_void};
 
-/// Where a symbol of this library is.
+/// Returns the address of a symbol of this library.
 fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a zero Dl_info is valid, and dladdr fills it with strings that live as long as this library.
+    // SAFETY: a zero Dl_info is valid, and dladdr fills it with strings that live as long as this
+    // library.
     let own = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(cuGetProcAddress_v2 as *const c_void, &mut info) == 0 || info.dli_fname.is_null() {
@@ -18,7 +19,8 @@ fn find(name: &CStr) -> Option<*mut c_void> {
     if own.is_null() {
         return None;
     }
-    // SAFETY: an open library, which is loaded anyway and stays so after the close, and a name.
+    // SAFETY: `own` is an open library, which stays loaded after the close, and `name` is a C
+    // string.
     let found = unsafe {
         let found = libc::dlsym(own, name.as_ptr());
         libc::dlclose(own);
@@ -29,7 +31,8 @@ fn find(name: &CStr) -> Option<*mut c_void> {
 
 fn newest(name: &CStr) -> Option<*mut c_void> {
     let name = name.to_str().ok()?;
-    // cuCtxCreate_v3 and _v4 take other arguments, and go to programs built for a newer version than the ones here.
+    // cuCtxCreate_v3 and _v4 take other arguments: the real driver returns them only to programs
+    // that ask for a newer CUDA version.
     let suffixes: &[&str] = if name == "cuCtxCreate" { &["_v2"] } else { &["_v3", "_v2", ""] };
     suffixes.iter().find_map(|suffix| find(&CString::new(format!("{name}{suffix}")).ok()?))
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Streams as queues, each worked off by a thread of its own at a pace that the seed decides.
+//! Streams: queues with a thread each, whose speed is derived from the seed.
 //!
-//! 1. An item runs after all earlier items of its stream and after its dependencies, which were fixed when it was queued.
-//! 2. `Log::completed` only grows, and reaches an item's number when the item's effects are in memory.
-//! 3. After the context's death items are passed over, so that nobody waits for them for ever.
+//! 1. An item runs after all earlier items of its stream and after its dependencies, which are
+//!    fixed when it is queued.
+//! 2. `Log::completed` only grows. It reaches an item's number when the item's effects are in
+//!    memory.
+//! 3. After an error of the context, items are skipped, so that no wait for them blocks forever.
 
 use crate::afterlife::{self, Log};
 use crate::api::{self, Answer, CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS};
@@ -19,10 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Whether a context still lives, and with which error it died.
+/// State of a context: usable, destroyed, or failed with a sticky error.
 #[derive(Debug)]
 pub struct Fate {
-    /// The device of the context, by its place on the machine.
+    /// Physical index of the context's device.
     pub device: u32,
     sticky: AtomicI32,
     destroyed: AtomicBool,
@@ -33,7 +35,7 @@ impl Fate {
         Fate { device, sticky: AtomicI32::new(0), destroyed: AtomicBool::new(false) }
     }
 
-    /// The first fatal error stays.
+    /// Sets the sticky error. Later errors do not replace the first one.
     pub fn poison(&self, code: i32) {
         let _ = self.sticky.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -42,7 +44,7 @@ impl Fate {
         self.destroyed.store(true, Ordering::Release);
     }
 
-    /// The answer of every call into a context.
+    /// Returns the error that every call into the context returns, if there is one.
     pub fn check(&self) -> Answer {
         match self.sticky.load(Ordering::Acquire) {
             0 if self.destroyed.load(Ordering::Acquire) => Err(CONTEXT_IS_DESTROYED),
@@ -59,43 +61,43 @@ impl Fate {
 /// Order between a stream and the context's NULL stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The NULL stream: after and before everything in blocking streams.
+    /// The NULL stream: ordered before and after all work in blocking streams.
     Null,
     Blocking,
     NonBlocking,
 }
 
-/// A function of the caller's, run by a stream.
+/// A function of the caller that a stream runs.
 #[derive(Clone, Copy, Debug)]
 pub enum HostFunction {
     Plain { call: extern "C" fn(*mut c_void), data: usize },
     Callback { call: extern "C" fn(usize, i32, *mut c_void), stream: usize, data: usize },
 }
 
-/// Work of an item.
+/// Operation of an item.
 pub enum Op {
-    /// No work; the item exists for its dependencies.
+    /// No operation; the item exists for its dependencies.
     Marker,
     Work(Work),
     Words(Vec<Word>),
     Host(HostFunction),
-    /// A local event takes the time.
+    /// Records the time of a local event.
     Stamp(Arc<OnceLock<Instant>>),
-    /// An interprocess event is signalled: after the record before it.
+    /// Signals an interprocess event, after the previous record of the event is complete.
     Record {
         slot: Slot,
         value: u64,
     },
-    /// An interprocess event is waited for.
+    /// Waits for an interprocess event.
     Wait {
         slot: Slot,
         value: u64,
     },
-    /// Something of the driver's own, such as freeing memory in stream order.
+    /// Runs a function of the driver, such as a stream-ordered free.
     Driver(Box<dyn Fn() + Send + Sync>),
 }
 
-/// A place in a stream: reached when all items up to it are done.
+/// A position in a stream, reached when all items up to it are complete.
 #[derive(Clone)]
 pub struct Point {
     pub stream: Arc<Stream>,
@@ -107,23 +109,23 @@ impl Point {
         self.stream.log.completed.load(Ordering::Acquire) >= self.seq
     }
 
-    /// Blocks until reached, or until `give_up` says so.
+    /// Blocks until the point is reached or `give_up` returns true.
     pub fn wait(&self, give_up: impl Fn() -> bool) {
         self.stream.wait_until(|_| self.reached() || give_up());
     }
 }
 
-/// One thing in a queue.
+/// An entry of a queue.
 pub struct Item {
     pub seq: u64,
     pub dependencies: Vec<Point>,
     pub op: Op,
-    /// Memory that the item touches: it is not given back before.
+    /// Memory that the item accesses, which is not freed before the item is complete.
     ranges: Vec<(usize, usize)>,
 }
 
-/// Capacity of a stream's queue, after which calls block. Measured on an H200 with driver 580: 170
-/// to 200 items, a third of them host functions. That fits a capacity of 1,024, of which a host
+/// Capacity of a stream's queue, above which calls block. Measured on an H200 with driver 580: 170
+/// to 200 items, a third of them host functions. That fits a capacity of 1,024 of which a host
 /// function takes 16.
 const ROOM: usize = 1024;
 const ROOM_OF_A_HOST_FUNCTION: usize = 16;
@@ -136,7 +138,7 @@ impl Item {
 
 struct Queue {
     items: VecDeque<Arc<Item>>,
-    /// The room that they take.
+    /// Capacity in use.
     taken: usize,
     running: bool,
     closed: bool,
@@ -154,9 +156,9 @@ pub struct Stream {
     pub capturing: AtomicBool,
     index: u64,
     queue: Mutex<Queue>,
-    /// Something was queued, or the stream was closed.
+    /// Signaled after an item is queued and when the stream is closed.
     work: Condvar,
-    /// Something was completed.
+    /// Signaled after an item is completed.
     done: Condvar,
 }
 
@@ -168,7 +170,7 @@ fn all() -> Vec<Arc<Stream>> {
     all.iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Waits until no queued item touches the range any more.
+/// Blocks until no queued item accesses the range.
 pub fn wait_until_unused(start: usize, len: usize) {
     for stream in all() {
         let last = {
@@ -183,7 +185,7 @@ pub fn wait_until_unused(start: usize, len: usize) {
     }
 }
 
-/// Asks again and again, ever more slowly, until it is so or there is no more point in asking.
+/// Polls with growing pauses until `is_so` or `give_up` returns true. Returns whether `is_so` did.
 pub fn poll(is_so: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool {
     let mut pause = Duration::from_micros(10);
     loop {
@@ -230,7 +232,7 @@ impl Stream {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Where the stream's queue ends now.
+    /// Returns the current end of the stream's queue.
     pub fn end(self: &Arc<Self>) -> Point {
         Point { stream: self.clone(), seq: self.log.enqueued.load(Ordering::Acquire) }
     }
@@ -239,17 +241,17 @@ impl Stream {
         self.end().reached()
     }
 
-    /// Blocks until there is room for one more item. Must not be called with the context's order
-    /// locked.
+    /// Blocks until the queue has capacity for one more item. Must not be called with the lock on
+    /// the context's streams held.
     pub fn wait_for_room(&self) {
         self.wait_until(|queue| queue.taken < ROOM || self.fate.over());
     }
 
-    /// Blocks until it is so, as something that is completed may make it.
+    /// Blocks until `is_so` returns true, checking it after each completed item.
     fn wait_until(&self, is_so: impl Fn(&Queue) -> bool) {
         let mut queue = self.lock();
         while !is_so(&queue) {
-            // A time limit only because other things may make it so as well.
+            // The time limit covers conditions that change without a completed item.
             queue = match self.done.wait_timeout(queue, Duration::from_millis(20)) {
                 Ok((queue, _)) => queue,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -257,7 +259,7 @@ impl Stream {
         }
     }
 
-    /// Queues an item; the caller holds the context's order.
+    /// Queues an item. The caller holds the lock on the context's streams.
     pub fn push(self: &Arc<Self>, op: Op, dependencies: Vec<Point>, ranges: Vec<(usize, usize)>) -> Point {
         let mut queue = self.lock();
         let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
@@ -273,9 +275,8 @@ impl Stream {
                 .name(format!("simcuda-s{}", self.index))
                 .spawn(move || stream.work_off());
             if let Err(error) = spawned {
-                // Like a GPU that has fallen off the bus: the context is lost, and no call waits
-                // for it.
-                eprintln!("simcuda: no thread for a stream: {error}");
+                // As with a failed GPU, the context is lost, and no call waits for it.
+                eprintln!("simcuda: cannot start a thread for a stream: {error}");
                 self.fate.poison(api::UNKNOWN.0);
                 self.log.completed.store(seq, Ordering::Release);
                 queue.items.clear();
@@ -288,7 +289,7 @@ impl Stream {
         Point { stream: self.clone(), seq }
     }
 
-    /// Lets the thread end once the queue is empty. Nothing is queued afterwards.
+    /// Lets the thread end once the queue is empty. No item may be queued afterwards.
     pub fn close(&self) {
         let mut queue = self.lock();
         if !std::mem::replace(&mut queue.closed, true) && !queue.running {
@@ -350,7 +351,8 @@ impl Stream {
                 let _ = time.set(Instant::now());
             }
             Op::Record { slot, value } => {
-                // Never done if a record before it is not: this is how a dead process's record sticks the next one.
+                // Never completes if an earlier record of the event never does. So a dead process's
+                // record blocks the next one.
                 if poll(|| slot.reached(value - 1), || self.fate.over()) {
                     slot.signal(*value);
                 }
@@ -362,7 +364,8 @@ impl Stream {
         }
     }
 
-    /// Now and then in two parts, so that who looks too early sees half a picture.
+    /// Runs some items in two parts, so that a reader that does not wait finds a partly written
+    /// frame.
     fn run_work(&self, work: &Work, pace: &mut Pace) {
         let middle = if pace.split() { work.height / 2 } else { 0 };
         for rows in [0..middle, middle..work.height] {
@@ -380,7 +383,7 @@ impl Stream {
     }
 }
 
-/// Signals belong to the program's own threads.
+/// Blocks all signals on this thread. Signals belong to the program's own threads.
 pub fn block_signals() {
     // SAFETY: a valid set, filled before it is used; only this thread's mask changes.
     unsafe {
@@ -390,7 +393,8 @@ pub fn block_signals() {
     }
 }
 
-/// The pace of one stream: decided by the seed and the stream's number, so that a seed gives the same delays again.
+/// Speed of one stream, derived from the seed and the stream's index, so that a seed reproduces the
+/// delays.
 struct Pace {
     state: u64,
     limit_us: u64,
@@ -400,7 +404,8 @@ impl Pace {
     fn new(index: u64) -> Pace {
         let config = config::get();
         let mut pace = Pace { state: config.seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15), limit_us: 0 };
-        // Some streams are quick, some slow: what goes well only among equals shows.
+        // Fast and slow streams are mixed, to expose code that works only between streams of equal
+        // speed.
         pace.limit_us = match pace.next() % 4 {
             0 => 0,
             1 => config.delay_us / 4,

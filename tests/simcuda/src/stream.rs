@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The calls that make, ask and end streams.
+//! Calls that create, query and destroy streams.
 
 use crate::api::{Answer, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
 use crate::context::{self, new_handle, submit};
@@ -10,14 +10,15 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 
-/// The handles that mean the NULL stream and each thread's own.
+/// Handles of the NULL stream and of the per-thread default stream.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
 
-/// The stream with this handle; the current context's NULL stream for 0. A context must be current, as for the real
-/// driver, and the stream's own alive.
+/// Returns the stream with this handle, for 0 the NULL stream of the current context. As with the
+/// real driver, fails if no context is current, or if the stream's context has failed or is
+/// destroyed.
 pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
     let context = context::current()?;
     let stream = match handle {
@@ -33,7 +34,7 @@ pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
     Ok(stream)
 }
 
-/// Makes a handle unknown.
+/// Removes the handle of a stream.
 pub fn forget(stream: &Stream) {
     let mut streams = STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     streams.get_or_insert_default().remove(&stream.handle);
@@ -58,7 +59,8 @@ fn create(place: Out<usize>, flags: u32, priority: i32) -> Answer {
     place.set(handle)
 }
 
-/// Waits for everything in the stream, and for the NULL stream for what it orders itself after.
+/// Blocks until all work in the stream is complete. For the NULL stream that includes the work of
+/// blocking streams.
 fn synchronize(stream: &Arc<Stream>) -> Answer {
     let end = match stream.kind {
         Kind::Null => submit(stream, Op::Marker, Vec::new(), Vec::new())?,
@@ -77,7 +79,7 @@ crate::export! {
         create(place, flags, priority)
     }
 
-    // Does not wait: what is queued goes on, and a stuck stream can be destroyed.
+    // Does not block: queued work continues, and a blocked stream can be destroyed.
     fn cuStreamDestroy_v2(handle: usize) {
         context::current()?;
         let stream = {
@@ -106,7 +108,7 @@ crate::export! {
             }
             _ => stream.is_idle(),
         };
-        // Asked again after the queue: a stream is also idle because its context has just died.
+        // Checked again after the queue: a stream is also idle because its context has just failed.
         stream.fate.check()?;
         if idle { Ok(()) } else { Err(NOT_READY) }
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Mappings, memory files and locks of the operating system.
+//! Mappings, memory files and file locks of the operating system.
 //!
 //! # Safety
 //!
-//! A [`Mapping`] owns its address range; whoever uses addresses in it holds the mapping or the table that does.
+//! A [`Mapping`] owns its address range. Code that uses addresses in the range holds the mapping or
+//! the table that contains it.
 
 use crate::api::{Code, MAP_FAILED, OUT_OF_MEMORY};
 use std::ffi::CString;
@@ -12,18 +13,18 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// The size of a page of host memory.
+/// Size of a page of host memory.
 pub const PAGE: usize = 4096;
 
-/// The granularity of device memory, and the size of the blocks that it comes in.
+/// Granularity of device memory: allocations are multiples of this size.
 pub const GRANULE: usize = 2 << 20;
 
-/// Rounds up to a power of two.
+/// Rounds up to a multiple of `to`, a power of two.
 pub fn round_up(n: usize, to: usize) -> usize {
     n.saturating_add(to - 1) & !(to - 1)
 }
 
-/// A new memory file.
+/// Creates a memory file.
 pub fn memory_file(name: &str, size: usize) -> Result<OwnedFd, Code> {
     let name = CString::new(name).map_err(|_| OUT_OF_MEMORY)?;
     // SAFETY: the name is a C string; the result is checked before it is owned.
@@ -38,14 +39,14 @@ pub fn memory_file(name: &str, size: usize) -> Result<OwnedFd, Code> {
     Ok(file.into())
 }
 
-/// The name that a memory file was created with, if it is one.
+/// Returns the name of a memory file, or `None` for another file.
 pub fn memory_file_name(fd: RawFd) -> Option<String> {
     let target = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     let target = target.to_str()?.strip_prefix("/memfd:")?;
     Some(target.strip_suffix(" (deleted)").unwrap_or(target).to_owned())
 }
 
-/// A descriptor of its own for the same open file.
+/// Duplicates a descriptor; both refer to the same open file description.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl with a number; a bad descriptor is an error.
     let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
@@ -56,8 +57,8 @@ pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// An open file of its own for the same memory: locks taken through it are told apart from the exporter's. The /proc may
-/// be any that this process is in.
+/// Opens a second open file description for the same memory. Locks taken through it are distinct
+/// from the exporter's. Works with any /proc that contains this process.
 pub fn reopen(fd: RawFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/self/fd/{fd}"))
 }
@@ -66,7 +67,7 @@ pub fn reopen(fd: RawFd) -> io::Result<File> {
 #[repr(C, align(8))]
 struct OneFd([u8; 24]);
 
-/// A message of one byte with room for a descriptor.
+/// Calls `run` with a message of one byte and room for one descriptor.
 fn with_message<T>(run: impl FnOnce(&mut libc::msghdr) -> T) -> T {
     let mut control = OneFd([0; 24]);
     let mut byte = [0u8; 1];
@@ -94,7 +95,7 @@ pub fn send_fd(to: impl AsFd, fd: impl AsFd) -> io::Result<()> {
     if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits for a descriptor that was sent with [`send_fd`]. A hang-up is an error.
+/// Blocks until a descriptor from [`send_fd`] arrives. A hang-up is an error.
 pub fn receive_fd(from: impl AsFd) -> io::Result<OwnedFd> {
     // SAFETY: the message lives until the call returns. A header exists only if the kernel wrote
     // it, and its descriptor has no other owner.
@@ -110,7 +111,7 @@ pub fn receive_fd(from: impl AsFd) -> io::Result<OwnedFd> {
     })
 }
 
-/// The size of a file.
+/// Returns the size of a file.
 pub fn size_of(fd: RawFd) -> io::Result<u64> {
     // SAFETY: zero is a valid stat.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -121,8 +122,9 @@ pub fn size_of(fd: RawFd) -> io::Result<u64> {
     Ok(stat.st_size as u64)
 }
 
-/// Marks one byte of a memory file as in use by this open file, until unlocked or the last copy of it is closed: also
-/// when its process dies, and across PID namespaces.
+/// Locks one byte of a memory file, which marks it as in use through this open file description.
+/// The lock ends with an unlock or with the last descriptor, also when the process dies, and is
+/// visible across PID namespaces.
 pub fn mark_in_use(file: &File, byte: u64, in_use: bool) {
     let kind = if in_use { libc::F_RDLCK } else { libc::F_UNLCK };
     let mut lock = lock(kind as _, byte, 1);
@@ -130,7 +132,7 @@ pub fn mark_in_use(file: &File, byte: u64, in_use: bool) {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) };
 }
 
-/// Whether another open file has marked a byte of the range.
+/// Returns whether another open file description has marked a byte of the range.
 pub fn is_in_use(fd: impl AsFd, start: u64, len: u64) -> bool {
     let mut lock = lock(libc::F_WRLCK as _, start, len);
     // SAFETY: a valid descriptor and flock.
@@ -148,7 +150,7 @@ fn lock(kind: libc::c_short, start: u64, len: u64) -> libc::flock {
     lock
 }
 
-/// An address range of this process, given back on drop.
+/// An address range of this process, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
@@ -156,7 +158,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Addresses without memory, aligned to the granule.
+    /// Reserves addresses without memory, aligned to the granule.
     pub fn reserve(len: usize) -> Result<Mapping, Code> {
         let span = len.checked_add(GRANULE).ok_or(OUT_OF_MEMORY)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -173,14 +175,14 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
-    /// Shared memory of a file, aligned to the granule.
+    /// Maps shared memory of a file, aligned to the granule.
     pub fn of_file(fd: RawFd, offset: usize, len: usize) -> Result<Mapping, Code> {
         let place = Mapping::reserve(len)?;
         place.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
         Ok(place)
     }
 
-    /// Memory of this process alone.
+    /// Maps memory that no file backs.
     pub fn anonymous(len: usize) -> Result<Mapping, Code> {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         Mapping::map(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -194,7 +196,8 @@ impl Mapping {
         fd: RawFd,
         offset: usize,
     ) -> Result<Mapping, Code> {
-        // SAFETY: without MAP_FIXED this takes only free addresses; with it, `back_with` passes a range it owns.
+        // SAFETY: without MAP_FIXED this takes only free addresses; with it, `back_with` passes a
+        // range it owns.
         let start = unsafe { libc::mmap(at, len, protection, flags, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(MAP_FAILED);
@@ -208,19 +211,19 @@ impl Mapping {
         Mapping::map(self.start as *mut _, len, protection, flags, fd, offset).map(std::mem::forget)
     }
 
-    /// Puts a file's memory at `at`, a part of this range, not accessible yet.
+    /// Maps a file's memory at `at`, a part of this range, without access.
     pub fn put(&self, at: usize, len: usize, fd: RawFd) -> Result<(), Code> {
         Mapping { start: at, len }.borrowed(self).back_with(fd, 0, len, libc::PROT_NONE)
     }
 
-    /// Takes the memory at `at` away again; the addresses stay reserved.
+    /// Unmaps the memory at `at`. The addresses stay reserved.
     pub fn take(&self, at: usize, len: usize) -> Result<(), Code> {
         let part = Mapping { start: at, len }.borrowed(self);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         Mapping::map(part.start as *mut _, len, libc::PROT_NONE, flags, -1, 0).map(std::mem::forget)
     }
 
-    /// A part of a range, which must not be given back on its own.
+    /// Checks that a range is a part of another one, and keeps it from being unmapped on its own.
     fn borrowed(self, of: &Mapping) -> std::mem::ManuallyDrop<Mapping> {
         assert!(self.start >= of.start && self.start + self.len <= of.start + of.len);
         std::mem::ManuallyDrop::new(self)
@@ -237,12 +240,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own.
+        // SAFETY: the range belongs to this mapping.
         unsafe { libc::munmap(self.start as *mut _, self.len) };
     }
 }
 
-/// Lets the host touch mapped device memory in the way that the device may.
+/// Gives the host the access to mapped device memory that the devices have.
 pub fn protect(start: usize, len: usize, read: bool, write: bool) {
     let protection =
         if read { libc::PROT_READ } else { libc::PROT_NONE } | if write { libc::PROT_WRITE } else { 0 };
@@ -250,10 +253,11 @@ pub fn protect(start: usize, len: usize, read: bool, write: bool) {
     unsafe { libc::mprotect(start as *mut _, len, protection) };
 }
 
-/// A number that no other process has.
+/// Returns a random number, unique among processes.
 pub fn random() -> u64 {
     let mut number = [0u8; 8];
-    // SAFETY: a place for eight bytes. Too few of them, before the pool is ready, would only make it less random.
+    // SAFETY: a place for eight bytes. A short read, before the kernel's pool is ready, would only
+    // make the number less random.
     unsafe { libc::getrandom(number.as_mut_ptr().cast(), 8, 0) };
     u64::from_ne_bytes(number)
 }

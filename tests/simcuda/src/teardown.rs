@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The end of the process. The real driver takes its state apart in an exit handler; what threads do that are still in
-//! it, or come later, is undefined.
+//! Process exit. The real driver destroys its state in an exit handler. Calls that are active at
+//! that time, or made later, have undefined behavior.
 
 use crate::api::{Answer, Code};
 use crate::config::{self, Strict};
@@ -13,13 +13,14 @@ use std::time::Duration;
 
 const DEINITIALIZED: Code = Code(4);
 
-/// How long it takes where it is watched: time for other threads to make their mistakes in.
+/// Duration of the teardown with `SIMCUDA_STRICT=abort`: time for late calls of other threads to be
+/// detected.
 const TAKES: Duration = Duration::from_millis(20);
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// A call that is under way.
+/// A call in progress.
 pub struct UnderWay(());
 
 impl UnderWay {
@@ -35,7 +36,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Refuses a call that comes too late.
+/// Refuses a call that is made during process exit.
 pub fn check(call: &str) -> Answer {
     if !OVER.load(Ordering::SeqCst) {
         return Ok(());
@@ -44,10 +45,10 @@ pub fn check(call: &str) -> Answer {
     Err(DEINITIALIZED)
 }
 
-/// From now on the driver goes when the process exits.
+/// Registers the exit handler.
 pub fn register() {
     static ONCE: Once = Once::new();
-    // SAFETY: the handler needs nothing but statics that are never taken down.
+    // SAFETY: the handler uses only statics that are never dropped.
     ONCE.call_once(|| unsafe {
         libc::atexit(take_down);
     });
@@ -56,7 +57,7 @@ pub fn register() {
 extern "C" fn take_down() {
     OVER.store(true, Ordering::SeqCst);
     if CALLS.load(Ordering::SeqCst) > 0 {
-        strict::violation("a call is under way while the process exits");
+        strict::violation("a call is in progress while the process exits");
     }
     if config::get().strict == Strict::Abort {
         thread::sleep(TAKES);

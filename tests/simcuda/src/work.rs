@@ -4,17 +4,18 @@
 //!
 //! # Safety
 //!
-//! The addresses are device memory, which the queue checks against the table of regions and holds there while the work
-//! runs, or host memory, which the caller keeps until the work is done, as CUDA asks.
+//! The addresses are device memory or host memory. For device memory, the queue checks them against
+//! the table of regions and keeps the table locked while the work runs. Host memory is kept by the
+//! caller until the work is complete, as CUDA requires.
 
-/// Where the bytes come from.
+/// Source of the bytes.
 #[derive(Debug)]
 pub enum Source {
-    /// Device memory, or host memory that the device can see.
+    /// Device memory, or host memory with device access.
     At { address: usize, device: bool },
-    /// A copy of the caller's pageable memory, taken when the copy was asked for.
+    /// A copy of the caller's pageable memory, taken when the copy was requested.
     Staged(Box<[u8]>),
-    /// One value over and over, of 1, 2 or 4 bytes.
+    /// A repeated value of 1, 2 or 4 bytes.
     Pattern { value: u32, size: usize },
 }
 
@@ -23,7 +24,7 @@ pub enum Source {
 pub struct Work {
     pub to: usize,
     pub to_pitch: usize,
-    /// Whether the target is device memory or memory that the device can see.
+    /// Whether the target is device memory or host memory with device access.
     pub to_device: bool,
     pub from: Source,
     pub from_pitch: usize,
@@ -31,18 +32,18 @@ pub struct Work {
     pub height: usize,
 }
 
-/// The bytes from the first row's start to the last row's end.
+/// Returns the number of bytes from the first row's start to the last row's end.
 pub fn span(pitch: usize, width: usize, height: usize) -> usize {
     if height == 0 { 0 } else { pitch.saturating_mul(height - 1).saturating_add(width) }
 }
 
 impl Work {
-    /// The range that is written, if it is the device's.
+    /// Returns the written range, if the device accesses it.
     pub fn written(&self) -> Option<(usize, usize)> {
         self.to_device.then(|| (self.to, span(self.to_pitch, self.width, self.height)))
     }
 
-    /// The range that is read, if it is the device's.
+    /// Returns the read range, if the device accesses it.
     pub fn read(&self) -> Option<(usize, usize)> {
         match self.from {
             Source::At { address, device: true } => {
@@ -52,7 +53,8 @@ impl Work {
         }
     }
 
-    /// Does a part of the rows. Allocates nothing, so that it can also run after the process's death.
+    /// Executes some of the rows. Allocates nothing, so that it can also run after the process's
+    /// death.
     pub fn run(&self, rows: std::ops::Range<usize>) {
         for row in rows {
             let to = (self.to + row * self.to_pitch) as *mut u8;
@@ -64,7 +66,8 @@ impl Work {
                     continue;
                 }
             };
-            // SAFETY: see the file's header: both rows are valid for `width` bytes; they may overlap.
+            // SAFETY: see the module header: both rows are valid for `width` bytes; they may
+            // overlap.
             unsafe { std::ptr::copy(from, to, self.width) }
         }
     }
@@ -73,7 +76,7 @@ impl Work {
 fn fill(to: *mut u8, width: usize, value: u32, size: usize) {
     let bytes = value.to_le_bytes();
     if size == 1 {
-        // SAFETY: see the file's header: the row is valid for `width` bytes.
+        // SAFETY: see the module header: the row is valid for `width` bytes.
         unsafe { std::ptr::write_bytes(to, bytes[0], width) };
         return;
     }

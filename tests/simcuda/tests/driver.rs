@@ -98,7 +98,7 @@ mod cases {
         assert_eq!(cuMemsetD8Async(a, 1, 8, 0), 0);
         let after = made(|place| cuStreamCreate(place, 0));
         assert_eq!(cuMemsetD8Async(a, 2, 8, after), 0);
-        // Neither of them has run, but what does not block has.
+        // Neither memset has run, but work in a non-blocking stream has.
         assert_eq!(cuMemsetD8Async(a, 3, 4, free), 0);
         assert_eq!(cuStreamSynchronize(free), 0);
         assert_eq!((cuStreamQuery(0), cuStreamQuery(after)), (NOT_READY, NOT_READY));
@@ -116,7 +116,8 @@ mod cases {
         let gate = Gate::on(first);
         assert_eq!(cuEventRecord(event, first), 0);
         assert_eq!(cuStreamWaitEvent(waiting, event, 0), 0);
-        // Recorded anew where nothing is pending: the event is done, the wait is not.
+        // A second record, in an idle stream: the event is complete, the wait for the first record
+        // is not.
         assert_eq!((cuEventRecord(event, second), cuEventSynchronize(event)), (0, 0));
         assert_eq!((cuEventQuery(event), cuStreamQuery(waiting)), (0, NOT_READY));
         gate.open();
@@ -130,7 +131,7 @@ mod cases {
             let gate = Gate::on(busy);
             assert_eq!(cuCtxRecordEvent(context, event), 0);
             assert_eq!(cuEventQuery(event), NOT_READY);
-            // No barrier: what comes does not wait.
+            // The record is no barrier: later work does not wait.
             let a = made(|place| cuMemAlloc_v2(place, 8));
             assert_eq!((cuMemsetD8Async(a, 3, 8, idle), cuStreamSynchronize(idle)), (0, 0));
             gate.open();
@@ -178,7 +179,7 @@ mod cases {
         let first = context(0);
         let (stream, event) = (stream(), made(|place| cuEventCreate(place, 2)));
         context(0);
-        // An event goes with the streams of its own context.
+        // A stream can record only events of its own context.
         assert_eq!(cuEventRecord(event, self::stream()), 400);
         assert_eq!(cuStreamDestroy_v2(stream), 0);
         assert_eq!((cuStreamQuery(stream), cuStreamDestroy_v2(stream)), (400, 400));
@@ -200,18 +201,18 @@ mod cases {
         let handle = made(|place| cuMemCreate(place, granule, &properties(), 0));
         let address = made(|place| cuMemAddressReserve(place, 2 * granule, 0, 0, 0));
         assert_eq!(cuMemMap(address + 4096, granule, 0, handle, 0), 1);
-        assert_eq!(cuMemMap(address, 2 * granule, 0, handle, 0), 801, "the size is the exporter's to say");
+        assert_eq!(cuMemMap(address, 2 * granule, 0, handle, 0), 801, "larger than the allocation");
         assert_eq!(cuMemMap(address, granule, 0, handle, 0), 0);
-        assert_eq!(cuMemMap(address, granule, 0, handle, 0), 1, "there is something already");
+        assert_eq!(cuMemMap(address, granule, 0, handle, 0), 1, "already mapped");
         assert_eq!(cuMemRelease(handle), 0);
         assert_eq!(cuMemGetAddressRange_v2(&mut 0, &mut 0, address), 500);
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), address), 1);
-        assert_eq!(cuMemAddressFree(address, 2 * granule), 1, "it is mapped");
+        assert_eq!(cuMemAddressFree(address, 2 * granule), 1, "still mapped");
         assert_eq!(cuMemUnmap(address, 4096), 1);
         assert_eq!((cuMemUnmap(address, granule), cuMemAddressFree(address, 2 * granule)), (0, 0));
         let other = properties();
         assert_eq!(cuMemCreate(&mut 0, granule, &AllocationProperties { location: [1, 1], ..other }, 0), 101);
-        assert_eq!(cuMemImportFromShareableHandle(&mut 0, 0, 1), 999, "not a CUDA fd");
+        assert_eq!(cuMemImportFromShareableHandle(&mut 0, 0, 1), 999, "not a CUDA descriptor");
     }
 
     pub fn writing_where_reading_is_allowed_kills_the_context() {
@@ -219,7 +220,7 @@ mod cases {
         let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
         let writable = map(handle, 3);
         let fd = made(|place| cuMemExportToShareableHandle(place, handle, 1, 0));
-        // Twice, and one's own: both work.
+        // A second import, and an import of the process's own memory, both succeed.
         for _ in 0..2 {
             let imported = made(|place| cuMemImportFromShareableHandle(place, fd as usize, 1));
             assert_eq!(cuMemRelease(imported), 0);
@@ -302,14 +303,14 @@ mod cases {
         assert_eq!((cuMemsetD8Async(memory, 3, 64, stream()), cuMemFree_v2(memory)), (0, 0));
     }
 
-    /// Whether `call` returns only after `gate` was opened.
+    /// Asserts that `call` returns only after `gate` was opened.
     fn waits_for(gate: &Gate, call: impl FnOnce() + Send) {
         let opened = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let opened = &opened;
             scope.spawn(move || {
                 call();
-                assert!(opened.load(Ordering::Acquire), "it did not wait");
+                assert!(opened.load(Ordering::Acquire), "the call returned before the gate was opened");
             });
             a_while();
             opened.store(true, Ordering::Release);
@@ -346,7 +347,7 @@ mod cases {
         let stream = stream();
         let memory = made(|place| cuMemAlloc_v2(place, 64));
         let gate = Gate::on(stream);
-        // The gate is a host function.
+        // The gate is a host function, which takes 16 entries.
         for _ in 0..1024 - 16 {
             assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
         }
@@ -362,7 +363,7 @@ mod cases {
         let stream = stream();
         let pool = made(|place| cuMemPoolCreate(place, &pool_properties()));
         let memory = made(|place| cuMemAllocFromPoolAsync(place, 100, pool, stream));
-        assert_eq!(cuMemPoolExportPointer(&mut Blob([0; 64]), memory), 1, "the pool first");
+        assert_eq!(cuMemPoolExportPointer(&mut Blob([0; 64]), memory), 1, "the pool was not exported");
         let fd = made(|place| cuMemPoolExportToShareableHandle(place, pool, 1, 0));
         blob(|place| cuMemPoolExportPointer(place, memory));
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 1);
@@ -382,7 +383,11 @@ mod cases {
         start();
         let memory = made(|place| cuMemAlloc_v2(place, 64));
         let handle = blob(|place| cuIpcGetMemHandle(place, memory));
-        assert_eq!(handle, blob(|place| cuIpcGetMemHandle(place, memory)), "the same each time");
+        assert_eq!(
+            handle,
+            blob(|place| cuIpcGetMemHandle(place, memory)),
+            "repeated exports return the same handle"
+        );
         assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 0), 1);
         assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 201);
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory + 64), 1);
@@ -395,7 +400,7 @@ mod cases {
         assert_eq!(cuMemFree_v2(memory), 0);
         let memory = made(|place| cuMemAlloc_v2(place, 64));
         assert_eq!(cuPointerGetAttribute((&raw mut id[1]).cast(), 7, memory), 0);
-        assert_ne!(id[0], id[1], "an id is not used again, though an address may be");
+        assert_ne!(id[0], id[1], "a buffer id is not reused, though an address may be");
         assert_ne!(handle, blob(|place| cuIpcGetMemHandle(place, memory)));
     }
 
@@ -403,11 +408,12 @@ mod cases {
         start();
         let events: Vec<_> = (0..4094).map(|_| shared_event()).collect();
         assert_eq!(cuEventCreate(&mut 0, 6), 2);
-        assert_eq!(cuEventCreate(&mut 0, 2), 0, "only interprocess events are few");
+        assert_eq!(cuEventCreate(&mut 0, 2), 0, "only interprocess events are limited");
         assert_eq!(cuEventDestroy_v2(events[17]), 0);
         shared_event();
         assert_eq!(cuEventCreate(&mut 0, 6), 2);
-        // Destroyed while pending: its place is not free before it is done.
+        // The slot of an event that was destroyed while pending is not free before the event is
+        // complete.
         let stream = stream();
         let gate = Gate::on(stream);
         assert_eq!((cuEventRecord(events[18], stream), cuEventDestroy_v2(events[18])), (0, 0));
@@ -428,7 +434,7 @@ mod cases {
         start();
         assert_eq!([(); 3].map(|()| cuMemAlloc_v2(&mut 0, 64)), [0, 2, 0]);
         assert_eq!([(); 4].map(|()| cuEventCreate(&mut 0, 2)), [0, 0, 700, 700]);
-        assert_eq!(cuCtxSynchronize(), 700, "such a code takes the context with it");
+        assert_eq!(cuCtxSynchronize(), 700, "an injected sticky error poisons the context");
     }
 
     pub fn attributes_are_withheld() {
@@ -454,7 +460,7 @@ mod cases {
         assert_eq!(made(|place| cuDeviceCanAccessPeer(place, 0, 1)), 1);
         let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
         let address = map(handle, 3);
-        // Mapped for device 0 alone: the other one may not touch it.
+        // Mapped for device 0 alone: device 1 has no access.
         context(1);
         let stream = stream();
         assert_eq!((cuMemsetD8Async(address, 1, 64, stream), cuStreamSynchronize(stream)), (0, 700));
@@ -467,7 +473,7 @@ mod cases {
 
     pub fn visible_devices_are_reordered() {
         start();
-        // The place on the machine is in the last byte but six of the UUID.
+        // Byte 9 of the UUID holds the physical index.
         assert_eq!([uuid(0)[9], uuid(1)[9]], [1, 0]);
     }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The simulated driver between processes, and the remains of dead ones.
+//! The simulated driver across processes, including killed ones.
 
 mod common;
 
 use common::{Process, run};
 use std::process::Command;
 
-/// A program in namespaces of its own, with a /proc and a /dev/shm of its own.
+/// Returns a command that runs a program in new namespaces, with its own /proc and /dev/shm.
 fn isolate(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount", "--ipc", "--net", "--uts", "sh", "-c"]);
@@ -17,27 +17,27 @@ fn isolate(program: impl AsRef<std::ffi::OsStr>) -> Command {
 }
 
 #[test]
-fn allocations_travel_as_fds() {
+fn vmm_fd_is_imported_by_another_process() {
     run("vmm_exporter", &[]);
 }
 
 #[test]
-fn legacy_handles_open_in_one_context() {
+fn legacy_handle_opens_in_one_context_only() {
     run("legacy_exporter", &[]);
 }
 
-/// The exporter's doorway is found by its path, not by the number of its process.
+/// The exporter's IPC server is found by its path, not by its pid.
 #[test]
-fn legacy_handles_open_between_namespaces() {
+fn legacy_handle_opens_across_namespaces() {
     if isolate("true").output().is_ok_and(|output| output.status.success()) {
         run("legacy_exporter_to_another_namespace", &[]);
     } else {
-        println!("SKIP simcuda/namespaces: this machine lets us make no namespaces");
+        println!("SKIP simcuda/namespaces: creating namespaces is not permitted on this machine");
     }
 }
 
 #[test]
-fn a_doorway_goes_with_its_process() {
+fn ipc_socket_is_removed_on_exit_and_kill() {
     for end in ["exit", "kill"] {
         let mut process = Process::start("doorway", &[]);
         let path = process.hear();
@@ -46,67 +46,68 @@ fn a_doorway_goes_with_its_process() {
             "exit" => process.finish(),
             _ => process.kill(),
         }
-        assert!(!std::path::Path::new(&path).exists(), "{end} leaves {path}");
+        assert!(!std::path::Path::new(&path).exists(), "{path} exists after {end}");
     }
 }
 
 #[test]
-fn freeing_what_is_open_elsewhere_is_reported() {
+fn free_of_memory_open_elsewhere_is_reported() {
     run("legacy_exporter_frees_early", &[]);
 }
 
 #[test]
-fn pool_pointers_are_imported_once_and_freed_first() {
+fn pool_pointer_second_import_and_early_free_are_errors() {
     let errors = common::errors_file("pool");
-    run("pool_exporter", &[("SIMCUDA_ERRORS", errors.to_str().expect("text"))]);
-    std::fs::remove_file(errors).expect("it was written");
+    run("pool_exporter", &[("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))]);
+    std::fs::remove_file(errors).expect("the driver wrote the violations file");
 }
 
 #[test]
-fn a_strict_driver_aborts() {
+fn strict_abort_mode_aborts_on_violation() {
     let errors = common::errors_file("abort");
-    let environment = [("SIMCUDA_STRICT", "abort"), ("SIMCUDA_ERRORS", errors.to_str().expect("text"))];
+    let environment =
+        [("SIMCUDA_STRICT", "abort"), ("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))];
     let mut exporter = Process::start("frees_early_and_aborts", &environment);
     assert_eq!(exporter.hear(), "aborting");
     assert!(!exporter.end().success());
-    let written = std::fs::read_to_string(&errors).expect("the violation was written");
+    let written = std::fs::read_to_string(&errors).expect("the driver wrote the violations file");
     assert!(written.contains("VIOLATION"), "{written}");
-    std::fs::remove_file(errors).expect("ours");
+    std::fs::remove_file(errors).expect("remove the violations file");
 }
 
 #[test]
-fn a_dead_readers_event_stays_pending_and_sticks_its_next_recorder() {
+fn killed_reader_event_stays_pending_and_blocks_next_record() {
     for seed in ["1", "2", "3"] {
         run("event_exporter", &[("SIMCUDA_SEED", seed)]);
     }
 }
 
 #[test]
-fn a_dead_exporters_event_sticks_who_waits_for_it() {
+fn killed_exporter_event_blocks_waiting_stream() {
     for seed in ["1", "2", "3"] {
         run("event_reader", &[("SIMCUDA_SEED", seed)]);
     }
 }
 
 #[test]
-fn an_idle_exporters_death_harms_nobody() {
+fn idle_exporter_kill_leaves_imports_usable() {
     run("reader_of_an_idle_exporter", &[]);
 }
 
 #[test]
-fn a_dead_exporters_queue_runs_on_for_a_while() {
+fn killed_exporter_queue_keeps_running() {
     for seed in ["1", "2", "3"] {
         run("words_survivor", &[("SIMCUDA_SEED", seed), ("SIMCUDA_AFTERLIFE_US", "4000000")]);
     }
 }
 
 #[test]
-fn the_event_file_stays_after_a_kill_and_goes_at_exit() {
+fn event_file_is_removed_at_exit_and_kept_after_kill() {
     for (end, stays) in [("exit", false), ("kill", true)] {
         let mut process = Process::start("event_maker", &[]);
         let name = format!("cuda.shm.{}.{:x}.1", process.hear(), process.id());
         let path = std::path::Path::new("/dev/shm").join(name);
-        assert_eq!(std::fs::metadata(&path).expect("it is there").len(), 81_920);
+        assert_eq!(std::fs::metadata(&path).expect("the event file exists").len(), 81_920);
         match end {
             "exit" => process.finish(),
             _ => process.kill(),
@@ -117,18 +118,18 @@ fn the_event_file_stays_after_a_kill_and_goes_at_exit() {
 }
 
 #[test]
-fn events_need_one_dev_shm() {
+fn event_open_without_common_dev_shm_fails() {
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount -t tmpfs none /dev/shm"]);
     if !command.output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: this user cannot mount a /dev/shm");
+        println!("skipped: mounting a tmpfs on /dev/shm is not permitted");
         return;
     }
     run("event_for_another_dev_shm", &[]);
 }
 
 #[test]
-fn a_stream_of_another_context_crashes_on_an_opened_event() {
+fn wait_on_opened_event_in_other_context_crashes() {
     use std::os::unix::process::ExitStatusExt as _;
     let mut exporter = Process::start("event_maker_for_a_victim", &[]);
     let mut victim = Process::start("victim_of_an_event", &[("SIMCUDA_STRICT", "off")]);
@@ -140,7 +141,7 @@ fn a_stream_of_another_context_crashes_on_an_opened_event() {
 }
 
 #[test]
-fn a_forked_child_has_no_driver() {
+fn forked_child_is_not_initialized() {
     run("forks", &[]);
 }
 
@@ -170,7 +171,7 @@ mod cases {
         let mut reader = Process::start("vmm_importer", &[]);
         reader.say(&format!("{} {fd}", std::process::id()));
         assert_eq!(reader.hear(), "700");
-        // Unharmed, and the reader's own affair.
+        // The error stays in the reader: the exporter and its memory are unharmed.
         assert_eq!((cuCtxSynchronize(), bytes(address, 64)), (0, vec![0x5a; 64]));
         reader.finish();
     }
@@ -217,17 +218,18 @@ mod cases {
         let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
         assert_eq!((cuMemsetD8Async(memory, 0x11, MIB_2, 0), cuCtxSynchronize()), (0, 0));
         let handle = blob(|place| cuIpcGetMemHandle(place, memory));
-        let mut isolated = super::isolate(std::env::current_exe().expect("a test knows where it is"));
+        let mut isolated = super::isolate(std::env::current_exe().expect("path of the test executable"));
         isolated.args(["--exact", "case", "--ignored", "--nocapture", "--test-threads=1"]);
         serve(Process::spawn(isolated, "legacy_importer", &[]), memory, &handle);
     }
 
-    /// Says where its doorway is: the first number of a handle is in its name.
+    /// Sends the path of its IPC socket, which contains the first number of a handle.
     pub fn doorway() {
         start();
         let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
         let handle = blob(|place| cuIpcGetMemHandle(place, memory));
-        let process = handle.0.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).expect("64 bytes");
+        let process =
+            handle.0.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).expect("a blob of 64 bytes");
         say(&format!("/tmp/simcuda.{process:016x}"));
         hear();
     }
@@ -246,13 +248,17 @@ mod cases {
         assert_eq!((cuIpcCloseMemHandle(memory), cuIpcCloseMemHandle(memory)), (0, 1));
         say("closed");
         assert_eq!(hear(), "freed");
-        assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 400, "another allocation now");
+        assert_eq!(
+            cuIpcOpenMemHandle_v2(&mut 0, handle, 1),
+            400,
+            "the address belongs to another allocation"
+        );
     }
 
-    /// Frees memory that a reader has open; returns whether the driver said so.
+    /// Frees memory that a reader has open. Returns whether the driver reported a violation.
     fn free_early() -> bool {
         let errors = errors_file("early");
-        let environment = [("SIMCUDA_ERRORS", errors.to_str().expect("text"))];
+        let environment = [("SIMCUDA_ERRORS", errors.to_str().expect("a path in UTF-8"))];
         let mut exporter = Process::start("frees_early_and_aborts", &environment);
         assert_eq!(exporter.hear(), "aborting");
         exporter.finish();
@@ -265,7 +271,7 @@ mod cases {
         assert!(free_early());
     }
 
-    /// A reader that opens its parent's memory and waits is the importer case, told to stop half way.
+    /// Exports memory to a reader that keeps it open, and frees it.
     pub fn frees_early_and_aborts() {
         start();
         let memory = made(|place| cuMemAlloc_v2(place, MIB_2));
@@ -275,17 +281,17 @@ mod cases {
         reader.say(&format!("memory {}", hex(&handle)));
         assert_eq!(reader.hear(), "open");
         say("aborting");
-        // With SIMCUDA_STRICT=abort this is the end.
+        // With SIMCUDA_STRICT=abort this call aborts the process.
         assert_eq!(cuMemFree_v2(memory), 0);
         reader.say("done");
         reader.finish();
     }
 
-    /// Opens what it is told to, says with which result, and waits.
+    /// Opens the handle of the first message, sends the result, and waits.
     pub fn event_importer() {
         start();
         let line = hear();
-        let (what, handle) = line.split_once(' ').expect("what, and its handle");
+        let (what, handle) = line.split_once(' ').expect("a kind and a handle");
         let code = match what {
             "memory" => cuIpcOpenMemHandle_v2(&mut 0, unhex(handle), 1),
             _ => cuIpcOpenEventHandle(&mut 0, unhex(handle)),
@@ -295,7 +301,7 @@ mod cases {
     }
 
     pub fn pool_exporter() {
-        // The reader's driver writes to it too.
+        // The reader's driver writes to the same file.
         let errors = std::env::var("SIMCUDA_ERRORS").expect("set by the test");
         start();
         let stream = stream();
@@ -337,7 +343,7 @@ mod cases {
         assert_eq!(hear(), "free");
         let stream = stream();
         assert_eq!((cuMemFreeAsync(memory, stream), cuStreamSynchronize(stream)), (0, 0));
-        assert_eq!(cuMemsetD8Async(memory, 1, 1, stream), 1, "it is gone");
+        assert_eq!(cuMemsetD8Async(memory, 1, 1, stream), 1, "unmapped");
         say("freed");
     }
 
@@ -357,7 +363,8 @@ mod cases {
         a_while();
         let states = [waiting, recording, other].map(cuStreamQuery);
         assert_eq!(states, [NOT_READY, NOT_READY, 0]);
-        // Not even after it is destroyed; but the streams can be, and all else works.
+        // Destroying the event does not complete it. The streams can be destroyed, and other
+        // streams and events work.
         assert_eq!(cuEventDestroy_v2(event), 0);
         a_while();
         assert_eq!([waiting, recording].map(cuStreamQuery), [NOT_READY; 2]);
@@ -427,7 +434,7 @@ mod cases {
     }
 
     pub fn event_maker() {
-        // A killed process of the same number may have left its own.
+        // Remove a file that a killed process with the same pid may have left.
         let _ = std::fs::remove_file(format!("/dev/shm/cuda.shm.{}.{:x}.1", uid(), std::process::id()));
         start();
         shared_event();
@@ -502,21 +509,21 @@ mod cases {
         let mut exporter = Process::start("words_exporter", &[]);
         exporter.say(&format!("{} {}", std::process::id(), words.fd));
         assert_eq!(exporter.hear(), "queued");
-        assert_eq!(words.get(0), 0, "held back");
+        assert_eq!(words.get(0), 0, "the stream is still waiting");
         let exporter = exporter.kill_and_not_wait();
         words.set(1, 1);
         words.set(0, RESCUE);
         let mut went_back = false;
-        // The word may go back before the stream has looked at it.
-        eventually("the stream is rescued", || {
+        // The old value may come back before the stream has polled.
+        eventually("the stream's wait ends", || {
             if words.get(0) < RESCUE {
                 went_back = true;
                 words.set(0, RESCUE);
             }
             cuStreamQuery(stream) == 0
         });
-        eventually("the word goes back after the rescue", || went_back || words.get(0) < RESCUE);
-        // Stored again when the process is gone, it stays.
+        eventually("the dead process overwrites the value", || went_back || words.get(0) < RESCUE);
+        // A value that is stored after the process has exited stays.
         exporter.gone();
         assert!(words.get(0) <= WRITES);
         words.set(0, RESCUE);
@@ -527,7 +534,7 @@ mod cases {
     pub fn event_for_another_dev_shm() {
         start();
         let handle = hex(&blob(|place| cuIpcGetEventHandle(place, shared_event())));
-        let exe = std::env::current_exe().expect("a test knows where it is");
+        let exe = std::env::current_exe().expect("path of the test executable");
         let mut isolated = Command::new("unshare");
         isolated.args(["--mount", "sh", "-c", "mount -t tmpfs none /dev/shm && exec \"$@\"", "sh"]).arg(exe);
         isolated.args(["--exact", "case", "--ignored", "--nocapture", "--test-threads=1"]);

@@ -2,21 +2,23 @@
 
 //! Copies and memsets.
 //!
-//! As with CUDA, an "asynchronous" copy from pageable host memory takes its bytes at once, and one into pageable memory
-//! returns only when it is done; memory that is allocated or registered with the driver is touched in stream order. The
-//! calls without "Async" run on the NULL stream; those between device addresses, and memsets, do not wait for it.
+//! As with CUDA, an "asynchronous" copy from pageable host memory reads its source before it
+//! returns, and one into pageable memory returns only when it is complete. Memory that is allocated
+//! by the driver or registered with it is accessed in stream order. The calls without "Async" run
+//! on the NULL stream. Those between device addresses, and memsets, do not block until it has
+//! executed them.
 
 use crate::api::{Answer, INVALID_VALUE, In, NOT_SUPPORTED};
 use crate::context::submit;
 use crate::stream;
 use crate::work::{Source, Work, span};
 
-/// Where one side of a copy lies.
+/// Location of one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Host,
     Device,
-    /// To be found out.
+    /// Determined from the address.
     Unified,
 }
 
@@ -34,7 +36,7 @@ impl Rows {
     }
 }
 
-/// Whether the call returns before the work is done.
+/// Whether the call returns before the work is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returns {
     AtOnce,
@@ -72,7 +74,7 @@ fn copy(to: Rows, from: Rows, width: usize, height: usize, stream: usize, return
     Ok(())
 }
 
-/// A copy of the caller's rows, packed.
+/// Returns a copy of the caller's rows, without padding.
 fn stage(from: Rows, width: usize, height: usize) -> Box<[u8]> {
     let mut bytes = vec![0u8; width * height].into_boxed_slice();
     let work = Work {
@@ -117,8 +119,8 @@ fn set(
     if !super::known(address, span(pitch, width, height)) {
         return Err(INVALID_VALUE);
     }
-    // Measured: a memset of memory that is mapped for reading is refused, where a kernel, for which copies stand here,
-    // fails when it runs and takes the context with it.
+    // Measured: a memset of a read-only mapping is refused. A kernel, which copies stand for here,
+    // fails when it runs and poisons the context.
     if super::read_only(stream.fate.device, address, span(pitch, width, height)) {
         return Err(INVALID_VALUE);
     }
@@ -162,7 +164,7 @@ impl Copy2d {
                 3 => return Err(NOT_SUPPORTED),
                 _ => return Err(INVALID_VALUE),
             };
-            // A pitch of 0 is that of rows without a gap.
+            // A pitch of 0 means rows without padding.
             let pitch = if pitch == 0 { self.width + x } else { pitch };
             Ok(Rows { side, address: base + y * pitch + x, pitch })
         };
@@ -178,7 +180,7 @@ impl Copy2d {
         copy(to, from, self.width, self.height, stream, returns)
     }
 
-    /// Whether the call without a stream returns before the work is done.
+    /// Returns whether the synchronous call returns before the work is complete.
     fn returns(&self) -> Returns {
         if self.from_kind == 2 && self.to_kind == 2 { Returns::AtOnce } else { Returns::Done }
     }

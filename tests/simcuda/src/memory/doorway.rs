@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Where a process hands out the files behind its allocations to whoever knows their numbers: a socket in /tmp.
+//! IPC server: a socket in /tmp from which other processes get the files of this process's
+//! allocations, by their numbers.
 //!
-//! The real driver finds another process's memory in the kernel, whatever namespaces the two are in. A socket that is
-//! found by its path comes close: it works between PID, network and mount namespaces, as long as /tmp is the same. It goes
-//! when the process exits, and its keeper takes it away when the process is killed.
+//! The real driver finds another process's memory in the kernel, across all namespaces. A socket
+//! that is found by its path comes close: it works between PID, network and mount namespaces with a
+//! common /tmp. The socket file is removed when the process exits, and by the post-mortem helper
+//! when the process is killed.
 //!
 //! # Safety
 //!
-//! The keeper calls [`remove`], which reads a path that is never changed and makes one system call.
+//! The helper calls [`remove`], which reads a path that never changes and makes one system call.
 
 use super::Kind;
 use crate::api::{Code, INVALID_HANDLE, OUT_OF_MEMORY};
@@ -22,17 +24,17 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// A process that does not answer for so long is as good as dead.
+/// Timeout after which a silent process is treated as dead.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Set once the socket is there.
+/// Path of the socket, set once the socket exists.
 static PATH: OnceLock<CString> = OnceLock::new();
 
 fn path(process: u64) -> String {
     format!("/tmp/simcuda.{process:016x}")
 }
 
-/// Opens this process's doorway, if it is not open yet.
+/// Starts the server of this process, if it is not running yet.
 pub fn open(process: u64) -> Result<(), Code> {
     static OPENING: Mutex<()> = Mutex::new(());
     let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -42,14 +44,15 @@ pub fn open(process: u64) -> Result<(), Code> {
     let path = path(process);
     let listener = UnixListener::bind(&path).map_err(|_| OUT_OF_MEMORY)?;
     let _ = PATH.set(CString::new(path.as_str()).map_err(|_| OUT_OF_MEMORY)?);
-    // SAFETY: the handler needs nothing but the static above.
+    // SAFETY: the handler uses only the static above.
     unsafe { libc::atexit(remove_at_exit) };
     // As with the real driver, any process with the bytes of a handle may open it.
     let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o666));
     let serve = move || {
         queue::block_signals();
         for caller in listener.incoming().flatten() {
-            // The caller has exited, or asks for freed memory: the connection ends.
+            // After an error the connection is closed: the client has exited, or requested freed
+            // memory.
             let _ = answer(caller);
         }
     };
@@ -72,7 +75,8 @@ fn answer(mut caller: UnixStream) -> std::io::Result<()> {
     }
 }
 
-/// The file behind another process's allocation, opened anew: its marks are told apart from the exporter's.
+/// Returns the file of another process's allocation, reopened, so that its locks are distinct from
+/// the exporter's.
 pub fn ask(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
     let ask = || {
         let mut exporter = UnixStream::connect(path(process))?;
@@ -83,7 +87,7 @@ pub fn ask(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
     ask().map(OwnedFd::from).map_err(|_| INVALID_HANDLE)
 }
 
-/// Takes the socket's file away.
+/// Removes the socket file.
 pub fn remove() {
     if let Some(path) = PATH.get() {
         // SAFETY: a valid C string with static lifetime.
@@ -92,7 +96,7 @@ pub fn remove() {
 }
 
 extern "C" fn remove_at_exit() {
-    // Not for a child that was forked and exits.
+    // A forked child that exits leaves the parent's socket in place.
     if crate::device::ready().is_ok() {
         remove();
     }

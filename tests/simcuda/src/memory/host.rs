@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Host memory that the device sees: allocated by the driver, or registered.
+//! Host memory with device access: allocated by the driver, or registered with it.
 
 use super::{Kind, READ, READ_WRITE, Region};
 use crate::api::{
@@ -30,7 +30,7 @@ fn allocate(place: Out<*mut c_void>, size: usize) -> Answer {
     place.set(super::insert(region).start as *mut c_void)
 }
 
-/// Whether all of a range is mapped, and writable.
+/// Returns whether a range is writable, or `None` if a part of it is not mapped or not readable.
 fn mapped(start: usize, len: usize) -> Option<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let (mut at, mut writable) = (start, true);
@@ -112,7 +112,7 @@ crate::export! {
         register(address as usize, size, flags)
     }
 
-    // Measured: waits for all work of the context.
+    // Measured: blocks until all work of the context is complete.
     fn cuMemHostUnregister(address: *mut c_void) {
         let context = context::current()?;
         let region = super::starting_at(address as usize).ok_or(HOST_MEMORY_NOT_REGISTERED)?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! cuIpcGetMemHandle and its like: whole allocations opened by 64 bytes.
+//! Legacy memory handles (cuIpcGetMemHandle): whole allocations, opened with 64 bytes.
 //!
-//! The bytes name the exporter's doorway and the allocation, whose file it hands out. A number in the file tells whether
-//! it is still the same allocation.
+//! The bytes name the exporter's IPC server and the allocation. The server sends the allocation's
+//! file. A number in the file tells whether the file still belongs to the same allocation.
 
 use super::plain::Notice;
 use super::{Kind, READ_WRITE, Region, doorway};
@@ -23,7 +23,7 @@ pub struct Import {
     notice: Notice,
     /// Number of opens.
     count: AtomicU64,
-    /// Holds the mark that tells the exporter that the memory is in use.
+    /// Holds the lock that tells the exporter that the memory is in use.
     _file: OwnedFd,
 }
 
@@ -33,7 +33,7 @@ impl Import {
     }
 }
 
-/// Opening and closing, one at a time.
+/// Serializes opening and closing.
 static OPENING: Mutex<()> = Mutex::new(());
 
 fn process() -> u64 {
@@ -43,7 +43,7 @@ fn process() -> u64 {
 
 fn export(address: usize) -> Result<Blob, Code> {
     let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
-    // Mapped, pooled and imported memory has no handle of this kind.
+    // Mapped, pooled and imported memory has no legacy handle.
     let Kind::Plain(block) = &region.kind else { return Err(INVALID_VALUE) };
     doorway::open(process())?;
     Ok(Blob::pack(&[process(), block.nonce, region.len as u64, region.size as u64, region.device.into()]))
@@ -64,7 +64,8 @@ fn open(blob: &Blob) -> Result<usize, Code> {
     for region in super::regions().values() {
         let Kind::Imported(import) = &region.kind else { continue };
         if import.exporter == exporter && region.device == device && region.context != context.handle {
-            // One context in a process may open the handles of an exporter's device. The code is measured.
+            // Only one context of a process may open the handles of an exporter's device. The code
+            // is measured.
             return Err(INVALID_HANDLE);
         }
         if import.nonce == nonce {

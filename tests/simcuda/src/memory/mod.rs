@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The table of all memory that a device may touch, and who may touch it how.
+//! Table of all memory with device access, and the access that each device has.
 
 pub mod copy;
 pub mod doorway;
@@ -26,29 +26,29 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub const READ: u8 = 1;
 pub const READ_WRITE: u8 = 3;
 
-/// One piece of memory at one place.
+/// A contiguous address range with one kind of memory.
 pub struct Region {
     pub start: usize,
-    /// The bytes that can be touched.
+    /// Accessible bytes.
     pub len: usize,
-    /// The bytes that were asked for.
+    /// Requested bytes.
     pub size: usize,
-    /// By its place on the machine.
+    /// Physical index of the device.
     pub device: u32,
-    /// The context that it belongs to, or 0.
+    /// The owning context, or 0.
     pub context: usize,
-    /// Unique in the process, never used again.
+    /// Unique in the process and never reused.
     pub id: u64,
     pub kind: Kind,
     /// Access of each device.
     access: [AtomicU8; device::MAX],
-    /// It is to be freed in stream order.
+    /// Set once a free of the region is queued or running.
     freeing: AtomicBool,
-    /// Given back with the region. VMM regions lie in a reservation instead.
+    /// Unmapped with the region. `None` for VMM regions, which lie in a reservation.
     _mapping: Option<Mapping>,
 }
 
-/// Kind of a piece of memory, with the resources that it needs.
+/// Kind of a region, with its resources.
 pub enum Kind {
     Plain(plain::Block),
     Imported(ipc::Import),
@@ -67,13 +67,14 @@ fn regions() -> RwLockReadGuard<'static, Table> {
     REGIONS.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Waits for running copies, which hold the table: memory does not go from under them.
+/// Locks the table for writing. Blocks until running copies, which hold the read lock, have ended:
+/// memory is not unmapped under them.
 fn regions_mut() -> RwLockWriteGuard<'static, Table> {
     REGIONS.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Region {
-    /// A region of `mapping`'s size, with the same access for all devices.
+    /// Returns a region of `mapping`'s size, with the same access for all devices.
     fn new(mapping: Mapping, size: usize, device: u32, context: usize, kind: Kind, access: u8) -> Region {
         let (start, len) = (mapping.start(), mapping.len());
         Region::at(start, len, size, device, context, kind, access, Some(mapping))
@@ -116,7 +117,7 @@ impl Region {
         self.access[device as usize].store(access, Ordering::Release);
     }
 
-    /// Union of the access of all devices.
+    /// Returns the union of the access of all devices.
     fn widest_access(&self) -> u8 {
         self.access.iter().fold(0, |all, access| all | access.load(Ordering::Acquire))
     }
@@ -125,7 +126,7 @@ impl Region {
         matches!(self.kind, Kind::HostAllocated | Kind::HostRegistered)
     }
 
-    /// Says so if the memory's exporter has freed it.
+    /// Reports a violation if the memory's exporter has freed it.
     fn check_not_freed(&self) {
         let freed = match &self.kind {
             Kind::Imported(import) => import.is_freed(),
@@ -138,12 +139,12 @@ impl Region {
     }
 }
 
-/// Byte in fresh device memory, and the number of bytes filled with it: filling all would need the
-/// machine's memory.
+/// Byte that fills fresh device memory, and the number of filled bytes. Filling whole allocations
+/// would use up the machine's memory.
 const REMAINS: u8 = 0xfd;
 const REMAINS_LEN: usize = 8 << 20;
 
-/// Fills fresh device memory with remains, as of a previous owner.
+/// Fills fresh device memory, which on the real driver may hold old contents.
 fn soil(file: &OwnedFd, offset: usize, len: usize) -> Answer {
     let soil =
         || File::from(file.try_clone()?).write_all_at(&vec![REMAINS; len.min(REMAINS_LEN)], offset as u64);
@@ -158,11 +159,11 @@ fn insert(region: Region) -> Arc<Region> {
 
 fn remove(start: usize) {
     let removed = regions_mut().remove(&start);
-    // Unmapped outside the lock.
+    // The mapping is dropped after the lock is released.
     drop(removed);
 }
 
-/// The region that holds an address.
+/// Returns the region that contains an address.
 fn find(address: usize) -> Option<Arc<Region>> {
     find_in(&regions(), address).cloned()
 }
@@ -172,12 +173,13 @@ fn find_in(table: &Table, address: usize) -> Option<&Arc<Region>> {
     (address < region.end()).then_some(region)
 }
 
-/// The region that starts at an address.
+/// Returns the region that starts at an address.
 fn starting_at(address: usize) -> Option<Arc<Region>> {
     regions().get(&address).cloned()
 }
 
-/// Calls `each` for the regions that hold a range; false if something in it is no region.
+/// Calls `each` for the regions that cover a range. Returns false if a part of the range is in no
+/// region, or if `each` does.
 fn walk<'t>(
     table: &'t Table,
     start: usize,
@@ -198,7 +200,7 @@ fn walk<'t>(
     }
 }
 
-/// Whether a range is memory that a device can be told to use, never mind in what way.
+/// Returns whether a range is known to the driver, with or without access.
 pub fn known(start: usize, len: usize) -> bool {
     walk(&regions(), start, len.max(1), |_| true)
 }
@@ -211,19 +213,20 @@ fn permits(table: &Table, device: u32, start: usize, len: usize, write: bool) ->
     })
 }
 
-/// Whether a range, or a part of it, is mapped for a device to read and not to write.
+/// Returns whether a range, or a part of it, is mapped read-only for a device.
 pub fn read_only(device: u32, start: usize, len: usize) -> bool {
     let writable =
         |region: &Arc<Region>| !matches!(region.kind, Kind::Vmm(_)) || region.access(device) != READ;
     !walk(&regions(), start, len.max(1), writable)
 }
 
-/// Whether a device may touch a range in this way.
+/// Returns whether a device may access a range in this way.
 pub fn allowed(device: u32, start: usize, len: usize, write: bool) -> bool {
     permits(&regions(), device, start, len, write)
 }
 
-/// Runs a piece of work while its memory stays; false, and nothing is touched, if the device may not.
+/// Runs a work item while its memory is locked in place. Without access, returns false and touches
+/// nothing.
 pub fn with_access(device: u32, work: &Work, run: impl FnOnce()) -> bool {
     let table = regions();
     let may = work.written().is_none_or(|(start, len)| permits(&table, device, start, len, true))
@@ -236,12 +239,12 @@ pub fn with_access(device: u32, work: &Work, run: impl FnOnce()) -> bool {
 
 static USED: [AtomicU64; device::MAX] = [const { AtomicU64::new(0) }; device::MAX];
 
-/// How much of a device's memory this process has taken.
+/// Returns the bytes of a device's memory that this process has allocated.
 pub fn used(device: u32) -> u64 {
     USED[device as usize].load(Ordering::Relaxed)
 }
 
-/// Device memory that counts as taken until dropped.
+/// Device memory that counts as allocated until this is dropped.
 pub struct Charge {
     device: u32,
     bytes: u64,
@@ -264,7 +267,8 @@ impl Drop for Charge {
     }
 }
 
-/// Gives back what belongs to a context that is destroyed: its own memory and its imports.
+/// Releases the memory that belongs to a destroyed context: its legacy allocations and its imports
+/// of legacy handles.
 pub fn release_context(context: usize) {
     let gone: Vec<_> = {
         let mut table = regions_mut();

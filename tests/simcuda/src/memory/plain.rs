@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! cuMemAlloc: blocks of memory that other processes may open by handle.
+//! Legacy allocations (cuMemAlloc), which other processes may open by handle.
 //!
-//! Each allocation is a memory file of whole granules and one more page, which tells importers that it was freed.
+//! Each allocation is a memory file of whole granules and one more page, which tells importers that
+//! the allocation was freed.
 
 use super::{Charge, Kind, READ_WRITE, Region};
 use crate::api::{Answer, Code, INVALID_VALUE, Out};
@@ -13,27 +14,28 @@ use crate::sys::{self, GRANULE, Mapping, PAGE};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The file behind an allocation.
+/// The file of an allocation.
 pub struct Block {
     pub file: OwnedFd,
-    /// In the handles of this very allocation.
+    /// Identifies this allocation in handles.
     pub nonce: u64,
     notice: Notice,
     _charge: Charge,
 }
 
-/// The page that an allocation's exporter and importers share: which allocation it is, and that it was freed.
+/// The page that the exporter and the importers of an allocation share: its number, and whether it
+/// was freed.
 pub struct Notice(Mapping);
 
 impl Notice {
-    /// The page that follows `len` bytes of memory.
+    /// Maps the page that follows `len` bytes of memory.
     pub fn of(file: &OwnedFd, len: usize) -> Result<Notice, Code> {
         Ok(Notice(Mapping::of_file(file.as_raw_fd(), len, PAGE)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 2);
-        // SAFETY: within the page, which lives as long as the notice; all access to it is atomic.
+        // SAFETY: within the page, which lives as long as this struct; all access to it is atomic.
         unsafe { &*((self.0.start() + index * 8) as *const AtomicU64) }
     }
 
@@ -47,7 +49,7 @@ impl Notice {
 }
 
 impl Block {
-    /// The allocation is freed: it must not be open anywhere else.
+    /// Marks the allocation as freed. Reports a violation if another process has it open.
     pub fn free(&self) {
         if sys::is_in_use(&self.file, 0, 0) {
             strict::violation("memory is freed while another process has it open (close, then free)");
@@ -74,7 +76,7 @@ fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
     Ok(super::insert(region).start)
 }
 
-/// Frees device memory at once, after the work that touches it.
+/// Frees device memory after the queued work that touches it.
 fn free(address: usize) -> Answer {
     if address == 0 {
         return Ok(());
@@ -115,7 +117,7 @@ crate::export! {
     fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, address: u64) {
         context::current()?;
         let region = super::find(address as usize).ok_or(INVALID_VALUE)?;
-        // Not for mapped memory, which is no allocation.
+        // VMM mappings are not allocations: the real driver is reported to return 500.
         if matches!(region.kind, Kind::Vmm(_)) {
             return Err(crate::api::NOT_FOUND);
         }

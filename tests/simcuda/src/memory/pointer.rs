@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Attributes of pointers.
+//! Pointer attributes.
 
 use super::{Kind, Region};
 use crate::api::{Answer, Code, INVALID_VALUE, In, NOT_SUPPORTED, Out};
@@ -10,7 +10,7 @@ use std::ffi::c_void;
 const HOST: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// An attribute's value and its size in bytes.
+/// Returns an attribute's value and its size in bytes.
 fn attribute(region: &Region, address: usize, attribute: u32) -> Result<(u64, usize), Code> {
     let is_host = region.is_host();
     let context = if region.context == 0 { 0 } else { region.context as u64 };
@@ -19,7 +19,8 @@ fn attribute(region: &Region, address: usize, attribute: u32) -> Result<(u64, us
         2 => (if is_host { HOST } else { DEVICE }, 4),
         3 => (address as u64, 8),
         4 if is_host => (address as u64, 8),
-        // Device memory has no host address, though here it is one.
+        // Device memory has no host address with the real driver; here the device address would be
+        // one.
         4 => return Err(INVALID_VALUE),
         6 | 8 => (0, 4),
         7 => (region.id, 8),
@@ -59,7 +60,7 @@ crate::export! {
         write(&place, value, size)
     }
 
-    // For a pointer that is not CUDA's the answers are zeros, and that is no error.
+    // For a pointer unknown to CUDA the results are zeros, without an error.
     fn cuPointerGetAttributes(count: u32, names: In<u32>, places: In<*mut u8>, address: u64) {
         device::ready()?;
         let region = super::find(address as usize);

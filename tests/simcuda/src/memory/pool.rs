@@ -2,11 +2,12 @@
 
 //! Memory pools and stream-ordered allocation.
 //!
-//! A pool that can be exported is one big memory file: a head that lists what is allocated, then the allocations, each in
-//! granules of its own. The exporter's fd for the pool is the file's, so that an importer needs nothing but that fd and
-//! an allocation's 64 bytes.
+//! An exportable pool is one large memory file: a head that lists the allocations, then the
+//! allocations, each in granules of its own. The exported fd of the pool is the file's fd: an
+//! importer needs only this fd and the 64 bytes of an allocation.
 //!
-//! What CUDA leaves undefined is reported: an exporter's free that comes before an importer's, and a use afterwards.
+//! Two uses that are undefined in CUDA are reported: an exporter's free before an importer's free,
+//! and a use of the memory after it.
 
 use super::vmm::{AccessEntry, Location};
 use super::{Charge, Kind, READ_WRITE, Region};
@@ -29,7 +30,7 @@ const POOLS: i32 = 115;
 const HANDLE_TYPES: i32 = 119;
 
 const FILE: &str = "simcuda.pool.";
-/// Address space of a pool's file: only what is touched takes memory.
+/// Address space of a pool's file. Only touched pages take memory.
 const SPACE: usize = 64 << 30;
 
 /// CUmemPoolProps.
@@ -44,7 +45,8 @@ struct Properties {
     _reserved: [u8; 56],
 }
 
-/// The head of a pool's file: its number, then for each granule that of the allocation that starts there.
+/// The head of a pool's file: the pool's number, then for each granule the number of the allocation
+/// that starts there.
 struct Head(Mapping);
 
 impl Head {
@@ -58,12 +60,12 @@ impl Head {
         unsafe { &*((self.0.start() + index * 8) as *const AtomicU64) }
     }
 
-    /// The pool's number.
+    /// Returns the pool's number.
     fn pool(&self) -> &AtomicU64 {
         self.word(0)
     }
 
-    /// The number of the allocation at an offset, 0 if there is none.
+    /// Returns the number of the allocation at an offset, 0 if there is none.
     fn at(&self, offset: usize) -> &AtomicU64 {
         self.word(512 + offset / GRANULE)
     }
@@ -74,13 +76,13 @@ pub struct Pool {
     handle: usize,
     device: u32,
     exportable: bool,
-    /// Exporting a pointer comes after exporting the pool.
+    /// Whether the pool was exported. Pointers can be exported only afterwards.
     exported: AtomicBool,
     imported: bool,
     file: OwnedFd,
     head: Head,
     nonce: u64,
-    /// Access of each device except the pool's own.
+    /// Access of each device; the pool's own device always has full access.
     access: [AtomicU8; device::MAX],
     threshold: AtomicU64,
     free: Mutex<Space>,
@@ -88,11 +90,11 @@ pub struct Pool {
 
 struct Space {
     next: usize,
-    /// Offsets and lengths.
+    /// Offsets and lengths of freed allocations.
     holes: Vec<(usize, usize)>,
 }
 
-/// An allocation in a pool of our own.
+/// An allocation in a pool of this process.
 pub struct Piece {
     pub pool: Arc<Pool>,
     offset: usize,
@@ -114,7 +116,7 @@ impl Import {
 }
 
 impl Pool {
-    /// The handle, as a pointer's attribute shows it.
+    /// Returns the handle, which is also an attribute of the pool's pointers.
     pub fn handle(&self) -> usize {
         self.handle
     }
@@ -193,7 +195,7 @@ fn fds_supported() -> Answer {
     if config::withheld(HANDLE_TYPES) { Err(NOT_SUPPORTED) } else { Ok(()) }
 }
 
-/// The pool that cuMemAllocAsync takes from.
+/// Returns the handle of a device's default pool, from which cuMemAllocAsync allocates.
 pub fn default_of(device: u32) -> Result<usize, Code> {
     static DEFAULT: Mutex<Option<HashMap<u32, usize>>> = Mutex::new(None);
     supported()?;
@@ -227,19 +229,17 @@ fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> 
     Ok(start)
 }
 
-/// Gives an allocation or an import back, now that the stream has got there.
+/// Completes a free of an allocation or an import, when the stream has reached it.
 fn give_back(region: &Region) {
     match &region.kind {
         Kind::Pooled(piece) => {
             let pool = &piece.pool;
             if sys::is_in_use(&pool.file, piece.offset as u64, region.len as u64) {
-                strict::violation(
-                    "pool memory is freed before another process's free of it (importers first)",
-                );
+                strict::violation("pool memory is freed before its importer freed it (importers first)");
             }
             pool.head.at(piece.offset).store(0, Ordering::Release);
             super::remove(region.start);
-            // An importer that reads on sees that it is gone.
+            // An importer that still reads sees that the contents are gone.
             // SAFETY: a valid descriptor and a range of the file.
             unsafe {
                 libc::fallocate(
@@ -260,7 +260,8 @@ fn give_back(region: &Region) {
             }
             super::remove(region.start);
             if let Ok(file) = import.pool.file.try_clone() {
-                // The same open file: the mark is the pool's.
+                // A clone of the same open file description: unlocking through it removes the
+                // pool's lock.
                 sys::mark_in_use(&File::from(file), import.offset as u64, false);
             }
         }
@@ -272,7 +273,7 @@ fn start_freeing(region: &Region) -> Answer {
     if region.freeing.swap(true, Ordering::AcqRel) { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
-/// cuMemFree of pool memory.
+/// Frees pool memory by cuMemFree, without a stream.
 pub fn free_now(region: &Arc<Region>) -> Answer {
     start_freeing(region)?;
     wait_until_unused(region.start, region.len);
@@ -362,7 +363,7 @@ crate::export! {
         place.set(Pool::create(properties.location.device()?, exportable)?.handle)
     }
 
-    // The pool lives on until its last allocation is gone.
+    // The pool lives on until its last allocation is freed.
     fn cuMemPoolDestroy(handle: usize) {
         supported()?;
         let gone = {
@@ -433,7 +434,7 @@ crate::export! {
             let access = match entry.flags {
                 0 if device == pool.device => return Err(INVALID_VALUE),
                 0 => 0,
-                // Measured: pools know no read-only access.
+                // Measured: pools have no read-only access.
                 1 => return Err(NOT_SUPPORTED),
                 3 => READ_WRITE,
                 _ => return Err(INVALID_VALUE),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The driver as a program sees it, and cases that each run in a process of their own: the driver reads its environment
-//! once, and a case may kill itself.
+//! Driver bindings, and test cases that each run in a process of their own: the driver reads its
+//! environment once, and a case may kill its own process.
 //!
 //! # Safety
 //!
-//! The signatures are cuda.h's, and the arguments live until the call has returned or the stream has got there.
+//! The signatures are those of cuda.h. The arguments live until the call has returned or, for
+//! asynchronous calls, until the stream has executed them.
 
 #![allow(unsafe_code, reason = "calls a C interface")]
-#![allow(dead_code, reason = "not every test uses everything")]
+#![allow(dead_code, reason = "each test program uses a part of this module")]
 
 use std::ffi::c_void;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +18,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Far beyond what anything takes on a busy machine: a test that gets here hangs.
+/// Far above the duration of any step on a busy machine: a test that reaches this limit hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub const NOT_READY: i32 = 600;
@@ -68,7 +69,7 @@ macro_rules! driver {
         $(
             #[allow(non_snake_case)]
             pub fn $name($($arg: $ty),*) -> i32 {
-                // SAFETY: see the file's header.
+                // SAFETY: see the module header.
                 unsafe {
                     let call: libloading::Symbol<'_, unsafe extern "C" fn($($ty),*) -> i32> =
                         library().get(stringify!($name)).expect(stringify!($name));
@@ -150,21 +151,23 @@ driver! {
     fn cuGetProcAddress_v2(name: *const std::ffi::c_char, place: &mut usize, version: i32, flags: u64, status: &mut i32);
 }
 
-/// The library, which lies beside the test's own folder.
+/// Returns the library, which is in the directory of the test executable or in its parent.
 pub fn library() -> &'static libloading::Library {
     static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let exe = std::env::current_exe().expect("a test knows where it is");
-        let deps = exe.parent().expect("it lies in deps");
+        let exe = std::env::current_exe().expect("path of the test executable");
+        let deps = exe.parent().expect("directory of the test executable");
         let found = [deps.join("libsimcuda.so"), deps.join("../libsimcuda.so")];
-        let path =
-            found.into_iter().find(|path| path.exists()).expect("libsimcuda.so is built with its tests");
-        // SAFETY: our own library; loading it runs nothing.
-        unsafe { libloading::Library::new(path) }.expect("the library loads")
+        let path = found
+            .into_iter()
+            .find(|path| path.exists())
+            .expect("libsimcuda.so must be built along with its tests");
+        // SAFETY: this package's own library; loading it runs no code.
+        unsafe { libloading::Library::new(path) }.expect("load libsimcuda.so")
     })
 }
 
-/// Initialises the driver and makes a context current on this thread.
+/// Initializes the driver, creates a context, and makes it current on this thread.
 pub fn start() -> usize {
     assert_eq!(cuInit(0), 0);
     context(0)
@@ -174,7 +177,7 @@ pub fn context(device: i32) -> usize {
     made(|place| cuCtxCreate_v2(place, 0, device))
 }
 
-/// What a call makes, which must succeed.
+/// Returns the output of a call, which must succeed.
 #[track_caller]
 pub fn made<T: Default>(call: impl FnOnce(&mut T) -> i32) -> T {
     let mut value = T::default();
@@ -182,7 +185,7 @@ pub fn made<T: Default>(call: impl FnOnce(&mut T) -> i32) -> T {
     value
 }
 
-/// A blob that a call fills in.
+/// Returns the blob that a call fills in.
 #[track_caller]
 pub fn blob(call: impl FnOnce(&mut Blob) -> i32) -> Blob {
     let mut blob = Blob([0; 64]);
@@ -190,17 +193,17 @@ pub fn blob(call: impl FnOnce(&mut Blob) -> i32) -> Blob {
     blob
 }
 
-/// A stream, non-blocking.
+/// Creates a non-blocking stream.
 pub fn stream() -> usize {
     made(|place| cuStreamCreate(place, 1))
 }
 
-/// An interprocess event.
+/// Creates an interprocess event.
 pub fn shared_event() -> usize {
     made(|place| cuEventCreate(place, 6))
 }
 
-/// What device memory holds.
+/// Returns the contents of device memory.
 pub fn bytes(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     assert_eq!(cuMemcpyDtoH_v2(bytes.as_mut_ptr(), address, len), 0);
@@ -217,7 +220,7 @@ pub fn pool_properties() -> PoolProperties {
     PoolProperties { kind: 1, handle_types: 1, location: [1, 0], rest: [0; 9] }
 }
 
-/// Puts an allocation somewhere; `access` is 1 for reading, 3 for writing too.
+/// Maps an allocation at a new address; `access` is 1 for read-only, 3 for read-write.
 pub fn map(handle: u64, access: u32) -> u64 {
     let address = made(|place| cuMemAddressReserve(place, MIB_2, 0, 0, 0));
     assert_eq!(cuMemMap(address, MIB_2, 0, handle, 0), 0);
@@ -225,7 +228,7 @@ pub fn map(handle: u64, access: u32) -> u64 {
     address
 }
 
-/// A gate that a stream stops at until it is opened.
+/// Host function that blocks a stream until the gate is opened.
 pub struct Gate {
     opened: &'static std::sync::atomic::AtomicBool,
 }
@@ -250,22 +253,23 @@ impl Gate {
     }
 }
 
-/// Waits until it is so.
+/// Blocks until the condition is true. Panics after [`LIMIT`].
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < LIMIT, "never: {what}");
+        assert!(start.elapsed() < LIMIT, "timed out: {what}");
         std::thread::sleep(Duration::from_micros(500));
     }
 }
 
-/// Long enough for what is about to happen to happen; a test that this is too short for passes without a reason.
+/// Sleeps long enough for a pending action to take effect. If the time is too short, a test passes
+/// without checking anything.
 pub fn a_while() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
-/// Device-visible shared words: a memory file, mapped and registered.
+/// 64-bit values in shared memory that streams can access: a memory file, mapped and registered.
 pub struct Words {
     pub fd: i32,
     pub host: *mut u64,
@@ -276,7 +280,7 @@ impl Words {
     pub fn new() -> Words {
         // SAFETY: a name and a size; checked below.
         let fd = unsafe { libc::memfd_create(c"words".as_ptr(), 0) };
-        // SAFETY: just made.
+        // SAFETY: just created.
         assert_eq!(unsafe { libc::ftruncate(fd, 4096) }, 0);
         Words::of(fd)
     }
@@ -318,20 +322,20 @@ impl Words {
     }
 }
 
-/// A descriptor of another process, reopened: as if it had come through a socket.
+/// Reopens a descriptor of another process, in place of receiving it through a socket.
 pub fn fd_of(pid: u32, fd: i32) -> i32 {
     let file = std::fs::File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"));
-    std::os::fd::IntoRawFd::into_raw_fd(file.expect("the other process lives and is ours"))
+    std::os::fd::IntoRawFd::into_raw_fd(file.expect("reopen a descriptor of the other process"))
 }
 
 pub fn uid() -> u32 {
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number.
     unsafe { libc::getuid() }
 }
 
-/// What `call` answers in a forked child.
+/// Returns the result of `call` in a forked child.
 pub fn in_a_fork(call: fn() -> i32) -> i32 {
-    // SAFETY: the child calls into the driver, which only looks at its process number, and ends.
+    // SAFETY: the child calls the driver, which only checks its process id, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let code = call();
@@ -339,16 +343,16 @@ pub fn in_a_fork(call: fn() -> i32) -> i32 {
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
+    // SAFETY: a child of this process, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     libc::WEXITSTATUS(status)
 }
 
 const CASE: &str = "SIMCUDA_TEST_CASE";
-/// Lines that are for the other process, among those that the test harness prints.
+/// Prefix of the messages to the other process, among the lines that the test harness prints.
 const MARK: &str = "@@";
 
-/// A case in a process of its own.
+/// A test case in a process of its own.
 pub struct Process {
     child: Child,
     input: ChildStdin,
@@ -357,7 +361,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(case: &str, environment: &[(&str, &str)]) -> Process {
-        let exe = std::env::current_exe().expect("a test knows where it is");
+        let exe = std::env::current_exe().expect("path of the test executable");
         let mut command = Command::new(exe);
         command.args(["--exact", "case", "--ignored", "--nocapture", "--test-threads=1"]);
         Process::spawn(command, case, environment)
@@ -366,9 +370,9 @@ impl Process {
     pub fn spawn(mut command: Command, case: &str, environment: &[(&str, &str)]) -> Process {
         command.env(CASE, case).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.envs(environment.iter().copied());
-        let mut child = command.spawn().expect("a case starts");
-        let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut child = command.spawn().expect("start the case");
+        let input = child.stdin.take().expect("stdin is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
         Process { child, input, output }
     }
 
@@ -377,44 +381,44 @@ impl Process {
     }
 
     pub fn say(&mut self, text: &str) {
-        writeln!(self.input, "{text}").expect("the case listens");
+        writeln!(self.input, "{text}").expect("write to the case");
     }
 
-    /// The next thing that the case says.
+    /// Returns the next message of the case.
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            let n = self.output.read_line(&mut line).expect("text");
-            assert_ne!(n, 0, "the case ended without a word");
+            let n = self.output.read_line(&mut line).expect("read from the case");
+            assert_ne!(n, 0, "the case exited without a message");
             if let Some((_, said)) = line.split_once(MARK) {
                 return said.trim_end().to_owned();
             }
         }
     }
 
-    /// SIGKILL, and gone when this returns.
+    /// Sends SIGKILL and waits until the process has exited.
     pub fn kill(self) {
         self.kill_and_not_wait().gone();
     }
 
     pub fn kill_and_not_wait(mut self) -> Process {
-        self.child.kill().expect("it runs");
+        self.child.kill().expect("kill the case");
         self
     }
 
-    /// Waits until a killed process is gone.
+    /// Waits until a killed process has exited.
     pub fn gone(mut self) {
-        self.child.wait().expect("ours");
+        self.child.wait().expect("wait for the case");
     }
 
-    /// Waits for a good end.
+    /// Waits until the process exits. Panics if it fails.
     pub fn finish(self) {
         let status = self.end();
         assert!(status.success(), "{status}");
     }
 
-    /// Waits for the end, whichever, and shows what the case has printed if it is not a good one.
+    /// Waits until the process exits, and prints its output if it failed.
     pub fn end(mut self) -> ExitStatus {
         drop(self.input);
         let reader = std::thread::spawn(move || {
@@ -424,7 +428,7 @@ impl Process {
         });
         let start = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().expect("ours") {
+            if let Some(status) = self.child.try_wait().expect("wait for the case") {
                 if !status.success() {
                     println!("{}", reader.join().unwrap_or_default());
                 }
@@ -432,32 +436,32 @@ impl Process {
             }
             if start.elapsed() > LIMIT {
                 let _ = self.child.kill();
-                panic!("the case hangs");
+                panic!("the case did not exit in time");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
 
-/// Says something to the process that started this case.
+/// Sends a message to the process that started this case.
 pub fn say(text: &str) {
     println!("{MARK}{text}");
-    std::io::stdout().flush().expect("it listens");
+    std::io::stdout().flush().expect("write to the parent process");
 }
 
-/// What that process says; it is gone if it says nothing.
+/// Returns the next message of the parent process, empty if that has exited.
 pub fn hear() -> String {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("text");
+    std::io::stdin().read_line(&mut line).expect("read from the parent process");
     line.trim_end().to_owned()
 }
 
-/// Which case this process is to run.
+/// Returns the name of the case that this process runs.
 pub fn case_name() -> Option<String> {
     std::env::var(CASE).ok()
 }
 
-/// Runs a case, alone.
+/// Runs a case in a process of its own, to success.
 pub fn run(case: &str, environment: &[(&str, &str)]) {
     Process::start(case, environment).finish();
 }
@@ -467,17 +471,19 @@ pub fn hex(blob: &Blob) -> String {
 }
 
 pub fn unhex(text: &str) -> Blob {
-    Blob(std::array::from_fn(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).expect("hex")))
+    Blob(std::array::from_fn(|index| {
+        u8::from_str_radix(&text[2 * index..2 * index + 2], 16).expect("hex digits")
+    }))
 }
 
-/// A file for violations.
+/// Returns the path of a new file for violations.
 pub fn errors_file(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("simcuda-{name}-{}.log", std::process::id()));
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Names the cases of a test program: `case` runs the one that is asked for.
+/// Declares the cases of a test program; the test `case` runs the selected one.
 #[macro_export]
 macro_rules! cases {
     ($($name:ident)*) => {
@@ -486,7 +492,7 @@ macro_rules! cases {
         fn case() {
             match common::case_name().as_deref() {
                 $(Some(stringify!($name)) => cases::$name(),)*
-                other => panic!("no case {other:?}"),
+                other => panic!("unknown case {other:?}"),
             }
         }
     };
