@@ -47,8 +47,8 @@ pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// Wraps one pointer from a list that the caller passes.
-    pub fn at(place: *mut T) -> Out<T> {
-        Out(place)
+    pub fn at(out: *mut T) -> Out<T> {
+        Out(out)
     }
 
     /// Stores the result. Returns `INVALID_VALUE` if the pointer is null.
@@ -123,8 +123,8 @@ impl Blob {
     /// Returns a blob that starts with these numbers.
     pub fn pack(numbers: &[u64]) -> Blob {
         let mut bytes = [0; 64];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (chunk, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            chunk.copy_from_slice(&number.to_le_bytes());
         }
         Blob(bytes)
     }
@@ -132,8 +132,8 @@ impl Blob {
     /// Returns the eight numbers in a blob.
     pub fn unpack(&self) -> [u64; 8] {
         let mut numbers = [0; 8];
-        for (number, place) in numbers.iter_mut().zip(self.0.chunks_exact(8)) {
-            *number = u64::from_le_bytes(place.try_into().unwrap_or_default());
+        for (number, chunk) in numbers.iter_mut().zip(self.0.chunks_exact(8)) {
+            *number = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
         }
         numbers
     }
@@ -152,7 +152,7 @@ pub fn in_host_function(run: impl FnOnce()) {
 
 /// Runs the body of an exported function between the common entry and exit steps.
 pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
-    let _under_way = teardown::UnderWay::new();
+    let _active_call = teardown::ActiveCall::new();
     let answer = catch_unwind(AssertUnwindSafe(|| {
         teardown::check(name)?;
         if IN_HOST_FUNCTION.get() && !name.starts_with("cuGetError") {

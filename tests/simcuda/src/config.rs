@@ -37,7 +37,7 @@ pub struct Withheld {
 pub struct Config {
     pub seed: u64,
     pub delay_us: u64,
-    pub afterlife_us: u64,
+    pub post_mortem_us: u64,
     /// Physical indices of the devices that `CUDA_VISIBLE_DEVICES` selects, in its order.
     pub visible: Vec<u32>,
     pub memory: u64,
@@ -66,7 +66,7 @@ fn read() -> Config {
     Config {
         seed: number("SIMCUDA_SEED", 1),
         delay_us: number("SIMCUDA_DELAY_US", 100),
-        afterlife_us: number("SIMCUDA_AFTERLIFE_US", 25_000),
+        post_mortem_us: number("SIMCUDA_AFTERLIFE_US", 25_000),
         visible: visible(devices, text("CUDA_VISIBLE_DEVICES")),
         memory: number("SIMCUDA_MEM", 16 << 30),
         version: number("SIMCUDA_VERSION", 13_000) as i32,

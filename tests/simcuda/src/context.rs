@@ -7,7 +7,7 @@ use crate::api::{
     PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
     STREAM_CAPTURE_UNSUPPORTED,
 };
-use crate::queue::{Fate, Kind, Op, Point, Stream};
+use crate::queue::{ContextState, Kind, Op, Point, Stream};
 use crate::{config, device, memory};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Maximum time for which destroying a context waits for its streams, so that a blocked stream does
 /// not block the program.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A context.
 pub struct Context {
     pub handle: usize,
-    pub fate: Arc<Fate>,
+    pub state: Arc<ContextState>,
     flags: u32,
     streams: Mutex<Streams>,
     peers: Mutex<HashSet<usize>>,
@@ -76,22 +76,22 @@ fn top() -> Result<Arc<Context>, Code> {
 /// Returns the current context. Fails if there is none, or with the sticky error of the context.
 pub fn current() -> Result<Arc<Context>, Code> {
     let context = top()?;
-    context.fate.check()?;
+    context.state.check()?;
     Ok(context)
 }
 
 /// Returns the context with this handle, unless it has a sticky error or is destroyed.
 pub fn alive(handle: usize) -> Result<Arc<Context>, Code> {
     let context = find(handle)?;
-    context.fate.check()?;
+    context.state.check()?;
     Ok(context)
 }
 
 impl Context {
     fn create(device: u32, flags: u32) -> Arc<Context> {
-        let fate = Arc::new(Fate::new(device));
+        let state = Arc::new(ContextState::new(device));
         let context = Arc::new_cyclic(|weak| {
-            let stream = |kind| Stream::new(0, kind, 0, 0, weak.clone(), fate.clone());
+            let stream = |kind| Stream::new(0, kind, 0, 0, weak.clone(), state.clone());
             Context {
                 handle: new_handle(),
                 flags,
@@ -102,7 +102,7 @@ impl Context {
                     own: Vec::new(),
                 }),
                 peers: Mutex::new(HashSet::new()),
-                fate,
+                state,
             }
         });
         let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -126,11 +126,11 @@ impl Context {
     }
 
     fn destroy(&self) {
-        let deadline = Instant::now() + DRAIN;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         for point in self.ends() {
-            point.wait(|| Instant::now() > deadline || self.fate.check().is_err());
+            point.wait(|| Instant::now() > deadline || self.state.check().is_err());
         }
-        self.fate.destroy();
+        self.state.destroy();
         {
             let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             contexts.get_or_insert_default().remove(&self.handle);
@@ -155,8 +155,8 @@ pub fn submit(
     mut dependencies: Vec<Point>,
     ranges: Vec<(usize, usize)>,
 ) -> Result<Point, Code> {
-    stream.wait_for_room();
-    stream.fate.check()?;
+    stream.wait_for_capacity();
+    stream.state.check()?;
     let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
     let streams = context.streams();
     if stream.capturing.load(Ordering::Acquire) {
@@ -179,11 +179,11 @@ fn push(handle: usize) {
     STACK.with_borrow_mut(|stack| stack.push(handle));
 }
 
-fn create(place: Out<usize>, flags: u32, ordinal: i32) -> Answer {
-    place.check()?;
+fn create(out: Out<usize>, flags: u32, ordinal: i32) -> Answer {
+    out.check()?;
     let context = Context::create(device::physical(ordinal)?, flags);
     push(context.handle);
-    place.set(context.handle)
+    out.set(context.handle)
 }
 
 fn set_primary<T>(
@@ -222,10 +222,10 @@ crate::export! {
         Ok(())
     }
 
-    fn cuCtxPopCurrent_v2(place: Out<usize>) {
+    fn cuCtxPopCurrent_v2(out: Out<usize>) {
         device::ready()?;
         let handle = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
-        place.set_if_wanted(handle);
+        out.set_if_wanted(handle);
         Ok(())
     }
 
@@ -243,32 +243,32 @@ crate::export! {
         Ok(())
     }
 
-    fn cuCtxGetCurrent(place: Out<usize>) {
+    fn cuCtxGetCurrent(out: Out<usize>) {
         device::ready()?;
-        place.set(STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0)))
+        out.set(STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0)))
     }
 
-    fn cuCtxGetDevice(place: Out<i32>) {
-        place.set(device::ordinal(top()?.fate.device).ok_or(INVALID_DEVICE)?)
+    fn cuCtxGetDevice(out: Out<i32>) {
+        out.set(device::ordinal(top()?.state.device).ok_or(INVALID_DEVICE)?)
     }
 
-    fn cuCtxGetDevice_v2(place: Out<i32>, handle: usize) {
+    fn cuCtxGetDevice_v2(out: Out<i32>, handle: usize) {
         let context = if handle == 0 { top()? } else { find(handle)? };
-        place.set(device::ordinal(context.fate.device).ok_or(INVALID_DEVICE)?)
+        out.set(device::ordinal(context.state.device).ok_or(INVALID_DEVICE)?)
     }
 
-    fn cuCtxGetFlags(place: Out<u32>) {
-        place.set(current()?.flags)
+    fn cuCtxGetFlags(out: Out<u32>) {
+        out.set(current()?.flags)
     }
 
-    fn cuCtxGetId(handle: usize, place: Out<u64>) {
+    fn cuCtxGetId(handle: usize, out: Out<u64>) {
         let context = if handle == 0 { current()? } else { find(handle)? };
-        place.set(context.handle as u64)
+        out.set(context.handle as u64)
     }
 
-    fn cuCtxGetApiVersion(handle: usize, place: Out<u32>) {
+    fn cuCtxGetApiVersion(handle: usize, out: Out<u32>) {
         if handle == 0 { current()? } else { find(handle)? };
-        place.set(3020)
+        out.set(3020)
     }
 
     fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
@@ -293,7 +293,7 @@ crate::export! {
         for point in context.ends() {
             point.wait(|| false);
         }
-        context.fate.check()
+        context.state.check()
     }
 
     fn cuCtxEnablePeerAccess(peer: usize, flags: u32) {
@@ -301,7 +301,7 @@ crate::export! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
-        let (from, to) = (context.fate.device, peer.fate.device);
+        let (from, to) = (context.state.device, peer.state.device);
         if from == to || !device::reaches(from, to) {
             return Err(PEER_ACCESS_UNSUPPORTED);
         }
@@ -315,14 +315,14 @@ crate::export! {
         if peers.remove(&peer) { Ok(()) } else { Err(PEER_ACCESS_NOT_ENABLED) }
     }
 
-    fn cuDevicePrimaryCtxRetain(place: Out<usize>, device: i32) {
-        place.check()?;
+    fn cuDevicePrimaryCtxRetain(out: Out<usize>, device: i32) {
+        out.check()?;
         let handle = set_primary(device, |primary, device| {
             let entry = primary.entry(device).or_insert_with(|| (Context::create(device, 0).handle, 0));
             entry.1 += 1;
             Ok(entry.0)
         })?;
-        place.set(handle)
+        out.set(handle)
     }
 
     fn cuDevicePrimaryCtxRelease_v2(device: i32) {
@@ -359,7 +359,7 @@ crate::export! {
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
         let context = current()?;
         let memory = config::get().memory;
-        free.set(memory.saturating_sub(memory::used(context.fate.device)) as usize)?;
+        free.set(memory.saturating_sub(memory::used(context.state.device)) as usize)?;
         total.set(memory as usize)
     }
 }

@@ -5,7 +5,7 @@
 use crate::api::{
     Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NO_DEVICE, NOT_INITIALIZED, Name, Out,
 };
-use crate::{afterlife, config, memory, teardown};
+use crate::{config, memory, post_mortem, teardown};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const MAX: usize = 8;
 
 /// The process that called cuInit. In a forked child the driver is not initialized.
-static INITIALISED_IN: AtomicU32 = AtomicU32::new(0);
+static INITIALIZED_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Returns an error unless cuInit was called in this process.
 pub fn ready() -> Answer {
-    if INITIALISED_IN.load(Ordering::Acquire) == std::process::id() { Ok(()) } else { Err(NOT_INITIALIZED) }
+    if INITIALIZED_IN.load(Ordering::Acquire) == std::process::id() { Ok(()) } else { Err(NOT_INITIALIZED) }
 }
 
 /// Returns the physical index of a device, which is the same in all processes.
@@ -100,11 +100,11 @@ crate::export! {
             return Err(NO_DEVICE);
         }
         let process = std::process::id();
-        if INITIALISED_IN.load(Ordering::Acquire) == 0 {
-            afterlife::start();
+        if INITIALIZED_IN.load(Ordering::Acquire) == 0 {
+            post_mortem::start();
             teardown::register();
-            // After the first call in the parent, a forked child stays uninitialized, as with CUDA.
-            let _ = INITIALISED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+            // If the parent has called cuInit, a forked child stays uninitialized, as with CUDA.
+            let _ = INITIALIZED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
         }
         ready()
     }
@@ -131,12 +131,12 @@ crate::export! {
         shown.enumerate().try_for_each(|(index, byte)| name.set_at(index, byte as c_char))
     }
 
-    fn cuDeviceGetUuid(place: Out<[u8; 16]>, device: i32) {
-        place.set(uuid(physical(device)?))
+    fn cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) {
+        out.set(uuid(physical(device)?))
     }
 
-    fn cuDeviceGetUuid_v2(place: Out<[u8; 16]>, device: i32) {
-        place.set(uuid(physical(device)?))
+    fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) {
+        out.set(uuid(physical(device)?))
     }
 
     fn cuDeviceGetAttribute(value: Out<i32>, name: i32, device: i32) {

@@ -60,15 +60,15 @@ fn find(code: i32) -> Option<&'static (i32, &'static CStr, &'static CStr)> {
 }
 
 crate::export! {
-    fn cuGetErrorName(code: i32, place: Out<*const c_char>) {
+    fn cuGetErrorName(code: i32, out: Out<*const c_char>) {
         let found = find(code);
-        place.set(found.map_or(std::ptr::null(), |entry| entry.1.as_ptr()))?;
+        out.set(found.map_or(std::ptr::null(), |entry| entry.1.as_ptr()))?;
         found.map(|_| ()).ok_or(INVALID_VALUE)
     }
 
-    fn cuGetErrorString(code: i32, place: Out<*const c_char>) {
+    fn cuGetErrorString(code: i32, out: Out<*const c_char>) {
         let found = find(code);
-        place.set(found.map_or(std::ptr::null(), |entry| entry.2.as_ptr()))?;
+        out.set(found.map_or(std::ptr::null(), |entry| entry.2.as_ptr()))?;
         found.map(|_| ()).ok_or(INVALID_VALUE)
     }
 }

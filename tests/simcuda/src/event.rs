@@ -5,7 +5,7 @@
 use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
 use crate::context::{self, Context, new_handle, submit};
 use crate::event_page::{self, Slot};
-use crate::queue::{Fate, Op, Point, Stream, poll};
+use crate::queue::{ContextState, Op, Point, Stream, poll};
 use crate::{config, stream, strict};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
@@ -22,15 +22,15 @@ struct Event {
     /// The context in which the event was created or opened. Streams that record the event must
     /// belong to this context.
     context: usize,
-    fate: Arc<Fate>,
+    state: Arc<ContextState>,
     flags: u32,
     /// The slot of an interprocess event, opened from another process or created here.
-    shared: Option<(Slot, Whose)>,
+    shared: Option<(Slot, Origin)>,
     last: Mutex<Record>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Origin {
     Own,
     Opened,
 }
@@ -48,18 +48,18 @@ fn find(handle: usize) -> Result<Arc<Event>, Code> {
     context::current()?;
     let events = EVENTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     let event = events.as_ref().and_then(|events| events.get(&handle)).cloned().ok_or(INVALID_HANDLE)?;
-    event.fate.check()?;
+    event.state.check()?;
     Ok(event)
 }
 
-fn insert(place: Out<usize>, flags: u32, shared: Option<(Slot, Whose)>) -> Answer {
+fn insert(out: Out<usize>, flags: u32, shared: Option<(Slot, Origin)>) -> Answer {
     let context = context::current()?;
-    let fate = context.fate.clone();
-    let event = Event { context: context.handle, fate, flags, shared, last: Mutex::default() };
+    let state = context.state.clone();
+    let event = Event { context: context.handle, state, flags, shared, last: Mutex::default() };
     let handle = new_handle();
     let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     events.get_or_insert_default().insert(handle, Arc::new(event));
-    place.set(handle)
+    out.set(handle)
 }
 
 impl Event {
@@ -68,8 +68,8 @@ impl Event {
     }
 
     fn slot(&self) -> Option<&Slot> {
-        let (slot, whose) = self.shared.as_ref()?;
-        if *whose == Whose::Opened && slot.is_stale() {
+        let (slot, origin) = self.shared.as_ref()?;
+        if *origin == Origin::Opened && slot.is_stale() {
             strict::violation("an interprocess event is used after its creator destroyed it");
         }
         Some(slot)
@@ -122,7 +122,7 @@ fn crash() -> ! {
 /// Makes a stream wait for the current record of an event. A later record does not change the wait.
 fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
     let own = stream.context.upgrade().is_some_and(|context| context.handle == event.context);
-    if !own && matches!(event.shared, Some((_, Whose::Opened))) {
+    if !own && matches!(event.shared, Some((_, Origin::Opened))) {
         crash();
     }
     match event.slot() {
@@ -147,7 +147,7 @@ fn of_context(handle: usize) -> Result<Arc<Context>, Code> {
     if handle == 0 || handle == current.handle { Ok(current) } else { context::alive(handle) }
 }
 
-fn elapsed(place: Out<f32>, start: usize, end: usize) -> Answer {
+fn elapsed(out: Out<f32>, start: usize, end: usize) -> Answer {
     let time = |handle| {
         let event = find(handle)?;
         if event.flags & DISABLE_TIMING != 0 {
@@ -157,18 +157,18 @@ fn elapsed(place: Out<f32>, start: usize, end: usize) -> Answer {
         record.time.ok_or(INVALID_HANDLE)?.get().copied().ok_or(NOT_READY)
     };
     let (start, end): (Instant, Instant) = (time(start)?, time(end)?);
-    place.set(end.saturating_duration_since(start).as_secs_f32() * 1000.0)
+    out.set(end.saturating_duration_since(start).as_secs_f32() * 1000.0)
 }
 
 crate::export! {
-    fn cuEventCreate(place: Out<usize>, flags: u32) {
-        place.check()?;
+    fn cuEventCreate(out: Out<usize>, flags: u32) {
+        out.check()?;
         context::current()?;
         if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 {
             return Err(INVALID_VALUE);
         }
         if flags & INTERPROCESS == 0 {
-            return insert(place, flags, None);
+            return insert(out, flags, None);
         }
         if flags & DISABLE_TIMING == 0 {
             return Err(INVALID_VALUE);
@@ -176,7 +176,7 @@ crate::export! {
         if config::withheld(IPC) {
             return Err(NOT_SUPPORTED);
         }
-        insert(place, flags, Some((event_page::create()?, Whose::Own)))
+        insert(out, flags, Some((event_page::create()?, Origin::Own)))
     }
 
     // Does not block, even if a record is pending.
@@ -186,7 +186,7 @@ crate::export! {
             let mut events = EVENTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             events.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
         };
-        if let Some((slot, Whose::Own)) = &event.shared {
+        if let Some((slot, Origin::Own)) = &event.shared {
             event_page::destroy(slot);
         }
         Ok(())
@@ -203,7 +203,7 @@ crate::export! {
     fn cuEventQuery(handle: usize) {
         let event = find(handle)?;
         let done = event.is_done();
-        event.fate.check()?;
+        event.state.check()?;
         if done { Ok(()) } else { Err(NOT_READY) }
     }
 
@@ -212,22 +212,22 @@ crate::export! {
         match event.slot() {
             Some(slot) => {
                 let value = slot.last();
-                poll(|| slot.reached(value), || event.fate.check().is_err());
+                poll(|| slot.reached(value), || event.state.check().is_err());
             }
             None => {
                 let points = event.last().points.clone();
                 points.iter().for_each(|point| point.wait(|| false));
             }
         }
-        event.fate.check()
+        event.state.check()
     }
 
-    fn cuEventElapsedTime(place: Out<f32>, start: usize, end: usize) {
-        elapsed(place, start, end)
+    fn cuEventElapsedTime(out: Out<f32>, start: usize, end: usize) {
+        elapsed(out, start, end)
     }
 
-    fn cuEventElapsedTime_v2(place: Out<f32>, start: usize, end: usize) {
-        elapsed(place, start, end)
+    fn cuEventElapsedTime_v2(out: Out<f32>, start: usize, end: usize) {
+        elapsed(out, start, end)
     }
 
     fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) {
@@ -261,24 +261,24 @@ crate::export! {
         streams.iter().try_for_each(|stream| wait(stream, &event))
     }
 
-    fn cuIpcGetEventHandle(place: Out<Blob>, handle: usize) {
+    fn cuIpcGetEventHandle(out: Out<Blob>, handle: usize) {
         if config::withheld(IPC) {
             return Err(NOT_SUPPORTED);
         }
         match &find(handle)?.shared {
-            Some((slot, Whose::Own)) => place.set(Blob::pack(&event_page::export(slot)?)),
+            Some((slot, Origin::Own)) => out.set(Blob::pack(&event_page::export(slot)?)),
             _ => Err(INVALID_HANDLE),
         }
     }
 
-    fn cuIpcOpenEventHandle(place: Out<usize>, blob: Blob) {
-        place.check()?;
+    fn cuIpcOpenEventHandle(out: Out<usize>, blob: Blob) {
+        out.check()?;
         context::current()?;
         if config::withheld(IPC) {
             return Err(NOT_SUPPORTED);
         }
         let [nonce, slot, owner, ..] = blob.unpack();
         let slot = event_page::open([nonce, slot, owner])?;
-        insert(place, DISABLE_TIMING | INTERPROCESS, Some((slot, Whose::Opened)))
+        insert(out, DISABLE_TIMING | INTERPROCESS, Some((slot, Origin::Opened)))
     }
 }

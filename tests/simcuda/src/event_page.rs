@@ -37,10 +37,10 @@ pub struct Page {
 }
 
 impl Page {
-    fn counter(&self, place: usize) -> &AtomicU64 {
-        assert!(place < 2 * SLOTS);
+    fn counter(&self, index: usize) -> &AtomicU64 {
+        assert!(index < 2 * SLOTS);
         // SAFETY: within the mapping, which lives as long as the page; all access to it is atomic.
-        unsafe { &*((self.map.start() + place * 8) as *const AtomicU64) }
+        unsafe { &*((self.map.start() + index * 8) as *const AtomicU64) }
     }
 
     fn queued(&self, slot: usize) -> &AtomicU64 {
@@ -199,18 +199,18 @@ pub fn destroy(slot: &Slot) {
 /// Returns the data with which another process opens an event of this process.
 pub fn export(slot: &Slot) -> Result<[u64; 3], Code> {
     let own = OWN.get().ok_or(INVALID_HANDLE)?;
-    let place = slot.index as u64 | u64::from(own.name.n) << 16 | u64::from(slot.generation) << 32;
-    Ok([own.page.nonce, place, u64::from(own.name.pid) | u64::from(own.name.uid) << 32])
+    let location = slot.index as u64 | u64::from(own.name.n) << 16 | u64::from(slot.generation) << 32;
+    Ok([own.page.nonce, location, u64::from(own.name.pid) | u64::from(own.name.uid) << 32])
 }
 
 /// Opens an event of another process.
-pub fn open([nonce, place, owner]: [u64; 3]) -> Result<Slot, Code> {
+pub fn open([nonce, location, owner]: [u64; 3]) -> Result<Slot, Code> {
     static OPEN: Mutex<Option<HashMap<u64, Weak<Page>>>> = Mutex::new(None);
     if OWN.get().is_some_and(|own| own.page.nonce == nonce) {
         return Err(INVALID_CONTEXT);
     }
-    let index = (place & 0xffff) as usize;
-    let name = Name { uid: (owner >> 32) as u32, pid: owner as u32, n: (place >> 16) as u32 & 0xffff };
+    let index = (location & 0xffff) as usize;
+    let name = Name { uid: (owner >> 32) as u32, pid: owner as u32, n: (location >> 16) as u32 & 0xffff };
     if !(FIRST..SLOTS).contains(&index) {
         return Err(INVALID_HANDLE);
     }
@@ -236,6 +236,6 @@ pub fn open([nonce, place, owner]: [u64; 3]) -> Result<Slot, Code> {
             page
         }
     };
-    let slot = Slot { page, index, generation: (place >> 32) as u32 };
+    let slot = Slot { page, index, generation: (location >> 32) as u32 };
     if slot.is_stale() { Err(INVALID_HANDLE) } else { Ok(slot) }
 }

@@ -8,7 +8,7 @@ use crate::{config, context};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Error codes that stick to a context.
+/// Sticky error codes: every later call in the context returns them.
 const STICKY: [i32; 9] = [700, 702, 710, 714, 715, 716, 717, 718, 719];
 
 static USES: Mutex<Option<HashMap<&'static str, u64>>> = Mutex::new(None);
@@ -33,7 +33,7 @@ pub fn check(call: &'static str) -> Answer {
     if STICKY.contains(&fault.code)
         && let Ok(context) = context::current()
     {
-        context.fate.poison(fault.code);
+        context.state.poison(fault.code);
     }
     if fault.code == 0 { Ok(()) } else { Err(Code(fault.code)) }
 }

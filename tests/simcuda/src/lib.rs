@@ -19,7 +19,6 @@
 #![allow(clippy::too_many_arguments, reason = "the signatures are CUDA's")]
 #![allow(clippy::missing_safety_doc, reason = "CUDA documents the duties of its callers")]
 
-mod afterlife;
 mod api;
 mod config;
 mod context;
@@ -32,6 +31,7 @@ mod faults;
 mod gst;
 mod memop;
 mod memory;
+mod post_mortem;
 mod proc_address;
 mod queue;
 mod stream;

@@ -9,7 +9,7 @@
 
 use crate::api::{Answer, Code, INVALID_VALUE, In, NOT_SUPPORTED};
 use crate::context::submit;
-use crate::queue::{Fate, Op, poll};
+use crate::queue::{ContextState, Op, poll};
 use crate::{config, memory, stream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -24,17 +24,17 @@ enum Until {
 
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Word {
+pub struct MemOp {
     address: usize,
     value: u64,
     wide: bool,
     /// The condition of a wait, `None` for a write.
     until: Option<Until>,
     /// Whether this is a barrier or a flush: no effect, because values are written in order.
-    nothing: bool,
+    no_op: bool,
 }
 
-impl Word {
+impl MemOp {
     fn load(&self) -> u64 {
         if self.wide {
             // SAFETY: see the module header; the address was checked to be a multiple of 8.
@@ -72,12 +72,12 @@ impl Word {
 
     /// Executes the operation, waiting if necessary. Returns false if the device has no access to
     /// the address or the wait was canceled.
-    pub fn run(&self, fate: &Fate, over: impl Fn() -> bool) -> bool {
-        if self.nothing {
+    pub fn run(&self, state: &ContextState, cancel: impl Fn() -> bool) -> bool {
+        if self.no_op {
             return true;
         }
         let size = if self.wide { 8 } else { 4 };
-        if !memory::allowed(fate.device, self.address, size, self.until.is_none()) {
+        if !memory::allowed(state.device, self.address, size, self.until.is_none()) {
             return false;
         }
         match self.until {
@@ -85,14 +85,14 @@ impl Word {
                 self.store();
                 true
             }
-            Some(until) => poll(|| self.satisfied(until), over),
+            Some(until) => poll(|| self.satisfied(until), cancel),
         }
     }
 
     /// Executes a write, or checks a wait without blocking. Used by the post-mortem helper.
     pub fn run_once(&self) -> bool {
         match self.until {
-            _ if self.nothing => true,
+            _ if self.no_op => true,
             Some(until) => self.satisfied(until),
             None => {
                 self.store();
@@ -117,27 +117,27 @@ pub struct BatchEntry {
 }
 
 /// Attribute CAN_USE_64_BIT_STREAM_MEM_OPS. Its v1 counterpart, attribute 93, is 0.
-const WIDE_WORDS: i32 = 122;
+const WIDE_OPS: i32 = 122;
 /// Attribute CAN_USE_STREAM_WAIT_VALUE_NOR.
 const NOR: i32 = 123;
 const FLUSH: u32 = 1 << 30;
 
-fn word(address: u64, value: u64, wide: bool, until: Option<Until>) -> Result<Word, Code> {
-    if wide && config::withheld(WIDE_WORDS) {
+fn op(address: u64, value: u64, wide: bool, until: Option<Until>) -> Result<MemOp, Code> {
+    if wide && config::withheld(WIDE_OPS) {
         return Err(NOT_SUPPORTED);
     }
     let (address, size) = (address as usize, if wide { 8 } else { 4 });
     if !address.is_multiple_of(size) || !memory::known(address, size) {
         return Err(INVALID_VALUE);
     }
-    Ok(Word { address, value, wide, until, nothing: false })
+    Ok(MemOp { address, value, wide, until, no_op: false })
 }
 
-fn write(address: u64, value: u64, flags: u32, wide: bool) -> Result<Word, Code> {
-    if flags > 1 { Err(INVALID_VALUE) } else { word(address, value, wide, None) }
+fn write(address: u64, value: u64, flags: u32, wide: bool) -> Result<MemOp, Code> {
+    if flags > 1 { Err(INVALID_VALUE) } else { op(address, value, wide, None) }
 }
 
-fn wait(address: u64, value: u64, flags: u32, wide: bool) -> Result<Word, Code> {
+fn wait(address: u64, value: u64, flags: u32, wide: bool) -> Result<MemOp, Code> {
     let until = match flags & !FLUSH {
         0 => Until::AtLeast,
         1 => Until::Equal,
@@ -146,13 +146,13 @@ fn wait(address: u64, value: u64, flags: u32, wide: bool) -> Result<Word, Code> 
         3 => Until::NotAll,
         _ => return Err(INVALID_VALUE),
     };
-    word(address, value, wide, Some(until))
+    op(address, value, wide, Some(until))
 }
 
-fn queue(stream: usize, words: Vec<Word>) -> Answer {
+fn queue(stream: usize, ops: Vec<MemOp>) -> Answer {
     let stream = stream::find(stream)?;
-    let ranges = words.iter().filter(|word| !word.nothing).map(|word| (word.address, 8)).collect();
-    submit(&stream, Op::Words(words), Vec::new(), ranges)?;
+    let ranges = ops.iter().filter(|op| !op.no_op).map(|op| (op.address, 8)).collect();
+    submit(&stream, Op::MemOps(ops), Vec::new(), ranges)?;
     Ok(())
 }
 
@@ -178,18 +178,18 @@ crate::export! {
         if count >= 256 || flags != 0 {
             return Err(INVALID_VALUE);
         }
-        let words = (0..count as usize).map(|index| {
+        let ops = (0..count as usize).map(|index| {
             let entry = entries.at(index)?;
             match entry.operation {
                 1 => wait(entry.address, entry.value & u64::from(u32::MAX), entry.flags, false),
                 2 => write(entry.address, entry.value & u64::from(u32::MAX), entry.flags, false),
                 4 => wait(entry.address, entry.value, entry.flags, true),
                 5 => write(entry.address, entry.value, entry.flags, true),
-                3 | 6 => Ok(Word { address: 0, value: 0, wide: true, until: None, nothing: true }),
+                3 | 6 => Ok(MemOp { address: 0, value: 0, wide: true, until: None, no_op: true }),
                 _ => Err(INVALID_VALUE),
             }
         });
-        queue(stream, words.collect::<Result<_, _>>()?)
+        queue(stream, ops.collect::<Result<_, _>>()?)
     }
 
     // Version 1 of the interface, which drivers disable by default: no program may depend on it.

@@ -37,8 +37,8 @@ fn newest(name: &CStr) -> Option<*mut c_void> {
     suffixes.iter().find_map(|suffix| find(&CString::new(format!("{name}{suffix}")).ok()?))
 }
 
-fn answer(name: &Name, place: &Out<*mut c_void>, status: Option<&Out<i32>>) -> Answer {
-    place.check()?;
+fn answer(name: &Name, out: &Out<*mut c_void>, status: Option<&Out<i32>>) -> Answer {
+    out.check()?;
     let name = name.get()?;
     if name.is_empty() {
         return Err(INVALID_VALUE);
@@ -47,16 +47,16 @@ fn answer(name: &Name, place: &Out<*mut c_void>, status: Option<&Out<i32>>) -> A
     if let Some(status) = status {
         status.set_if_wanted(if found.is_some() { 0 } else { 1 });
     }
-    place.set(found.unwrap_or(std::ptr::null_mut()))?;
+    out.set(found.unwrap_or(std::ptr::null_mut()))?;
     found.map(|_| ()).ok_or(NOT_FOUND)
 }
 
 crate::export! {
-    fn cuGetProcAddress(name: Name, place: Out<*mut c_void>, _version: i32, _flags: u64) {
-        answer(&name, &place, None)
+    fn cuGetProcAddress(name: Name, out: Out<*mut c_void>, _version: i32, _flags: u64) {
+        answer(&name, &out, None)
     }
 
-    fn cuGetProcAddress_v2(name: Name, place: Out<*mut c_void>, _version: i32, _flags: u64, status: Out<i32>) {
-        answer(&name, &place, Some(&status))
+    fn cuGetProcAddress_v2(name: Name, out: Out<*mut c_void>, _version: i32, _flags: u64, status: Out<i32>) {
+        answer(&name, &out, Some(&status))
     }
 }

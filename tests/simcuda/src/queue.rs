@@ -8,11 +8,11 @@
 //!    memory.
 //! 3. After an error of the context, items are skipped, so that no wait for them blocks forever.
 
-use crate::afterlife::{self, Log};
 use crate::api::{self, Answer, CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS};
 use crate::context::Context;
 use crate::event_page::Slot;
-use crate::memop::Word;
+use crate::memop::MemOp;
+use crate::post_mortem::{self, Log};
 use crate::work::Work;
 use crate::{config, memory};
 use std::collections::VecDeque;
@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 
 /// State of a context: usable, destroyed, or failed with a sticky error.
 #[derive(Debug)]
-pub struct Fate {
+pub struct ContextState {
     /// Physical index of the context's device.
     pub device: u32,
     sticky: AtomicI32,
     destroyed: AtomicBool,
 }
 
-impl Fate {
-    pub fn new(device: u32) -> Fate {
-        Fate { device, sticky: AtomicI32::new(0), destroyed: AtomicBool::new(false) }
+impl ContextState {
+    pub fn new(device: u32) -> ContextState {
+        ContextState { device, sticky: AtomicI32::new(0), destroyed: AtomicBool::new(false) }
     }
 
     /// Sets the sticky error. Later errors do not replace the first one.
@@ -53,7 +53,7 @@ impl Fate {
         }
     }
 
-    fn over(&self) -> bool {
+    fn is_unusable(&self) -> bool {
         self.check().is_err()
     }
 }
@@ -79,7 +79,7 @@ pub enum Op {
     /// No operation; the item exists for its dependencies.
     Marker,
     Work(Work),
-    Words(Vec<Word>),
+    MemOps(Vec<MemOp>),
     Host(HostFunction),
     /// Records the time of a local event.
     Stamp(Arc<OnceLock<Instant>>),
@@ -109,9 +109,9 @@ impl Point {
         self.stream.log.completed.load(Ordering::Acquire) >= self.seq
     }
 
-    /// Blocks until the point is reached or `give_up` returns true.
-    pub fn wait(&self, give_up: impl Fn() -> bool) {
-        self.stream.wait_until(|_| self.reached() || give_up());
+    /// Blocks until the point is reached or `cancel` returns true.
+    pub fn wait(&self, cancel: impl Fn() -> bool) {
+        self.stream.wait_until(|_| self.reached() || cancel());
     }
 }
 
@@ -127,19 +127,19 @@ pub struct Item {
 /// Capacity of a stream's queue, above which calls block. Measured on an H200 with driver 580: 170
 /// to 200 items, a third of them host functions. That fits a capacity of 1,024 of which a host
 /// function takes 16.
-const ROOM: usize = 1024;
-const ROOM_OF_A_HOST_FUNCTION: usize = 16;
+const CAPACITY: usize = 1024;
+const HOST_FUNCTION_COST: usize = 16;
 
 impl Item {
-    fn room(&self) -> usize {
-        if matches!(self.op, Op::Host(_)) { ROOM_OF_A_HOST_FUNCTION } else { 1 }
+    fn cost(&self) -> usize {
+        if matches!(self.op, Op::Host(_)) { HOST_FUNCTION_COST } else { 1 }
     }
 }
 
 struct Queue {
     items: VecDeque<Arc<Item>>,
     /// Capacity in use.
-    taken: usize,
+    used: usize,
     running: bool,
     closed: bool,
 }
@@ -151,7 +151,7 @@ pub struct Stream {
     pub flags: u32,
     pub priority: i32,
     pub context: Weak<Context>,
-    pub fate: Arc<Fate>,
+    pub state: Arc<ContextState>,
     pub log: &'static Log,
     pub capturing: AtomicBool,
     index: u64,
@@ -185,14 +185,15 @@ pub fn wait_until_unused(start: usize, len: usize) {
     }
 }
 
-/// Polls with growing pauses until `is_so` or `give_up` returns true. Returns whether `is_so` did.
-pub fn poll(is_so: impl Fn() -> bool, give_up: impl Fn() -> bool) -> bool {
+/// Polls with growing pauses until `condition` or `cancel` returns true. Returns whether
+/// `condition` did.
+pub fn poll(condition: impl Fn() -> bool, cancel: impl Fn() -> bool) -> bool {
     let mut pause = Duration::from_micros(10);
     loop {
-        if is_so() {
+        if condition() {
             return true;
         }
-        if give_up() {
+        if cancel() {
             return false;
         }
         std::thread::sleep(pause);
@@ -207,7 +208,7 @@ impl Stream {
         flags: u32,
         priority: i32,
         context: Weak<Context>,
-        fate: Arc<Fate>,
+        state: Arc<ContextState>,
     ) -> Arc<Stream> {
         static INDEX: AtomicU64 = AtomicU64::new(0);
         let stream = Arc::new(Stream {
@@ -216,11 +217,11 @@ impl Stream {
             flags,
             priority,
             context,
-            fate,
-            log: afterlife::log(),
+            state,
+            log: post_mortem::log(),
             capturing: AtomicBool::new(false),
             index: INDEX.fetch_add(1, Ordering::Relaxed),
-            queue: Mutex::new(Queue { items: VecDeque::new(), taken: 0, running: false, closed: false }),
+            queue: Mutex::new(Queue { items: VecDeque::new(), used: 0, running: false, closed: false }),
             work: Condvar::new(),
             done: Condvar::new(),
         });
@@ -243,14 +244,14 @@ impl Stream {
 
     /// Blocks until the queue has capacity for one more item. Must not be called with the lock on
     /// the context's streams held.
-    pub fn wait_for_room(&self) {
-        self.wait_until(|queue| queue.taken < ROOM || self.fate.over());
+    pub fn wait_for_capacity(&self) {
+        self.wait_until(|queue| queue.used < CAPACITY || self.state.is_unusable());
     }
 
-    /// Blocks until `is_so` returns true, checking it after each completed item.
-    fn wait_until(&self, is_so: impl Fn(&Queue) -> bool) {
+    /// Blocks until `condition` returns true, checking it after each completed item.
+    fn wait_until(&self, condition: impl Fn(&Queue) -> bool) {
         let mut queue = self.lock();
-        while !is_so(&queue) {
+        while !condition(&queue) {
             // The time limit covers conditions that change without a completed item.
             queue = match self.done.wait_timeout(queue, Duration::from_millis(20)) {
                 Ok((queue, _)) => queue,
@@ -264,8 +265,8 @@ impl Stream {
         let mut queue = self.lock();
         let seq = self.log.enqueued.load(Ordering::Relaxed) + 1;
         let item = Arc::new(Item { seq, dependencies, op, ranges });
-        self.log.note(&item);
-        queue.taken += item.room();
+        self.log.publish(&item);
+        queue.used += item.cost();
         queue.items.push_back(item);
         self.log.enqueued.store(seq, Ordering::Release);
         if !queue.running {
@@ -273,14 +274,14 @@ impl Stream {
             let stream = self.clone();
             let spawned = std::thread::Builder::new()
                 .name(format!("simcuda-s{}", self.index))
-                .spawn(move || stream.work_off());
+                .spawn(move || stream.run_items());
             if let Err(error) = spawned {
                 // As with a failed GPU, the context is lost, and no call waits for it.
                 eprintln!("simcuda: cannot start a thread for a stream: {error}");
-                self.fate.poison(api::UNKNOWN.0);
+                self.state.poison(api::UNKNOWN.0);
                 self.log.completed.store(seq, Ordering::Release);
                 queue.items.clear();
-                queue.taken = 0;
+                queue.used = 0;
                 queue.running = false;
             }
         }
@@ -293,13 +294,13 @@ impl Stream {
     pub fn close(&self) {
         let mut queue = self.lock();
         if !std::mem::replace(&mut queue.closed, true) && !queue.running {
-            afterlife::give_back(self.log);
+            post_mortem::release_log(self.log);
         }
         drop(queue);
         self.work.notify_one();
     }
 
-    fn work_off(self: Arc<Self>) {
+    fn run_items(self: Arc<Self>) {
         block_signals();
         let mut pace = Pace::new(self.index);
         loop {
@@ -312,23 +313,23 @@ impl Stream {
                     if queue.closed {
                         queue.running = false;
                         drop(queue);
-                        afterlife::give_back(self.log);
+                        post_mortem::release_log(self.log);
                         return;
                     }
                     queue = self.work.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
             };
             for point in &item.dependencies {
-                point.wait(|| self.fate.over());
+                point.wait(|| self.state.is_unusable());
             }
-            if !self.fate.over() {
+            if !self.state.is_unusable() {
                 pace.pause();
                 self.run(&item, &mut pace);
             }
             let mut queue = self.lock();
             self.log.completed.store(item.seq, Ordering::Release);
             queue.items.pop_front();
-            queue.taken -= item.room();
+            queue.used -= item.cost();
             drop(queue);
             self.done.notify_all();
         }
@@ -338,9 +339,11 @@ impl Stream {
         match &item.op {
             Op::Marker => {}
             Op::Work(work) => self.run_work(work, pace),
-            Op::Words(words) => {
-                if words.iter().any(|word| !word.run(&self.fate, || self.fate.over())) && !self.fate.over() {
-                    self.fate.poison(ILLEGAL_ADDRESS.0);
+            Op::MemOps(ops) => {
+                if ops.iter().any(|op| !op.run(&self.state, || self.state.is_unusable()))
+                    && !self.state.is_unusable()
+                {
+                    self.state.poison(ILLEGAL_ADDRESS.0);
                 }
             }
             Op::Host(function) => api::in_host_function(|| match *function {
@@ -353,12 +356,12 @@ impl Stream {
             Op::Record { slot, value } => {
                 // Never completes if an earlier record of the event never does. So a dead process's
                 // record blocks the next one.
-                if poll(|| slot.reached(value - 1), || self.fate.over()) {
+                if poll(|| slot.reached(value - 1), || self.state.is_unusable()) {
                     slot.signal(*value);
                 }
             }
             Op::Wait { slot, value } => {
-                poll(|| slot.reached(*value), || self.fate.over());
+                poll(|| slot.reached(*value), || self.state.is_unusable());
             }
             Op::Driver(act) => act(),
         }
@@ -375,8 +378,8 @@ impl Stream {
             if rows.start > 0 {
                 pace.pause();
             }
-            if !memory::with_access(self.fate.device, work, || work.run(rows)) {
-                self.fate.poison(ILLEGAL_ADDRESS.0);
+            if !memory::with_access(self.state.device, work, || work.run(rows)) {
+                self.state.poison(ILLEGAL_ADDRESS.0);
                 return;
             }
         }

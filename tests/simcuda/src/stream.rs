@@ -30,7 +30,7 @@ pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
             found.cloned().ok_or(INVALID_HANDLE)?
         }
     };
-    stream.fate.check()?;
+    stream.state.check()?;
     Ok(stream)
 }
 
@@ -40,15 +40,15 @@ pub fn forget(stream: &Stream) {
     streams.get_or_insert_default().remove(&stream.handle);
 }
 
-fn create(place: Out<usize>, flags: u32, priority: i32) -> Answer {
-    place.check()?;
+fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
+    out.check()?;
     let context = context::current()?;
     if flags > 1 {
         return Err(INVALID_VALUE);
     }
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
-    let (weak, fate) = (Arc::downgrade(&context), context.fate.clone());
-    let stream = Stream::new(new_handle(), kind, flags, priority.clamp(-5, 0), weak, fate);
+    let (weak, state) = (Arc::downgrade(&context), context.state.clone());
+    let stream = Stream::new(new_handle(), kind, flags, priority.clamp(-5, 0), weak, state);
     context.streams().own.push(stream.clone());
     let handle = stream.handle;
     STREAMS
@@ -56,7 +56,7 @@ fn create(place: Out<usize>, flags: u32, priority: i32) -> Answer {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
         .get_or_insert_default()
         .insert(handle, stream);
-    place.set(handle)
+    out.set(handle)
 }
 
 /// Blocks until all work in the stream is complete. For the NULL stream that includes the work of
@@ -67,16 +67,16 @@ fn synchronize(stream: &Arc<Stream>) -> Answer {
         _ => stream.end(),
     };
     end.wait(|| false);
-    stream.fate.check()
+    stream.state.check()
 }
 
 crate::export! {
-    fn cuStreamCreate(place: Out<usize>, flags: u32) {
-        create(place, flags, 0)
+    fn cuStreamCreate(out: Out<usize>, flags: u32) {
+        create(out, flags, 0)
     }
 
-    fn cuStreamCreateWithPriority(place: Out<usize>, flags: u32, priority: i32) {
-        create(place, flags, priority)
+    fn cuStreamCreateWithPriority(out: Out<usize>, flags: u32, priority: i32) {
+        create(out, flags, priority)
     }
 
     // Does not block: queued work continues, and a blocked stream can be destroyed.
@@ -109,36 +109,36 @@ crate::export! {
             _ => stream.is_idle(),
         };
         // Checked again after the queue: a stream is also idle because its context has just failed.
-        stream.fate.check()?;
+        stream.state.check()?;
         if idle { Ok(()) } else { Err(NOT_READY) }
     }
 
-    fn cuStreamGetCtx(handle: usize, place: Out<usize>) {
+    fn cuStreamGetCtx(handle: usize, out: Out<usize>) {
         let stream = find(handle)?;
-        place.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+        out.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
     }
 
-    fn cuStreamGetCtx_v2(handle: usize, place: Out<usize>, green: Out<usize>) {
+    fn cuStreamGetCtx_v2(handle: usize, out: Out<usize>, green: Out<usize>) {
         let stream = find(handle)?;
         green.set_if_wanted(0);
-        place.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+        out.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
     }
 
-    fn cuStreamGetFlags(handle: usize, place: Out<u32>) {
-        place.set(find(handle)?.flags)
+    fn cuStreamGetFlags(handle: usize, out: Out<u32>) {
+        out.set(find(handle)?.flags)
     }
 
-    fn cuStreamGetPriority(handle: usize, place: Out<i32>) {
-        place.set(find(handle)?.priority)
+    fn cuStreamGetPriority(handle: usize, out: Out<i32>) {
+        out.set(find(handle)?.priority)
     }
 
-    fn cuStreamGetId(handle: usize, place: Out<u64>) {
-        place.set(find(handle)?.handle as u64)
+    fn cuStreamGetId(handle: usize, out: Out<u64>) {
+        out.set(find(handle)?.handle as u64)
     }
 
-    fn cuStreamGetDevice(handle: usize, place: Out<i32>) {
-        let device = find(handle)?.fate.device;
-        place.set(crate::device::ordinal(device).ok_or(INVALID_HANDLE)?)
+    fn cuStreamGetDevice(handle: usize, out: Out<i32>) {
+        let device = find(handle)?.state.device;
+        out.set(crate::device::ordinal(device).ok_or(INVALID_HANDLE)?)
     }
 
     fn cuLaunchHostFunc(handle: usize, call: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) {

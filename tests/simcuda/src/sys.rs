@@ -177,9 +177,9 @@ impl Mapping {
 
     /// Maps shared memory of a file, aligned to the granule.
     pub fn of_file(fd: RawFd, offset: usize, len: usize) -> Result<Mapping, Code> {
-        let place = Mapping::reserve(len)?;
-        place.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
-        Ok(place)
+        let mapping = Mapping::reserve(len)?;
+        mapping.back_with(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
+        Ok(mapping)
     }
 
     /// Maps memory that no file backs.

@@ -15,22 +15,22 @@ const DEINITIALIZED: Code = Code(4);
 
 /// Duration of the teardown with `SIMCUDA_STRICT=abort`: time for late calls of other threads to be
 /// detected.
-const TAKES: Duration = Duration::from_millis(20);
+const TEARDOWN_TIME: Duration = Duration::from_millis(20);
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-static OVER: AtomicBool = AtomicBool::new(false);
+static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// A call in progress.
-pub struct UnderWay(());
+pub struct ActiveCall(());
 
-impl UnderWay {
+impl ActiveCall {
     pub fn new() -> Self {
         CALLS.fetch_add(1, Ordering::SeqCst);
-        UnderWay(())
+        ActiveCall(())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         CALLS.fetch_sub(1, Ordering::SeqCst);
     }
@@ -38,7 +38,7 @@ impl Drop for UnderWay {
 
 /// Refuses a call that is made during process exit.
 pub fn check(call: &str) -> Answer {
-    if !OVER.load(Ordering::SeqCst) {
+    if !EXITING.load(Ordering::SeqCst) {
         return Ok(());
     }
     strict::violation(&format!("{call} is called while the process exits"));
@@ -50,16 +50,16 @@ pub fn register() {
     static ONCE: Once = Once::new();
     // SAFETY: the handler uses only statics that are never dropped.
     ONCE.call_once(|| unsafe {
-        libc::atexit(take_down);
+        libc::atexit(tear_down);
     });
 }
 
-extern "C" fn take_down() {
-    OVER.store(true, Ordering::SeqCst);
+extern "C" fn tear_down() {
+    EXITING.store(true, Ordering::SeqCst);
     if CALLS.load(Ordering::SeqCst) > 0 {
         strict::violation("a call is in progress while the process exits");
     }
     if config::get().strict == Strict::Abort {
-        thread::sleep(TAKES);
+        thread::sleep(TEARDOWN_TIME);
     }
 }

@@ -22,31 +22,31 @@ macro_rules! each {
 }
 
 each! {
-    content_follows_the_stream;
-    fresh_memory_is_not_empty;
-    the_null_stream_orders_blocking_streams;
-    a_wait_stands_for_the_record_before_it;
-    a_context_wide_record_covers_every_stream;
-    pageable_copies_take_their_bytes_at_once;
-    host_functions_may_not_call_cuda;
-    handles_are_checked;
-    vmm_wants_whole_granules;
-    writing_where_reading_is_allowed_kills_the_context;
-    words_order_streams;
-    the_first_version_of_words_is_off;
-    a_store_frees_a_stuck_stream;
-    unregistering_waits_for_writes;
-    freeing_waits_for_work;
-    a_stream_takes_so_much_and_no_more;
-    pools_have_rules;
-    own_handles_are_refused;
-    event_number_4095_fails;
-    capture_refuses_a_context_wide_record;
-    calls_fail_on_demand "SIMCUDA_FAIL" = "cuMemAlloc_v2:2:2,cuEventCreate:3+:700";
-    attributes_are_withheld "SIMCUDA_WITHHOLD" = "122,125,103:unknown,115";
-    two_devices_differ "SIMCUDA_DEVICES" = "2";
+    content_follows_stream_order;
+    fresh_memory_is_not_zeroed;
+    null_stream_orders_blocking_streams;
+    wait_refers_to_last_record_before_it;
+    context_wide_record_covers_every_stream;
+    pageable_source_is_read_before_return;
+    cuda_call_in_host_function_is_refused;
+    invalid_handles_are_refused;
+    vmm_sizes_must_be_whole_granules;
+    write_to_read_only_mapping_poisons_context;
+    memory_operations_order_streams;
+    memory_operations_v1_are_disabled;
+    cpu_store_unblocks_waiting_stream;
+    unregistering_waits_for_queued_writes;
+    freeing_waits_for_queued_work;
+    full_stream_blocks_next_call;
+    pool_misuse_is_refused;
+    own_ipc_handles_are_refused;
+    interprocess_event_4095_fails;
+    context_wide_record_during_capture_fails;
+    injected_errors_are_returned "SIMCUDA_FAIL" = "cuMemAlloc_v2:2:2,cuEventCreate:3+:700";
+    withheld_attributes_disable_functions "SIMCUDA_WITHHOLD" = "122,125,103:unknown,115";
+    two_devices_have_separate_access "SIMCUDA_DEVICES" = "2";
     visible_devices_are_reordered "SIMCUDA_DEVICES" = "2" "CUDA_VISIBLE_DEVICES" = "1,0";
-    memory_runs_out "SIMCUDA_MEM" = "8388608";
+    allocation_above_memory_size_fails "SIMCUDA_MEM" = "8388608";
 }
 
 mod cases {
@@ -54,11 +54,11 @@ mod cases {
     use std::ffi::c_void;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-    pub fn content_follows_the_stream() {
+    pub fn content_follows_stream_order() {
         start();
         let (first, second) = (stream(), stream());
-        let (a, b) = (made(|place| cuMemAlloc_v2(place, 1000)), made(|place| cuMemAlloc_v2(place, 1000)));
-        let event = made(|place| cuEventCreate(place, 2));
+        let (a, b) = (made(|out| cuMemAlloc_v2(out, 1000)), made(|out| cuMemAlloc_v2(out, 1000)));
+        let event = made(|out| cuEventCreate(out, 2));
         for round in 1..50 {
             assert_eq!(cuMemsetD8Async(a, round, 1000, first), 0);
             assert_eq!(cuEventRecord(event, first), 0);
@@ -74,14 +74,14 @@ mod cases {
         assert_eq!(bytes(a, 12), [1, 2, 1, 2, 1, 2, 49, 49, 49, 49, 1, 2]);
     }
 
-    pub fn fresh_memory_is_not_empty() {
+    pub fn fresh_memory_is_not_zeroed() {
         start();
-        assert_eq!(bytes(made(|place| cuMemAlloc_v2(place, 5000)), 5000), [0xfd; 5000]);
-        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        assert_eq!(bytes(made(|out| cuMemAlloc_v2(out, 5000)), 5000), [0xfd; 5000]);
+        let handle = made(|out| cuMemCreate(out, MIB_2, &properties(), 0));
         assert_eq!(bytes(map(handle, 3), MIB_2), vec![0xfd; MIB_2]);
-        let (stream, pool) = (stream(), made(|place| cuMemPoolCreate(place, &pool_properties())));
+        let (stream, pool) = (stream(), made(|out| cuMemPoolCreate(out, &pool_properties())));
         for _ in 0..2 {
-            let piece = made(|place| cuMemAllocFromPoolAsync(place, 5000, pool, stream));
+            let piece = made(|out| cuMemAllocFromPoolAsync(out, 5000, pool, stream));
             assert_eq!(cuStreamSynchronize(stream), 0);
             assert_eq!(bytes(piece, 5000), [0xfd; 5000]);
             assert_eq!((cuMemsetD8Async(piece, 1, 5000, stream), cuMemFreeAsync(piece, stream)), (0, 0));
@@ -89,14 +89,14 @@ mod cases {
         }
     }
 
-    pub fn the_null_stream_orders_blocking_streams() {
+    pub fn null_stream_orders_blocking_streams() {
         start();
-        let blocking = made(|place| cuStreamCreate(place, 0));
+        let blocking = made(|out| cuStreamCreate(out, 0));
         let free = stream();
         let gate = Gate::on(blocking);
-        let a = made(|place| cuMemAlloc_v2(place, 8));
+        let a = made(|out| cuMemAlloc_v2(out, 8));
         assert_eq!(cuMemsetD8Async(a, 1, 8, 0), 0);
-        let after = made(|place| cuStreamCreate(place, 0));
+        let after = made(|out| cuStreamCreate(out, 0));
         assert_eq!(cuMemsetD8Async(a, 2, 8, after), 0);
         // Neither memset has run, but work in a non-blocking stream has.
         assert_eq!(cuMemsetD8Async(a, 3, 4, free), 0);
@@ -107,10 +107,10 @@ mod cases {
         assert_eq!(bytes(a, 8), [2; 8]);
     }
 
-    pub fn a_wait_stands_for_the_record_before_it() {
+    pub fn wait_refers_to_last_record_before_it() {
         start();
         let (first, second, waiting) = (stream(), stream(), stream());
-        let event = made(|place| cuEventCreate(place, 2));
+        let event = made(|out| cuEventCreate(out, 2));
         assert_eq!((cuEventQuery(event), cuStreamWaitEvent(waiting, event, 0)), (0, 0));
         assert_eq!(cuStreamSynchronize(waiting), 0);
         let gate = Gate::on(first);
@@ -124,25 +124,25 @@ mod cases {
         assert_eq!(cuStreamSynchronize(waiting), 0);
     }
 
-    pub fn a_context_wide_record_covers_every_stream() {
+    pub fn context_wide_record_covers_every_stream() {
         let context = start();
         let (busy, idle) = (stream(), stream());
-        for event in [made(|place| cuEventCreate(place, 2)), shared_event()] {
+        for event in [made(|out| cuEventCreate(out, 2)), shared_event()] {
             let gate = Gate::on(busy);
             assert_eq!(cuCtxRecordEvent(context, event), 0);
             assert_eq!(cuEventQuery(event), NOT_READY);
             // The record is no barrier: later work does not wait.
-            let a = made(|place| cuMemAlloc_v2(place, 8));
+            let a = made(|out| cuMemAlloc_v2(out, 8));
             assert_eq!((cuMemsetD8Async(a, 3, 8, idle), cuStreamSynchronize(idle)), (0, 0));
             gate.open();
             assert_eq!(cuEventSynchronize(event), 0);
         }
     }
 
-    pub fn pageable_copies_take_their_bytes_at_once() {
+    pub fn pageable_source_is_read_before_return() {
         start();
         let stream = stream();
-        let a = made(|place| cuMemAlloc_v2(place, 64));
+        let a = made(|out| cuMemAlloc_v2(out, 64));
         let gate = Gate::on(stream);
         let mut source = [1u8; 32];
         assert_eq!(cuMemcpyHtoDAsync_v2(a, source.as_ptr(), 32, stream), 0);
@@ -157,7 +157,7 @@ mod cases {
         assert_eq!(bytes(a, 64), [[1; 32], [5; 32]].concat());
     }
 
-    pub fn host_functions_may_not_call_cuda() {
+    pub fn cuda_call_in_host_function_is_refused() {
         static ANSWER: AtomicI32 = AtomicI32::new(-1);
         extern "C" fn call(_: *mut c_void) {
             ANSWER.store(cuCtxSynchronize(), Ordering::Release);
@@ -171,13 +171,13 @@ mod cases {
         assert_eq!(ANSWER.load(Ordering::Acquire), 800);
     }
 
-    pub fn handles_are_checked() {
+    pub fn invalid_handles_are_refused() {
         let mut count = 0;
         assert_eq!(cuDeviceGetCount(&mut count), 3);
         assert_eq!(cuInit(0), 0);
         assert_eq!(cuStreamCreate(&mut 0, 0), 201);
         let first = context(0);
-        let (stream, event) = (stream(), made(|place| cuEventCreate(place, 2)));
+        let (stream, event) = (stream(), made(|out| cuEventCreate(out, 2)));
         context(0);
         // A stream can record only events of its own context.
         assert_eq!(cuEventRecord(event, self::stream()), 400);
@@ -193,13 +193,13 @@ mod cases {
         assert_eq!(cuGetProcAddress_v2(c"cuNoSuchCall".as_ptr(), &mut found, 12000, 0, &mut status), 500);
     }
 
-    pub fn vmm_wants_whole_granules() {
+    pub fn vmm_sizes_must_be_whole_granules() {
         start();
-        let granule = made(|place| cuMemGetAllocationGranularity(place, &properties(), 0));
+        let granule = made(|out| cuMemGetAllocationGranularity(out, &properties(), 0));
         assert_eq!(granule, MIB_2);
         assert_eq!(cuMemCreate(&mut 0, 4096, &properties(), 0), 1);
-        let handle = made(|place| cuMemCreate(place, granule, &properties(), 0));
-        let address = made(|place| cuMemAddressReserve(place, 2 * granule, 0, 0, 0));
+        let handle = made(|out| cuMemCreate(out, granule, &properties(), 0));
+        let address = made(|out| cuMemAddressReserve(out, 2 * granule, 0, 0, 0));
         assert_eq!(cuMemMap(address + 4096, granule, 0, handle, 0), 1);
         assert_eq!(cuMemMap(address, 2 * granule, 0, handle, 0), 801, "larger than the allocation");
         assert_eq!(cuMemMap(address, granule, 0, handle, 0), 0);
@@ -215,17 +215,17 @@ mod cases {
         assert_eq!(cuMemImportFromShareableHandle(&mut 0, 0, 1), 999, "not a CUDA descriptor");
     }
 
-    pub fn writing_where_reading_is_allowed_kills_the_context() {
+    pub fn write_to_read_only_mapping_poisons_context() {
         start();
-        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        let handle = made(|out| cuMemCreate(out, MIB_2, &properties(), 0));
         let writable = map(handle, 3);
-        let fd = made(|place| cuMemExportToShareableHandle(place, handle, 1, 0));
+        let fd = made(|out| cuMemExportToShareableHandle(out, handle, 1, 0));
         // A second import, and an import of the process's own memory, both succeed.
         for _ in 0..2 {
-            let imported = made(|place| cuMemImportFromShareableHandle(place, fd as usize, 1));
+            let imported = made(|out| cuMemImportFromShareableHandle(out, fd as usize, 1));
             assert_eq!(cuMemRelease(imported), 0);
         }
-        let imported = made(|place| cuMemImportFromShareableHandle(place, fd as usize, 1));
+        let imported = made(|out| cuMemImportFromShareableHandle(out, fd as usize, 1));
         let stream = stream();
         assert_eq!(cuMemsetD8Async(writable, 7, MIB_2, stream), 0);
         assert_eq!(cuStreamSynchronize(stream), 0);
@@ -233,13 +233,13 @@ mod cases {
         context(0);
         let readable = map(imported, 1);
         assert_eq!(bytes(readable, 16), [7; 16]);
-        let (in_vain, source) = (self::stream(), made(|place| cuMemAlloc_v2(place, MIB_2)));
-        assert_eq!(cuMemsetD8Async(readable, 9, MIB_2, in_vain), 1, "a memset is refused");
-        assert_eq!(cuStreamSynchronize(in_vain), 0);
+        let (failing, source) = (self::stream(), made(|out| cuMemAlloc_v2(out, MIB_2)));
+        assert_eq!(cuMemsetD8Async(readable, 9, MIB_2, failing), 1, "a memset is refused");
+        assert_eq!(cuStreamSynchronize(failing), 0);
         // Copies stand for kernels.
-        assert_eq!(cuMemcpyDtoDAsync_v2(readable, source, MIB_2, in_vain), 0);
-        assert_eq!(cuStreamSynchronize(in_vain), 700);
-        assert_eq!((cuCtxSynchronize(), cuMemAlloc_v2(&mut 0, 64), cuStreamQuery(in_vain)), (700, 700, 700));
+        assert_eq!(cuMemcpyDtoDAsync_v2(readable, source, MIB_2, failing), 0);
+        assert_eq!(cuStreamSynchronize(failing), 700);
+        assert_eq!((cuCtxSynchronize(), cuMemAlloc_v2(&mut 0, 64), cuStreamQuery(failing)), (700, 700, 700));
 
         // The other context and the memory are unharmed.
         cuCtxPopCurrent_v2(&mut 0);
@@ -247,59 +247,62 @@ mod cases {
         assert_eq!(bytes(writable, 16), [7; 16]);
     }
 
-    pub fn words_order_streams() {
+    pub fn memory_operations_order_streams() {
         start();
-        let words = Words::new();
+        let values = SharedValues::new();
         let (a, b) = (stream(), stream());
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
         for round in 1..=100u64 {
-            assert_eq!(cuStreamWaitValue64_v2(b, words.at(0), round, 0), 0);
-            assert_eq!(cuStreamWriteValue64_v2(b, words.at(1), round, 0), 0);
+            assert_eq!(cuStreamWaitValue64_v2(b, values.at(0), round, 0), 0);
+            assert_eq!(cuStreamWriteValue64_v2(b, values.at(1), round, 0), 0);
             assert_eq!(cuMemsetD8Async(memory, round as u8, 64, a), 0);
             let write = |index, value| BatchEntry {
                 operation: 5,
-                address: words.at(index),
+                address: values.at(index),
                 value,
                 ..BatchEntry::default()
             };
             let batch = [
                 write(2, round),
                 write(0, round),
-                BatchEntry { operation: 4, address: words.at(1), value: round, ..write(1, 0) },
+                BatchEntry { operation: 4, address: values.at(1), value: round, ..write(1, 0) },
             ];
             assert_eq!(cuStreamBatchMemOp_v2(a, 3, batch.as_ptr(), 0), 0);
         }
         assert_eq!((cuStreamSynchronize(a), cuStreamSynchronize(b)), (0, 0));
-        assert_eq!([0, 1, 2].map(|index| words.get(index)), [100; 3]);
+        assert_eq!([0, 1, 2].map(|index| values.get(index)), [100; 3]);
         assert_eq!(cuStreamBatchMemOp_v2(a, 256, [BatchEntry::default(); 256].as_ptr(), 0), 1);
-        assert_eq!(cuStreamWriteValue64_v2(a, words.at(0) + 4, 1, 0), 1, "not aligned");
+        assert_eq!(cuStreamWriteValue64_v2(a, values.at(0) + 4, 1, 0), 1, "not aligned");
         let not_registered = Box::new(0u64);
         assert_eq!(cuStreamWriteValue64_v2(a, std::ptr::from_ref(&*not_registered) as u64, 1, 0), 1);
-        assert_eq!(cuMemHostRegister_v2(words.host.cast(), 4096, 0), 712);
+        assert_eq!(cuMemHostRegister_v2(values.host.cast(), 4096, 0), 712);
     }
 
-    pub fn the_first_version_of_words_is_off() {
+    pub fn memory_operations_v1_are_disabled() {
         start();
-        let words = Words::new();
-        assert_eq!(cuStreamWriteValue64(stream(), words.at(0), 1, 0), 801);
-        assert_eq!(made(|place| cuDeviceGetAttribute(place, 93, 0)), 0);
-        assert_eq!(made(|place| cuDeviceGetAttribute(place, 122, 0)), 1);
+        let values = SharedValues::new();
+        assert_eq!(cuStreamWriteValue64(stream(), values.at(0), 1, 0), 801);
+        assert_eq!(made(|out| cuDeviceGetAttribute(out, 93, 0)), 0);
+        assert_eq!(made(|out| cuDeviceGetAttribute(out, 122, 0)), 1);
     }
 
-    pub fn a_store_frees_a_stuck_stream() {
+    pub fn cpu_store_unblocks_waiting_stream() {
         start();
-        let words = Words::new();
-        let (stuck, other) = (stream(), stream());
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
-        assert_eq!(cuStreamWaitValue64_v2(stuck, words.at(0), 5, 0), 0);
-        assert_eq!(cuMemsetD8Async(memory, 1, 64, stuck), 0);
+        let values = SharedValues::new();
+        let (blocked, other) = (stream(), stream());
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
+        assert_eq!(cuStreamWaitValue64_v2(blocked, values.at(0), 5, 0), 0);
+        assert_eq!(cuMemsetD8Async(memory, 1, 64, blocked), 0);
         assert_eq!(cuMemsetD8Async(memory, 2, 64, other), 0);
-        assert_eq!((cuStreamSynchronize(other), cuStreamQuery(stuck)), (0, NOT_READY));
-        words.set(0, 6);
-        assert_eq!(cuStreamSynchronize(stuck), 0);
+        assert_eq!((cuStreamSynchronize(other), cuStreamQuery(blocked)), (0, NOT_READY));
+        values.set(0, 6);
+        assert_eq!(cuStreamSynchronize(blocked), 0);
         assert_eq!(bytes(memory, 64), [1; 64]);
         // A stream whose wait never ends can be destroyed.
-        assert_eq!((cuStreamWaitValue64_v2(stuck, words.at(1), 1, 0), cuStreamDestroy_v2(stuck)), (0, 0));
+        assert_eq!(
+            (cuStreamWaitValue64_v2(blocked, values.at(1), 1, 0), cuStreamDestroy_v2(blocked)),
+            (0, 0)
+        );
         assert_eq!((cuMemsetD8Async(memory, 3, 64, stream()), cuMemFree_v2(memory)), (0, 0));
     }
 
@@ -312,40 +315,40 @@ mod cases {
                 call();
                 assert!(opened.load(Ordering::Acquire), "the call returned before the gate was opened");
             });
-            a_while();
+            settle();
             opened.store(true, Ordering::Release);
             gate.open();
         });
     }
 
-    pub fn unregistering_waits_for_writes() {
+    pub fn unregistering_waits_for_queued_writes() {
         let context = start();
-        let words = Words::new();
+        let values = SharedValues::new();
         let stream = stream();
         let gate = Gate::on(stream);
-        assert_eq!(cuStreamWriteValue64_v2(stream, words.at(3), 9, 0), 0);
-        let page = words.host as usize;
+        assert_eq!(cuStreamWriteValue64_v2(stream, values.at(3), 9, 0), 0);
+        let page = values.host as usize;
         waits_for(&gate, move || {
             assert_eq!((cuCtxPushCurrent_v2(context), cuMemHostUnregister(page as *mut c_void)), (0, 0));
         });
-        assert_eq!(words.get(3), 9);
+        assert_eq!(values.get(3), 9);
         assert_eq!(cuMemHostUnregister(page as *mut c_void), 713);
     }
 
-    pub fn freeing_waits_for_work() {
+    pub fn freeing_waits_for_queued_work() {
         let context = start();
         let stream = stream();
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
         let gate = Gate::on(stream);
         assert_eq!(cuMemsetD8Async(memory, 1, 64, stream), 0);
         waits_for(&gate, move || assert_eq!((cuCtxPushCurrent_v2(context), cuMemFree_v2(memory)), (0, 0)));
         assert_eq!(cuStreamSynchronize(stream), 0);
     }
 
-    pub fn a_stream_takes_so_much_and_no_more() {
+    pub fn full_stream_blocks_next_call() {
         let context = start();
         let stream = stream();
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
         let gate = Gate::on(stream);
         // The gate is a host function, which takes 16 entries.
         for _ in 0..1024 - 16 {
@@ -358,53 +361,53 @@ mod cases {
         assert_eq!(bytes(memory, 64), [2; 64]);
     }
 
-    pub fn pools_have_rules() {
+    pub fn pool_misuse_is_refused() {
         start();
         let stream = stream();
-        let pool = made(|place| cuMemPoolCreate(place, &pool_properties()));
-        let memory = made(|place| cuMemAllocFromPoolAsync(place, 100, pool, stream));
+        let pool = made(|out| cuMemPoolCreate(out, &pool_properties()));
+        let memory = made(|out| cuMemAllocFromPoolAsync(out, 100, pool, stream));
         assert_eq!(cuMemPoolExportPointer(&mut Blob([0; 64]), memory), 1, "the pool was not exported");
-        let fd = made(|place| cuMemPoolExportToShareableHandle(place, pool, 1, 0));
-        blob(|place| cuMemPoolExportPointer(place, memory));
+        let fd = made(|out| cuMemPoolExportToShareableHandle(out, pool, 1, 0));
+        blob(|out| cuMemPoolExportPointer(out, memory));
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 1);
         assert_eq!(cuMemPoolSetAccess(pool, &AccessEntry { location: [1, 0], flags: 1 }, 1), 801);
-        let imported = made(|place| cuMemPoolImportFromShareableHandle(place, fd as usize, 1, 0));
+        let imported = made(|out| cuMemPoolImportFromShareableHandle(out, fd as usize, 1, 0));
         assert_eq!(cuMemAllocFromPoolAsync(&mut 0, 100, imported, stream), 1);
         assert_eq!(cuMemPoolExportToShareableHandle(&mut 0, imported, 1, 0), 1);
         let private = PoolProperties { handle_types: 0, ..pool_properties() };
-        let private = made(|place| cuMemPoolCreate(place, &private));
+        let private = made(|out| cuMemPoolCreate(out, &private));
         assert_eq!(cuMemPoolExportToShareableHandle(&mut 0, private, 1, 0), 1);
         assert_eq!(cuMemsetD8Async(memory, 4, 100, stream), 0);
         assert_eq!((cuMemFreeAsync(memory, stream), cuMemFreeAsync(memory, stream)), (0, 1));
         assert_eq!((cuMemPoolDestroy(pool), cuStreamSynchronize(stream)), (0, 0));
     }
 
-    pub fn own_handles_are_refused() {
+    pub fn own_ipc_handles_are_refused() {
         start();
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
-        let handle = blob(|place| cuIpcGetMemHandle(place, memory));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
+        let handle = blob(|out| cuIpcGetMemHandle(out, memory));
         assert_eq!(
             handle,
-            blob(|place| cuIpcGetMemHandle(place, memory)),
+            blob(|out| cuIpcGetMemHandle(out, memory)),
             "repeated exports return the same handle"
         );
         assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 0), 1);
         assert_eq!(cuIpcOpenMemHandle_v2(&mut 0, handle, 1), 201);
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory + 64), 1);
-        let event = blob(|place| cuIpcGetEventHandle(place, shared_event()));
+        let event = blob(|out| cuIpcGetEventHandle(out, shared_event()));
         assert_eq!(cuIpcOpenEventHandle(&mut 0, event), 201);
         let (mut legacy, mut id) = (0u64, [0u64; 2]);
         assert_eq!(cuPointerGetAttribute((&raw mut legacy).cast(), 10, memory), 0);
         assert_eq!(legacy, 1);
         assert_eq!(cuPointerGetAttribute((&raw mut id[0]).cast(), 7, memory), 0);
         assert_eq!(cuMemFree_v2(memory), 0);
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
         assert_eq!(cuPointerGetAttribute((&raw mut id[1]).cast(), 7, memory), 0);
         assert_ne!(id[0], id[1], "a buffer id is not reused, though an address may be");
-        assert_ne!(handle, blob(|place| cuIpcGetMemHandle(place, memory)));
+        assert_ne!(handle, blob(|out| cuIpcGetMemHandle(out, memory)));
     }
 
-    pub fn event_number_4095_fails() {
+    pub fn interprocess_event_4095_fails() {
         start();
         let events: Vec<_> = (0..4094).map(|_| shared_event()).collect();
         assert_eq!(cuEventCreate(&mut 0, 6), 2);
@@ -423,42 +426,42 @@ mod cases {
         shared_event();
     }
 
-    pub fn capture_refuses_a_context_wide_record() {
+    pub fn context_wide_record_during_capture_fails() {
         let context = start();
-        let (stream, event) = (stream(), made(|place| cuEventCreate(place, 2)));
+        let (stream, event) = (stream(), made(|out| cuEventCreate(out, 2)));
         assert_eq!((cuStreamBeginCapture_v2(stream, 0), cuCtxRecordEvent(context, event)), (0, 900));
         assert_eq!((cuStreamEndCapture(stream, &mut 0), cuCtxRecordEvent(context, event)), (0, 0));
     }
 
-    pub fn calls_fail_on_demand() {
+    pub fn injected_errors_are_returned() {
         start();
         assert_eq!([(); 3].map(|()| cuMemAlloc_v2(&mut 0, 64)), [0, 2, 0]);
         assert_eq!([(); 4].map(|()| cuEventCreate(&mut 0, 2)), [0, 0, 700, 700]);
         assert_eq!(cuCtxSynchronize(), 700, "an injected sticky error poisons the context");
     }
 
-    pub fn attributes_are_withheld() {
+    pub fn withheld_attributes_disable_functions() {
         start();
-        assert_eq!([122, 125].map(|name| made(|place| cuDeviceGetAttribute(place, name, 0))), [0, 0]);
+        assert_eq!([122, 125].map(|name| made(|out| cuDeviceGetAttribute(out, name, 0))), [0, 0]);
         assert_eq!(cuDeviceGetAttribute(&mut 0, 103, 0), 1);
-        let words = Words::new();
-        assert_eq!(cuStreamWriteValue64_v2(stream(), words.at(0), 1, 0), 801);
+        let values = SharedValues::new();
+        assert_eq!(cuStreamWriteValue64_v2(stream(), values.at(0), 1, 0), 801);
         assert_eq!(cuEventCreate(&mut 0, 6), 801);
-        let memory = made(|place| cuMemAlloc_v2(place, 64));
+        let memory = made(|out| cuMemAlloc_v2(out, 64));
         assert_eq!(cuIpcGetMemHandle(&mut Blob([0; 64]), memory), 801);
         assert_eq!(cuMemCreate(&mut 0, MIB_2, &properties(), 0), 801);
         assert_eq!(cuMemPoolCreate(&mut 0, &pool_properties()), 801);
     }
 
     fn uuid(device: i32) -> [u8; 16] {
-        made(|place| cuDeviceGetUuid_v2(place, device))
+        made(|out| cuDeviceGetUuid_v2(out, device))
     }
 
-    pub fn two_devices_differ() {
+    pub fn two_devices_have_separate_access() {
         start();
         assert_ne!(uuid(0), uuid(1));
-        assert_eq!(made(|place| cuDeviceCanAccessPeer(place, 0, 1)), 1);
-        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        assert_eq!(made(|out| cuDeviceCanAccessPeer(out, 0, 1)), 1);
+        let handle = made(|out| cuMemCreate(out, MIB_2, &properties(), 0));
         let address = map(handle, 3);
         // Mapped for device 0 alone: device 1 has no access.
         context(1);
@@ -477,13 +480,13 @@ mod cases {
         assert_eq!([uuid(0)[9], uuid(1)[9]], [1, 0]);
     }
 
-    pub fn memory_runs_out() {
+    pub fn allocation_above_memory_size_fails() {
         start();
-        let memory = made(|place| cuMemAlloc_v2(place, 3 * MIB_2));
+        let memory = made(|out| cuMemAlloc_v2(out, 3 * MIB_2));
         assert_eq!(cuMemAlloc_v2(&mut 0, 2 * MIB_2), 2);
-        let handle = made(|place| cuMemCreate(place, MIB_2, &properties(), 0));
+        let handle = made(|out| cuMemCreate(out, MIB_2, &properties(), 0));
         assert_eq!(cuMemCreate(&mut 0, MIB_2, &properties(), 0), 2);
         assert_eq!((cuMemRelease(handle), cuMemFree_v2(memory)), (0, 0));
-        made(|place| cuMemAlloc_v2(place, 4 * MIB_2));
+        made(|out| cuMemAlloc_v2(out, 4 * MIB_2));
     }
 }

@@ -5,8 +5,8 @@
 //! As with CUDA, an "asynchronous" copy from pageable host memory reads its source before it
 //! returns, and one into pageable memory returns only when it is complete. Memory that is allocated
 //! by the driver or registered with it is accessed in stream order. The calls without "Async" run
-//! on the NULL stream. Those between device addresses, and memsets, do not block until it has
-//! executed them.
+//! on the NULL stream. They block until they are complete, except for memsets and copies between
+//! device addresses.
 
 use crate::api::{Answer, INVALID_VALUE, In, NOT_SUPPORTED};
 use crate::context::submit;
@@ -69,7 +69,7 @@ fn copy(to: Rows, from: Rows, width: usize, height: usize, stream: usize, return
     let point = queue(&stream, work)?;
     if returns == Returns::Done || !to_device {
         point.wait(|| false);
-        stream.fate.check()?;
+        stream.state.check()?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn set(
     }
     // Measured: a memset of a read-only mapping is refused. A kernel, which copies stand for here,
     // fails when it runs and poisons the context.
-    if super::read_only(stream.fate.device, address, span(pitch, width, height)) {
+    if super::read_only(stream.state.device, address, span(pitch, width, height)) {
         return Err(INVALID_VALUE);
     }
     let from = Source::Pattern { value, size };
@@ -188,23 +188,28 @@ impl Copy2d {
 
 crate::export! {
     fn cuMemcpyHtoD_v2(to: u64, from: *const u8, len: usize) {
-        copy(Rows::line(Side::Device, to, len), Rows::line(Side::Host, from as u64, len), len, 1, 0, Returns::Done)
+        let (to, from) = (Rows::line(Side::Device, to, len), Rows::line(Side::Host, from as u64, len));
+        copy(to, from, len, 1, 0, Returns::Done)
     }
 
     fn cuMemcpyDtoH_v2(to: *mut u8, from: u64, len: usize) {
-        copy(Rows::line(Side::Host, to as u64, len), Rows::line(Side::Device, from, len), len, 1, 0, Returns::Done)
+        let (to, from) = (Rows::line(Side::Host, to as u64, len), Rows::line(Side::Device, from, len));
+        copy(to, from, len, 1, 0, Returns::Done)
     }
 
     fn cuMemcpyDtoD_v2(to: u64, from: u64, len: usize) {
-        copy(Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len), len, 1, 0, Returns::AtOnce)
+        let (to, from) = (Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len));
+        copy(to, from, len, 1, 0, Returns::AtOnce)
     }
 
     fn cuMemcpy(to: u64, from: u64, len: usize) {
-        copy(Rows::line(Side::Unified, to, len), Rows::line(Side::Unified, from, len), len, 1, 0, Returns::Done)
+        let (to, from) = (Rows::line(Side::Unified, to, len), Rows::line(Side::Unified, from, len));
+        copy(to, from, len, 1, 0, Returns::Done)
     }
 
     fn cuMemcpyPeer(to: u64, _to_context: usize, from: u64, _from_context: usize, len: usize) {
-        copy(Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len), len, 1, 0, Returns::AtOnce)
+        let (to, from) = (Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len));
+        copy(to, from, len, 1, 0, Returns::AtOnce)
     }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, len: usize, stream: usize) {
@@ -218,15 +223,20 @@ crate::export! {
     }
 
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize, stream: usize) {
-        copy(Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len), len, 1, stream, Returns::AtOnce)
+        let (to, from) = (Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len));
+        copy(to, from, len, 1, stream, Returns::AtOnce)
     }
 
     fn cuMemcpyAsync(to: u64, from: u64, len: usize, stream: usize) {
-        copy(Rows::line(Side::Unified, to, len), Rows::line(Side::Unified, from, len), len, 1, stream, Returns::AtOnce)
+        let (to, from) = (Rows::line(Side::Unified, to, len), Rows::line(Side::Unified, from, len));
+        copy(to, from, len, 1, stream, Returns::AtOnce)
     }
 
-    fn cuMemcpyPeerAsync(to: u64, _to_context: usize, from: u64, _from_context: usize, len: usize, stream: usize) {
-        copy(Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len), len, 1, stream, Returns::AtOnce)
+    fn cuMemcpyPeerAsync(
+        to: u64, _to_context: usize, from: u64, _from_context: usize, len: usize, stream: usize,
+    ) {
+        let (to, from) = (Rows::line(Side::Device, to, len), Rows::line(Side::Device, from, len));
+        copy(to, from, len, 1, stream, Returns::AtOnce)
     }
 
     fn cuMemcpy2D_v2(arguments: In<Copy2d>) {
@@ -283,11 +293,15 @@ crate::export! {
         set(address, pitch, value.into(), 1, width, height, stream)
     }
 
-    fn cuMemsetD2D16Async(address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: usize) {
+    fn cuMemsetD2D16Async(
+        address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: usize,
+    ) {
         set(address, pitch, value.into(), 2, width, height, stream)
     }
 
-    fn cuMemsetD2D32Async(address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: usize) {
+    fn cuMemsetD2D32Async(
+        address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: usize,
+    ) {
         set(address, pitch, value, 4, width, height, stream)
     }
 }

@@ -18,16 +18,16 @@ const ALL_FLAGS: u32 = 15;
 const REGISTER: i32 = 99;
 const REGISTER_READ_ONLY: i32 = 113;
 
-fn allocate(place: Out<*mut c_void>, size: usize) -> Answer {
-    place.check()?;
+fn allocate(out: Out<*mut c_void>, size: usize) -> Answer {
+    out.check()?;
     let context = context::current()?;
     if size == 0 {
         return Err(INVALID_VALUE);
     }
     let mapping = Mapping::anonymous(sys::round_up(size, PAGE))?;
     let region =
-        Region::new(mapping, size, context.fate.device, context.handle, Kind::HostAllocated, READ_WRITE);
-    place.set(super::insert(region).start as *mut c_void)
+        Region::new(mapping, size, context.state.device, context.handle, Kind::HostAllocated, READ_WRITE);
+    out.set(super::insert(region).start as *mut c_void)
 }
 
 /// Returns whether a range is writable, or `None` if a part of it is not mapped or not readable.
@@ -76,22 +76,22 @@ fn register(start: usize, len: usize, flags: u32) -> Answer {
         return Err(HOST_MEMORY_ALREADY_REGISTERED);
     }
     let access = if read_only { READ } else { READ_WRITE };
-    let device = context.fate.device;
+    let device = context.state.device;
     let region = Region::at(start, len, len, device, context.handle, Kind::HostRegistered, access, None);
     table.insert(start, region.into());
     Ok(())
 }
 
 crate::export! {
-    fn cuMemAllocHost_v2(place: Out<*mut c_void>, size: usize) {
-        allocate(place, size)
+    fn cuMemAllocHost_v2(out: Out<*mut c_void>, size: usize) {
+        allocate(out, size)
     }
 
-    fn cuMemHostAlloc(place: Out<*mut c_void>, size: usize, flags: u32) {
+    fn cuMemHostAlloc(out: Out<*mut c_void>, size: usize, flags: u32) {
         if flags > 7 {
             return Err(INVALID_VALUE);
         }
-        allocate(place, size)
+        allocate(out, size)
     }
 
     fn cuMemFreeHost(address: *mut c_void) {
@@ -127,20 +127,20 @@ crate::export! {
         Ok(())
     }
 
-    fn cuMemHostGetDevicePointer_v2(place: Out<u64>, address: *mut c_void, flags: u32) {
+    fn cuMemHostGetDevicePointer_v2(out: Out<u64>, address: *mut c_void, flags: u32) {
         context::current()?;
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
         let region = super::find(address as usize).filter(|region| region.is_host()).ok_or(INVALID_VALUE)?;
         debug_assert!(region.len > 0);
-        place.set(address as u64)
+        out.set(address as u64)
     }
 
-    fn cuMemHostGetFlags(place: Out<u32>, address: *mut c_void) {
+    fn cuMemHostGetFlags(out: Out<u32>, address: *mut c_void) {
         context::current()?;
         super::find(address as usize).filter(|region| region.is_host()).ok_or(INVALID_VALUE)?;
-        place.set(2)
+        out.set(2)
     }
 
     fn cuMemAllocManaged(_place: Out<u64>, _size: usize, _flags: u32) {

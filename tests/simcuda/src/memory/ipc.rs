@@ -5,8 +5,8 @@
 //! The bytes name the exporter's IPC server and the allocation. The server sends the allocation's
 //! file. A number in the file tells whether the file still belongs to the same allocation.
 
-use super::plain::Notice;
-use super::{Kind, READ_WRITE, Region, doorway};
+use super::plain::StatusPage;
+use super::{Kind, READ_WRITE, Region, ipc_server};
 use crate::api::{Answer, Blob, Code, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out};
 use crate::queue::wait_until_unused;
 use crate::sys::{self, Mapping, PAGE};
@@ -20,7 +20,7 @@ use std::sync::{Mutex, OnceLock};
 pub struct Import {
     exporter: u64,
     nonce: u64,
-    notice: Notice,
+    status: StatusPage,
     /// Number of opens.
     count: AtomicU64,
     /// Holds the lock that tells the exporter that the memory is in use.
@@ -29,7 +29,7 @@ pub struct Import {
 
 impl Import {
     pub fn is_freed(&self) -> bool {
-        self.notice.is_freed()
+        self.status.is_freed()
     }
 }
 
@@ -45,7 +45,7 @@ fn export(address: usize) -> Result<Blob, Code> {
     let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
     // Mapped, pooled and imported memory has no legacy handle.
     let Kind::Plain(block) = &region.kind else { return Err(INVALID_VALUE) };
-    doorway::open(process())?;
+    ipc_server::start(process())?;
     Ok(Blob::pack(&[process(), block.nonce, region.len as u64, region.size as u64, region.device.into()]))
 }
 
@@ -73,18 +73,18 @@ fn open(blob: &Blob) -> Result<usize, Code> {
             return Ok(region.start);
         }
     }
-    let file = doorway::ask(exporter, nonce)?;
+    let file = ipc_server::request_file(exporter, nonce)?;
     if sys::size_of(file.as_raw_fd()).ok() != Some((len + PAGE) as u64) {
         return Err(INVALID_HANDLE);
     }
-    let notice = Notice::of(&file, len)?;
-    if notice.nonce() != nonce || notice.is_freed() {
+    let status = StatusPage::of(&file, len)?;
+    if status.nonce() != nonce || status.is_freed() {
         return Err(INVALID_HANDLE);
     }
     let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
     let file = File::from(file);
     sys::mark_in_use(&file, 0, true);
-    let import = Import { exporter, nonce, notice, count: AtomicU64::new(1), _file: file.into() };
+    let import = Import { exporter, nonce, status, count: AtomicU64::new(1), _file: file.into() };
     let region = Region::new(mapping, size, device, context.handle, Kind::Imported(import), READ_WRITE);
     Ok(super::insert(region).start)
 }
@@ -105,28 +105,28 @@ fn supported() -> Answer {
 }
 
 crate::export! {
-    fn cuIpcGetMemHandle(place: Out<Blob>, address: u64) {
+    fn cuIpcGetMemHandle(out: Out<Blob>, address: u64) {
         context::current()?;
         supported()?;
-        place.set(export(address as usize)?)
+        out.set(export(address as usize)?)
     }
 
-    fn cuIpcOpenMemHandle_v2(place: Out<u64>, blob: Blob, flags: u32) {
-        place.check()?;
+    fn cuIpcOpenMemHandle_v2(out: Out<u64>, blob: Blob, flags: u32) {
+        out.check()?;
         supported()?;
         if flags != 1 {
             return Err(INVALID_VALUE);
         }
-        place.set(open(&blob)? as u64)
+        out.set(open(&blob)? as u64)
     }
 
-    fn cuIpcOpenMemHandle(place: Out<u64>, blob: Blob, flags: u32) {
-        place.check()?;
+    fn cuIpcOpenMemHandle(out: Out<u64>, blob: Blob, flags: u32) {
+        out.check()?;
         supported()?;
         if flags != 1 {
             return Err(INVALID_VALUE);
         }
-        place.set(open(&blob)? as u64)
+        out.set(open(&blob)? as u64)
     }
 
     fn cuIpcCloseMemHandle(address: u64) {

@@ -3,9 +3,9 @@
 //! Table of all memory with device access, and the access that each device has.
 
 pub mod copy;
-pub mod doorway;
 mod host;
 pub mod ipc;
+pub mod ipc_server;
 mod plain;
 mod pointer;
 pub mod pool;
@@ -53,7 +53,7 @@ pub enum Kind {
     Plain(plain::Block),
     Imported(ipc::Import),
     Vmm(vmm::Mapped),
-    Pooled(pool::Piece),
+    Pooled(pool::Allocation),
     PoolImported(pool::Import),
     HostAllocated,
     HostRegistered,
@@ -141,14 +141,14 @@ impl Region {
 
 /// Byte that fills fresh device memory, and the number of filled bytes. Filling whole allocations
 /// would use up the machine's memory.
-const REMAINS: u8 = 0xfd;
-const REMAINS_LEN: usize = 8 << 20;
+const FRESH_BYTE: u8 = 0xfd;
+const FRESH_LEN: usize = 8 << 20;
 
 /// Fills fresh device memory, which on the real driver may hold old contents.
-fn soil(file: &OwnedFd, offset: usize, len: usize) -> Answer {
-    let soil =
-        || File::from(file.try_clone()?).write_all_at(&vec![REMAINS; len.min(REMAINS_LEN)], offset as u64);
-    soil().map_err(|_| OUT_OF_MEMORY)
+fn fill_fresh(file: &OwnedFd, offset: usize, len: usize) -> Answer {
+    let fill_fresh =
+        || File::from(file.try_clone()?).write_all_at(&vec![FRESH_BYTE; len.min(FRESH_LEN)], offset as u64);
+    fill_fresh().map_err(|_| OUT_OF_MEMORY)
 }
 
 fn insert(region: Region) -> Arc<Region> {
@@ -270,7 +270,7 @@ impl Drop for Charge {
 /// Releases the memory that belongs to a destroyed context: its legacy allocations and its imports
 /// of legacy handles.
 pub fn release_context(context: usize) {
-    let gone: Vec<_> = {
+    let removed: Vec<_> = {
         let mut table = regions_mut();
         let starts: Vec<_> = table
             .values()
@@ -281,7 +281,7 @@ pub fn release_context(context: usize) {
             .collect();
         starts.iter().filter_map(|start| table.remove(start)).collect()
     };
-    for region in &gone {
+    for region in &removed {
         if let Kind::Plain(block) = &region.kind {
             block.free();
         }

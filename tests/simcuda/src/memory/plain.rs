@@ -19,18 +19,18 @@ pub struct Block {
     pub file: OwnedFd,
     /// Identifies this allocation in handles.
     pub nonce: u64,
-    notice: Notice,
+    status: StatusPage,
     _charge: Charge,
 }
 
 /// The page that the exporter and the importers of an allocation share: its number, and whether it
 /// was freed.
-pub struct Notice(Mapping);
+pub struct StatusPage(Mapping);
 
-impl Notice {
+impl StatusPage {
     /// Maps the page that follows `len` bytes of memory.
-    pub fn of(file: &OwnedFd, len: usize) -> Result<Notice, Code> {
-        Ok(Notice(Mapping::of_file(file.as_raw_fd(), len, PAGE)?))
+    pub fn of(file: &OwnedFd, len: usize) -> Result<StatusPage, Code> {
+        Ok(StatusPage(Mapping::of_file(file.as_raw_fd(), len, PAGE)?))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -54,7 +54,7 @@ impl Block {
         if sys::is_in_use(&self.file, 0, 0) {
             strict::violation("memory is freed while another process has it open (close, then free)");
         }
-        self.notice.word(1).store(1, Ordering::Release);
+        self.status.word(1).store(1, Ordering::Release);
     }
 }
 
@@ -62,16 +62,16 @@ fn allocate(context: &Context, size: usize) -> Result<usize, Code> {
     if size == 0 {
         return Err(INVALID_VALUE);
     }
-    let device = context.fate.device;
+    let device = context.state.device;
     let len = sys::round_up(size, GRANULE);
     let charge = Charge::take(device, len)?;
     let file = sys::memory_file("simcuda.plain", len + PAGE)?;
-    super::soil(&file, 0, len)?;
+    super::fill_fresh(&file, 0, len)?;
     let mapping = Mapping::of_file(file.as_raw_fd(), 0, len)?;
-    let notice = Notice::of(&file, len)?;
+    let status = StatusPage::of(&file, len)?;
     let nonce = sys::random();
-    notice.word(0).store(nonce, Ordering::Release);
-    let block = Block { file, nonce, notice, _charge: charge };
+    status.word(0).store(nonce, Ordering::Release);
+    let block = Block { file, nonce, status, _charge: charge };
     let region = Region::new(mapping, size, device, context.handle, Kind::Plain(block), READ_WRITE);
     Ok(super::insert(region).start)
 }
@@ -95,17 +95,17 @@ fn free(address: usize) -> Answer {
 }
 
 crate::export! {
-    fn cuMemAlloc_v2(place: Out<u64>, size: usize) {
-        place.check()?;
-        place.set(allocate(&*context::current()?, size)? as u64)
+    fn cuMemAlloc_v2(out: Out<u64>, size: usize) {
+        out.check()?;
+        out.set(allocate(&*context::current()?, size)? as u64)
     }
 
-    fn cuMemAllocPitch_v2(place: Out<u64>, pitch: Out<usize>, width: usize, height: usize, _element: u32) {
-        place.check()?;
+    fn cuMemAllocPitch_v2(out: Out<u64>, pitch: Out<usize>, width: usize, height: usize, _element: u32) {
+        out.check()?;
         pitch.check()?;
         let row = sys::round_up(width, 512);
         let size = row.checked_mul(height).ok_or(INVALID_VALUE)?;
-        place.set(allocate(&*context::current()?, size)? as u64)?;
+        out.set(allocate(&*context::current()?, size)? as u64)?;
         pitch.set(row)
     }
 

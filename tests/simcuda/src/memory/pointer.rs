@@ -32,7 +32,7 @@ fn attribute(region: &Region, address: usize, attribute: u32) -> Result<(u64, us
         14 => {
             let exportable = match &region.kind {
                 Kind::Vmm(mapped) => mapped.is_exportable(),
-                Kind::Pooled(piece) => piece.pool.is_exportable(),
+                Kind::Pooled(allocation) => allocation.pool.is_exportable(),
                 _ => false,
             };
             (exportable.into(), 8)
@@ -40,7 +40,7 @@ fn attribute(region: &Region, address: usize, attribute: u32) -> Result<(u64, us
         15 => (0, 4),
         16 => (region.widest_access().into(), 4),
         17 => match &region.kind {
-            Kind::Pooled(piece) => (piece.pool.handle() as u64, 8),
+            Kind::Pooled(allocation) => (allocation.pool.handle() as u64, 8),
             _ => (0, 8),
         },
         20 => (region.id, 8),
@@ -48,28 +48,28 @@ fn attribute(region: &Region, address: usize, attribute: u32) -> Result<(u64, us
     })
 }
 
-fn write(place: &Out<u8>, value: u64, size: usize) -> Answer {
-    value.to_le_bytes()[..size].iter().enumerate().try_for_each(|(index, &byte)| place.set_at(index, byte))
+fn write(out: &Out<u8>, value: u64, size: usize) -> Answer {
+    value.to_le_bytes()[..size].iter().enumerate().try_for_each(|(index, &byte)| out.set_at(index, byte))
 }
 
 crate::export! {
-    fn cuPointerGetAttribute(place: Out<u8>, name: u32, address: u64) {
+    fn cuPointerGetAttribute(out: Out<u8>, name: u32, address: u64) {
         device::ready()?;
         let region = super::find(address as usize).ok_or(INVALID_VALUE)?;
         let (value, size) = attribute(&region, address as usize, name)?;
-        write(&place, value, size)
+        write(&out, value, size)
     }
 
     // For a pointer unknown to CUDA the results are zeros, without an error.
-    fn cuPointerGetAttributes(count: u32, names: In<u32>, places: In<*mut u8>, address: u64) {
+    fn cuPointerGetAttributes(count: u32, names: In<u32>, outs: In<*mut u8>, address: u64) {
         device::ready()?;
         let region = super::find(address as usize);
         for index in 0..count as usize {
-            let (name, place) = (names.at(index)?, places.at(index)?);
+            let (name, out) = (names.at(index)?, outs.at(index)?);
             let known = region.as_ref().and_then(|region| attribute(region, address as usize, name).ok());
             let size = if matches!(name, 2 | 6 | 8 | 9 | 10 | 13 | 15 | 16) { 4 } else { 8 };
             let (value, size) = known.unwrap_or((if name == 9 { u64::MAX } else { 0 }, size));
-            write(&Out::at(place), value, size)?;
+            write(&Out::at(out), value, size)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! importer needs only this fd and the 64 bytes of an allocation.
 //!
 //! Two uses that are undefined in CUDA are reported: an exporter's free before an importer's free,
-//! and a use of the memory after it.
+//! and a use of the memory after that free.
 
 use super::vmm::{AccessEntry, Location};
 use super::{Charge, Kind, READ_WRITE, Region};
@@ -95,7 +95,7 @@ struct Space {
 }
 
 /// An allocation in a pool of this process.
-pub struct Piece {
+pub struct Allocation {
     pub pool: Arc<Pool>,
     offset: usize,
     nonce: u64,
@@ -217,12 +217,12 @@ fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> 
     let len = sys::round_up(size, GRANULE);
     let charge = Charge::take(pool.device, len)?;
     let offset = pool.take_space(len)?;
-    super::soil(&pool.file, offset, len)?;
+    super::fill_fresh(&pool.file, offset, len)?;
     let mapping = Mapping::of_file(pool.file.as_raw_fd(), offset, len)?;
     let nonce = sys::random() | 1;
     pool.head.at(offset).store(nonce, Ordering::Release);
-    let piece = Piece { pool: pool.clone(), offset, nonce, _charge: charge };
-    let region = Region::new(mapping, size, pool.device, 0, Kind::Pooled(piece), 0);
+    let allocation = Allocation { pool: pool.clone(), offset, nonce, _charge: charge };
+    let region = Region::new(mapping, size, pool.device, 0, Kind::Pooled(allocation), 0);
     pool.apply_access(&region);
     let start = super::insert(region).start;
     submit(&stream, Op::Marker, Vec::new(), vec![(start, len)])?;
@@ -230,14 +230,14 @@ fn allocate(size: usize, pool: Arc<Pool>, stream: usize) -> Result<usize, Code> 
 }
 
 /// Completes a free of an allocation or an import, when the stream has reached it.
-fn give_back(region: &Region) {
+fn finish_free(region: &Region) {
     match &region.kind {
-        Kind::Pooled(piece) => {
-            let pool = &piece.pool;
-            if sys::is_in_use(&pool.file, piece.offset as u64, region.len as u64) {
+        Kind::Pooled(allocation) => {
+            let pool = &allocation.pool;
+            if sys::is_in_use(&pool.file, allocation.offset as u64, region.len as u64) {
                 strict::violation("pool memory is freed before its importer freed it (importers first)");
             }
-            pool.head.at(piece.offset).store(0, Ordering::Release);
+            pool.head.at(allocation.offset).store(0, Ordering::Release);
             super::remove(region.start);
             // An importer that still reads sees that the contents are gone.
             // SAFETY: a valid descriptor and a range of the file.
@@ -245,12 +245,12 @@ fn give_back(region: &Region) {
                 libc::fallocate(
                     pool.file.as_raw_fd(),
                     libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                    piece.offset as libc::off_t,
+                    allocation.offset as libc::off_t,
                     region.len as libc::off_t,
                 )
             };
             let mut space = pool.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            space.holes.push((piece.offset, region.len));
+            space.holes.push((allocation.offset, region.len));
         }
         Kind::PoolImported(import) => {
             if import.is_freed() {
@@ -277,7 +277,7 @@ fn start_freeing(region: &Region) -> Answer {
 pub fn free_now(region: &Arc<Region>) -> Answer {
     start_freeing(region)?;
     wait_until_unused(region.start, region.len);
-    give_back(region);
+    finish_free(region);
     Ok(())
 }
 
@@ -289,17 +289,23 @@ fn free_in_order(address: usize, stream: usize) -> Answer {
     }
     start_freeing(&region)?;
     let (start, len) = (region.start, region.len);
-    submit(&stream, Op::Driver(Box::new(move || give_back(&region))), Vec::new(), vec![(start, len)])?;
+    submit(&stream, Op::Driver(Box::new(move || finish_free(&region))), Vec::new(), vec![(start, len)])?;
     Ok(())
 }
 
 fn export_pointer(address: usize) -> Result<Blob, Code> {
     let region = super::starting_at(address).ok_or(INVALID_VALUE)?;
-    let Kind::Pooled(piece) = &region.kind else { return Err(INVALID_VALUE) };
-    if !piece.pool.is_exportable() || !piece.pool.exported.load(Ordering::Acquire) {
+    let Kind::Pooled(allocation) = &region.kind else { return Err(INVALID_VALUE) };
+    if !allocation.pool.is_exportable() || !allocation.pool.exported.load(Ordering::Acquire) {
         return Err(INVALID_VALUE);
     }
-    let numbers = [piece.pool.nonce, piece.offset as u64, region.len as u64, region.size as u64, piece.nonce];
+    let numbers = [
+        allocation.pool.nonce,
+        allocation.offset as u64,
+        region.len as u64,
+        region.size as u64,
+        allocation.nonce,
+    ];
     Ok(Blob::pack(&numbers))
 }
 
@@ -345,9 +351,9 @@ fn import_pointer(pool: &Arc<Pool>, blob: &Blob) -> Result<usize, Code> {
 }
 
 crate::export! {
-    fn cuMemPoolCreate(place: Out<usize>, properties: In<Properties>) {
+    fn cuMemPoolCreate(out: Out<usize>, properties: In<Properties>) {
         supported()?;
-        place.check()?;
+        out.check()?;
         let properties = properties.get()?;
         if properties.kind != 1 {
             return Err(INVALID_VALUE);
@@ -360,30 +366,30 @@ crate::export! {
             }
             _ => return Err(NOT_SUPPORTED),
         };
-        place.set(Pool::create(properties.location.device()?, exportable)?.handle)
+        out.set(Pool::create(properties.location.device()?, exportable)?.handle)
     }
 
     // The pool lives on until its last allocation is freed.
     fn cuMemPoolDestroy(handle: usize) {
         supported()?;
-        let gone = {
+        let removed = {
             let mut pools = POOLS_BY_HANDLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             pools.get_or_insert_default().remove(&handle)
         };
-        gone.map(drop).ok_or(INVALID_VALUE)
+        removed.map(drop).ok_or(INVALID_VALUE)
     }
 
-    fn cuMemAllocFromPoolAsync(place: Out<u64>, size: usize, pool: usize, stream: usize) {
+    fn cuMemAllocFromPoolAsync(out: Out<u64>, size: usize, pool: usize, stream: usize) {
         supported()?;
-        place.check()?;
-        place.set(allocate(size, find(pool)?, stream)? as u64)
+        out.check()?;
+        out.set(allocate(size, find(pool)?, stream)? as u64)
     }
 
-    fn cuMemAllocAsync(place: Out<u64>, size: usize, stream: usize) {
+    fn cuMemAllocAsync(out: Out<u64>, size: usize, stream: usize) {
         supported()?;
-        place.check()?;
-        let pool = default_of(stream::find(stream)?.fate.device)?;
-        place.set(allocate(size, find(pool)?, stream)? as u64)
+        out.check()?;
+        let pool = default_of(stream::find(stream)?.state.device)?;
+        out.set(allocate(size, find(pool)?, stream)? as u64)
     }
 
     fn cuMemFreeAsync(address: u64, stream: usize) {
@@ -412,7 +418,7 @@ crate::export! {
         let live = || {
             let table = super::regions();
             let own = table.values().filter(|region| match &region.kind {
-                Kind::Pooled(piece) => Arc::ptr_eq(&piece.pool, &pool),
+                Kind::Pooled(allocation) => Arc::ptr_eq(&allocation.pool, &pool),
                 Kind::PoolImported(import) => Arc::ptr_eq(&import.pool, &pool),
                 _ => false,
             });
@@ -446,7 +452,7 @@ crate::export! {
         }
         for region in super::regions().values() {
             match &region.kind {
-                Kind::Pooled(Piece { pool: other, .. }) | Kind::PoolImported(Import { pool: other, .. })
+                Kind::Pooled(Allocation { pool: other, .. }) | Kind::PoolImported(Import { pool: other, .. })
                     if Arc::ptr_eq(other, &pool) =>
                 {
                     pool.apply_access(region);
@@ -463,36 +469,36 @@ crate::export! {
         flags.set(find(handle)?.access[device as usize].load(Ordering::Acquire).into())
     }
 
-    fn cuMemPoolExportToShareableHandle(place: Out<RawFd>, handle: usize, kind: u32, flags: u64) {
+    fn cuMemPoolExportToShareableHandle(out: Out<RawFd>, handle: usize, kind: u32, flags: u64) {
         fds_supported()?;
-        place.check()?;
+        out.check()?;
         let pool = find(handle)?;
         if kind != 1 || flags != 0 || !pool.is_exportable() {
             return Err(INVALID_VALUE);
         }
         let fd = pool.file.as_fd().try_clone_to_owned().map_err(|_| OUT_OF_MEMORY)?;
         pool.exported.store(true, Ordering::Release);
-        place.set(fd.into_raw_fd())
+        out.set(fd.into_raw_fd())
     }
 
-    fn cuMemPoolImportFromShareableHandle(place: Out<usize>, fd: *const c_void, kind: u32, flags: u64) {
+    fn cuMemPoolImportFromShareableHandle(out: Out<usize>, fd: *const c_void, kind: u32, flags: u64) {
         fds_supported()?;
-        place.check()?;
+        out.check()?;
         if kind != 1 || flags != 0 {
             return Err(INVALID_VALUE);
         }
-        place.set(import_pool(fd as usize as RawFd)?)
+        out.set(import_pool(fd as usize as RawFd)?)
     }
 
-    fn cuMemPoolExportPointer(place: Out<Blob>, address: u64) {
+    fn cuMemPoolExportPointer(out: Out<Blob>, address: u64) {
         fds_supported()?;
-        place.set(export_pointer(address as usize)?)
+        out.set(export_pointer(address as usize)?)
     }
 
-    fn cuMemPoolImportPointer(place: Out<u64>, handle: usize, blob: In<Blob>) {
+    fn cuMemPoolImportPointer(out: Out<u64>, handle: usize, blob: In<Blob>) {
         fds_supported()?;
-        place.check()?;
+        out.check()?;
         context::current()?;
-        place.set(import_pointer(&find(handle)?, &blob.get()?)? as u64)
+        out.set(import_pointer(&find(handle)?, &blob.get()?)? as u64)
     }
 }

@@ -74,7 +74,7 @@ struct Allocation {
 pub struct Mapped {
     allocation: Arc<Allocation>,
     /// The reservation that contains the address.
-    place: Arc<Mapping>,
+    reservation: Arc<Mapping>,
 }
 
 impl Mapped {
@@ -149,18 +149,18 @@ fn map(address: usize, size: usize, handle: u64) -> Answer {
     if size > allocation.size {
         return Err(NOT_SUPPORTED);
     }
-    let place = with(|state| {
-        let (_, place) = state.reserved.range(..=address).next_back()?;
-        (address + size <= place.start() + place.len()).then(|| place.clone())
+    let reservation = with(|state| {
+        let (_, reservation) = state.reserved.range(..=address).next_back()?;
+        (address + size <= reservation.start() + reservation.len()).then(|| reservation.clone())
     });
-    let place = place.ok_or(INVALID_VALUE)?;
+    let reservation = reservation.ok_or(INVALID_VALUE)?;
     let mut table = super::regions_mut();
     if table.range(address..address + size).next().is_some() || super::find_in(&table, address).is_some() {
         return Err(INVALID_VALUE);
     }
-    place.put(address, size, allocation.file.as_raw_fd())?;
+    reservation.put(address, size, allocation.file.as_raw_fd())?;
     let device = allocation.device;
-    let kind = Kind::Vmm(Mapped { allocation, place });
+    let kind = Kind::Vmm(Mapped { allocation, reservation });
     table.insert(address, Arc::new(Region::at(address, size, size, device, 0, kind, 0, None)));
     Ok(())
 }
@@ -187,7 +187,7 @@ fn unmap(address: usize, size: usize) -> Answer {
     for region in mappings(&table, address, size)? {
         table.remove(&region.start);
         if let Kind::Vmm(mapped) = &region.kind {
-            mapped.place.take(region.start, region.len)?;
+            mapped.reservation.take(region.start, region.len)?;
         }
     }
     Ok(())
@@ -219,15 +219,15 @@ fn set_access(address: usize, size: usize, entries: &[AccessEntry]) -> Answer {
 }
 
 crate::export! {
-    fn cuMemGetAllocationGranularity(place: Out<usize>, properties: In<Properties>, _option: u32) {
+    fn cuMemGetAllocationGranularity(out: Out<usize>, properties: In<Properties>, _option: u32) {
         supported()?;
         check_properties(&properties.get()?)?;
-        place.set(GRANULE)
+        out.set(GRANULE)
     }
 
-    fn cuMemCreate(place: Out<u64>, size: usize, properties: In<Properties>, flags: u64) {
+    fn cuMemCreate(out: Out<u64>, size: usize, properties: In<Properties>, flags: u64) {
         supported()?;
-        place.check()?;
+        out.check()?;
         let properties = properties.get()?;
         let device = check_properties(&properties)?;
         if !aligned(size) || flags != 0 {
@@ -235,32 +235,33 @@ crate::export! {
         }
         let charge = Charge::take(device, size)?;
         let file = sys::memory_file(&format!("{FILE}{device}"), size)?;
-        super::soil(&file, 0, size)?;
+        super::fill_fresh(&file, 0, size)?;
         let exportable = properties.handle_types == 1;
-        place.set(new_handle(Allocation { file, size, device, exportable, _charge: Some(charge) }))
+        out.set(new_handle(Allocation { file, size, device, exportable, _charge: Some(charge) }))
     }
 
     fn cuMemRelease(handle: u64) {
         supported()?;
-        let gone = with(|state| {
+        let removed = with(|state| {
             let entry = state.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
             entry.1 -= 1;
             Ok(if entry.1 == 0 { state.handles.remove(&handle) } else { None })
         })?;
-        drop(gone);
+        drop(removed);
         Ok(())
     }
 
-    fn cuMemAddressReserve(place: Out<u64>, size: usize, alignment: usize, _wish: u64, flags: u64) {
+    fn cuMemAddressReserve(out: Out<u64>, size: usize, alignment: usize, _wish: u64, flags: u64) {
         supported()?;
-        place.check()?;
-        if !aligned(size) || flags != 0 || alignment > GRANULE || !(alignment == 0 || alignment.is_power_of_two()) {
+        out.check()?;
+        let alignment_valid = alignment == 0 || alignment.is_power_of_two();
+        if !aligned(size) || flags != 0 || alignment > GRANULE || !alignment_valid {
             return Err(INVALID_VALUE);
         }
         let mapping = Mapping::reserve(size)?;
         let start = mapping.start();
         with(|state| state.reserved.insert(start, Arc::new(mapping)));
-        place.set(start as u64)
+        out.set(start as u64)
     }
 
     fn cuMemAddressFree(address: u64, size: usize) {
@@ -271,11 +272,12 @@ crate::export! {
             return Err(INVALID_VALUE);
         }
         drop(table);
-        let gone = with(|state| {
-            state.reserved.get(&address).filter(|place| place.len() == size).ok_or(INVALID_VALUE)?;
+        let removed = with(|state| {
+            let found = state.reserved.get(&address).filter(|reservation| reservation.len() == size);
+            found.ok_or(INVALID_VALUE)?;
             Ok(state.reserved.remove(&address))
         })?;
-        drop(gone);
+        drop(removed);
         Ok(())
     }
 
@@ -305,34 +307,34 @@ crate::export! {
         flags.set(region.access(device).into())
     }
 
-    fn cuMemExportToShareableHandle(place: Out<RawFd>, handle: u64, kind: u32, flags: u64) {
+    fn cuMemExportToShareableHandle(out: Out<RawFd>, handle: u64, kind: u32, flags: u64) {
         supported()?;
-        place.check()?;
+        out.check()?;
         let allocation = by_handle(handle)?;
         if kind != 1 || flags != 0 || !allocation.exportable {
             return Err(INVALID_VALUE);
         }
         let fd = sys::duplicate(allocation.file.as_raw_fd()).map_err(|_| OUT_OF_MEMORY)?;
-        place.set(fd.into_raw_fd())
+        out.set(fd.into_raw_fd())
     }
 
-    fn cuMemImportFromShareableHandle(place: Out<u64>, fd: *const c_void, kind: u32) {
+    fn cuMemImportFromShareableHandle(out: Out<u64>, fd: *const c_void, kind: u32) {
         supported()?;
-        place.check()?;
+        out.check()?;
         if kind != 1 {
             return Err(INVALID_VALUE);
         }
         if config::withheld(POSIX_FD) {
             return Err(NOT_SUPPORTED);
         }
-        place.set(import(fd as usize as RawFd)?)
+        out.set(import(fd as usize as RawFd)?)
     }
 
-    fn cuMemGetAllocationPropertiesFromHandle(place: Out<Properties>, handle: u64) {
+    fn cuMemGetAllocationPropertiesFromHandle(out: Out<Properties>, handle: u64) {
         supported()?;
         let allocation = by_handle(handle)?;
         let id = device::ordinal(allocation.device).ok_or(INVALID_DEVICE)?;
-        place.set(Properties {
+        out.set(Properties {
             kind: 1,
             handle_types: allocation.exportable.into(),
             location: Location { kind: Location::DEVICE, id },
@@ -344,9 +346,9 @@ crate::export! {
         })
     }
 
-    fn cuMemRetainAllocationHandle(place: Out<u64>, address: *const c_void) {
+    fn cuMemRetainAllocationHandle(out: Out<u64>, address: *const c_void) {
         supported()?;
-        place.check()?;
+        out.check()?;
         let region = super::find(address as usize).ok_or(INVALID_VALUE)?;
         let Kind::Vmm(mapped) = &region.kind else { return Err(INVALID_VALUE) };
         let handle = with(|state| {
@@ -357,14 +359,16 @@ crate::export! {
                 *handle
             })
         });
-        place.set(handle.unwrap_or_else(|| {
+        out.set(handle.unwrap_or_else(|| {
             let handle = crate::context::new_handle() as u64;
             with(|state| state.handles.insert(handle, (mapped.allocation.clone(), 1)));
             handle
         }))
     }
 
-    fn cuMemGetHandleForAddressRange(_handle: *mut c_void, address: u64, _size: usize, _kind: i32, _flags: u64) {
+    fn cuMemGetHandleForAddressRange(
+        _handle: *mut c_void, address: u64, _size: usize, _kind: i32, _flags: u64,
+    ) {
         supported()?;
         super::find(address as usize).ok_or(NOT_FOUND).map_err(|_| INVALID_HANDLE)?;
         // dma-buf is not supported, as attribute 124 says.

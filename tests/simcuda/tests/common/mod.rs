@@ -148,7 +148,9 @@ driver! {
     fn cuMemPoolImportPointer(address: &mut u64, pool: usize, blob: &Blob);
     fn cuMemAllocFromPoolAsync(address: &mut u64, size: usize, pool: usize, stream: usize);
     fn cuMemFreeAsync(address: u64, stream: usize);
-    fn cuGetProcAddress_v2(name: *const std::ffi::c_char, place: &mut usize, version: i32, flags: u64, status: &mut i32);
+    fn cuGetProcAddress_v2(
+        name: *const std::ffi::c_char, place: &mut usize, version: i32, flags: u64, status: &mut i32,
+    );
 }
 
 /// Returns the library, which is in the directory of the test executable or in its parent.
@@ -174,7 +176,7 @@ pub fn start() -> usize {
 }
 
 pub fn context(device: i32) -> usize {
-    made(|place| cuCtxCreate_v2(place, 0, device))
+    made(|out| cuCtxCreate_v2(out, 0, device))
 }
 
 /// Returns the output of a call, which must succeed.
@@ -195,12 +197,12 @@ pub fn blob(call: impl FnOnce(&mut Blob) -> i32) -> Blob {
 
 /// Creates a non-blocking stream.
 pub fn stream() -> usize {
-    made(|place| cuStreamCreate(place, 1))
+    made(|out| cuStreamCreate(out, 1))
 }
 
 /// Creates an interprocess event.
 pub fn shared_event() -> usize {
-    made(|place| cuEventCreate(place, 6))
+    made(|out| cuEventCreate(out, 6))
 }
 
 /// Returns the contents of device memory.
@@ -222,7 +224,7 @@ pub fn pool_properties() -> PoolProperties {
 
 /// Maps an allocation at a new address; `access` is 1 for read-only, 3 for read-write.
 pub fn map(handle: u64, access: u32) -> u64 {
-    let address = made(|place| cuMemAddressReserve(place, MIB_2, 0, 0, 0));
+    let address = made(|out| cuMemAddressReserve(out, MIB_2, 0, 0, 0));
     assert_eq!(cuMemMap(address, MIB_2, 0, handle, 0), 0);
     assert_eq!(cuMemSetAccess(address, MIB_2, &AccessEntry { location: [1, 0], flags: access }, 1), 0);
     address
@@ -255,9 +257,9 @@ impl Gate {
 
 /// Blocks until the condition is true. Panics after [`LIMIT`].
 #[track_caller]
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(start.elapsed() < LIMIT, "timed out: {what}");
         std::thread::sleep(Duration::from_micros(500));
     }
@@ -265,27 +267,27 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Sleeps long enough for a pending action to take effect. If the time is too short, a test passes
 /// without checking anything.
-pub fn a_while() {
+pub fn settle() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
 /// 64-bit values in shared memory that streams can access: a memory file, mapped and registered.
-pub struct Words {
+pub struct SharedValues {
     pub fd: i32,
     pub host: *mut u64,
     pub device: u64,
 }
 
-impl Words {
-    pub fn new() -> Words {
+impl SharedValues {
+    pub fn new() -> SharedValues {
         // SAFETY: a name and a size; checked below.
-        let fd = unsafe { libc::memfd_create(c"words".as_ptr(), 0) };
+        let fd = unsafe { libc::memfd_create(c"values".as_ptr(), 0) };
         // SAFETY: just created.
         assert_eq!(unsafe { libc::ftruncate(fd, 4096) }, 0);
-        Words::of(fd)
+        SharedValues::of(fd)
     }
 
-    pub fn of(fd: i32) -> Words {
+    pub fn of(fd: i32) -> SharedValues {
         // SAFETY: takes free addresses.
         let host = unsafe {
             libc::mmap(
@@ -299,22 +301,22 @@ impl Words {
         };
         assert_ne!(host, libc::MAP_FAILED);
         assert_eq!(cuMemHostRegister_v2(host, 4096, 2), 0);
-        let device = made(|place| cuMemHostGetDevicePointer_v2(place, host, 0));
-        Words { fd, host: host.cast(), device }
+        let device = made(|out| cuMemHostGetDevicePointer_v2(out, host, 0));
+        SharedValues { fd, host: host.cast(), device }
     }
 
-    pub fn word(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
+    pub fn value(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
         assert!(index < 512);
         // SAFETY: within the page, which is never unmapped.
         unsafe { std::sync::atomic::AtomicU64::from_ptr(self.host.add(index)) }
     }
 
     pub fn get(&self, index: usize) -> u64 {
-        self.word(index).load(std::sync::atomic::Ordering::Acquire)
+        self.value(index).load(std::sync::atomic::Ordering::Acquire)
     }
 
     pub fn set(&self, index: usize, value: u64) {
-        self.word(index).store(value, std::sync::atomic::Ordering::Release);
+        self.value(index).store(value, std::sync::atomic::Ordering::Release);
     }
 
     pub fn at(&self, index: usize) -> u64 {
@@ -334,7 +336,7 @@ pub fn uid() -> u32 {
 }
 
 /// Returns the result of `call` in a forked child.
-pub fn in_a_fork(call: fn() -> i32) -> i32 {
+pub fn in_forked_child(call: fn() -> i32) -> i32 {
     // SAFETY: the child calls the driver, which only checks its process id, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -380,12 +382,12 @@ impl Process {
         self.child.id()
     }
 
-    pub fn say(&mut self, text: &str) {
+    pub fn send(&mut self, text: &str) {
         writeln!(self.input, "{text}").expect("write to the case");
     }
 
     /// Returns the next message of the case.
-    pub fn hear(&mut self) -> String {
+    pub fn receive(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -399,16 +401,16 @@ impl Process {
 
     /// Sends SIGKILL and waits until the process has exited.
     pub fn kill(self) {
-        self.kill_and_not_wait().gone();
+        self.kill_without_wait().reap();
     }
 
-    pub fn kill_and_not_wait(mut self) -> Process {
+    pub fn kill_without_wait(mut self) -> Process {
         self.child.kill().expect("kill the case");
         self
     }
 
     /// Waits until a killed process has exited.
-    pub fn gone(mut self) {
+    pub fn reap(mut self) {
         self.child.wait().expect("wait for the case");
     }
 
@@ -444,13 +446,13 @@ impl Process {
 }
 
 /// Sends a message to the process that started this case.
-pub fn say(text: &str) {
+pub fn send(text: &str) {
     println!("{MARK}{text}");
     std::io::stdout().flush().expect("write to the parent process");
 }
 
 /// Returns the next message of the parent process, empty if that has exited.
-pub fn hear() -> String {
+pub fn receive() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("read from the parent process");
     line.trim_end().to_owned()

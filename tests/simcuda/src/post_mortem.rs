@@ -49,7 +49,7 @@ pub struct Log {
 
 impl Log {
     /// Publishes an item to the helper. The item counts once `enqueued` has reached its number.
-    pub fn note(&self, item: &Arc<Item>) {
+    pub fn publish(&self, item: &Arc<Item>) {
         let entry = &self.entries[item.seq as usize % ENTRIES];
         // The helper sees only a part of a queue that is longer than the log: the entry may still
         // be in use.
@@ -78,28 +78,28 @@ pub fn log() -> &'static Log {
             completed: AtomicU64::new(0),
             entries: std::array::from_fn(|_| entry()),
         }));
-        if let Some(place) = LOGS.get(COUNT.fetch_add(1, Ordering::Relaxed)) {
-            place.store(std::ptr::from_ref(log).cast_mut(), Ordering::Release);
+        if let Some(slot) = LOGS.get(COUNT.fetch_add(1, Ordering::Relaxed)) {
+            slot.store(std::ptr::from_ref(log).cast_mut(), Ordering::Release);
         }
         log
     })
 }
 
 /// Makes the log of a finished stream available for reuse.
-pub fn give_back(log: &'static Log) {
+pub fn release_log(log: &'static Log) {
     FREE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(log);
 }
 
 /// Starts the helper process, once, unless `SIMCUDA_AFTERLIFE_US` is 0.
 pub fn start() {
     static STARTED: Once = Once::new();
-    if config::get().afterlife_us == 0 {
+    if config::get().post_mortem_us == 0 {
         return;
     }
     STARTED.call_once(|| {
         let (ready, wait) = std::sync::mpsc::channel();
-        let spawned = std::thread::Builder::new().name("simcuda-keeper".into()).spawn(move || {
-            let started = spawn_keeper();
+        let spawned = std::thread::Builder::new().name("simcuda-helper".into()).spawn(move || {
+            let started = spawn_helper();
             let _ = ready.send(());
             if started {
                 loop {
@@ -127,7 +127,7 @@ const ATTACHED: i32 = 2;
 const NOT_ATTACHED: i32 = 3;
 
 /// Starts the helper from the thread that it traces. Returns whether it was started.
-fn spawn_keeper() -> bool {
+fn spawn_helper() -> bool {
     const STACK: usize = 256 << 10;
     crate::queue::block_signals();
     let Ok(stack) = sys::Mapping::anonymous(STACK) else { return false };
@@ -138,18 +138,19 @@ fn spawn_keeper() -> bool {
     // Without CLONE_THREAD the helper outlives this process, with CLONE_VM it shares the memory.
     // Its descriptors are a copy, which it closes. It has no exit signal: waits of the program do
     // not see it.
-    // SAFETY: the stack belongs to the helper and is never freed, and `keep` follows the rules in
-    // the module header.
-    let keeper =
-        unsafe { libc::clone(keep, top as *mut c_void, libc::CLONE_VM, watched as usize as *mut c_void) };
-    if keeper < 0 {
+    // SAFETY: the stack belongs to the helper and is never freed, and `run_helper` follows the
+    // rules in the module header.
+    let helper = unsafe {
+        libc::clone(run_helper, top as *mut c_void, libc::CLONE_VM, watched as usize as *mut c_void)
+    };
+    if helper < 0 {
         eprintln!("simcuda: cannot start the helper process: queues end with the process");
         return false;
     }
     std::mem::forget(stack);
     // SAFETY: permits the helper to attach where only ancestors may; after an error the helper
     // tries without permission.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, keeper as libc::c_ulong) };
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, helper as libc::c_ulong) };
     STATE.store(MAY_ATTACH, Ordering::Release);
     let started = Instant::now();
     // Bounded: a sandbox may have killed the helper for one of its system calls.
@@ -159,7 +160,7 @@ fn spawn_keeper() -> bool {
     true
 }
 
-extern "C" fn keep(watched: *mut c_void) -> i32 {
+extern "C" fn run_helper(watched: *mut c_void) -> i32 {
     let watched = watched as usize as libc::pid_t;
     // SAFETY: plain system calls on this process's own descriptors, signals and session. The copies
     // of the owner's sockets and pipes must be closed: otherwise its peers would see no hang-up. A
@@ -190,11 +191,11 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
     STATE.store(if attached { ATTACHED } else { NOT_ATTACHED }, Ordering::Release);
     if attached {
         wait_for_exit(watched);
-        memory::doorway::remove();
+        memory::ipc_server::remove();
         // The traced thread is not reaped here: it is released when its tracer exits, after the
         // shared memory and after the files mapped there, with their in-use marks. Only then does
         // the owner count as exited.
-        work_off();
+        run_queues();
     } else if pidfd >= 0 {
         // Another process traces the owner, which therefore exits shortly before its queues end.
         // SAFETY: one valid pollfd.
@@ -202,8 +203,8 @@ extern "C" fn keep(watched: *mut c_void) -> i32 {
             let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
             while libc::poll(&mut poll, 1, -1) < 1 {}
         }
-        memory::doorway::remove();
-        work_off();
+        memory::ipc_server::remove();
+        run_queues();
     }
     // SAFETY: ends this process alone, without the owner's exit handlers.
     unsafe { libc::_exit(0) }
@@ -247,19 +248,19 @@ fn wait_for_exit(watched: libc::pid_t) {
 
 /// Executes the queues in [`ROUNDS`] rounds, spread over the configured time, an equal share of the
 /// queued items in each.
-fn work_off() {
+fn run_queues() {
     let queued: u64 = logs().map(|log| pending(log).count() as u64).sum();
     if queued == 0 {
         return;
     }
     let share = queued.div_ceil(ROUNDS);
-    let afterlife = Duration::from_micros(config::get().afterlife_us);
+    let limit = Duration::from_micros(config::get().post_mortem_us);
     let begin = Instant::now();
     for _ in 0..ROUNDS {
         // SAFETY: sleeps.
-        unsafe { libc::usleep(afterlife.as_micros() as u32 / (ROUNDS as u32 + 1)) };
+        unsafe { libc::usleep(limit.as_micros() as u32 / (ROUNDS as u32 + 1)) };
         // Items that are left at this time never run.
-        if begin.elapsed() > afterlife {
+        if begin.elapsed() > limit {
             return;
         }
         let mut left = share;
@@ -278,7 +279,7 @@ fn work_off() {
 
 fn logs() -> impl Iterator<Item = &'static Log> {
     // SAFETY: entries are null or logs that are never freed.
-    LOGS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+    LOGS.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() })
 }
 
 fn pending(log: &Log) -> std::ops::RangeInclusive<u64> {
@@ -303,7 +304,7 @@ fn step(log: &Log) -> bool {
             work.run(0..work.height);
             true
         }
-        Op::Words(words) => words.iter().all(|word| word.run_once()),
+        Op::MemOps(ops) => ops.iter().all(|op| op.run_once()),
         Op::Wait { slot, value } => slot.reached(*value),
         Op::Host(_) | Op::Driver(_) => false,
     };

@@ -4,9 +4,9 @@
 //! allocations, by their numbers.
 //!
 //! The real driver finds another process's memory in the kernel, across all namespaces. A socket
-//! that is found by its path comes close: it works between PID, network and mount namespaces with a
-//! common /tmp. The socket file is removed when the process exits, and by the post-mortem helper
-//! when the process is killed.
+//! that is found by its path is a close approximation: it works between PID, network and mount
+//! namespaces with a common /tmp. The socket file is removed when the process exits, and by the
+//! post-mortem helper when the process is killed.
 //!
 //! # Safety
 //!
@@ -25,7 +25,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Timeout after which a silent process is treated as dead.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Path of the socket, set once the socket exists.
 static PATH: OnceLock<CString> = OnceLock::new();
@@ -35,9 +35,9 @@ fn path(process: u64) -> String {
 }
 
 /// Starts the server of this process, if it is not running yet.
-pub fn open(process: u64) -> Result<(), Code> {
-    static OPENING: Mutex<()> = Mutex::new(());
-    let _opening = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+pub fn start(process: u64) -> Result<(), Code> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if PATH.get().is_some() {
         return Ok(());
     }
@@ -50,41 +50,41 @@ pub fn open(process: u64) -> Result<(), Code> {
     let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o666));
     let serve = move || {
         queue::block_signals();
-        for caller in listener.incoming().flatten() {
+        for client in listener.incoming().flatten() {
             // After an error the connection is closed: the client has exited, or requested freed
             // memory.
-            let _ = answer(caller);
+            let _ = respond(client);
         }
     };
-    std::thread::Builder::new().name("simcuda-doorway".into()).spawn(serve).map_err(|_| OUT_OF_MEMORY)?;
+    std::thread::Builder::new().name("simcuda-ipc".into()).spawn(serve).map_err(|_| OUT_OF_MEMORY)?;
     Ok(())
 }
 
-fn answer(mut caller: UnixStream) -> std::io::Result<()> {
-    caller.set_read_timeout(Some(PATIENCE))?;
+fn respond(mut client: UnixStream) -> std::io::Result<()> {
+    client.set_read_timeout(Some(TIMEOUT))?;
     let mut nonce = [0; 8];
-    caller.read_exact(&mut nonce)?;
+    client.read_exact(&mut nonce)?;
     let nonce = u64::from_ne_bytes(nonce);
     let file = super::regions().values().find_map(|region| match &region.kind {
         Kind::Plain(block) if block.nonce == nonce => sys::duplicate(block.file.as_raw_fd()).ok(),
         _ => None,
     });
     match file {
-        Some(file) => sys::send_fd(&caller, &file),
+        Some(file) => sys::send_fd(&client, &file),
         None => Ok(()),
     }
 }
 
 /// Returns the file of another process's allocation, reopened, so that its locks are distinct from
 /// the exporter's.
-pub fn ask(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
-    let ask = || {
+pub fn request_file(process: u64, nonce: u64) -> Result<OwnedFd, Code> {
+    let request = || {
         let mut exporter = UnixStream::connect(path(process))?;
-        exporter.set_read_timeout(Some(PATIENCE))?;
+        exporter.set_read_timeout(Some(TIMEOUT))?;
         exporter.write_all(&nonce.to_ne_bytes())?;
         sys::reopen(sys::receive_fd(&exporter)?.as_raw_fd())
     };
-    ask().map(OwnedFd::from).map_err(|_| INVALID_HANDLE)
+    request().map(OwnedFd::from).map_err(|_| INVALID_HANDLE)
 }
 
 /// Removes the socket file.
