@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conformance;
+
 /// Number that a peer assigned to one of its objects.
 pub type Id = usize;
 
@@ -21,6 +23,8 @@ pub enum Source {
 /// A command. Objects are created in the context opened or selected last.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
+    /// A command of a conformance rule.
+    Conformance(conformance::Command),
     /// Opens a device's primary context, or a new context that is handled as if it were another
     /// library's.
     Open {
@@ -45,13 +49,9 @@ pub enum Command {
     Exit {
         threads: usize,
     },
-    /// Blocks until the context is idle.
-    SynchronizeContext,
 
     /// Creates a stream.
     Stream,
-    /// Returns whether a stream is idle.
-    QueryStream(Id),
     /// Polls until a stream is idle, up to a time limit.
     Await {
         stream: Id,
@@ -124,13 +124,6 @@ pub enum Command {
         seed: u64,
         stream: Id,
     },
-    /// Copies between two allocations.
-    Copy {
-        to: Id,
-        from: Id,
-        size: usize,
-        stream: Id,
-    },
     /// Copies a rectangle between two allocations.
     CopyRows {
         to: Id,
@@ -140,11 +133,6 @@ pub enum Command {
         width: usize,
         height: usize,
         stream: Id,
-    },
-    /// Allocates capture buffers in advance.
-    Prepare {
-        captures: usize,
-        size: usize,
     },
     /// Starts copying memory to the host.
     Capture {
@@ -224,6 +212,8 @@ pub enum Command {
 /// Result of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    /// The reply to a command of a conformance rule.
+    Conformance(conformance::Reply),
     Done,
     Object(Id),
     Number(u64),

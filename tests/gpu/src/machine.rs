@@ -26,15 +26,18 @@ use frameshare_gpu_harness::{Failed, Link, content, isolate};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::command::{Command, Id, Reply, Source};
+use crate::conformance;
 use crate::kernel;
 use crate::words::Words;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Cause of a failed command: a CUDA error, or an invalid request of the case.
+/// Cause of a failed command: a CUDA error, an invalid request of the case, or an error of a
+/// conformance rule's command.
 enum Failure {
     Cuda(Error),
     Case(String),
+    Other(anyhow::Error),
 }
 
 impl From<Error> for Failure {
@@ -54,6 +57,7 @@ impl From<Failure> for Failed {
                 Failed { text: error.to_string(), code: error.code(), sticky: error.is_sticky() }
             }
             Failure::Case(text) => Failed { text, code: None, sticky: false },
+            Failure::Other(error) => error.into(),
         }
     }
 }
@@ -158,8 +162,6 @@ struct Machine {
     captures: Table<Buffer>,
     /// Upload buffers of [`Command::Write`].
     sources: Vec<Buffer>,
-    /// Buffers for captures, registered in advance, since registration may wait for the GPU.
-    spare: Vec<Buffer>,
     events: Table<Event>,
     many: Vec<Event>,
     pages: Table<timeline::Page>,
@@ -168,6 +170,8 @@ struct Machine {
     /// Memory for [`Command::Load`], and how many bytes of it the GPU fills in 100 µs.
     load: Option<(vmm::Allocation, usize)>,
     counted: calls::Snapshot,
+    /// Objects of a conformance rule.
+    conformance: conformance::Worker,
 }
 
 const DONE: (Reply, Option<OwnedFd>) = (Reply::Done, None);
@@ -206,6 +210,10 @@ impl Machine {
 
     fn obey(&mut self, command: Command, fds: Vec<OwnedFd>) -> Result<(Reply, Option<OwnedFd>)> {
         Ok(match command {
+            Command::Conformance(command) => {
+                let (reply, fd) = self.conformance.obey(command, fds).map_err(Failure::Other)?;
+                (Reply::Conformance(reply), fd)
+            }
             Command::Open { device, primary } => self.open(device, primary)?,
             Command::Choose(context) => {
                 self.chosen = context;
@@ -221,16 +229,11 @@ impl Machine {
             Command::Surroundings => (Reply::Text(isolate::surroundings()), None),
             Command::Spoil { memory, stream } => (Reply::Text(self.spoil(memory, stream)?), None),
             Command::Exit { threads } => self.exit(threads)?,
-            Command::SynchronizeContext => {
-                self.context()?.synchronize()?;
-                DONE
-            }
 
             Command::Stream => {
                 let stream = Stream::new(self.context()?)?;
                 self.streams.add(stream)
             }
-            Command::QueryStream(stream) => ready(self.streams.get(stream)?.query()?),
             Command::Await { stream, ms } => self.wait_for(stream, Duration::from_millis(ms))?,
             Command::DropStream(stream) => {
                 self.streams.take(stream)?;
@@ -323,12 +326,6 @@ impl Machine {
                 self.sources.push(source);
                 DONE
             }
-            Command::Copy { to, from, size, stream } => {
-                let (to, from) = (self.memories.get(to)?.ptr(), self.memories.get(from)?.ptr());
-                // SAFETY: see the header of the file.
-                unsafe { self.streams.get(stream)?.copy(to, from, size) }?;
-                DONE
-            }
             Command::CopyRows { to, to_pitch, from, from_pitch, width, height, stream } => {
                 let to = Plane { at: Side::Device(self.memories.get(to)?.ptr()), pitch: to_pitch };
                 let from = Plane { at: Side::Device(self.memories.get(from)?.ptr()), pitch: from_pitch };
@@ -336,17 +333,8 @@ impl Machine {
                 unsafe { self.streams.get(stream)?.copy_2d(to, from, width, height) }?;
                 DONE
             }
-            Command::Prepare { captures, size } => {
-                for _ in 0..captures {
-                    self.spare.push(Buffer::new(self.context()?, size)?);
-                }
-                DONE
-            }
             Command::Capture { memory, offset, size, stream } => {
-                let buffer = match self.spare.iter().position(|buffer| buffer.size == size) {
-                    Some(place) => self.spare.swap_remove(place),
-                    None => Buffer::new(self.context()?, size)?,
-                };
+                let buffer = Buffer::new(self.context()?, size)?;
                 let from = self.memories.get(memory)?.ptr() + offset as DevicePtr;
                 // SAFETY: see the header of the file.
                 unsafe { self.streams.get(stream)?.download(buffer.start.as_ptr(), from, size) }?;

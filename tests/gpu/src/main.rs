@@ -9,6 +9,7 @@
 //! one: losing a context.
 
 mod command;
+mod conformance;
 mod kernel;
 mod machine;
 mod peer;

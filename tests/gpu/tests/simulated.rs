@@ -22,7 +22,7 @@ fn must_pass(output: &Output, what: &str) {
 fn suites_pass_on_the_simulated_driver() {
     let driver = driver(&[]);
     must_pass(
-        &suites(driver.path(), 1, &["limits", "isolation", "devices", "faults"]),
+        &suites(driver.path(), 1, &["conformance-controls", "limits", "isolation", "devices", "faults"]),
         "suites without delays",
     );
     // The cases mostly sleep, so the seeds run in parallel.
@@ -30,7 +30,7 @@ fn suites_pass_on_the_simulated_driver() {
         for seed in 1..=SEEDS {
             let driver = driver.path();
             scope.spawn(move || {
-                let output = suites(driver, seed, &["memory", "fences", "crashes"]);
+                let output = suites(driver, seed, &["conformance", "memory", "fences", "crashes"]);
                 must_pass(&output, &format!("seed {seed}"));
             });
         }
@@ -50,7 +50,7 @@ fn release_waits_without_context_wide_record() {
 fn missing_driver_skips_or_fails_all_cases() {
     let run = |require: &str| {
         Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
-            .arg("memory/vmm")
+            .arg("memory/rectangles")
             .env("LD_LIBRARY_PATH", PathBuf::from("/nonexistent"))
             .env("REQUIRE_GPU", require)
             .output()
@@ -66,4 +66,46 @@ fn missing_driver_skips_or_fails_all_cases() {
     let failed = run("1");
     assert!(!failed.status.success());
     assert!(String::from_utf8_lossy(&failed.stdout).contains("0 passed, 1 failed, 0 skipped"));
+}
+
+/// Host memory and host frames need no driver; the GPU kinds are then skipped, with the reason.
+#[test]
+fn host_rules_hold_without_driver() {
+    let output = Command::new(env!("CARGO_BIN_EXE_gpu-suites"))
+        .args(["conformance", "conformance-controls"])
+        .env("LD_LIBRARY_PATH", PathBuf::from("/nonexistent"))
+        .output()
+        .unwrap();
+    testing::must_pass(&output, "conformance without a driver");
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !text.contains("no GPU: no usable CUDA driver") {
+        // This machine has a real driver, found without an explicit path.
+        return;
+    }
+    for line in text.lines().filter(|line| line.starts_with(r#"{"suite""#)) {
+        let is_host = line.contains(r#""case":"host-"#) || line.contains(r#""case":"none-"#);
+        let expected = if is_host { r#""result":"pass""# } else { r#""result":"skip""# };
+        assert!(line.contains(expected), "{line}");
+    }
+    assert!(text.contains(r#""case":"host-none-no-frame-is-torn","result":"pass""#), "{text}");
+}
+
+/// A kind that the driver lacks is skipped, with the reason, and never passes.
+#[test]
+fn rules_of_missing_kinds_are_skipped() {
+    let driver = driver(&["cuMemPoolExportToShareableHandle", "cuIpcGetEventHandle"]);
+    let output = suites(driver.path(), 1, &["conformance"]);
+    testing::must_pass(&output, "conformance without pools and events");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let cases: Vec<_> = text.lines().filter(|line| line.starts_with(r#"{"suite""#)).collect();
+    for line in &cases {
+        let needs = |kind: &str| {
+            line.contains(&format!(r#""case":"{kind}-"#)) || line.contains(&format!("-{kind}-no-frame"))
+        };
+        let says = |kind: &str| line.contains(&format!(r#""reason":"{kind} is not supported on"#));
+        let is_skipped = line.contains(r#""result":"skip""#) && (says("pool") || says("event"));
+        let is_passed = line.contains(r#""result":"pass""#);
+        assert!(if needs("pool") || needs("event") { is_skipped } else { is_passed }, "{line}");
+    }
+    assert!(cases.len() > 60, "{} cases", cases.len());
 }

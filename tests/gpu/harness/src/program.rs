@@ -33,6 +33,8 @@ impl fmt::Display for Case {
 /// Requirements of a case in addition to a GPU.
 #[derive(Clone, Copy)]
 pub enum Needs {
+    /// Not even a GPU.
+    NoGpu,
     /// None.
     Nothing,
     /// A second GPU.

@@ -117,11 +117,12 @@ impl Machine {
     /// Returns why a case cannot run here, if so.
     fn lacks(&self, case: &Case) -> Option<String> {
         let devices = match &self.devices {
+            _ if matches!(case.needs, Needs::NoGpu) => return None,
             Ok(devices) => devices.len(),
             Err(reason) => return Some(reason.clone()),
         };
         match case.needs {
-            Needs::Nothing => None,
+            Needs::NoGpu | Needs::Nothing => None,
             Needs::TwoDevices => (devices < 2).then(|| "this machine has only one GPU".to_owned()),
             Needs::Simulation => (!self.simulated())
                 .then(|| "this case needs the simulated driver, which injects failures".to_owned()),

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Fences of both kinds, in both directions, with random delays.
+//! Fences: behavior of CUDA beyond the rules in [`crate::conformance`], and calls per frame.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use frameshare_gpu_harness::random::Random;
 
 use super::{Case, Kind, Needs, PATIENCE_MS, case, require};
 use crate::command::{Command, Id, Source};
@@ -16,14 +15,6 @@ use crate::words::Words;
 const SUITE: &str = "fences";
 
 pub const CASES: &[Case] = &[
-    long("event-over-vmm", |seed| hand_over(Kind::Vmm, Fence::Event, seed, Skip::Nothing)),
-    long("event-over-pool", |seed| hand_over(Kind::Pool, Fence::Event, seed, Skip::Nothing)),
-    long("event-over-legacy", |seed| hand_over(Kind::Legacy, Fence::Event, seed, Skip::Nothing)),
-    long("timeline-over-vmm", |seed| hand_over(Kind::Vmm, Fence::Timeline, seed, Skip::Nothing)),
-    long("timeline-over-pool", |seed| hand_over(Kind::Pool, Fence::Timeline, seed, Skip::Nothing)),
-    long("timeline-over-legacy", |seed| hand_over(Kind::Legacy, Fence::Timeline, seed, Skip::Nothing)),
-    long("without-ready-fence", |seed| caught(Skip::Ready, seed)),
-    long("without-release-fence", |seed| caught(Skip::Release, seed)),
     case(SUITE, "event-states", event_states),
     case(SUITE, "event-captures-the-record-before-the-wait", event_captures_the_record_before_the_wait),
     case(SUITE, "event-own-handle", event_own_handle),
@@ -47,39 +38,29 @@ enum Fence {
     Timeline,
 }
 
-/// The fence of a hand-over to omit, as a negative control.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Skip {
-    Nothing,
-    Ready,
-    Release,
-}
-
-/// Timeline values in a page: value 0 is the exporter's progress, value 1 the reader's.
+/// The timeline value of the ready fence.
 const READY: usize = 0;
-const RELEASE: usize = 1;
 
-/// One side of a hand-over: its end of both fences.
+/// One side of a ready fence.
 struct Side<'a> {
     peer: &'a Peer,
-    ready: Id,
-    release: Id,
+    event: Id,
     page: Id,
     fence: Fence,
 }
 
 impl Side<'_> {
-    fn signal(&self, word: usize, round: u64) -> Result<()> {
+    fn signal(&self, round: u64) -> Result<()> {
         match self.fence {
-            Fence::Event => self.peer.record(if word == READY { self.ready } else { self.release }, 0),
-            Fence::Timeline => self.peer.write_word(self.page, word, round, 0),
+            Fence::Event => self.peer.record(self.event, 0),
+            Fence::Timeline => self.peer.write_word(self.page, READY, round, 0),
         }
     }
 
-    fn wait(&self, word: usize, round: u64) -> Result<()> {
+    fn wait(&self, round: u64) -> Result<()> {
         match self.fence {
-            Fence::Event => self.peer.wait(0, if word == READY { self.ready } else { self.release }),
-            Fence::Timeline => self.peer.wait_word(self.page, word, round, 0),
+            Fence::Event => self.peer.wait(0, self.event),
+            Fence::Timeline => self.peer.wait_word(self.page, READY, round, 0),
         }
     }
 }
@@ -88,11 +69,11 @@ fn sides<'a>(exporter: &'a Peer, reader: &'a Peer, fence: Fence) -> Result<[Side
     Ok(match fence {
         Fence::Event => {
             require(exporter, "event")?;
-            let (ready, release) = (exporter.event(true)?, exporter.event(true)?);
-            let (theirs, back) = (reader.open_event(exporter, ready)?, reader.open_event(exporter, release)?);
+            let event = exporter.event(true)?;
+            let opened = reader.open_event(exporter, event)?;
             [
-                Side { peer: exporter, ready, release, page: 0, fence },
-                Side { peer: reader, ready: theirs, release: back, page: 0, fence },
+                Side { peer: exporter, event, page: 0, fence },
+                Side { peer: reader, event: opened, page: 0, fence },
             ]
         }
         Fence::Timeline => {
@@ -100,86 +81,17 @@ fn sides<'a>(exporter: &'a Peer, reader: &'a Peer, fence: Fence) -> Result<[Side
             let memory = Words::create(512)?;
             let (ours, theirs) = (exporter.page(&memory, 512, true)?, reader.page(&memory, 512, true)?);
             [
-                Side { peer: exporter, ready: 0, release: 0, page: ours, fence },
-                Side { peer: reader, ready: 0, release: 0, page: theirs, fence },
+                Side { peer: exporter, event: 0, page: ours, fence },
+                Side { peer: reader, event: 0, page: theirs, fence },
             ]
         }
     })
 }
 
-const ROUNDS: u64 = 120;
 const FRAME: usize = 128 << 10;
 
-/// Passes one slot back and forth. In each round the exporter's stream waits for the release, fills
-/// one half of the frame, sleeps, fills the other half and signals; the reader's stream waits,
-/// sleeps, copies the frame out and signals. The CPUs only queue work: fences alone order it.
-/// Returns the number of bytes that belong to another round.
-fn torn_bytes(kind: Kind, fence: Fence, seed: u64, rounds: u64, skip: Skip) -> Result<u64> {
-    let (exporter, reader) = (Peer::new()?, Peer::new()?);
-    let shared = kind.share(&exporter, FRAME)?;
-    let import = shared.import(&exporter, &reader, kind != Kind::Vmm)?;
-    let [ours, theirs] = sides(&exporter, &reader, fence)?;
-    reader.tell(Command::Prepare { captures: usize::try_from(rounds)?, size: FRAME })?;
-    let mut random = Random::new(seed);
-    let mut dawdle = |peer: &Peer| match random.below(4) {
-        0 => Ok(()),
-        _ => peer.sleep(0, random.below(if skip == Skip::Nothing { 1500 } else { 5000 })),
-    };
-    let mut captures = Vec::new();
-    // Without a fence, nothing else may order the work, such as the time a CPU takes to queue it.
-    if skip != Skip::Nothing {
-        exporter.hold(0)?;
-        reader.hold(0)?;
-    }
-    for round in 1..=rounds {
-        if skip != Skip::Release {
-            ours.wait(RELEASE, round - 1)?;
-        }
-        dawdle(&exporter)?;
-        let value = (round % 251) as u8;
-        exporter.fill(shared.memory, 0, FRAME / 2, value, 0)?;
-        dawdle(&exporter)?;
-        exporter.fill(shared.memory, FRAME / 2, FRAME / 2, value, 0)?;
-        ours.signal(READY, round)?;
-        if skip != Skip::Ready {
-            theirs.wait(READY, round)?;
-        }
-        dawdle(&reader)?;
-        captures.push((reader.capture(import, 0, FRAME, 0)?, value));
-        theirs.signal(RELEASE, round)?;
-    }
-    exporter.let_go()?;
-    reader.let_go()?;
-    exporter.finish(0)?;
-    reader.finish(0)?;
-    captures
-        .into_iter()
-        .try_fold(0, |torn, (capture, value)| Ok(torn + reader.differs_from_fill(capture, value)?))
-}
-
-fn hand_over(kind: Kind, fence: Fence, seed: u64, skip: Skip) -> Result<String> {
-    let torn = torn_bytes(kind, fence, seed, ROUNDS, skip)?;
-    ensure!(torn == 0, "{torn} bytes of {ROUNDS} frames belong to another round");
-    Ok(format!("{ROUNDS} rounds"))
-}
-
-/// Number of rounds that fit the driver's queue behind stalled streams; with more, the caller
-/// blocks: slightly more than 35 (H200, driver 580).
-const UNFENCED_ROUNDS: u64 = 20;
-
-/// Without one of its fences, the same test detects bytes of other rounds.
-fn caught(skip: Skip, seed: u64) -> Result<String> {
-    let mut seen = String::new();
-    for (name, fence) in [("event", Fence::Event), ("timeline", Fence::Timeline)] {
-        let torn = torn_bytes(Kind::Vmm, fence, seed, UNFENCED_ROUNDS, skip)?;
-        ensure!(torn > 0, "{name}: no frame was torn: the test does not detect a missing fence");
-        seen += &format!("{name}: {torn} bytes torn; ");
-    }
-    Ok(seen)
-}
-
 /// An event that was never recorded is complete; one with work before it is pending, then complete,
-/// in both processes.
+/// in both processes, and streams of either wait for the other's record.
 fn event_states(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "event")?;
@@ -198,8 +110,11 @@ fn event_states(_: u64) -> Result<String> {
         recorder.record(here, 0)?;
         ensure!(!recorder.event_ready(here)?, "the recorder's pending event is reported complete");
         ensure!(!other.event_ready(there)?, "a pending event is reported complete in the other process");
+        other.wait(0, there)?;
+        ensure!(!other.idle_within(0, 50)?, "a stream passed a pending event of the other process");
         recorder.let_go()?;
         recorder.finish(0)?;
+        other.finish(0)?;
         ensure!(recorder.event_ready(here)? && other.event_ready(there)?, "an event stays pending");
     }
     Ok(String::new())
@@ -379,8 +294,8 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         reader.text(Command::Calls)?;
         for round in 1..=10 {
             exporter.fill(shared.memory, 0, FRAME, 1, 0)?;
-            ours.signal(READY, round)?;
-            theirs.wait(READY, round)?;
+            ours.signal(round)?;
+            theirs.wait(round)?;
         }
         let (writes, reads) = (exporter.text(Command::Calls)?, reader.text(Command::Calls)?);
         let expected = [
@@ -431,8 +346,8 @@ fn work_beside_waiting_streams(_: u64) -> Result<String> {
         let idle = work()?;
         signals.hold(0)?;
         for ([ours, theirs], memory) in &waiting {
-            ours.signal(READY, 1)?;
-            theirs.wait(READY, 1)?;
+            ours.signal(1)?;
+            theirs.wait(1)?;
             theirs.peer.fill(*memory, 0, SIZE, 2, 0)?;
         }
         let beside = work()?;

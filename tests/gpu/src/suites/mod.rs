@@ -14,10 +14,13 @@ use anyhow::Result;
 use frameshare_gpu_harness::{Case, Failed, Needs, Skip};
 
 use crate::command::{Command, Id, Source};
+use crate::conformance::RULES;
 use crate::peer::{Peer, Token};
 
 /// All cases.
-pub static ALL: &[&[Case]] = &[
+pub static ALL: &[&[Case]] = &joined();
+
+const SUITES: [&[Case]; 7] = [
     memory::CASES,
     fences::CASES,
     crashes::CASES,
@@ -26,6 +29,18 @@ pub static ALL: &[&[Case]] = &[
     devices::CASES,
     faults::CASES,
 ];
+
+/// Joins the suites and the conformance rules.
+const fn joined() -> [&'static [Case]; SUITES.len() + RULES.len()] {
+    let (first, rest) = (SUITES.len(), RULES.len());
+    let mut all: [&[Case]; SUITES.len() + RULES.len()] = [&[]; SUITES.len() + RULES.len()];
+    let mut at = 0;
+    while at < first + rest {
+        all[at] = if at < first { SUITES[at] } else { RULES[at - first] };
+        at += 1;
+    }
+    all
+}
 
 /// An unblocked stream is idle sooner, on a busy machine too.
 const PATIENCE_MS: u64 = 10_000;
