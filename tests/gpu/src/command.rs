@@ -146,10 +146,12 @@ pub enum Command {
         capture: Id,
         value: u8,
     },
-    /// Returns how many bytes of a completed capture differ from a pattern. Frees the capture.
+    /// Returns how many bytes of a completed capture differ from a pattern, from position `from` of
+    /// the pattern on. Frees the capture.
     DiffersFromPattern {
         capture: Id,
         seed: u64,
+        from: usize,
     },
 
     /// Creates an event, private or interprocess.

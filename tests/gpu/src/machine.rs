@@ -345,11 +345,11 @@ impl Machine {
                 let wrong = capture.bytes().iter().filter(|byte| **byte != value).count();
                 (Reply::Number(wrong as u64), None)
             }
-            Command::DiffersFromPattern { capture, seed } => {
+            Command::DiffersFromPattern { capture, seed, from } => {
                 let mut capture = self.captures.take(capture)?;
-                let right = content::bytes(seed, capture.size);
-                let wrong =
-                    capture.bytes().iter().zip(right).filter(|(byte, right)| **byte != *right).count();
+                let right = content::bytes(seed, from + capture.size);
+                let pairs = capture.bytes().iter().zip(&right[from..]);
+                let wrong = pairs.filter(|(byte, right)| byte != right).count();
                 (Reply::Number(wrong as u64), None)
             }
 

@@ -202,9 +202,14 @@ impl Peer {
 
     /// Checks that memory holds a pattern from `offset` on.
     pub fn check(&self, memory: Id, offset: usize, size: usize, seed: u64) -> Result<()> {
+        self.check_part(memory, offset, size, seed, 0)
+    }
+
+    /// Checks that memory holds from `offset` on the part of a pattern that begins at `from`.
+    pub fn check_part(&self, memory: Id, offset: usize, size: usize, seed: u64, from: usize) -> Result<()> {
         let capture = self.capture(memory, offset, size, 0)?;
         self.finish(0)?;
-        match self.number(Command::DiffersFromPattern { capture, seed })? {
+        match self.number(Command::DiffersFromPattern { capture, seed, from })? {
             0 => Ok(()),
             wrong => bail!("{wrong} of {size} bytes differ from pattern {seed}"),
         }
