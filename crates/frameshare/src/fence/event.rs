@@ -135,8 +135,8 @@ impl Drop for ExporterEvents {
 }
 
 impl ReaderEvents {
-    /// Opens the exporter's events. The caller checks that `handles` has the length that the entries
-    /// need.
+    /// Opens the exporter's events. The caller checks that `handles` has the length that the
+    /// entries need.
     ///
     /// # Errors
     /// Any error that the driver returns.

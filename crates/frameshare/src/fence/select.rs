@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Selection of the kind of fence, by the configuration and the abilities of both sides.
 
 use crate::memory::select::{Lacking, Selected};

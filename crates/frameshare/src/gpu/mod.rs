@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! GPU work that outlives its caller.
 
 mod deferred_drop;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Interrupts: they end waits of this process.
 
 use rustix::{

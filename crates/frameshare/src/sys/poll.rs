@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waits for descriptors, with a deadline.
 
 use rustix::{
