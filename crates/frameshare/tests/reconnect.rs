@@ -434,7 +434,7 @@ fn fence_timeout_of_zero_is_refused() {
     let _exporter = stream.exporter();
     let error = stream.connect(Config { fence_timeout: Duration::ZERO, ..Default::default() }).unwrap_err();
     assert!(
-        matches!(error, ConnectError::Config(_)) && error.to_string().contains("fence-timeout"),
+        matches!(error, ConnectError::Config(_)) && error.to_string().contains("fence_timeout"),
         "{error}"
     );
 }

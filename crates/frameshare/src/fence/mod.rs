@@ -81,7 +81,7 @@ pub trait ReaderFence: Debug + Send + Sync {
 }
 
 /// A fence that can no longer be relied on; its connection ends.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} fence: {cause}")]
 pub struct FenceError {
     /// The kind of fence.
@@ -91,7 +91,8 @@ pub struct FenceError {
 }
 
 /// The fault of a fence.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FenceFault {
     /// The driver refused, or reports the failure of earlier work.
     #[error(transparent)]

@@ -2,12 +2,33 @@
 
 //! Errors of a reader.
 
-use crate::{endpoint::Endpoint, memory::MemoryError};
-use frameshare_protocol::message::{DecodeError, Reason};
+use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::SENT_OVER_WAKE};
+use frameshare_cuda::device::{Device, Uuid};
+use frameshare_protocol::{
+    descriptor::InvalidDescriptor,
+    limits::MAX_CREDIT,
+    message::{DecodeError, Reason, TooLong},
+};
 use std::{io, time::Duration};
+
+/// A value of [`Config`](super::Config) outside of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// [`Config::max_held`](super::Config::max_held).
+    #[error("max_held is {0}, but must be 1 to {MAX_CREDIT}")]
+    MaxHeld(u32),
+    /// [`Config::fence_timeout`](super::Config::fence_timeout).
+    #[error("fence_timeout is 0, but GPU work takes time: set it to some milliseconds at least")]
+    ZeroFenceTimeout,
+    /// The configuration does not fit into the first message.
+    #[error("the configuration does not fit into a message: {0}")]
+    Hello(#[source] TooLong),
+}
 
 /// The reason why a reader could not connect.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// There is no exporter.
     #[error("no exporter at {endpoint} after {waited:?}")]
@@ -60,18 +81,30 @@ pub enum ConnectError {
     Protocol(#[from] DecodeError),
     /// The exporter violates the protocol.
     #[error("the exporter violated the protocol: {0}")]
-    Violation(String),
-    /// The frames are on a GPU that the reader's context does not reach.
-    #[error("{text}")]
+    Violation(#[from] ProtocolViolation),
+    /// The frames are on a GPU that this process cannot see.
+    #[error("the frames are on GPU {gpu}, which this process cannot see")]
+    GpuNotVisible {
+        /// The exporter's GPU.
+        gpu: Uuid,
+    },
+    /// The frames are on a GPU that the reader's GPU cannot access.
+    #[error("the frames are on {exporter}, which {reader} cannot read")]
     GpuOutOfReach {
         /// The exporter's GPU.
-        gpu: frameshare_cuda::device::Uuid,
-        /// The reason, for people.
-        text: String,
+        gpu: Uuid,
+        /// The exporter's GPU, as this process sees it.
+        exporter: Box<Device>,
+        /// The GPU of the reader's context.
+        reader: Box<Device>,
     },
-    /// The frames are on a GPU that this reader cannot use as configured.
-    #[error("{0}")]
-    Gpu(String),
+    /// The events of the exporter cannot be opened.
+    #[error("event fences need a /dev/shm that both processes share: share it, or use timeline fences ({0})")]
+    EventsNotShared(#[source] frameshare_cuda::Error),
+    /// The exporter in this process uses another CUDA context, in which its events cannot be
+    /// recorded.
+    #[error("within one process event fences need the exporter's CUDA context: use timeline fences")]
+    EventsOfOtherContext,
     /// The CUDA driver failed.
     #[error(transparent)]
     Driver(#[from] frameshare_cuda::Error),
@@ -87,12 +120,13 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The configuration is invalid.
-    #[error("{0}")]
-    Config(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// The reason why a reader cannot continue.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The wait was interrupted; the reader can continue.
     #[error("interrupted")]
@@ -124,7 +158,7 @@ pub enum ReadError {
     },
     /// The release fence of this reader can no longer be signaled.
     #[error("frames can no longer be released: {0}")]
-    Fence(String),
+    Fence(#[source] FenceError),
     /// The exporter evicted this reader.
     #[error("evicted by the exporter: {text}")]
     CutOff {
@@ -141,7 +175,7 @@ pub enum ReadError {
     Gpu(#[source] ConnectError),
     /// The exporter violates the protocol.
     #[error("the exporter violated the protocol: {0}")]
-    Violation(String),
+    Violation(#[from] ProtocolViolation),
     /// An event, or the metadata of a frame, exceeds this reader's limit.
     #[error("metadata of {size} bytes exceeds the limit of {limit}")]
     TooMuchMetadata {
@@ -156,6 +190,137 @@ pub enum ReadError {
     /// A system call failed.
     #[error("cannot receive from the exporter: {0}")]
     Io(#[source] io::Error),
+}
+
+/// A rule of the protocol that the exporter broke. Its other readers may be unaffected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolViolation {
+    /// A packet is longer than any message, or has too many descriptors.
+    #[error("invalid packet: {0}")]
+    Packet(#[source] io::Error),
+    /// A packet is no message of this version.
+    #[error(transparent)]
+    Message(DecodeError),
+    /// A message came with too few or too many descriptors.
+    #[error("a message came with a wrong number of descriptors")]
+    DescriptorCount,
+    /// Descriptors came over the wake-up socket.
+    #[error("{SENT_OVER_WAKE}")]
+    DescriptorOverWake,
+    /// The answer to `Hello` was neither `Welcome` nor `Refused`.
+    #[error("it answered Hello with another message than Welcome or Refused")]
+    UnexpectedAnswer,
+    /// A second answer to `Hello` came.
+    #[error("it answered Hello twice")]
+    RepeatedAnswer,
+    /// A shared page does not have the agreed size or seals.
+    #[error("invalid shared page: {0}")]
+    Page(#[source] io::Error),
+    /// The queue page is of another version.
+    #[error("the queue page is of another version")]
+    QueueVersion,
+    /// The wake-up socket is none.
+    #[error("invalid wake-up socket: {0}")]
+    WakeSocket(#[source] io::Error),
+    /// The fence is of a kind that the reader did not offer.
+    #[error("it selected a fence that this reader did not offer")]
+    FenceNotOffered,
+    /// The exporter began to use a GPU for a reader that offered none, or did so twice.
+    #[error("it uses a GPU that this reader did not offer")]
+    GpuNotOffered,
+    /// The ready values of a fence are invalid.
+    #[error(transparent)]
+    Fence(FenceError),
+    /// The memory file of a payload does not have the agreed size or seals.
+    #[error("invalid payload: {0}")]
+    Payload(#[source] io::Error),
+    /// Too many messages wait for frames that do not arrive.
+    #[error("its messages precede frames that do not arrive")]
+    EarlyMessages,
+    /// Messages that precede a frame did not arrive.
+    #[error("{missing} messages before frame {sequence} did not arrive")]
+    MissingMessages {
+        /// The frame.
+        sequence: u64,
+        /// The number of messages.
+        missing: u64,
+    },
+    /// More generations exist than a reader imports.
+    #[error("it has more than {limit} generations")]
+    TooManyGenerations {
+        /// The limit.
+        limit: usize,
+    },
+    /// A generation was announced twice.
+    #[error("generation {generation} was announced twice")]
+    DuplicateGeneration {
+        /// The generation.
+        generation: u32,
+    },
+    /// More slots exist than a reader imports.
+    #[error("it has more than {limit} slots")]
+    TooManySlots {
+        /// The limit.
+        limit: usize,
+    },
+    /// A slot was announced twice.
+    #[error("slot {slot} of generation {generation} was announced twice")]
+    DuplicateSlot {
+        /// The generation.
+        generation: u32,
+        /// The slot.
+        slot: u32,
+    },
+    /// A slot came before its generation, or after its retirement.
+    #[error("slot {slot} is of the unknown generation {generation}")]
+    SlotOfUnknownGeneration {
+        /// The generation.
+        generation: u32,
+        /// The slot.
+        slot: u32,
+    },
+    /// The descriptor of a frame is invalid, or the frame is not inside its slot.
+    #[error(transparent)]
+    Descriptor(#[from] InvalidDescriptor),
+    /// A frame is in a generation that was not announced.
+    #[error("frame {sequence} is in the unknown generation {generation}")]
+    UnknownGeneration {
+        /// The frame.
+        sequence: u64,
+        /// The generation.
+        generation: u32,
+    },
+    /// A frame is in a slot that was not announced.
+    #[error("frame {sequence} is in the unknown slot {slot}")]
+    UnknownSlot {
+        /// The frame.
+        sequence: u64,
+        /// The slot.
+        slot: u32,
+    },
+    /// The metadata of a frame is in an area that does not exist.
+    #[error("frame {sequence} has its metadata in the unknown area {area}")]
+    UnknownArea {
+        /// The frame.
+        sequence: u64,
+        /// The area.
+        area: u32,
+    },
+    /// Sequence numbers went back.
+    #[error("frame {sequence} came after frame {after}")]
+    FrameOrder {
+        /// The frame.
+        sequence: u64,
+        /// The last frame before it.
+        after: u64,
+    },
+    /// Every frame is revoked at the moment of its claim.
+    #[error("{count} frames in a row were revoked at the moment of their claim")]
+    Revocations {
+        /// Number of frames.
+        count: u32,
+    },
 }
 
 impl ReadError {
@@ -196,12 +361,6 @@ fn and_unwritten(torn: u64, lost: u64) -> String {
 impl ConnectError {
     /// Converts the error of opening events, with its usual reasons.
     pub(super) fn of_events(error: frameshare_cuda::Error) -> Self {
-        if error.is_map_failed() {
-            Self::Gpu(format!(
-                "event fences need a /dev/shm that both processes share: share it, or use timeline fences ({error})"
-            ))
-        } else {
-            error.into()
-        }
+        if error.is_map_failed() { Self::EventsNotShared(error) } else { error.into() }
     }
 }

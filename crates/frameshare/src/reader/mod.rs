@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! 1. All messages up to *n* are applied before frame *n* is taken.
-//! 2. Sequence numbers only rise within a session, and every missing number is counted as lost.
+//! 2. Sequence numbers only rise within a connection, and every missing number is counted as lost.
 //! 3. Everything that the exporter writes is checked before it is used: descriptors, sizes, seals.
 //!
 //! # Failure
@@ -17,161 +17,32 @@
 //! When the exporter dies, everything that it published and sent before is still delivered; then
 //! comes an error that describes the end, never an end of stream.
 
-mod connect;
+mod config;
 mod connection;
 mod error;
-mod frame;
-mod imports;
-mod rescue;
-mod session;
-mod trust;
-mod waits;
+mod gpu_wait;
+mod item;
+mod lease;
+mod stats;
 
-pub use error::{ConnectError, ReadError};
-pub use frame::Frame;
+pub use config::{Config, MAX_METADATA_BYTES};
+pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
+pub use item::Item;
+pub use lease::Frame;
+pub use stats::Stats;
 
 use crate::{
     Interrupt,
     endpoint::Endpoint,
-    event::Event,
     sys::backoff::{Backoff, Spin},
     sys::{Timeout, monotonic_ns},
 };
-use connect::Search;
-use connection::{Connection, Look};
-use frameshare_cuda::context::Context;
-use frameshare_protocol::{FenceKind, Policy, message::Format};
+use connection::{Connection, Search};
+use gpu_wait::Recheck;
 use std::{
-    os::fd::{AsFd, BorrowedFd},
-    sync::Arc,
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
-
-/// Default of [`Config::max_metadata_bytes`].
-pub const MAX_METADATA_BYTES: u64 = 128 << 20;
-
-/// Configuration of a reader.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Name of the reader in the exporter's statistics; cut to 128 bytes.
-    pub name: String,
-    /// Treatment of frames beyond the credit.
-    pub policy: Policy,
-    /// Requested number of frames to hold at once, 1 to 64; the exporter may grant fewer.
-    pub max_held: u32,
-    /// Maximum time to spin for the next frame before sleeping.
-    pub busy_poll: Duration,
-    /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
-    /// starts anew with each loss of a connection. The reader waits as long for an exporter that
-    /// accepts the connection and does not answer, because it is stopped for example.
-    pub connection_timeout: Option<Duration>,
-    /// Whether to search for the next exporter of the same name after the end of this one.
-    ///
-    /// Conditions that end the reader, and conditions that it survives:
-    ///
-    /// | condition | without `reconnect` | with it |
-    /// | --- | --- | --- |
-    /// | no socket, a stale one, a full backlog, no answer | waits | waits |
-    /// | permission denied by a socket that was made or changed within the last second | waits | waits |
-    /// | permission denied by an older socket, or by a folder | error | error |
-    /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
-    /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
-    /// | the connection is closed with `Reason::Failed`, for example by a failure of the exporter's GPU | error | searches |
-    /// | closed with any other reason: the reader was evicted | error | error |
-    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
-    /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
-    /// | refused with any other reason | error | error |
-    /// | another version of the protocol, or a violation of it; a GPU that cannot be used | error | error |
-    ///
-    /// "Waits" lasts until [`connection_timeout`](Self::connection_timeout); then the last obstacle
-    /// is the error.
-    pub reconnect: bool,
-    /// The user that the exporter must run as. `None` accepts any user if only root, this process's
-    /// user and users that either of them put in charge can write to the folders on the way to the
-    /// socket; in a folder that others can write to, such as /tmp, it accepts this process's user
-    /// and root.
-    ///
-    /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
-    /// this user namespace: one without a mapping is 65534.
-    pub exporter_uid: Option<u32>,
-    /// The CUDA context that frames are read in; `None` for host memory only.
-    pub gpu: Option<Arc<Context>>,
-    /// Whether frames that cannot be read in GPU memory, because the context does not reach the GPU
-    /// or the driver refuses an import, come in host memory instead. Otherwise that is an error.
-    pub host_fallback: bool,
-    /// The only kind of fence to use; `None` accepts every kind.
-    pub fence: Option<FenceKind>,
-    /// Whether frames are delivered speculatively, before their ready fence is signaled, for GPU
-    /// streams to wait on ([`Frame::wait_on`]). `None` is yes with timeline fences and no with
-    /// event fences, whose waits never end after a crash of the exporter.
-    pub gpu_wait: Option<bool>,
-    /// Maximum time for the exporter's GPU work on a published frame before the exporter counts as
-    /// dead. Zero is refused, since no work would complete in time.
-    pub fence_timeout: Duration,
-    /// Maximum bytes of events and metadata that wait in this process for the frames that they
-    /// precede. No more is received until some were delivered; a single larger one ends the reader
-    /// with [`ReadError::TooMuchMetadata`].
-    pub max_metadata_bytes: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            name: crate::sys::process_name(),
-            policy: Policy::default(),
-            max_held: 4,
-            busy_poll: Duration::ZERO,
-            connection_timeout: Some(Duration::from_secs(5)),
-            reconnect: false,
-            exporter_uid: None,
-            gpu: None,
-            host_fallback: false,
-            fence: None,
-            gpu_wait: None,
-            fence_timeout: Duration::from_secs(2),
-            max_metadata_bytes: MAX_METADATA_BYTES,
-        }
-    }
-}
-
-/// The next item of a stream, in order.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every item is a frame, and an allocation a frame costs more"
-)]
-pub enum Item {
-    /// The format of the following frames.
-    Format(Arc<Format>),
-    /// An in-band event.
-    Event(Event),
-    /// A frame.
-    Frame(Frame),
-    /// The stream has ended; it may continue later.
-    EndOfStream,
-    /// The next exporter was found after the end of the last: sequence numbers start again, and the
-    /// format follows again.
-    Reconnected,
-}
-
-/// Statistics of a reader over all its sessions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// The run of the stream that it reads.
-    pub session: u64,
-    /// The exporter's process.
-    pub exporter_pid: u32,
-    /// Maximum number of frames that it may hold.
-    pub credit: u32,
-    /// Number of frames that it holds.
-    pub held: u32,
-    /// Frames taken.
-    pub received: u64,
-    /// Frames lost.
-    pub lost: u64,
-    /// Number of reconnections.
-    pub reconnects: u64,
-}
 
 /// A reader of one stream.
 #[derive(Debug)]
@@ -179,7 +50,7 @@ pub struct Reader {
     endpoint: Endpoint,
     config: Config,
     state: State,
-    /// Statistics of earlier sessions.
+    /// Statistics of earlier connections.
     past: Stats,
     /// Time of the last connection.
     connected: Instant,
@@ -195,13 +66,13 @@ enum State {
 }
 
 /// Interval at which a spinning reader checks for messages.
-const LISTEN: Duration = Duration::from_millis(1);
+const RECEIVE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A wait shorter than this is not worth a sleep.
 const SHORT_WAIT: Duration = Duration::from_micros(100);
 
 /// Maximum delay until a sleeping reader notices a late frame.
-const LATE_FOR: Duration = Duration::from_millis(250);
+const LATE_CHECK: Duration = Duration::from_millis(250);
 
 /// Minimum time between two connections, against an exporter that ends each at once.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
@@ -209,7 +80,7 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
     pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
-        let connection = connect::connect(endpoint, &config, interrupt)?;
+        let connection = connection::connect(endpoint, &config, interrupt)?;
         Ok(Self {
             endpoint: endpoint.clone(),
             config,
@@ -329,7 +200,7 @@ impl Reader {
     /// close the last one: an event loop asks for it after each call of [`Reader::try_next`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         match &self.state {
-            State::Connected(connection) => connection.wake().as_fd(),
+            State::Connected(connection) => connection.wake_fd(),
             State::Searching(search) => search.fd(),
         }
     }
@@ -360,7 +231,7 @@ impl Reader {
         self.connection().map_or(0, Connection::credit)
     }
 
-    /// Number of frames of this session that it holds.
+    /// Number of frames of this connection that it holds.
     pub fn held(&self) -> u32 {
         self.connection().map_or(0, Connection::held)
     }
@@ -404,7 +275,7 @@ fn wait_next(
     let (start, began) = (Instant::now(), monotonic_ns());
     // While frames follow each other faster than a sleep takes, a short spin saves both sides work.
     let mut spin = Spin::default();
-    let mut heard = start;
+    let mut received = start;
     while !timeout.is_over()
         && (start.elapsed() < config.busy_poll || (*last_wait < SHORT_WAIT && spin.again()))
     {
@@ -412,9 +283,9 @@ fn wait_next(
             return Err(ReadError::Interrupted);
         }
         // Other items than frames, such as the end, change none of the words that are polled here.
-        if heard.elapsed() > LISTEN {
+        if received.elapsed() > RECEIVE_INTERVAL {
             connection.receive()?;
-            heard = Instant::now();
+            received = Instant::now();
         }
         if let Some(item) = connection.next()? {
             return Ok(Some(item));
@@ -433,15 +304,15 @@ fn wait_next(
             break item;
         }
         // No notification follows the end of GPU work.
-        let look = match connection.look() {
-            Look::Written => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
-            Look::Late | Look::Not => {
+        let recheck = match connection.recheck() {
+            Recheck::ReadyFence => fence.get_or_insert_with(Backoff::of_a_waiter).next(),
+            Recheck::Deadline | Recheck::Nothing => {
                 fence = None;
                 Timeout::after(ask_again(connection, config))
             }
         };
         // Called even without time left: messages and the exporter's death are seen only here.
-        let slept = connection.sleep(interrupt, timeout.min(look));
+        let slept = connection.sleep(interrupt, timeout.min(recheck));
         let item = slept.and_then(|()| connection.next());
         if !matches!(item, Ok(None)) || timeout.is_over() {
             break item;
@@ -457,9 +328,9 @@ fn wait_next(
 
 /// See [`Reader::ask_again`].
 fn ask_again(connection: &Connection, config: &Config) -> Option<Duration> {
-    match connection.look() {
-        Look::Not => None,
-        Look::Late => Some((config.fence_timeout / 8).clamp(Backoff::SLOWEST, LATE_FOR)),
-        Look::Written => Some(Backoff::SLOWEST),
+    match connection.recheck() {
+        Recheck::Nothing => None,
+        Recheck::Deadline => Some((config.fence_timeout / 8).clamp(Backoff::SLOWEST, LATE_CHECK)),
+        Recheck::ReadyFence => Some(Backoff::SLOWEST),
     }
 }

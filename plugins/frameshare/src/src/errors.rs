@@ -51,7 +51,10 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         ConnectError::Protocol(_) | ConnectError::Violation(_) => {
             (ResourceError::OpenRead, "both sides need the same version of this plugin")
         }
-        ConnectError::Gpu(_) | ConnectError::GpuOutOfReach { .. } => (
+        ConnectError::GpuNotVisible { .. }
+        | ConnectError::GpuOutOfReach { .. }
+        | ConnectError::EventsNotShared(_)
+        | ConnectError::EventsOfOtherContext => (
             ResourceError::OpenRead,
             "select the exporter's GPU with cuda-device-id, or request system memory with a capsfilter \
              (video/x-raw) behind this element",
@@ -61,9 +64,7 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
         ConnectError::Io { source, .. } if is_out_of_files(source) => {
             (ResourceError::OpenRead, "raise the limit of open files (ulimit -n) of this process")
         }
-        ConnectError::Io { .. } | ConnectError::Interrupted => {
-            (ResourceError::OpenRead, "check stream or socket-path")
-        }
+        _ => (ResourceError::OpenRead, "check stream or socket-path"),
     }
 }
 
@@ -105,9 +106,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
             "check that both sides have the same driver and see the same GPU, or select another kind of \
              memory with framesharesink's memory property",
         ),
-        ReadError::Memory(_) | ReadError::Io(_) | ReadError::Interrupted => {
-            (ResourceError::Read, "check this process's limits of open files and of memory")
-        }
+        _ => (ResourceError::Read, "check this process's limits of open files and of memory"),
     };
     gst::error_msg!(code, ("Cannot continue reading {}: {}; {}", endpoint, error, advice))
 }

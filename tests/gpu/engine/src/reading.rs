@@ -390,7 +390,7 @@ fn ended_by(error: &ReadError) -> End {
         ReadError::Violation(_) => "Violation",
         ReadError::Memory(_) => "Memory",
         ReadError::Gpu(_) => "Gpu",
-        ReadError::Interrupted | ReadError::Io(_) => "Io",
+        _ => "Io",
     };
     End::Error { kind: kind.to_owned(), torn, lost, text: error.to_string() }
 }

@@ -157,7 +157,7 @@ impl Cuda {
     pub fn device_of_exporter(&self, connected: &Result<Reader, ConnectError>) -> Option<u32> {
         let theirs = match connected {
             Ok(reader) => reader.exporter_gpu()?,
-            Err(ConnectError::GpuOutOfReach { gpu, .. }) => *gpu,
+            Err(ConnectError::GpuNotVisible { gpu } | ConnectError::GpuOutOfReach { gpu, .. }) => *gpu,
             Err(_) => return None,
         };
         let is_another = self.engine.device().uuid() != theirs;

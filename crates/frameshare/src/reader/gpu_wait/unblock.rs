@@ -10,18 +10,17 @@
 //!
 //! A live exporter that has only missed a deadline can overwrite the value for an unlimited time.
 //! The value is then stored until the streams have passed it or the process has ended, at intervals
-//! that grow with the time since it was last overwritten. One thread does that for all sessions of
-//! the process.
+//! that grow with the time since it was last overwritten. One thread does that for all connections
+//! of the process.
 
-use super::{
-    session::{Session, Watch},
-    waits::Waits,
-};
+use super::pending::PendingFrames;
 use crate::{
     gpu::poller::{Polled, Poller},
     gpu::{self, DeferredDrop},
+    reader::lease::{Channel, Watcher},
     sys::{Interrupt, Timeout, is_ready, wait},
 };
+use frameshare_cuda::context::Context;
 use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -42,11 +41,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 const CONTEST: Duration = Duration::from_millis(8);
 
 /// Pending teardown of a watcher; dropped last.
-type Leaving = Arc<Mutex<Option<DeferredDrop>>>;
+type Teardown = Arc<Mutex<Option<DeferredDrop>>>;
 
-/// A session whose exporter will not signal the fences that streams wait for.
-struct Stranded {
-    waits: Arc<Waits>,
+/// The pending frames of a connection whose exporter will not signal their fences.
+pub(super) struct Orphan {
+    pending: Arc<PendingFrames>,
+    context: Arc<Context>,
     /// Readable when the exporter's process has ended, if the kernel provides that.
     gone: Option<OwnedFd>,
     was_gone: Option<Instant>,
@@ -57,32 +57,40 @@ struct Stranded {
     /// Time of the last overwrite.
     quiet: Instant,
     contest: Duration,
-    _leaving: Leaving,
+    _teardown: Teardown,
 }
 
-static POLLER: Lazy<Poller<Stranded>> = Lazy::new(|| Poller::new("frameshare-rescue"));
+static POLLER: Lazy<Poller<Orphan>> = Lazy::new(|| Poller::new("frameshare-free"));
 
-/// Unblocks all streams that wait for frames of this session.
-pub(super) fn rescue(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool) {
-    strand(waits, gone, said_goodbye, Arc::default());
+impl Orphan {
+    pub fn new(pending: Arc<PendingFrames>, context: Arc<Context>, gone: Option<OwnedFd>) -> Self {
+        let (now, contest) = (Instant::now(), Duration::ZERO);
+        let _teardown = Teardown::default();
+        Self {
+            pending,
+            context,
+            gone,
+            was_gone: None,
+            begin: now,
+            work: None,
+            quiet: now,
+            contest,
+            _teardown,
+        }
+    }
+
+    /// Unblocks all streams that wait for these frames: at once, or with `is_closed` when the
+    /// exporter, which has sent a close message, has had time to finish its work.
+    pub fn unblock(mut self, is_closed: bool) {
+        if is_closed {
+            self.begin += PATIENCE;
+            self.quiet = self.begin;
+        }
+        POLLER.add(self);
+    }
 }
 
-fn strand(waits: Arc<Waits>, gone: Option<OwnedFd>, said_goodbye: bool, leaving: Leaving) {
-    let now = Instant::now();
-    let begin = if said_goodbye { now + PATIENCE } else { now };
-    POLLER.add(Stranded {
-        waits,
-        gone,
-        was_gone: None,
-        begin,
-        work: None,
-        quiet: begin,
-        contest: Duration::ZERO,
-        _leaving: leaving,
-    });
-}
-
-impl Polled for Stranded {
+impl Polled for Orphan {
     /// Stores the values that the exporter will not write.
     fn is_pending(&mut self) -> bool {
         let now = Instant::now();
@@ -92,12 +100,12 @@ impl Polled for Stranded {
         if now < self.begin && self.was_gone.is_none() {
             return true;
         }
-        let stored = self.waits.fence.rescue();
+        let stored = self.pending.unblock();
         if stored.is_contested {
             self.quiet = now;
             self.contest = (2 * self.contest).clamp(PAUSE, CONTEST);
             while now.elapsed() < self.contest {
-                self.waits.fence.rescue();
+                self.pending.unblock();
             }
         } else {
             self.contest = Duration::ZERO;
@@ -115,67 +123,76 @@ impl Polled for Stranded {
         self.quiet
     }
 
-    /// Drops the session on another thread: an old driver waits for the context's work there, and
-    /// the work waits for the stores of this thread for other sessions.
+    /// Drops the fence on another thread: an old driver waits for the context's work there, and the
+    /// work waits for the stores of this thread for other connections.
     fn done(self) {
-        if let Some(gpu) = self.waits.gpu.clone() {
-            gpu::drop_elsewhere_when_idle(&gpu, self);
-        }
+        gpu::drop_elsewhere_when_idle(&self.context.clone(), self);
     }
 }
 
-impl Stranded {
+impl Orphan {
     /// Returns whether the streams have not passed the waits that were queued at the first call.
     fn has_work(&mut self) -> bool {
-        let Some(gpu) = &self.waits.gpu else { return false };
         let work = self.work.get_or_insert_with(|| {
             let work = Arc::new(());
-            let told = Arc::downgrade(&work);
-            gpu::drop_elsewhere_when_idle(gpu, work);
-            told
+            let alive = Arc::downgrade(&work);
+            gpu::drop_elsewhere_when_idle(&self.context, work);
+            alive
         });
         work.strong_count() > 0
     }
 }
 
-/// Watches the exporter on a thread of its own while the session lasts and streams wait. An
+/// Watches the exporter on a thread of its own while the channel is open and streams wait. An
 /// application that waits for its stream asks for no further frame, and one that has dropped its
 /// reader asks for none at all; neither would notice the exporter's death or a missed deadline.
-pub(super) fn watch(session: &Session, gone: Option<&OwnedFd>, fence_timeout: Duration) {
-    let Ok(over) = Interrupt::new() else { return };
+pub(super) fn watch(
+    channel: &Channel,
+    pending: &Arc<PendingFrames>,
+    context: &Arc<Context>,
+    gone: Option<&OwnedFd>,
+    fence_timeout: Duration,
+) {
+    let Ok(closed) = Interrupt::new() else { return };
     // Without a process handle, only polling and the deadline help.
     let gone = gone.and_then(|gone| gone.try_clone().ok());
-    let leaving = Leaving::default();
-    session.watched_by(Watch { over: over.clone(), leaving: Arc::clone(&leaving) });
-    let waits = session.waits().clone();
+    let teardown = Teardown::default();
+    channel.set_watcher(Watcher { closed: closed.clone(), teardown: Arc::clone(&teardown) });
+    let (pending, context) = (Arc::clone(pending), Arc::clone(context));
     let run = move || {
         // Dropped last.
-        let leaving = leaving;
-        let waits = waits;
-        if needs_rescue(&waits, gone.as_ref(), fence_timeout, &over) {
-            strand(waits, gone, false, leaving);
+        let teardown = teardown;
+        let context = context;
+        let pending = pending;
+        if is_orphaned(&pending, gone.as_ref(), fence_timeout, &closed) {
+            Orphan { _teardown: teardown, ..Orphan::new(pending, context, gone) }.unblock(false);
         }
     };
-    // If the thread cannot be started, the session works without the watch.
+    // If the thread cannot be started, the connection works without the watch.
     let _ = thread::Builder::new().name("frameshare-watch".into()).spawn(run);
 }
 
 /// Watches until the exporter dies or violates the protocol, or no stream waits any more.
-fn needs_rescue(waits: &Waits, gone: Option<&OwnedFd>, fence_timeout: Duration, over: &Interrupt) -> bool {
+fn is_orphaned(
+    pending: &PendingFrames,
+    gone: Option<&OwnedFd>,
+    fence_timeout: Duration,
+    closed: &Interrupt,
+) -> bool {
     // Time by which the oldest frame that streams wait for is late.
-    let unwritten = || match waits.oldest(None) {
+    let unwritten = || match pending.oldest(None) {
         Ok(oldest) => oldest.map(|(_, waited)| waited),
         Err(_) => Some(Duration::MAX),
     };
     let is_late = |waited: Duration| {
         let late = waited > fence_timeout;
         if late {
-            waits.give_up();
+            pending.give_up();
         }
         late
     };
     loop {
-        let mut fds = vec![PollFd::new(over, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(closed, PollFlags::IN)];
         fds.extend(gone.map(|gone| PollFd::new(gone, PollFlags::IN)));
         if wait(&mut fds, Timeout::after(Some((fence_timeout / 2).max(PAUSE)))).is_err() || is_ready(&fds[0])
         {
@@ -246,13 +263,13 @@ mod tests {
     fn watch_sleeps_between_checks_whatever_the_timeout() {
         for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(10)] {
             let checks = Arc::new(AtomicU32::new(0));
-            let waits = Waits::new(Box::new(Counted(checks.clone())), None);
-            let over = Interrupt::new().unwrap();
+            let pending = PendingFrames::new(Arc::new(Counted(checks.clone())));
+            let closed = Interrupt::new().unwrap();
             let begin = Instant::now();
             thread::scope(|scope| {
-                let watch = scope.spawn(|| needs_rescue(&waits, None, timeout, &over));
+                let watch = scope.spawn(|| is_orphaned(&pending, None, timeout, &closed));
                 thread::sleep(Duration::from_millis(100));
-                over.set();
+                closed.set();
                 assert!(!watch.join().unwrap());
             });
             // At most one check a pause, and one at the end.

@@ -5,18 +5,22 @@
 //! No step blocks: [`Search::advance`] performs the steps that are possible now, [`Search::wait`]
 //! sleeps until another one is.
 
-use super::{Config, ConnectError, connection::Connection, trust::Trust};
+use super::{delivery::Connection, trust::Trust};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
     fence,
     memory::{self, context_number},
+    reader::{
+        config::Config,
+        error::{ConfigError, ConnectError, ProtocolViolation},
+    },
     sys::{self, Peer, Received, Socket, Timeout, Timer, process_nonce, wait},
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind,
-    limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME},
+    limits::{MAX_GPUS, MAX_PEER_NAME},
     message::{GpuUuid, Hello, Reason, ToExporter, ToReader},
 };
 use rustix::{
@@ -40,12 +44,12 @@ const RETRY_REFUSED: Duration = Duration::from_millis(100);
 const YOUNG: u64 = 1;
 
 /// Connects, waiting for the exporter as long as the configuration says.
-pub(super) fn connect(
+pub(in crate::reader) fn connect(
     endpoint: &Endpoint,
     config: &Config,
     interrupt: &Interrupt,
 ) -> Result<Connection, ConnectError> {
-    check(config)?;
+    config.check()?;
     let mut search = Search::new(endpoint, config, Instant::now())?;
     loop {
         if let Some(connection) = search.advance(endpoint, config)? {
@@ -58,24 +62,9 @@ pub(super) fn connect(
     }
 }
 
-/// Refuses values outside of the ranges that [`Config`] documents.
-fn check(config: &Config) -> Result<(), ConnectError> {
-    if !(1..=MAX_CREDIT).contains(&config.max_held) {
-        return Err(ConnectError::Config(format!(
-            "max-held is {}, but must be 1 to {MAX_CREDIT}",
-            config.max_held
-        )));
-    }
-    if config.fence_timeout.is_zero() {
-        let text = "fence-timeout is 0, but GPU work takes time: set it to some milliseconds at least";
-        return Err(ConnectError::Config(text.into()));
-    }
-    Ok(())
-}
-
 /// The search for an exporter.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(in crate::reader) struct Search {
     start: Instant,
     deadline: Timeout,
     step: Step,
@@ -302,9 +291,7 @@ impl Search {
                         Connection::new(socket, peer, welcome, fds, config).map(Some)
                     }
                     ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }),
-                    _ => {
-                        Err(ConnectError::Violation("it answered with something else than a welcome".into()))
-                    }
+                    _ => Err(ProtocolViolation::UnexpectedAnswer.into()),
                 }
             }
             // The exporter may be stopping.
@@ -323,7 +310,7 @@ impl Search {
                 Ok(None)
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(ConnectError::Violation(error.to_string()))
+                Err(ProtocolViolation::Packet(error).into())
             }
             Err(source) => Err(failed(endpoint, source)),
         }
@@ -385,5 +372,5 @@ fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
         context: config.gpu.as_ref().map_or(0, context_number),
         host_fallback: config.host_fallback,
     });
-    hello.encode().map_err(|error| ConnectError::Config(error.to_string()))
+    hello.encode().map_err(|error| ConfigError::Hello(error).into())
 }

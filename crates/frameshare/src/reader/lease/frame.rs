@@ -8,23 +8,24 @@
 //! slice, which the caller has to justify.
 #![allow(unsafe_code)]
 
-use super::{imports::Imported, session::Session};
-use crate::{fence::FenceError, memory::Address};
+use super::{channel::Channel, import::Imported};
+use crate::{
+    fence::{FenceError, FenceState, ReaderFence},
+    memory::Address,
+};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::Descriptor;
 use std::{
     any::Any,
     ptr::NonNull,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU8},
 };
 
 /// A lease; dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Lease {
-    session: Arc<Session>,
+#[must_use = "dropping a lease releases the frame"]
+pub(in crate::reader) struct Lease {
+    channel: Arc<Channel>,
     entry: usize,
     sequence: u64,
     /// The frame is in GPU memory.
@@ -36,9 +37,14 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub fn new(session: Arc<Session>, entry: usize, sequence: u64, is_fenced: bool) -> Self {
-        session.held.fetch_add(1, Ordering::Relaxed);
-        Self { session, entry, sequence, is_fenced, used: Mutex::default(), ended: false }
+    pub fn new(channel: Arc<Channel>, entry: usize, sequence: u64, is_fenced: bool) -> Self {
+        channel.add_lease();
+        Self { channel, entry, sequence, is_fenced, used: Mutex::default(), ended: false }
+    }
+
+    /// The fence of a frame in GPU memory.
+    fn fence(&self) -> Option<&dyn ReaderFence> {
+        self.channel.fence().filter(|_| self.is_fenced).map(Arc::as_ref)
     }
 }
 
@@ -46,13 +52,14 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.ended {
             let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
-            self.session.release(self.entry, self.sequence, self.is_fenced, used);
+            self.channel.release(self.entry, self.sequence, self.is_fenced, used);
         }
     }
 }
 
 /// A frame that may be read until it is dropped. Its slot then returns to the exporter.
 #[derive(Debug)]
+#[must_use = "dropping a frame releases it unread"]
 pub struct Frame {
     descriptor: Descriptor,
     lost_before: u64,
@@ -69,7 +76,7 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    pub(super) fn new(
+    pub(in crate::reader) fn new(
         descriptor: Descriptor,
         lost_before: u64,
         metadata: Vec<u8>,
@@ -90,9 +97,9 @@ impl Frame {
         &self.descriptor
     }
 
-    /// The run of the stream that it belongs to; sequence numbers are unique within one.
+    /// The exporter's session that it belongs to; sequence numbers are unique within one.
     pub fn session(&self) -> u64 {
-        self.lease.session.id
+        self.lease.channel.session()
     }
 
     /// Number of frames lost between the previous frame and this one.
@@ -106,39 +113,45 @@ impl Frame {
     }
 
     /// Takes the metadata out of the frame, which may be held long after it was read.
+    #[must_use = "the frame has no metadata after this"]
     pub fn take_metadata(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.metadata)
     }
 
     /// Makes work queued on `stream` from now on start after the frame is written. Does not block.
     /// Not needed for host frames, nor if the reader delivers written frames only (see
-    /// [`Config::gpu_wait`](super::Config)).
+    /// [`Config::gpu_wait`](crate::reader::Config)).
     ///
     /// With event fences, a stream that waits when the exporter is killed never continues.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails, or the exporter violates the rules of its fence.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
-        if !self.lease.is_fenced {
-            return Ok(());
-        }
-        self.lease.session.waits().fence.wait_ready(self.lease.entry, self.lease.sequence, stream)
+        let lease = &self.lease;
+        lease.fence().map_or(Ok(()), |fence| fence.wait_ready(lease.entry, lease.sequence, stream))
     }
 
     /// Returns whether the frame is written.
+    ///
+    /// # Errors
+    /// As [`Frame::wait_on`].
     pub fn is_written(&self) -> Result<bool, FenceError> {
-        if !self.lease.is_fenced {
-            return Ok(true);
-        }
-        self.lease.session.waits().is_pending(self.lease.entry, self.lease.sequence).map(|pending| !pending)
+        let Some(fence) = self.lease.fence() else { return Ok(true) };
+        Ok(fence.poll_ready(self.lease.entry, self.lease.sequence)? == FenceState::Ready)
     }
 
     /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
     /// all the work on the frame. Does not block. Cheaper than dropping the frame, which waits for
     /// all streams of the reader's context.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails; the frame is then dropped as usual.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
         let lease = &mut self.lease;
         if !lease.is_fenced {
             return Ok(());
         }
-        lease.session.release_on(lease.entry, lease.sequence, stream)?;
+        lease.channel.release_on(lease.entry, lease.sequence, stream)?;
         lease.ended = true;
         Ok(())
     }
@@ -154,7 +167,7 @@ impl Frame {
     /// after the other. It is dropped before the slot's memory is unmapped, when no frame is held
     /// in the slot and none will arrive. `None` if data of another type is present.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.import.kept(make)
+        self.import.user_data(make)
     }
 
     /// As [`Frame::used_on`], for a stream of which only the handle is known; a null one is the
@@ -164,8 +177,11 @@ impl Frame {
     ///
     /// `stream` must be a CUstream, or null, that is not destroyed before the frame is dropped, nor
     /// is its context.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
     pub unsafe fn used_on_handle(&self, stream: *mut std::ffi::c_void) -> frameshare_cuda::Result<()> {
-        let Some(gpu) = self.lease.session.context() else { return Ok(()) };
+        let Some(gpu) = self.lease.channel.context() else { return Ok(()) };
         // SAFETY: the caller's guarantee; the lease, which keeps the stream, records on it for the
         // last time when it ends.
         self.used_on(unsafe { Stream::found(stream, gpu) }?);

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Configuration of a reader.
+
+use super::error::ConfigError;
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{FenceKind, Policy, limits::MAX_CREDIT};
+use std::{sync::Arc, time::Duration};
+
+/// Default of [`Config::max_metadata_bytes`].
+pub const MAX_METADATA_BYTES: u64 = 128 << 20;
+
+/// Configuration of a reader.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the reader in the exporter's statistics; cut to 128 bytes.
+    pub name: String,
+    /// Treatment of frames beyond the credit.
+    pub policy: Policy,
+    /// Requested number of frames to hold at once, 1 to 64; the exporter may grant fewer.
+    pub max_held: u32,
+    /// Maximum time to spin for the next frame before sleeping.
+    pub busy_poll: Duration,
+    /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
+    /// starts anew with each loss of a connection. The reader waits as long for an exporter that
+    /// accepts the connection and does not answer, because it is stopped for example.
+    pub connection_timeout: Option<Duration>,
+    /// Whether to search for the next exporter of the same name after the end of this one.
+    ///
+    /// Conditions that end the reader, and conditions that it survives:
+    ///
+    /// | condition | without `reconnect` | with it |
+    /// | --- | --- | --- |
+    /// | no socket, a stale one, a full backlog, no answer | waits | waits |
+    /// | permission denied by a socket that was made or changed within the last second | waits | waits |
+    /// | permission denied by an older socket, or by a folder | error | error |
+    /// | the exporter runs as another user than [`exporter_uid`](Self::exporter_uid) | error | waits |
+    /// | the connection is lost, or closed with `Reason::Stopped`, or a frame's fence is late | error | searches |
+    /// | the connection is closed with `Reason::Failed`, for example by a failure of the exporter's GPU | error | searches |
+    /// | closed with any other reason: the reader was evicted | error | error |
+    /// | refused with `Reason::Stopped`, or with `Reason::LimitExceeded` (too many silent connections or unreceived descriptors) | waits | waits |
+    /// | refused with `Reason::NoCreditLeft` or `Reason::Failed` (out of files or memory) | error | waits |
+    /// | refused with any other reason | error | error |
+    /// | another version of the protocol, or a violation of it; a GPU that cannot be used | error | error |
+    ///
+    /// "Waits" lasts until [`connection_timeout`](Self::connection_timeout); then the last obstacle
+    /// is the error.
+    pub reconnect: bool,
+    /// The user that the exporter must run as. `None` accepts any user if only root, this process's
+    /// user and users that either of them put in charge can write to the folders on the way to the
+    /// socket; in a folder that others can write to, such as /tmp, it accepts this process's user
+    /// and root.
+    ///
+    /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
+    /// this user namespace: one without a mapping is 65534.
+    pub exporter_uid: Option<u32>,
+    /// The CUDA context that frames are read in; `None` for host memory only.
+    pub gpu: Option<Arc<Context>>,
+    /// Whether frames that cannot be read in GPU memory, because the context does not reach the GPU
+    /// or the driver refuses an import, come in host memory instead. Otherwise that is an error.
+    pub host_fallback: bool,
+    /// The only kind of fence to use; `None` accepts every kind.
+    pub fence: Option<FenceKind>,
+    /// Whether frames are delivered speculatively, before their ready fence is signaled, for GPU
+    /// streams to wait on ([`Frame::wait_on`](super::Frame::wait_on)). `None` is yes with timeline
+    /// fences and no with event fences, whose waits never end after a crash of the exporter.
+    pub gpu_wait: Option<bool>,
+    /// Maximum time for the exporter's GPU work on a published frame before the exporter counts as
+    /// dead. Zero is refused, since no work would complete in time.
+    pub fence_timeout: Duration,
+    /// Maximum bytes of events and metadata that wait in this process for the frames that they
+    /// precede. No more is received until some were delivered; a single larger one ends the reader
+    /// with [`ReadError::TooMuchMetadata`](super::ReadError::TooMuchMetadata).
+    pub max_metadata_bytes: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: crate::sys::process_name(),
+            policy: Policy::default(),
+            max_held: 4,
+            busy_poll: Duration::ZERO,
+            connection_timeout: Some(Duration::from_secs(5)),
+            reconnect: false,
+            exporter_uid: None,
+            gpu: None,
+            host_fallback: false,
+            fence: None,
+            gpu_wait: None,
+            fence_timeout: Duration::from_secs(2),
+            max_metadata_bytes: MAX_METADATA_BYTES,
+        }
+    }
+}
+
+impl Config {
+    /// Checks the ranges that the fields document.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=MAX_CREDIT).contains(&self.max_held) {
+            return Err(ConfigError::MaxHeld(self.max_held));
+        }
+        if self.fence_timeout.is_zero() {
+            return Err(ConfigError::ZeroFenceTimeout);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Delivery: the frames and messages of one connection, in order.
+
+use super::{
+    control::{self, Received},
+    exporter::{End, RemoteExporter},
+    gpu::Gpu,
+    order::{MAX_WAITING, MessageQueue, Ordered},
+    progress::Progress,
+    setup::Shared,
+    sleep::Sleep,
+};
+use crate::{
+    Interrupt,
+    event::Event,
+    memory::frees_imports_first,
+    queue::Taken,
+    reader::{
+        config::Config,
+        error::{ConnectError, ProtocolViolation, ReadError},
+        gpu_wait::{GpuWait, Recheck},
+        item::Item,
+        lease::{Announcement, Channel, Frame, Generations, Lease},
+        stats::Stats,
+    },
+    sys::{Drained, Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
+};
+use frameshare_cuda::device::Uuid;
+use frameshare_protocol::{
+    MemoryKind,
+    limits::{MAX_BACKLOG, METADATA_AREA},
+    message::{Reason, ToReader, Welcome},
+};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+};
+
+/// Maximum number of consecutive frames that the exporter revokes at the moment of their claim.
+const MAX_REVOKED: u32 = 1000;
+
+/// One connection to an exporter.
+#[derive(Debug)]
+pub(in crate::reader) struct Connection {
+    channel: Arc<Channel>,
+    exporter: RemoteExporter,
+    credit: u32,
+    areas: u32,
+    metadata: Words,
+    gpu: Gpu,
+    /// The kind of memory that the exporter announced with the last delivered format.
+    memory: MemoryKind,
+    generations: Generations,
+    /// Number of ordered messages received so far.
+    messages: u64,
+    waiting: MessageQueue,
+    /// Limit of each message, and of the waiting ones together.
+    max_metadata_bytes: u64,
+    /// Oversized metadata of the next frame, which arrived as a message, and its sequence number.
+    oversized: Option<(u64, Vec<u8>)>,
+    progress: Progress,
+    sleep: Sleep,
+}
+
+impl Connection {
+    /// Maps the pages of the `Welcome`, and opens its fence.
+    ///
+    /// # Errors
+    /// [`ConnectError::Violation`] for an invalid `Welcome`; otherwise the error of the GPU.
+    pub fn new(
+        socket: Socket,
+        peer: Peer,
+        welcome: Welcome,
+        fds: Vec<UntrustedFd>,
+        config: &Config,
+    ) -> Result<Self, ConnectError> {
+        let is_local = peer.is_this_process(&welcome.nonce);
+        let Shared { consumer, life, metadata, wake, timeline } = Shared::open(&welcome, fds)?;
+        let channel = Arc::new(Channel::new(welcome.session, consumer, wake, socket, Some(life)));
+        let mut gpu = Gpu::new(channel.clone(), config, &welcome, is_local);
+        gpu.join(&welcome, timeline, peer.gone.as_ref())?;
+        Ok(Self {
+            exporter: RemoteExporter::new(peer),
+            credit: welcome.credit,
+            areas: welcome.areas,
+            metadata,
+            gpu,
+            memory: MemoryKind::Host,
+            generations: Generations::new(channel.clone(), is_local, config.host_fallback),
+            messages: 0,
+            waiting: MessageQueue::new(config.max_metadata_bytes),
+            max_metadata_bytes: config.max_metadata_bytes,
+            oversized: None,
+            progress: Progress::new(welcome.next),
+            sleep: Sleep::new(channel.clone()),
+            channel,
+        })
+    }
+
+    /// Returns the next item in order, if it has arrived. An error comes after all items before it.
+    ///
+    /// # Errors
+    /// The end of the connection, or a violation of the protocol.
+    pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
+        if let Some(error) = self.channel.failure() {
+            return Err(ReadError::Fence(error.clone()));
+        }
+        if self.exporter.is_end_reported() {
+            return self.end();
+        }
+        let mut revoked = 0;
+        loop {
+            if revoked > MAX_REVOKED {
+                return Err(ProtocolViolation::Revocations { count: revoked }.into());
+            }
+            // Loaded before the claims: a message up to here then comes after all frames that
+            // precede it.
+            let head = self.channel.consumer().head();
+            let oldest = self.channel.consumer().oldest();
+            let Some(taken) = oldest.transpose().map_err(ProtocolViolation::Descriptor)? else {
+                // No untaken frame is below the head: a message in its place is due.
+                match self.apply_due(head) {
+                    Some(Some(item)) => return Ok(Some(item)),
+                    Some(None) => continue,
+                    None => {
+                        self.check_deadline(None)?;
+                        return self.end();
+                    }
+                }
+            };
+            let sequence = taken.descriptor.sequence;
+            let expected = self.progress.expected();
+            if sequence < expected {
+                return Err(ProtocolViolation::FrameOrder { sequence, after: expected - 1 }.into());
+            }
+            // Messages come in order: received ones precede those still under way.
+            match self.apply_due(sequence) {
+                Some(Some(item)) => return Ok(Some(item)),
+                Some(None) => continue,
+                None => {}
+            }
+            if self.messages < taken.descriptor.messages {
+                let before = self.messages;
+                self.receive()?;
+                let missing = taken.descriptor.messages.saturating_sub(self.messages);
+                if self.messages > before {
+                    continue;
+                }
+                if missing > MAX_BACKLOG as u64 {
+                    return Err(ProtocolViolation::MissingMessages { sequence, missing }.into());
+                }
+                // The exporter had no room for the missing messages, and sends them now.
+                self.check_deadline(None)?;
+                return self.end();
+            }
+            if self.generations.is_unreadable(&taken.descriptor) {
+                // Claimed, released at once, and counted as lost: the next frames are elsewhere.
+                if self.channel.consumer().claim(taken.entry, sequence) {
+                    drop(Lease::new(self.channel.clone(), taken.entry, sequence, true));
+                } else {
+                    revoked += 1;
+                }
+                continue;
+            }
+            // Memory that was not imported before the exporter's end cannot be imported.
+            let is_out_of_reach =
+                !self.exporter.is_connected() && !self.generations.has_imported(&taken.descriptor);
+            let is_fenced = self.generations.is_fenced(&taken.descriptor);
+            if is_out_of_reach || (is_fenced && !self.may_be_delivered(taken.entry, sequence)?) {
+                return self.end();
+            }
+            if !self.channel.consumer().claim(taken.entry, sequence) {
+                revoked += 1;
+                continue;
+            }
+            return self.frame(taken).map(|frame| Some(Item::Frame(frame)));
+        }
+    }
+
+    /// Returns whether a fenced frame is written, or may be delivered speculatively.
+    fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        // Without a fence the frame is a violation, which is found when the frame is made.
+        let Some(wait) = self.gpu.wait() else { return Ok(true) };
+        let is_written = wait.is_written(entry, sequence)?;
+        self.check_deadline((!is_written).then_some(sequence))?;
+        let is_connected = self.exporter.is_connected();
+        let is_allowed = |wait: &mut GpuWait| wait.deliver_unwritten(entry, sequence, is_connected);
+        Ok(is_written || self.gpu.wait().is_some_and(is_allowed))
+    }
+
+    /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
+    fn check_deadline(&mut self, next: Option<u64>) -> Result<(), ReadError> {
+        let late = self.gpu.wait().map(|wait| wait.find_late(next)).transpose()?;
+        if let Some(sequence) = late.flatten() {
+            self.exporter.end(End::Stalled { sequence, limit: self.gpu.fence_timeout() });
+        }
+        Ok(())
+    }
+
+    /// Applies the first waiting message if its place is at `sequence` or before: `None` if it is
+    /// not, `Some(None)` if it yields no item.
+    fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
+        let (before, message) = self.waiting.pop_before(sequence)?;
+        Some(match message {
+            Ordered::Format(memory, format) => {
+                self.memory = memory;
+                Some(Item::Format(format))
+            }
+            Ordered::Event(event) => Some(Item::Event(event)),
+            Ordered::EndOfStream => {
+                self.progress.end(before);
+                Some(Item::EndOfStream)
+            }
+            Ordered::Retire(generation) => {
+                self.generations.retire(generation);
+                None
+            }
+            Ordered::Metadata(bytes) => {
+                self.oversized = Some((before, bytes));
+                None
+            }
+        })
+    }
+
+    /// Makes a frame of a claimed publication: from here on it is released in every case.
+    fn frame(&mut self, taken: Taken) -> Result<Frame, ReadError> {
+        let Taken { entry, descriptor } = taken;
+        let sequence = descriptor.sequence;
+        let is_fenced = self.generations.is_fenced(&descriptor);
+        let lease = Lease::new(self.channel.clone(), entry, sequence, is_fenced);
+        let lost_before = self.progress.deliver(sequence);
+        let import = self.generations.find(&descriptor)?;
+        if descriptor.area >= self.areas {
+            return Err(ProtocolViolation::UnknownArea { sequence, area: descriptor.area }.into());
+        }
+        let metadata = match self.oversized.take() {
+            Some((of, bytes)) if of == sequence => bytes,
+            _ => {
+                let at = descriptor.area as usize * METADATA_AREA / 8;
+                load_bytes(&self.metadata, at, descriptor.metadata as usize)
+            }
+        };
+        Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), lease))
+    }
+
+    /// Returns the end of the connection, if it has ended and nothing else is left to deliver.
+    fn end(&mut self) -> Result<Option<Item>, ReadError> {
+        let Some(end) = self.exporter.ended().cloned() else { return Ok(None) };
+        let torn = self.gpu.wait().map_or(0, |wait| wait.torn());
+        // After the end is reported nothing is delivered: undelivered frames never will be.
+        if self.exporter.mark_reported() {
+            self.progress.end(self.channel.consumer().head());
+        }
+        if let Some(wait) = self.gpu.wait().filter(|wait| torn > 0 && wait.needs_unblocking()) {
+            wait.unblock(self.exporter.take_gone(), end.is_closed());
+        }
+        Err(end.to_error(torn, self.progress.undelivered()))
+    }
+
+    /// Receives messages up to the limits.
+    ///
+    /// # Errors
+    /// [`ReadError::Violation`], [`ReadError::TooMuchMetadata`], the error of an import, or of the
+    /// system call.
+    pub fn receive(&mut self) -> Result<(), ReadError> {
+        // Due messages have been applied before.
+        if self.waiting.is_full() {
+            return Err(ProtocolViolation::EarlyMessages.into());
+        }
+        if self.sleep.socket() == Drained::Descriptor {
+            return Err(ProtocolViolation::DescriptorOverWake.into());
+        }
+        // Checked before the last messages are received.
+        let is_gone = self.sleep.socket() == Drained::Closed || self.exporter.has_exited();
+        // Bounds one call, against an exporter that never stops sending.
+        for _ in 0..MAX_WAITING {
+            if !self.exporter.is_connected() || self.waiting.is_full() {
+                break;
+            }
+            match control::receive(self.channel.socket())? {
+                Received::Nothing if is_gone => self.exporter.end(End::HungUp),
+                Received::Nothing => break,
+                Received::HungUp => self.exporter.end(End::HungUp),
+                Received::Message(message, fd) => match self.handle(message, fd) {
+                    // Handles of some kinds are invalid without the exporter.
+                    Err(ReadError::Memory(error))
+                        if frees_imports_first(error.kind)
+                            && self.exporter.is_exiting(self.channel.socket()) =>
+                    {
+                        self.exporter.end(End::HungUp);
+                    }
+                    handled => handled?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles a message on its arrival: at once, or in its place among the frames.
+    fn handle(&mut self, message: ToReader, fd: Option<UntrustedFd>) -> Result<(), ReadError> {
+        self.messages += u64::from(message.is_ordered());
+        match message {
+            ToReader::Gpu { gpu, fence, events } => {
+                self.gpu.begin(Uuid(gpu), fence, &events, fd, self.exporter.gone())?;
+            }
+            ToReader::Generation { generation, memory, slot_size, adopted } => {
+                let new = Announcement { generation, memory, slot_size, adopted };
+                self.generations.add(new, fd.as_ref())?;
+            }
+            ToReader::Slot { generation, slot, handle } => {
+                self.generations.import(generation, slot, &handle, fd.as_ref())?;
+            }
+            // Many generations are retired while a reader is paused: a retirement waits only for
+            // untaken frames. Held frames keep their imports.
+            ToReader::Retire { before, generation } => {
+                if self.channel.consumer().has_published(before) {
+                    self.waiting.push(before, Ordered::Retire(generation));
+                } else {
+                    self.generations.retire(generation);
+                }
+            }
+            ToReader::Format { before, memory, format } => {
+                self.waiting.push(before, Ordered::Format(memory, Arc::new(format)));
+            }
+            ToReader::Event { before, kind, payload } => {
+                let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
+                self.waiting.push(before, Ordered::Event(Event { kind, sticky: false, payload }));
+            }
+            ToReader::Metadata { sequence, payload } => {
+                let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
+                self.waiting.push(sequence, Ordered::Metadata(payload));
+            }
+            ToReader::EndOfStream { before } => self.waiting.push(before, Ordered::EndOfStream),
+            ToReader::Goodbye { reason, text } => self.exporter.end(End::Closed(reason, text)),
+            ToReader::Welcome(_) | ToReader::Refused { .. } => {
+                return Err(ProtocolViolation::RepeatedAnswer.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The condition to poll while the reader sleeps.
+    pub fn recheck(&self) -> Recheck {
+        self.gpu.recheck()
+    }
+
+    /// Sets the sleeping flag.
+    pub fn announce_sleep(&mut self) {
+        self.sleep.announce();
+    }
+
+    /// Clears the sleeping flag.
+    pub fn end_sleep(&self) {
+        self.sleep.end();
+    }
+
+    /// Drains the wake-up socket.
+    pub fn drain_wake(&mut self) {
+        self.sleep.drain();
+    }
+
+    /// Sleeps until a wake-up or a message, and receives messages.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn sleep(&mut self, interrupt: &Interrupt, timeout: Timeout) -> Result<(), ReadError> {
+        let has_messages = self.sleep.wait(interrupt, self.exporter.gone(), timeout);
+        if has_messages.map_err(ReadError::Io)? { self.receive() } else { Ok(()) }
+    }
+
+    /// Readable when a wake-up has arrived.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.channel.wake().as_fd()
+    }
+
+    /// Returns whether frames of the last delivered format come in GPU memory.
+    pub fn is_on_gpu(&self) -> bool {
+        self.gpu.is_used() && self.memory != MemoryKind::Host
+    }
+
+    /// The GPU that the exporter has frames on.
+    pub fn exporter_gpu(&self) -> Option<Uuid> {
+        self.gpu.exporter_gpu()
+    }
+
+    /// Maximum number of frames that the reader may hold.
+    pub fn credit(&self) -> u32 {
+        self.credit
+    }
+
+    /// Number of frames that the reader holds.
+    pub fn held(&self) -> u32 {
+        self.channel.held()
+    }
+
+    /// Statistics of this connection.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            session: self.channel.session(),
+            exporter_pid: self.exporter.pid(),
+            credit: self.credit,
+            held: self.held(),
+            received: self.progress.received(),
+            lost: self.progress.lost(),
+            reconnects: 0,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Held frames keep the socket open, so the exporter needs the close message.
+        self.channel.close(Reason::Stopped, "the reader has stopped");
+    }
+}

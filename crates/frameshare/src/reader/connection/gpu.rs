@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The exporter's GPU as a connection uses it, from the `Welcome` on or from a later message.
+
+use super::setup::{SelectedFence, check_reach};
+use crate::{
+    reader::{
+        config::Config,
+        error::{ConnectError, ProtocolViolation, ReadError},
+        gpu_wait::{GpuWait, Recheck, Settings},
+        lease::Channel,
+    },
+    sys::UntrustedFd,
+};
+use frameshare_cuda::{context::Context, device::Uuid};
+use frameshare_protocol::{
+    FenceKind,
+    message::{EVENT_HANDLE, Welcome},
+};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+/// The GPU of one connection.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    channel: Arc<Channel>,
+    /// The context of the configuration.
+    offered: Option<Arc<Context>>,
+    /// The GPU that the exporter has frames on, whether or not this reader gets them there.
+    exporter_gpu: Option<Uuid>,
+    /// Number of queue entries.
+    entries: usize,
+    settings: Settings,
+    /// `None` until the exporter uses a GPU for this reader.
+    wait: Option<GpuWait>,
+}
+
+impl Gpu {
+    /// A connection without a GPU so far.
+    pub fn new(channel: Arc<Channel>, config: &Config, welcome: &Welcome, is_local: bool) -> Self {
+        let settings = Settings { is_wanted: config.gpu_wait, fence_timeout: config.fence_timeout, is_local };
+        Self {
+            channel,
+            offered: config.gpu.clone(),
+            exporter_gpu: welcome.gpu.map(Uuid),
+            entries: welcome.credit as usize,
+            settings,
+            wait: None,
+        }
+    }
+
+    /// Opens the fence that the `Welcome` selects, if any; `gone` is readable when the exporter's
+    /// process has ended.
+    ///
+    /// # Errors
+    /// [`ConnectError::Violation`] for a fence that was not offered; otherwise the error of the
+    /// GPU.
+    pub fn join(
+        &mut self,
+        welcome: &Welcome,
+        page: Option<UntrustedFd>,
+        gone: Option<&OwnedFd>,
+    ) -> Result<(), ConnectError> {
+        match (welcome.fence, self.offered.clone()) {
+            (FenceKind::None, _) if page.is_none() => Ok(()),
+            (FenceKind::None, _) | (_, None) => Err(ProtocolViolation::FenceNotOffered.into()),
+            (kind, Some(context)) => self.open(&context, kind, &welcome.events, page, gone),
+        }
+    }
+
+    /// Handles an exporter that begins to use a GPU, with this kind of fence.
+    ///
+    /// # Errors
+    /// [`ReadError::Violation`] if this reader offered no GPU, or uses it already;
+    /// [`ReadError::Gpu`] if it cannot use the GPU.
+    pub fn begin(
+        &mut self,
+        gpu: Uuid,
+        kind: FenceKind,
+        events: &[u8],
+        page: Option<UntrustedFd>,
+        gone: Option<&OwnedFd>,
+    ) -> Result<(), ReadError> {
+        self.exporter_gpu = Some(gpu);
+        let has_all_events = kind != FenceKind::Event
+            || self.settings.is_local
+            || events.len() == 2 * self.entries * EVENT_HANDLE;
+        let context = self.offered.clone().filter(|_| self.wait.is_none() && has_all_events);
+        let context = context.ok_or(ProtocolViolation::GpuNotOffered)?;
+        self.open(&context, kind, events, page, gone).map_err(|error| match error {
+            ConnectError::Violation(violation) => ReadError::Violation(violation),
+            error => ReadError::Gpu(error),
+        })
+    }
+
+    fn open(
+        &mut self,
+        context: &Arc<Context>,
+        kind: FenceKind,
+        events: &[u8],
+        page: Option<UntrustedFd>,
+        gone: Option<&OwnedFd>,
+    ) -> Result<(), ConnectError> {
+        if let Some(gpu) = self.exporter_gpu {
+            check_reach(context, gpu)?;
+        }
+        let (entries, is_local) = (self.entries, self.settings.is_local);
+        let fence = SelectedFence { kind, page, events, entries, is_local }.open(context)?;
+        self.channel.use_gpu(context, fence.clone())?;
+        self.wait = Some(GpuWait::new(&self.channel, context, fence, self.settings, gone));
+        Ok(())
+    }
+
+    /// Returns whether the exporter uses a GPU for this reader.
+    pub fn is_used(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// The GPU that the exporter has frames on, whether or not this reader gets them there.
+    pub fn exporter_gpu(&self) -> Option<Uuid> {
+        self.exporter_gpu
+    }
+
+    /// Speculative delivery; `None` until the exporter uses a GPU for this reader.
+    pub fn wait(&mut self) -> Option<&mut GpuWait> {
+        self.wait.as_mut()
+    }
+
+    /// The condition to poll while the reader sleeps.
+    pub fn recheck(&self) -> Recheck {
+        self.wait.as_ref().map_or(Recheck::Nothing, GpuWait::recheck)
+    }
+
+    /// Maximum time for the exporter's GPU work on a frame.
+    pub fn fence_timeout(&self) -> Duration {
+        self.settings.fence_timeout
+    }
+}

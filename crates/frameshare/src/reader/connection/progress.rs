@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Progress through the sequence numbers of one connection: received and lost frames.
+
+/// The next sequence number, and the counts so far.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The next sequence number if no frame is lost.
+    expected: u64,
+    received: u64,
+    /// Frames lost before delivered ones.
+    lost: u64,
+    /// Frames lost after the last delivered one, when the stream ended or the exporter died.
+    undelivered: u64,
+}
+
+impl Progress {
+    /// Progress of a reader whose first frame is `next`.
+    pub fn new(next: u64) -> Self {
+        Self { expected: next, received: 0, lost: 0, undelivered: 0 }
+    }
+
+    /// The next sequence number if no frame is lost.
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// Counts a delivered frame, which is the expected one or a later one. Returns the number of
+    /// frames lost before it.
+    pub fn deliver(&mut self, sequence: u64) -> u64 {
+        let lost = sequence - self.expected;
+        self.expected = sequence + 1;
+        self.undelivered = 0;
+        self.lost += lost;
+        self.received += 1;
+        lost
+    }
+
+    /// Counts the frames up to `before` as lost, for now: the stream ends there.
+    pub fn end(&mut self, before: u64) {
+        self.undelivered = before.saturating_sub(self.expected);
+    }
+
+    /// Number of delivered frames.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Number of lost frames.
+    pub fn lost(&self) -> u64 {
+        self.lost.saturating_add(self.undelivered)
+    }
+
+    /// Frames lost after the last delivered one.
+    pub fn undelivered(&self) -> u64 {
+        self.undelivered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_sequence_numbers_count_as_lost() {
+        let mut progress = Progress::new(5);
+        assert_eq!(progress.deliver(5), 0);
+        assert_eq!(progress.deliver(8), 2);
+        progress.end(12);
+        assert_eq!((progress.received(), progress.undelivered(), progress.lost()), (2, 3, 5));
+        // The stream continues, and the frames arrive after all.
+        assert_eq!(progress.deliver(9), 0);
+        assert_eq!((progress.received(), progress.undelivered(), progress.lost()), (3, 0, 2));
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Speculative delivery: frames before their ready fences, and their fate when the exporter dies.
+
+use super::{
+    pending::PendingFrames,
+    unblock::{self, Orphan},
+};
+use crate::{
+    fence::{FenceError, FenceFault, ReaderFence},
+    reader::{
+        error::{ProtocolViolation, ReadError},
+        lease::Channel,
+    },
+};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::FenceKind;
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+/// The condition that a sleeping reader has to poll, since no notification follows the end of GPU
+/// work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::reader) enum Recheck {
+    /// None.
+    Nothing,
+    /// Speculatively delivered frames may be late.
+    Deadline,
+    /// The next frame is published and may be written.
+    ReadyFence,
+}
+
+/// The configuration of GPU waits.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::reader) struct Settings {
+    /// Whether to deliver speculatively; `None` is yes with timeline fences alone.
+    pub is_wanted: Option<bool>,
+    /// Maximum time for the exporter's GPU work on a frame.
+    pub fence_timeout: Duration,
+    /// The exporter is in this very process.
+    pub is_local: bool,
+}
+
+/// Speculative delivery of one connection, from the exporter's first use of a GPU.
+#[derive(Debug)]
+pub(in crate::reader) struct GpuWait {
+    pending: Arc<PendingFrames>,
+    context: Arc<Context>,
+    is_speculative: bool,
+    settings: Settings,
+    recheck: Recheck,
+    /// Waiting streams are being unblocked.
+    is_unblocking: bool,
+}
+
+impl GpuWait {
+    /// Decides on speculative delivery, and watches the exporter if streams may wait for it; `gone`
+    /// is readable when the exporter's process has ended.
+    pub fn new(
+        channel: &Channel,
+        context: &Arc<Context>,
+        fence: Arc<dyn ReaderFence>,
+        settings: Settings,
+        gone: Option<&OwnedFd>,
+    ) -> Self {
+        let is_timeline = fence.kind() == FenceKind::Timeline;
+        let pending = Arc::new(PendingFrames::new(fence));
+        let is_speculative = settings.is_wanted.unwrap_or(is_timeline);
+        if is_speculative && is_timeline && !settings.is_local {
+            unblock::watch(channel, &pending, context, gone, settings.fence_timeout);
+        }
+        let (context, recheck) = (context.clone(), Recheck::Nothing);
+        Self { pending, context, is_speculative, settings, recheck, is_unblocking: false }
+    }
+
+    /// Returns whether the next frame is written.
+    pub fn is_written(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+        // An entry is reused only after its last frame was written and read, so its event stands
+        // for the present one. One timeline value stands for all.
+        if self.pending.kind() == FenceKind::Event {
+            self.pending.forget(entry);
+        }
+        Ok(!self.pending.is_pending(entry, sequence).map_err(failed)?)
+    }
+
+    /// Checks the waiting time of the oldest speculatively delivered frame, or else of frame
+    /// `next`. Returns the frame if it is late.
+    pub fn find_late(&mut self, next: Option<u64>) -> Result<Option<u64>, ReadError> {
+        let unwritten = self.pending.oldest(next).map_err(failed)?;
+        self.recheck = if unwritten.is_some() { Recheck::Deadline } else { Recheck::Nothing };
+        let is_late = |waited| waited > self.settings.fence_timeout;
+        Ok(unwritten.and_then(|(oldest, waited)| is_late(waited).then_some(oldest)))
+    }
+
+    /// Returns whether to deliver the next frame, which is not written. A frame that is not written
+    /// when the exporter dies never will be.
+    pub fn deliver_unwritten(&mut self, entry: usize, sequence: u64, is_connected: bool) -> bool {
+        let delivers = self.is_speculative && is_connected && !self.pending.is_given_up();
+        if delivers {
+            self.pending.push(entry, sequence);
+        } else {
+            self.recheck = Recheck::ReadyFence;
+        }
+        delivers
+    }
+
+    /// The condition to poll before a wake-up comes.
+    pub fn recheck(&self) -> Recheck {
+        self.recheck
+    }
+
+    /// Number of frames that were delivered before a ready fence that was never signaled.
+    pub fn torn(&self) -> u64 {
+        self.pending.count()
+    }
+
+    /// Unblocks the streams that wait for frames that will not be written. With `is_closed` the
+    /// exporter has sent a close message, and first finishes its work.
+    pub fn unblock(&mut self, gone: Option<OwnedFd>, is_closed: bool) {
+        self.is_unblocking = true;
+        Orphan::new(self.pending.clone(), self.context.clone(), gone).unblock(is_closed);
+    }
+
+    /// Returns whether streams wait for values that this process may store, and does not yet. An
+    /// exporter in this process finishes its work, with or without a close message.
+    pub fn needs_unblocking(&self) -> bool {
+        self.pending.kind() == FenceKind::Timeline && !self.settings.is_local && !self.is_unblocking
+    }
+}
+
+fn failed(error: FenceError) -> ReadError {
+    match error.cause {
+        FenceFault::WentBack { .. } => ProtocolViolation::Fence(error).into(),
+        _ => ReadError::Fence(error),
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Leases: imported slots, the frames in them, and the end of each lease.
+//!
+//! A [`Frame`] keeps its import mapped and its lease open; both go to the exporter through the
+//! [`Channel`], which outlives the connection while frames are held.
+
+mod channel;
+mod deferred_release;
+mod frame;
+mod generations;
+mod import;
+mod release;
+
+pub use frame::Frame;
+pub(super) use {
+    channel::{Channel, Watcher},
+    frame::Lease,
+    generations::{Announcement, Generations},
+};
