@@ -3,7 +3,9 @@
 //! Tests named in documents exist.
 //!
 //! The last column of the table of rules in ARCHITECTURE.md consists of files and folders, suites,
-//! fuzz targets, and targets of the Makefile. Every document may name tests by their functions.
+//! fuzz targets, and targets of the Makefile. Every document may name a test by its function
+//! (`function_of_test`, `module::function`, `module::begin_of_functions_*`) and a GPU case by its
+//! suite and name (`engine-suite/case`, `gst-suite/begin-of-cases-*`).
 
 use std::{
     ffi::OsStr,
@@ -52,11 +54,9 @@ fn tests_of_rules(document: &str) -> impl Iterator<Item = &str> {
     rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next())
 }
 
-/// Returns whether a name stands for a test.
-fn is_test(name: &str) -> bool {
-    let function = name.rsplit("::").next().unwrap_or(name);
-    let is_function = function.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    is_function && function.matches('_').count() >= UNDERSCORES
+/// Returns whether a name consists of lowercase letters, digits, underscores and these characters.
+fn is_made_of(name: &str, others: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || others.contains(c))
 }
 
 /// The workspace's tests.
@@ -76,13 +76,8 @@ impl Workspace {
 
     /// Returns the names in a document that nothing in the workspace has.
     fn missing(&self, document: &str) -> Vec<String> {
-        let mut missing = Vec::new();
-        for name in names(document).filter(|name| is_test(name)) {
-            let function = name.rsplit("::").next().unwrap_or(name);
-            if !self.code.contains(&format!("fn {function}(")) {
-                missing.push(name.to_owned());
-            }
-        }
+        let is_missing = |name: &&str| self.has_test(name) == Some(false);
+        let mut missing: Vec<_> = names(document).filter(is_missing).map(str::to_owned).collect();
         for cell in tests_of_rules(document) {
             // A file without a folder lies beside the file or in the folder before it.
             let mut folder = root();
@@ -111,7 +106,29 @@ impl Workspace {
             || name
                 .strip_prefix("make ")
                 .is_some_and(|target| self.makefile.contains(&format!("\n{target}:")))
-            || is_test(name) && self.code.contains(&format!("fn {name}("))
+            || self.has_test(name) == Some(true)
+    }
+
+    /// Returns whether the test of this name exists; none if the name is not that of a test.
+    fn has_test(&self, name: &str) -> Option<bool> {
+        // Ends at the place of the asterisk, if there is one.
+        let ends = |begin: &str, end: &str| match begin.strip_suffix('*') {
+            Some(begin) => begin.to_owned(),
+            None => format!("{begin}{end}"),
+        };
+        if let Some((suite, case)) = name.split_once('/') {
+            let is_case = ["engine-", "gst-"].iter().any(|family| suite.starts_with(family));
+            return is_case.then(|| self.gpu.contains(&format!("\"{}", ends(case, "\""))));
+        }
+        let (module, function) = name.rsplit_once("::").unwrap_or(("", name));
+        let is_test =
+            function.matches('_').count() >= UNDERSCORES || !module.is_empty() && function.ends_with('*');
+        let is_function = is_made_of(module, ":") && is_made_of(function, "*");
+        let code = match (module, function) {
+            (module, "*") => format!("mod {module};"),
+            _ => format!("fn {}", ends(function, "(")),
+        };
+        (is_test && is_function).then(|| self.code.contains(&code))
     }
 }
 
@@ -131,7 +148,9 @@ fn tests_named_in_documents_exist() {
 /// Negative control: each kind of name is found missing.
 #[test]
 fn missing_tests_are_reported() {
-    let document = "`faults::a_test_without_any_code` and `publish`
+    let document =
+        "`faults::a_test_without_any_code`, `nowhere::*`, `faults::none_*`, `faults::*` and `publish`;
+`engine-crashes/exporter-*`, `engine-crashes/none-*`, `gst-faults/none`, `tests/gpu`
 ## Rules
 
 | rule | test |
@@ -142,7 +161,17 @@ fn missing_tests_are_reported() {
 ## Next
 | a | `none-either` |
 ";
-    let expected =
-        ["faults::a_test_without_any_code", "none.rs", "gst-none", "none", "make none", "a test in \"none\""];
+    let expected = [
+        "faults::a_test_without_any_code",
+        "nowhere::*",
+        "faults::none_*",
+        "engine-crashes/none-*",
+        "gst-faults/none",
+        "none.rs",
+        "gst-none",
+        "none",
+        "make none",
+        "a test in \"none\"",
+    ];
     assert_eq!(Workspace::new().missing(document), expected);
 }

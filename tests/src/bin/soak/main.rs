@@ -71,15 +71,17 @@ fn run(minutes: f64, seed: u64) -> Result<()> {
     let whole = Duration::from_secs_f64(minutes * 60.0);
     churn(&mut streams, &mut random, WARM_UP.min(whole / 4), &mut tally)?;
     let tolerant = |census: Census| census.with_slots_up_to(MAX_SLOTS).with_kilobytes(GROWTH_KB);
-    let before = count(&mut streams, &mut tally)?.into_iter().map(|pair| pair.map(tolerant));
-    let before: Vec<_> = before.collect();
+    let before = count(&mut streams, &mut tally)?;
     churn(&mut streams, &mut random, whole, &mut tally)?;
     let after = count(&mut streams, &mut tally)?;
     let mut growth = Vec::new();
-    for (number, (before, after)) in before.iter().zip(&after).enumerate() {
-        println!("stream {number}: {}; {}", after[0], after[1]);
+    for (number, (before, after)) in before.into_iter().zip(&after).enumerate() {
+        for (before, after) in before.iter().zip(after) {
+            println!("stream {number}: {before}; in the end {after}");
+        }
+        let before = before.map(tolerant);
         growth
-            .extend(growth_of_all(before, after).into_iter().map(|what| format!("stream {number}: {what}")));
+            .extend(growth_of_all(&before, after).into_iter().map(|what| format!("stream {number}: {what}")));
     }
     for stream in streams {
         stream.end(&mut tally)?;
