@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The engine as an application uses it: one exporter and some readers, as threads of one process.
+//! Tests with several processes are in the workspace's `tests`.
+
+mod credit;
+mod delivery;
+mod endpoints;
+mod generations;
+mod messages;
+mod metadata;
+mod policies;
+mod slots;
+mod stream;
+mod waiting;

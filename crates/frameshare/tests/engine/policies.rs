@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Policies: lossless readers, timeouts, and eviction.
+
+use crate::stream::{SIZE, Stream, frame_in, holds, until};
+use frameshare::{
+    Event, Policy, Reason,
+    exporter::{self, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose},
+    reader::{self, ConnectError, Item, ReadError},
+};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+#[test]
+fn ungranted_lossless_reader_is_refused() {
+    let stream = Stream::new();
+    let config = exporter::Config { lossless_readers: LosslessReaders::None, ..Default::default() };
+    let _exporter = stream.exporter_with(config);
+    let config = reader::Config { policy: Policy::Lossless, ..Default::default() };
+    let Err(ConnectError::Refused { reason, .. }) = stream.try_reader(config) else {
+        panic!("it was granted")
+    };
+    assert_eq!(reason, Reason::LosslessNotGranted);
+}
+
+#[test]
+fn unlimited_reader_timeout_never_evicts() {
+    let stream = Stream::new();
+    let (sender, notices) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let config = exporter::Config { reader_timeout: Duration::MAX, ..Default::default() };
+    let observer = move |notice| drop(sender.lock().unwrap().send(notice));
+    let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
+    let slow = stream.reader(Policy::Lossless);
+    let seeds = 1..=u64::from(slow.credit());
+    seeds.for_each(|seed| _ = stream.publish(&exporter, seed).unwrap());
+    thread::scope(|scope| {
+        let publishes = scope.spawn(|| stream.publish(&exporter, 99));
+        let is_named = |notice| matches!(notice, Notice::ReaderBlocking { .. });
+        while !is_named(notices.recv_timeout(Duration::from_secs(20)).unwrap()) {}
+        stream.interrupt.set();
+        assert_eq!(publishes.join().unwrap(), Err(PublishError::Interrupted));
+    });
+    assert_eq!(exporter.reader_count(), 1);
+}
+
+#[test]
+fn blocking_reader_is_reported_then_evicted() {
+    let stream = Stream::new();
+    let (sender, notices) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    // Long enough for the well-behaved reader, on a busy machine too.
+    let config = exporter::Config { reader_timeout: Duration::from_secs(3), ..Default::default() };
+    let observer = move |notice| drop(sender.lock().unwrap().send(notice));
+    let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
+    let mut slow = stream.reader(Policy::Lossless);
+    let mut good = stream.reader(Policy::Lossless);
+    stream.publish(&exporter, 1).unwrap();
+    let held = stream.next_frame(&mut slow);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for seed in 2..=50 {
+                stream.publish(&exporter, seed).unwrap();
+            }
+        });
+        for seed in 1..=50 {
+            assert!(holds(&stream.next_frame(&mut good), seed), "the other one loses nothing");
+        }
+    });
+    // Notices are delivered by another thread: the last one may come after the frames.
+    let mut told: Vec<_> = (0..4).map_while(|_| notices.recv_timeout(Duration::from_secs(20)).ok()).collect();
+    told.extend(notices.try_iter());
+    let [Notice::ReaderAdded(_), Notice::ReaderAdded(_), blocking, removed] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(matches!(blocking, Notice::ReaderBlocking { reader, .. } if reader.id == 1), "{told:?}");
+    assert!(
+        matches!(removed, Notice::ReaderRemoved { reader, reason: Reason::TooSlow, .. } if reader.id == 1),
+        "{told:?}"
+    );
+    // It keeps the frames that it holds, and gets the reason.
+    assert!(holds(&held, 1));
+    let error = stream.next(&mut slow).unwrap_err();
+    assert!(matches!(error, ReadError::CutOff { reason: Reason::TooSlow, .. }), "{error}");
+}
+
+#[test]
+fn released_reader_beside_stuck_one_is_kept() {
+    for _ in 0..20 {
+        let stream = Stream::new();
+        // The exporter waits for no reader at all.
+        let config = exporter::Config { reader_timeout: Duration::ZERO, ..Default::default() };
+        let exporter = stream.exporter_with(config);
+        let config = || reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+        let [mut slow, mut good] = [(); 2].map(|()| stream.try_reader(config()).unwrap());
+        stream.publish(&exporter, 1).unwrap();
+        let held = (stream.next_frame(&mut slow), stream.next_frame(&mut good));
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        // The exporter has not polled since.
+        drop(held.1);
+        exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        assert_eq!(exporter.stats().readers.iter().map(|reader| reader.info.id).collect::<Vec<_>>(), [2]);
+    }
+}
+
+#[test]
+fn ended_leases_are_reclaimed_after_blocked_publish() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let reader = |policy, max_held| {
+        stream.try_reader(reader::Config { policy, max_held, ..Default::default() }).unwrap()
+    };
+    let (mut full, mut other) = (reader(Policy::Lossless, 1), reader(Policy::Latest, 4));
+    let surface = Arc::new(());
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    for _ in 0..20 {
+        // As for a decoder's surface: nothing is acquired for it.
+        let keep: Option<Box<dyn std::any::Any + Send>> = Some(Box::new(surface.clone()));
+        exporter.publish(Frame { keep, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        assert_eq!(Arc::strong_count(&surface), 2, "all are back but the one that was just published");
+        drop((stream.next_frame(&mut full), stream.next_frame(&mut other)));
+    }
+}
+
+#[test]
+fn reader_with_unread_messages_reads_eviction_reason() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    stream.publish(&exporter, 1).unwrap();
+    // A reader for which user data, and the connection, are kept.
+    let held = stream.next_frame(&mut reader);
+    until(|| {
+        exporter.send_event(Event { kind: 7, sticky: false, payload: Vec::new() }).unwrap();
+        exporter.reader_count() == 0
+    });
+    let error = loop {
+        match stream.next(&mut reader) {
+            Ok(item) => assert!(matches!(item, Item::Event(_)), "{item:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ReadError::CutOff { reason: Reason::LimitExceeded, .. }), "{error}");
+    assert!(holds(&held, 1));
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Waiting: interrupts, wake-ups, and sleep on a descriptor.
+
+use crate::stream::{SIZE, Stream, frame_in, holds};
+use frameshare::{
+    Event, Interrupt, Policy,
+    exporter::{PublishError, Purpose},
+    reader::{self, ConnectError, Item, ReadError, Reader},
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+#[test]
+fn every_wait_can_be_interrupted() {
+    let stream = Stream::new();
+    let interrupt = Interrupt::new().unwrap();
+    let config = reader::Config { connection_timeout: None, ..Default::default() };
+    let interrupted = |wait: &dyn Fn()| {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(30));
+                interrupt.set();
+            });
+            wait();
+        });
+        interrupt.clear();
+    };
+    interrupted(&|| {
+        let error = Reader::connect(&stream.endpoint, config.clone(), &interrupt).unwrap_err();
+        assert!(matches!(error, ConnectError::Interrupted), "{error}");
+    });
+    let exporter = stream.exporter();
+    interrupted(&|| assert!(exporter.wait_for_reader(&interrupt).is_err()));
+    let mut reader = stream.reader(Policy::Lossless);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(30));
+            interrupt.set();
+        });
+        assert!(matches!(reader.next(None, &interrupt), Err(ReadError::Interrupted)));
+    });
+    interrupt.clear();
+    for seed in 1..=4 {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    interrupted(&|| {
+        assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Err(PublishError::Interrupted));
+    });
+    interrupted(&|| assert!(exporter.drain(Duration::from_secs(60), &interrupt).is_err()));
+    // An interrupted frame is not published: the sequence continues without a gap.
+    for seed in 1..=4 {
+        assert!(holds(&stream.next_frame(&mut reader), seed));
+    }
+    assert_eq!(exporter.drain(Duration::from_secs(60), &interrupt), Ok(true));
+    assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Ok(5));
+    assert_eq!(exporter.drain(Duration::ZERO, &interrupt), Ok(false));
+}
+
+/// Returns whether a reader's descriptor becomes readable within this number of seconds.
+fn poll_for(reader: &Reader, seconds: i64) -> bool {
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
+}
+
+#[test]
+fn woken_reader_sleeps_again() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            stream.publish(&exporter, 1).unwrap();
+        });
+        assert!(holds(&stream.next_frame(&mut reader), 1));
+    });
+    let nothing = reader.next(Some(Duration::from_millis(1)), &stream.interrupt);
+    assert!(matches!(nothing, Ok(None)), "{nothing:?}");
+    assert!(!poll_for(&reader, 0), "it would be woken by what has woken it before");
+}
+
+#[test]
+fn event_loop_sleeps_on_one_descriptor() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Latest);
+    assert!(reader.try_next().unwrap().is_none());
+    assert!(!poll_for(&reader, 0));
+    for seed in 1..=100 {
+        stream.publish(&exporter, seed).unwrap();
+        assert!(poll_for(&reader, 20), "asleep, and not woken by frame {seed}");
+        assert!(matches!(reader.try_next(), Ok(Some(Item::Frame(_)))));
+        assert!(reader.try_next().unwrap().is_none());
+    }
+    exporter.end_of_stream();
+    assert!(poll_for(&reader, 20));
+    assert!(matches!(reader.try_next(), Ok(Some(Item::EndOfStream))));
+    assert!(reader.try_next().unwrap().is_none());
+    drop(exporter);
+    assert!(poll_for(&reader, 20));
+    assert!(matches!(reader.try_next(), Err(ReadError::Stopped(_))));
+}
+
+/// A message that is sent only when there is room also wakes a reader that sleeps on the
+/// descriptor.
+#[test]
+fn delayed_message_wakes_descriptor_sleeper() {
+    for _ in 0..20 {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let mut reader = stream.reader(Policy::Latest);
+        for kind in 0..40 {
+            exporter.send_event(Event { kind, sticky: false, payload: vec![0; 30_000] }).unwrap();
+        }
+        exporter.end_of_stream();
+        let mut events = 0;
+        loop {
+            match reader.try_next().unwrap() {
+                Some(Item::EndOfStream) => break,
+                Some(Item::Event(_)) => events += 1,
+                Some(_) => {}
+                None => {
+                    assert!(poll_for(&reader, 20), "no wake-up after {events} events");
+                }
+            }
+        }
+        assert_eq!(events, 40);
+    }
+}
+
+/// One of them may reclaim the slot that the other waits for.
+#[test]
+fn concurrent_waits_miss_no_wake_up() {
+    const TIME: Duration = Duration::from_secs(4);
+    // An exporter that has missed its wake-up sleeps until it has to report the reader, after a
+    // second.
+    const MISSED: Duration = Duration::from_millis(950);
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let config = reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+    let mut reader = stream.try_reader(config).unwrap();
+    let begin = Instant::now();
+    let missed = thread::scope(|scope| {
+        scope.spawn(|| {
+            while begin.elapsed() < TIME {
+                exporter.drain(Duration::from_millis(20), &stream.interrupt).unwrap();
+            }
+        });
+        let publishing = scope.spawn(|| {
+            let mut missed = 0;
+            for seed in 1.. {
+                let before = Instant::now();
+                stream.publish(&exporter, seed).unwrap();
+                missed += u32::from(before.elapsed() > MISSED);
+                if begin.elapsed() > TIME {
+                    break;
+                }
+            }
+            exporter.end_of_stream();
+            missed
+        });
+        while !matches!(stream.next(&mut reader), Ok(Item::EndOfStream)) {
+            // Long enough for both to go to sleep.
+            thread::sleep(Duration::from_micros(300));
+        }
+        publishing.join().unwrap()
+    });
+    assert!(missed < 2, "{missed} wake-ups were missed");
+}
+
+#[test]
+fn exporter_falling_asleep_misses_no_release() {
+    const FRAMES: u64 = 4000;
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let busy_poll = Duration::from_millis(1);
+    let config = reader::Config { policy: Policy::Lossless, max_held: 1, busy_poll, ..Default::default() };
+    let mut reader = stream.try_reader(config).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for sequence in 1..=FRAMES {
+                let frame = stream.next_frame(&mut reader);
+                let begin = Instant::now();
+                // Before, after and while the exporter falls asleep, which it does after some 60
+                // us.
+                while begin.elapsed() < Duration::from_nanos(50_000 + sequence * 37 % 20_000) {
+                    std::hint::spin_loop();
+                }
+                drop(frame);
+            }
+        });
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        let begin = Instant::now();
+        for _ in 0..FRAMES {
+            exporter.publish(frame_in(&slot), &stream.interrupt).unwrap();
+            // A missed release costs a second, and many would be missed; all of this takes less
+            // than one.
+            assert!(begin.elapsed() < Duration::from_secs(20), "the exporter slept over a release");
+        }
+    });
+}
