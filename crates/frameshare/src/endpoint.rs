@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_no_socket_can_have_are_refused() {
+    fn invalid_socket_paths_are_refused() {
         assert!(Endpoint::at("/tmp/x.sock").is_ok());
         assert!(matches!(Endpoint::at("x".repeat(108)), Err(EndpointError::TooLong { .. })));
         for bad in ["", "/", "..", "/tmp/"] {

@@ -86,7 +86,7 @@ fn reader_with_backlog_reads_the_end_of_the_stream() {
 }
 
 #[test]
-fn evicted_reader_that_holds_nothing_reads_the_reason() {
+fn evicted_reader_without_frames_reads_the_reason() {
     let stream = Stream::new(exporter::Config::default());
     let mut reader = stream.reader(Policy::Latest, 4);
     while stream.exporter.reader_count() > 0 {
@@ -103,7 +103,7 @@ fn evicted_reader_that_holds_nothing_reads_the_reason() {
 
 /// A stopped exporter waits for no reader, whatever it has left unread.
 #[test]
-fn exporter_stops_at_once_beside_a_deaf_reader() {
+fn exporter_beside_blocked_reader_stops_at_once() {
     let stream = Stream::new(exporter::Config::default());
     let _deaf = stream.reader(Policy::Latest, 4);
     fill_backlog(&stream, 400);

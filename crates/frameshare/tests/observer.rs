@@ -23,7 +23,7 @@ fn endpoint() -> (tempfile::TempDir, Endpoint) {
 }
 
 #[test]
-fn blocked_observer_holds_up_neither_frames_nor_end() {
+fn blocked_observer_delays_neither_frames_nor_end() {
     let (_folder, endpoint) = endpoint();
     let (release, blocked) = mpsc::channel::<()>();
     let (entered, is_entered) = mpsc::channel();
@@ -52,7 +52,7 @@ fn blocked_observer_holds_up_neither_frames_nor_end() {
 }
 
 #[test]
-fn observer_gets_all_notices_of_the_past_before_the_end_returns() {
+fn observer_gets_past_notices_before_drop_returns() {
     let (_folder, endpoint) = endpoint();
     let (sender, notices) = mpsc::channel();
     let exporter =

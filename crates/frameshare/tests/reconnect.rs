@@ -258,7 +258,7 @@ fn silent_exporter_ends_connect_after_its_own_timeout() {
 }
 
 #[test]
-fn silent_exporter_is_waited_for_and_its_successor_found() {
+fn reader_of_silent_exporter_finds_its_successor() {
     let stream = Stream::new();
     let silent = stream.silent_listener(8);
     let config = Config { connection_timeout: None, ..Default::default() };
@@ -276,7 +276,7 @@ fn silent_exporter_is_waited_for_and_its_successor_found() {
 }
 
 #[test]
-fn full_backlog_is_waited_for() {
+fn connect_waits_for_room_in_full_backlog() {
     let stream = Stream::new();
     let silent = stream.silent_listener(0);
     let connected = |flags| {
@@ -302,7 +302,7 @@ fn full_backlog_is_waited_for() {
 }
 
 #[test]
-fn refusal_for_want_of_credit_is_retried_while_reconnecting() {
+fn refusal_without_credit_is_retried_on_reconnect() {
     let stream = Stream::new();
     let config = || exporter::Config { max_slots: 6, ..Default::default() };
     let exporter = stream.exporter_with(config());
@@ -323,7 +323,7 @@ fn refusal_for_want_of_credit_is_retried_while_reconnecting() {
 }
 
 #[test]
-fn refusal_that_lasts_is_the_error_in_the_end() {
+fn lasting_refusal_is_the_final_error() {
     let stream = Stream::new();
     let _exporter = stream.exporter_with(exporter::Config { max_slots: 6, ..Default::default() });
     let _greedy = stream.connect(Config { max_held: 8, ..Default::default() }).unwrap();

@@ -106,7 +106,7 @@ fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
 }
 
 #[test]
-fn frames_are_ordered_by_the_queue_alone() {
+fn queue_alone_orders_frames() {
     let (queue, claims) = (Page::new(queue_size(ENTRIES)), Page::new(claims_size(ENTRIES)));
     let producer = Producer::new(queue.clone(), claims.clone(), ENTRIES, 1);
     let consumer = Consumer::new(queue, claims, ENTRIES).expect("the page is ready");

@@ -215,7 +215,7 @@ mod tests {
 
     /// The publishing thread allocates download targets.
     #[test]
-    fn allocation_for_a_download_holds_up_no_other_thread() {
+    fn allocation_for_download_blocks_no_other_thread() {
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
         let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn allocating_holds_nobody_up() {
+    fn allocation_blocks_no_other_thread() {
         let patience = Duration::from_secs(60);
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();

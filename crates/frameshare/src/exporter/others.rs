@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn other_users_are_refused_where_memory_is_writable() {
+    fn other_users_are_refused_writable_memory() {
         let untried = Udmabuf::Untried("cannot open /dev/udmabuf: Permission denied".into());
         let uids = Config { allowed_uids: vec![65534], ..Config::default() };
         let gids = Config { allowed_gids: vec![65534], ..Config::default() };
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_not_probed_where_the_answer_is_no_matter() {
+    fn device_is_not_probed_without_need() {
         let private = Config::default();
         let allowing = Config { allowed_uids: vec![65534], allow_udmabuf: true, ..Config::default() };
         for config in [private, allowing] {

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_done_when_it_is_no_longer_pending() {
+    fn item_ends_when_no_longer_pending() {
         static POLLER: Lazy<Poller<Countdown>> = Lazy::new(|| Poller::new("poller"));
         let (told, done) = channel();
         let begin = Instant::now();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_grow_rare() {
+    fn polling_interval_grows() {
         assert_eq!(pause(Duration::ZERO), SHORTEST);
         assert!((SHORTEST..LONGEST).contains(&pause(Duration::from_secs(1))));
         assert_eq!(pause(Duration::from_secs(3600)), LONGEST);

@@ -76,7 +76,7 @@ fn take(consumer: &Consumer<Page>) -> Option<Taken> {
 }
 
 #[test]
-fn publications_come_out_in_order_whatever_their_entries() {
+fn publications_of_any_entries_are_read_in_order() {
     model(|| {
         let (producer, consumer) = queue(3);
         for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
@@ -90,7 +90,7 @@ fn publications_come_out_in_order_whatever_their_entries() {
 }
 
 #[test]
-fn a_revoked_publication_is_gone_and_a_taken_one_is_not_revoked() {
+fn revoked_frame_is_not_taken_and_taken_not_revoked() {
     model(|| {
         let (producer, consumer) = queue(1);
         producer.publish(0, &descriptor(1));
@@ -105,7 +105,7 @@ fn a_revoked_publication_is_gone_and_a_taken_one_is_not_revoked() {
 }
 
 #[test]
-fn a_claim_names_its_sequence_number() {
+fn claim_of_other_sequence_number_fails() {
     model(|| {
         let (producer, consumer) = queue(1);
         producer.publish(0, &descriptor(1));
@@ -119,7 +119,7 @@ fn a_claim_names_its_sequence_number() {
 }
 
 #[test]
-fn words_that_a_reader_could_not_have_written_are_violations() {
+fn invalid_claim_words_are_violations() {
     model(|| {
         let (producer, consumer) = queue(1);
         producer.publish(0, &descriptor(1));
@@ -193,7 +193,7 @@ mod interleavings {
     }
 
     #[test]
-    fn a_reader_never_takes_what_is_overwritten() {
+    fn reader_never_takes_overwritten_entry() {
         model(|| {
             overwrite_against_take(|consumer, _, found| {
                 consumer.claim(found.entry, found.descriptor.sequence)
@@ -204,7 +204,7 @@ mod interleavings {
     /// Negative control: the claim checks the state and not the sequence number.
     #[test]
     #[should_panic(expected = "a recycled entry was taken")]
-    fn a_claim_without_its_sequence_number_takes_a_recycled_entry() {
+    fn claim_without_sequence_number_takes_reused_entry() {
         model(|| {
             overwrite_against_take(|_, claims, found| {
                 let word = &claims[page::claim_at(found.entry)];
@@ -220,7 +220,7 @@ mod interleavings {
 
     /// A reader that takes below the head it read never takes a younger frame before an older one.
     #[test]
-    fn the_oldest_comes_first_while_more_are_published() {
+    fn oldest_frame_comes_first_during_publication() {
         model(|| {
             let (producer, consumer) = queue(2);
             let exporter = thread::spawn(move || {
@@ -246,14 +246,14 @@ mod interleavings {
     }
 
     #[test]
-    fn a_sleeping_reader_is_woken() {
+    fn sleeping_reader_is_woken() {
         model(|| sleep_against_publish(|consumer, _| consumer.announce_sleep()));
     }
 
     /// Negative control: the flag without its fence.
     #[test]
     #[should_panic(expected = "a sleeping side without a wake-up")]
-    fn without_the_fence_a_sleeping_reader_is_forgotten() {
+    fn sleeping_reader_without_fence_is_not_woken() {
         model(|| {
             sleep_against_publish(|_, claims| claims[page::claims::SLEEPING].store(1, Ordering::Relaxed))
         });
@@ -274,20 +274,20 @@ mod interleavings {
     }
 
     #[test]
-    fn a_waiting_exporter_is_woken() {
+    fn waiting_exporter_is_woken() {
         model(|| wait_against_release(|producer, _| producer.announce_wait()));
     }
 
     /// Negative control: the flag without its fence.
     #[test]
     #[should_panic(expected = "a sleeping side without a wake-up")]
-    fn without_the_fence_a_waiting_exporter_is_forgotten() {
+    fn waiting_exporter_without_fence_is_not_woken() {
         model(|| wait_against_release(|_, queue| queue[page::queue::WAITING].store(1, Ordering::Relaxed)));
     }
 
     /// The reader's accesses to a frame precede the exporter's observation of its release.
     #[test]
-    fn a_release_comes_after_the_reading() {
+    fn release_follows_reading() {
         model(|| {
             let (producer, consumer) = queue(1);
             let frame = Arc::new(AtomicU64::new(1));

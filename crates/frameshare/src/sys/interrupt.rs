@@ -76,7 +76,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_interrupt_ends_waits_until_it_is_cleared() {
+    fn interrupt_ends_waits_until_cleared() {
         let interrupt = Interrupt::new().unwrap();
         let ready = |timeout| {
             let mut fds = [PollFd::new(&interrupt, PollFlags::IN)];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_never_lost_between_two_threads() {
+    fn interrupt_between_threads_is_never_lost() {
         let interrupt = Interrupt::new().unwrap();
         let rounds = 20_000;
         std::thread::scope(|scope| {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn live_socket_of_another_program_is_left_alone() {
+    fn live_socket_of_other_program_is_kept() {
         let (_folder, path) = path();
         let listener = UnixListener::bind(&path).unwrap();
         let error = Listener::bind(&path, 0o600).unwrap_err();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn live_seqpacket_socket_with_full_backlog_is_left_alone() {
+    fn live_seqpacket_socket_with_full_backlog_is_kept() {
         let (_folder, path) = path();
         let address = SocketAddrUnix::new(&path).unwrap();
         let other = socket().unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn ending_listener_removes_its_own_file_alone() {
+    fn dropped_listener_removes_own_file_only() {
         let (_folder, path) = path();
         let listener = Listener::bind(&path, 0o600).unwrap();
         fs::remove_file(&path).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn socket_that_another_process_replaced_is_lost() {
+    fn socket_replaced_by_other_process_is_lost() {
         let (folder, path) = path();
         let mut listener = Listener::bind(&path, 0o600).unwrap();
         fs::remove_file(&path).unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_that_could_fault_are_refused() {
+    fn faulting_descriptors_are_refused() {
         use SealedAgainst::{Resizing, ResizingAndWriting};
         let problem = |fd: &OwnedFd, size, against| check_memfd(fd, size, against).unwrap_err().to_string();
         let sealed = memfd("test", 4096).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_readers_must_not_write_has_no_holes_punched() {
+    fn sealed_memory_cannot_be_punched() {
         use rustix::fs::{FallocateFlags, fallocate};
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for (against, refused) in

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_holder_and_says_who_it_is() {
+    fn second_holder_of_name_is_refused_with_pid() {
         let (_folder, opened) = folder();
         let take = || NameLock::take(opened.as_fd(), "cam0.sock.lock".as_ref());
         let held = take().unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_others_may_have_placed_is_refused_and_kept() {
+    fn lock_file_placed_by_others_is_refused_and_kept() {
         let (folder, opened) = folder();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("victim"), "precious").unwrap();

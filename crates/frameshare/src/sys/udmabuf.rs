@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_the_seals_is_told_from_other_errors() {
+    fn refusal_of_seals_differs_from_other_errors() {
         assert_eq!(failing(Errno::INVAL), Udmabuf::Refuses);
         for errno in [Errno::NOMEM, Errno::MFILE, Errno::PERM] {
             let found = failing(errno);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn device_that_cannot_be_opened_is_missing_or_untried() {
+    fn unopened_device_is_missing_or_untried() {
         let never = |_: BorrowedFd<'_>, _: BorrowedFd<'_>| -> io::Result<OwnedFd> { unreachable!() };
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(probe(&folder.path().join("udmabuf"), never), Udmabuf::Missing);
@@ -145,7 +145,7 @@ mod tests {
     /// Another driver answers ENOTTY: the request is the real one, and no driver knows it by
     /// accident.
     #[test]
-    fn driver_without_the_request_leaves_it_untried() {
+    fn driver_without_request_stays_untried() {
         let found = probe(Path::new(STAND_IN), create);
         assert!(matches!(&found, Udmabuf::Untried(_)), "{found:?}");
         assert_eq!(size_of::<Create>(), 24);

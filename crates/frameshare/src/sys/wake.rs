@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_wake_ups_blocks_nobody() {
+    fn flood_of_wake_ups_does_not_block() {
         let (ours, theirs) = pair();
         for _ in 0..100_000 {
             theirs.ring();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_was_closed_or_half_closed_is_told_from_a_quiet_one() {
+    fn closed_or_half_closed_end_differs_from_quiet_one() {
         let (ours, theirs) = pair();
         assert_eq!(ours.drain(), Drained::Open);
         rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_end_of_a_pair_of_sockets_can_be_woken_by() {
+    fn wake_up_descriptor_must_be_a_socket_pair_end() {
         let from_peer = |fd| Wake::from_peer(UntrustedFd::received(fd, UID));
         let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();
         assert!(from_peer(rustix::pipe::pipe().unwrap().0).is_err());

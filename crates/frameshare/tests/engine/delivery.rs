@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Delivery: whole frames in order, loss under the `latest` policy, and readers that join and leave.
+//! Delivery: whole frames in order, loss under the `latest` policy, joining and leaving readers.
 
 use crate::stream::{SIZE, Stream, fill, frame_in, holds, until};
 use frameshare::{

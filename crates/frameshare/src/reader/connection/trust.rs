@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_others_can_write_is_found() {
+    fn folder_writable_by_others_is_found() {
         let tree = Tree::new();
         for (mode, open) in [
             (0o700, false),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_above_that_others_can_write_counts_unless_sticky() {
+    fn parent_writable_by_others_counts_unless_sticky() {
         let tree = Tree::new();
         let open = tree.folder("open", 0o777);
         let socket = socket_in(&tree.folder("open/own", 0o700));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn link_counts_with_the_folder_that_it_is_in() {
+    fn link_counts_with_its_folder() {
         let tree = Tree::new();
         let (own, open) = (tree.folder("own", 0o700), tree.folder("open", 0o777));
         socket_in(&own);
