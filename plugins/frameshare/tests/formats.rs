@@ -16,6 +16,7 @@ use frameshare::{
     Endpoint, Format, Interrupt, Plane,
     exporter::{Config, Exporter, Frame, Purpose},
 };
+use frameshare_tests::content;
 use gst::prelude::*;
 use gst_video::{VideoFormat, VideoFrameRef, VideoInfo};
 use std::{
@@ -50,17 +51,6 @@ fn with_wide_rows(info: &VideoInfo) -> Option<VideoInfo> {
     let mut wide = info.clone();
     wide.align(&mut gst_video::VideoAlignment::new(0, 0, 0, 96, &[0; 4])).ok()?;
     Some(wide)
-}
-
-/// Fills a frame with pseudo-random bytes; different seeds differ everywhere (xorshift).
-fn paint(bytes: &mut [u8], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for byte in bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *byte = (state >> 32) as u8;
-    }
 }
 
 /// Returns all formats in all sizes.
@@ -157,7 +147,7 @@ fn every_format_survives_foreign_memory_and_pool() {
                 true => upstream.create_buffer(info.size()).unwrap(),
                 false => gst::Buffer::with_size(info.size()).unwrap(),
             };
-            paint(&mut buffer.make_mut().map_writable().unwrap(), seed);
+            content::fill(&mut buffer.make_mut().map_writable().unwrap(), seed);
             let sent = pixels(&buffer, &info);
             upstream.push(buffer).unwrap();
             assert!(downstream.next(&info) == sent, "{info:?} from_pool={from_pool}");
@@ -196,7 +186,7 @@ fn send_padded(knows_video_meta: bool) -> (usize, u64) {
         let (planes, size) = padded(&info);
         exporter.set_format(Format { caps: info.to_caps().unwrap().to_string(), video: None });
         let mut bytes = vec![0; size];
-        paint(&mut bytes, sent as u64 + 1);
+        content::fill(&mut bytes, sent as u64 + 1);
         let slot = exporter.acquire(size as u64, Purpose::Copy).unwrap();
         // SAFETY: the slot has at least the requested size, and no reader has it before it is
         // published.

@@ -8,7 +8,7 @@
 
 use crate::{
     case::{Run, Transport},
-    export::Sender,
+    export::Pipeline,
     kernel::Kernels,
     pace::Pace,
     read::Watch,
@@ -24,16 +24,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Decoding pipeline.
-pub struct Decoded {
-    /// Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
-    pipeline: ManuallyDrop<gst::Pipeline>,
-    sink: gst::Element,
-}
-
-impl Decoded {
-    /// Starts the pipeline. `watch` observes frames of a transport without readers.
-    pub fn start(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
+impl Pipeline {
+    /// Starts a decoding pipeline. `watch` observes frames of a transport without readers.
+    pub fn decoding(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
         let film = run.film.as_ref().context("which film? --films says where they are")?;
         let socket = &run.socket;
         let sink = match run.transport {
@@ -90,23 +83,7 @@ impl Decoded {
             gst::PadProbeReturn::Ok
         });
         pipeline.set_state(gst::State::Playing)?;
-        Ok(Self { pipeline: ManuallyDrop::new(pipeline), sink })
-    }
-}
-
-impl Sender for Decoded {
-    fn check(&self) -> Result<()> {
-        crate::check_bus(&self.pipeline)
-    }
-
-    fn copied(&self) -> Option<u64> {
-        let stats =
-            self.sink.find_property("stats").map(|_| self.sink.property::<gst::Structure>("stats"))?;
-        stats.get("copied").ok()
-    }
-
-    fn stop(&self) {
-        let _ = self.pipeline.set_state(gst::State::Null);
+        Ok(Self::new(pipeline, sink))
     }
 }
 

@@ -4,7 +4,6 @@
 
 use crate::{
     case::{Run, Transport},
-    decoded::Decoded,
     pace::{Exported, Pace},
     read::{Told, Watch},
     source::Source,
@@ -41,7 +40,7 @@ pub fn export(run: &Run) -> Result<()> {
     let (watch, told) = run.reads_itself().then(|| Watch::new(run)).unzip();
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
-        decoding if decoding.decodes() => Box::new(Decoded::start(run, pace, watch)?),
+        decoding if decoding.decodes() => Box::new(Pipeline::decoding(run, pace, watch)?),
         _ => Box::new(Pipeline::start(run, pace)?),
     };
     while run.transport.has_readers() && !Path::new(&run.socket).exists() {
@@ -82,13 +81,19 @@ pub trait Sender {
     fn stop(&self);
 }
 
-struct Pipeline {
+/// Sender that is a pipeline.
+pub struct Pipeline {
     /// Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
     pipeline: ManuallyDrop<gst::Pipeline>,
     sink: gst::Element,
 }
 
 impl Pipeline {
+    /// Wraps a pipeline whose last element is `sink`.
+    pub fn new(pipeline: gst::Pipeline, sink: gst::Element) -> Self {
+        Self { pipeline: ManuallyDrop::new(pipeline), sink }
+    }
+
     fn start(run: &Run, pace: Pace) -> Result<Self> {
         let info = run.case.size.info()?;
         let source = Source::new(&info, run.pool, pace)?;
@@ -109,11 +114,11 @@ impl Pipeline {
             .property("async", false)
             .property("enable-last-sample", false)
             .build()?;
-        let pipeline = ManuallyDrop::new(gst::Pipeline::new());
+        let pipeline = gst::Pipeline::new();
         pipeline.add_many([source.upcast_ref(), &sink])?;
         source.link(&sink)?;
         pipeline.set_state(gst::State::Playing)?;
-        Ok(Self { pipeline, sink })
+        Ok(Self::new(pipeline, sink))
     }
 }
 

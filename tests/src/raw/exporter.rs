@@ -167,13 +167,20 @@ impl RawExporter {
     pub fn slot(&mut self, generation: u32, size: u64) -> io::Result<OwnedFd> {
         let fd = memfd(size)?;
         Seals::SizeAndWrites.put_on(&fd)?;
-        let memory = MemoryKind::Host;
-        self.send_message(
-            &ToReader::Generation { generation, memory, slot_size: size, adopted: false },
-            None,
-        )?;
-        self.send_message(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
+        self.slot_in(generation, size, fd.as_fd())?;
         Ok(fd)
+    }
+
+    /// Sends any file as the one slot of a generation.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system calls.
+    pub fn slot_in(&mut self, generation: u32, size: u64, file: BorrowedFd<'_>) -> io::Result<()> {
+        let memory = MemoryKind::Host;
+        let message = ToReader::Generation { generation, memory, slot_size: size, adopted: false };
+        self.send_message(&message, None)?;
+        self.send_message(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(file))
     }
 
     /// Publishes a whole slot and wakes the reader.

@@ -2,7 +2,7 @@
 
 //! Permission to read a stream.
 
-use crate::is_root;
+use crate::{folder, is_root};
 use frameshare_tests::process::{PATIENCE, Process, TestRun};
 use std::{
     fs,
@@ -154,14 +154,6 @@ fn new_socket_denying_permission_is_retried() {
     let error = run.peer_by(NOBODY, READ).expect_failure();
     assert!(error.contains("permission denied"), "{error}");
     assert!(begin.elapsed() < PATIENCE / 2, "it is final");
-}
-
-/// A folder in the run, with this owner and mode.
-fn folder(run: &TestRun, name: &str, owner: u32, mode: u32) {
-    let path = run.path(name);
-    fs::create_dir(&path).unwrap();
-    std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]

@@ -2,15 +2,19 @@
 
 //! Readers that leave descriptors unreceived. The kernel counts these against the exporter's user.
 
-use crate::{Stream, assert_all_read, is_root};
+use crate::{Stream, assert_all_read, folder, is_root};
 use frameshare::{
     Endpoint, Interrupt, Policy,
     reader::{Config, Item, Reader},
 };
 use frameshare_protocol::message::ToExporter;
-use frameshare_tests::process::TestRun;
+use frameshare_tests::process::{Process, TestRun};
 use frameshare_tests::raw::{Channel, encoded, hello};
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 const SILENT: usize = 100;
 const HOLDING: usize = 60;
@@ -51,41 +55,48 @@ fn join_and_hold(path: &Path) -> (Reader, Item) {
     }
 }
 
-/// Root is exempt from the limit, so the exporter runs as an ordinary user without other processes.
+/// Starts an exporter as an ordinary user without other processes, with this limit of open files:
+/// root is exempt from it. Returns its socket too.
+fn ordinary_exporter(user: u32, files: u32, options: &str) -> (Stream, PathBuf) {
+    let run = TestRun::new();
+    run.open_to_others();
+    folder(&run, "theirs", user, 0o755);
+    let ordinary =
+        format!("prlimit --nofile={files}:{files} setpriv --reuid {user} --regid {user} --clear-groups");
+    let socket = run.path("theirs/s.sock");
+    let export = format!(
+        "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
+         --allowed-uids 65534 {options}",
+        socket.display()
+    );
+    let mut exporter = run.peer_by(&ordinary, &export);
+    exporter.wait_for("open");
+    (Stream { exporter, run }, socket)
+}
+
+/// Starts a reader as a user.
+fn join(stream: &Stream, socket: &Path, user: u32, options: &str) -> Process {
+    let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
+    let read = format!("read --socket {} --verify yes --quiet yes --max-held 2 {options}", socket.display());
+    let mut reader = stream.run.peer_by(&by, &read);
+    reader.wait_for("connected");
+    reader
+}
+
 #[test]
 fn unreceived_descriptors_disconnect_no_honest_reader() {
     if !is_root("unreceived_descriptors_disconnect_no_honest_reader") {
         return;
     }
-    let run = TestRun::new();
-    run.open_to_others();
     let user = 4_100_000 + std::process::id();
-    let ordinary = format!("prlimit --nofile=1024:1024 setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(run.path("theirs")).unwrap();
-    std::os::unix::fs::chown(run.path("theirs"), Some(user), Some(user)).unwrap();
-    let socket = run.path("theirs/s.sock");
-    let export = format!(
-        "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
-         --max-slots 256 --allowed-uids 65534",
-        socket.display()
-    );
-    let mut exporter = run.peer_by(&ordinary, &export);
-    exporter.wait_for("open");
-    let mut stream = Stream { exporter, run };
-    let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
-    let join = |run: &TestRun, user: &str, options: &str| {
-        let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
-        let mut reader = run.peer_by(&by, &format!("{read} {options}"));
-        reader.wait_for("connected");
-        reader
-    };
-    let lossless = join(&stream.run, &user.to_string(), "--policy lossless");
-    let latest = join(&stream.run, "65534", "--policy latest");
+    let (mut stream, socket) = ordinary_exporter(user, 1024, "--max-slots 256");
+    let lossless = join(&stream, &socket, user, "--policy lossless");
+    let latest = join(&stream, &socket, 65534, "--policy latest");
 
     let silent: Vec<_> = (0..SILENT).map(|_| join_silently(&socket)).collect();
     let holding: Vec<_> = (0..HOLDING).map(|_| join_and_hold(&socket)).collect();
     stream.wait_for_frames(1000);
-    let late = join(&stream.run, "65534", "--policy latest --frames 100");
+    let late = join(&stream, &socket, 65534, "--policy latest --frames 100");
     late.expect_success();
     stream.wait_for_frames(200);
     let honest = [lossless.pid(), latest.pid()];
@@ -122,37 +133,16 @@ fn unreceived_descriptors_are_bounded_under_high_file_limit() {
 /// Descriptors that a peer was sent and has not received stay in flight when its connection ends,
 /// until it closes its end. The late reader runs as a user without any.
 fn closed_connections_are_bounded(files: u32) {
-    let run = TestRun::new();
-    run.open_to_others();
     let user = 4_200_000 + 100_000 * (files / 1024) + std::process::id();
-    let ordinary =
-        format!("prlimit --nofile={files}:{files} setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(run.path("theirs")).unwrap();
-    std::os::unix::fs::chown(run.path("theirs"), Some(user), Some(user)).unwrap();
-    let socket = run.path("theirs/s.sock");
-    let export = format!(
-        "export --socket {} --socket-mode 666 --frames 100000000 --fps 300 --size 20000 --readers 1 --until end \
-         --allowed-uids 65534",
-        socket.display()
-    );
-    let mut exporter = run.peer_by(&ordinary, &export);
-    exporter.wait_for("open");
-    let mut stream = Stream { exporter, run };
-    let join = |run: &TestRun, user: &str, options: &str| {
-        let by = format!("setpriv --reuid {user} --regid {user} --clear-groups");
-        let read = format!("read --socket {} --verify yes --quiet yes --max-held 2", socket.display());
-        let mut reader = run.peer_by(&by, &format!("{read} {options}"));
-        reader.wait_for("connected");
-        reader
-    };
-    let lossless = join(&stream.run, &user.to_string(), "--policy lossless");
+    let (mut stream, socket) = ordinary_exporter(user, files, "");
+    let lossless = join(&stream, &socket, user, "--policy lossless");
 
     let mut closed: Vec<_> = (0..CLOSED).map(|_| join_and_violate_protocol(&socket)).collect();
     stream.wait_for_frames(300);
     // One refusal a second is reported for each process: the first was not necessarily this one.
     std::thread::sleep(Duration::from_millis(1500));
     closed.push(join_and_violate_protocol(&socket));
-    join(&stream.run, "65534", "--policy latest --frames 100").expect_success();
+    join(&stream, &socket, 65534, "--policy latest --frames 100").expect_success();
     stream.wait_for_frames(200);
     // The descriptors are freed with the peers' ends.
     drop(closed);

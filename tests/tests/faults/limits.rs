@@ -3,7 +3,7 @@
 //! Exhausted resources: the joining reader gets an error that names the resource, and present
 //! readers continue.
 
-use crate::{Stream, assert_all_read, is_root};
+use crate::{Stream, assert_all_read, folder, is_root};
 use frameshare_tests::process::{Process, TestRun, wait_until};
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -135,8 +135,7 @@ fn exporter_at_task_limit_fails_and_reader_works() {
     // The kernel counts the tasks of a user, so the test uses one without other tasks.
     let user = 4_000_000 + std::process::id();
     let alone = format!("prlimit --nproc=1:1 setpriv --reuid {user} --regid {user} --clear-groups");
-    fs::create_dir(run.path("user")).unwrap();
-    std::os::unix::fs::chown(run.path("user"), Some(user), Some(user)).unwrap();
+    folder(&run, "user", user, 0o755);
     let socket = |folder: &str| run.path(folder).join("s.sock").display().to_string();
     let error = run.peer_by(&alone, &format!("export --socket {}", socket("user"))).expect_failure();
     assert!(error.contains("ulimit -u"), "{error}");

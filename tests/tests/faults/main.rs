@@ -24,7 +24,11 @@ use frameshare_tests::{
     skip,
 };
 use serde_json::Value;
-use std::time::Duration;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    time::Duration,
+};
 
 /// Longer than any test takes: a wait for a reader until then is a failure.
 const NEVER_MS: u64 = 600_000;
@@ -77,9 +81,17 @@ impl Stream {
 
     /// Ends the stream normally.
     fn end(self) -> (Outcome, TestRun) {
-        std::fs::write(self.run.path(UNTIL), "").expect("the folder is ours");
+        fs::write(self.run.path(UNTIL), "").expect("the folder is ours");
         (self.exporter.expect_success(), self.run)
     }
+}
+
+/// Makes a folder in the run, with this owner and mode.
+fn folder(run: &TestRun, name: &str, owner: u32, mode: u32) {
+    let path = run.path(name);
+    fs::create_dir(&path).unwrap();
+    chown(&path, Some(owner), Some(owner)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// The file that ends a [`Stream`].

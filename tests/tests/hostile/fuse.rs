@@ -87,48 +87,45 @@ fn exporter_stops(kernel: &str) {
     }
 }
 
-fn reader_stops(kernel: &str) {
-    for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
+/// Runs a reader, which `start` starts at the socket, against every descriptor that blocks, and lets
+/// `check` judge it before the server ends.
+fn reading_stops(start: impl Fn(&TestRun) -> Process, check: impl Fn(&str, &mut Process)) -> Vec<String> {
+    let stop = |name| {
         let run = TestRun::new();
         let path = run.path("s.sock");
         let (mut reader, mut attacker);
         let mut server = server(&run, &path);
         attacker = attack_by("exporter", name, &run, &path);
         attacker.wait_for("open");
-        reader = run.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
+        reader = start(&run);
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
-        // A reader whose connection fails says why, and has nothing to stop.
+        check(name, &mut reader);
+        wait_until_blocked(&mut server, reader.pid());
+        server.kill();
+        let stderr = reader.expect_failure();
+        attacker.kill();
+        format!("{name}: {stderr}")
+    };
+    ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"].map(stop).into()
+}
+
+fn reader_stops(kernel: &str) {
+    let start = |run: &TestRun| run.peer_by(kernel, "read --socket s.sock --timeout-ms 2000 --hold 1");
+    // A reader whose connection fails reports the reason, and has nothing to stop.
+    reading_stops(start, |name, reader| {
         if ["fuse-as-slot", "fuse-as-payload"].contains(&name) {
             reader.wait_for("stopped");
         }
-        wait_until_blocked(&mut server, reader.pid());
-        server.kill();
-        reader.expect_failure();
-        attacker.kill();
-    }
+    });
 }
 
 fn source_stops(kernel: &str) {
-    for name in ["fuse-as-queue", "fuse-as-wake", "fuse-as-slot", "fuse-as-payload"] {
-        let run = TestRun::new();
-        let path = run.path("s.sock");
-        let (mut reader, mut attacker);
-        let mut server = server(&run, &path);
-        attacker = attack_by("exporter", name, &run, &path);
-        attacker.wait_for("open");
-        let pipeline = "framesharesrc socket-path=s.sock connection-timeout=2000000000 ! fakesink sync=false";
-        reader = run.gst_by(kernel, pipeline);
-        let done = attacker.wait_for("done");
-        println!("{name}: {done}");
-        assert_eq!((&done["gave_up"], &done["refused"]), (&true.into(), &false.into()), "{name}: {done}");
-        reader.wait_until_stopped();
-        wait_until_blocked(&mut server, reader.pid());
-        server.kill();
-        let said = reader.expect_failure();
-        assert!(said.contains("ERROR") && !said.contains("panicked"), "{name}: {said}");
-        attacker.kill();
+    let pipeline = "framesharesrc socket-path=s.sock connection-timeout=2000000000 ! fakesink sync=false";
+    let start = |run: &TestRun| run.gst_by(kernel, pipeline);
+    for stderr in reading_stops(start, |_, source| source.wait_until_stopped()) {
+        assert!(stderr.contains("ERROR") && !stderr.contains("panicked"), "{stderr}");
     }
 }
 

@@ -12,6 +12,7 @@ mod seek;
 mod time;
 mod waiting;
 
+use frameshare_tests::{content::bytes as noise, process::wait_until};
 use gst::prelude::*;
 use std::{
     path::{Path, PathBuf},
@@ -217,26 +218,6 @@ fn launch(description: &str) -> gst::Pipeline {
     gst::parse::launch(description).unwrap().downcast().unwrap()
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 fn bytes(buffer: &gst::BufferRef) -> Vec<u8> {
     buffer.map_readable().unwrap().to_vec()
-}
-
-/// Returns pseudo-random bytes; different seeds differ everywhere.
-fn noise(seed: u64, size: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..size).map(|_| next()).collect()
 }

@@ -56,10 +56,7 @@ fn unusual_strides_and_offsets_are_respected() {
 #[test]
 fn multiple_memories_are_merged_into_one_slot() {
     let info = video_info(gst_video::VideoFormat::Nv12, 32, 16);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[]);
     let mut reader = sink.reader(Policy::Lossless, 4);
     let content = noise(4, info.size());
     let mut buffer = gst::Buffer::new();

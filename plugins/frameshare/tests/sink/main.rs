@@ -13,6 +13,7 @@ use frameshare::{
     Endpoint, Interrupt, Plane, Policy,
     reader::{self, Item, Reader},
 };
+use frameshare_tests::{content::bytes as noise, process::wait_until, skip::skip};
 use gst::prelude::*;
 use std::{
     path::Path,
@@ -45,6 +46,15 @@ impl Sink {
         harness.set_src_caps(caps.parse().unwrap());
         harness.play();
         Self { harness, folder }
+    }
+
+    /// Creates a sink and its pool, which is active.
+    fn with_pool(info: &gst_video::VideoInfo, properties: &[(&str, &str)]) -> (Self, gst::BufferPool) {
+        let caps = info.to_caps().unwrap();
+        let sink = Self::new(&caps.to_string(), properties);
+        let (pool, _) = sink.pool(&caps);
+        pool.set_active(true).unwrap();
+        (sink, pool)
     }
 
     fn element(&self) -> gst::Element {
@@ -116,18 +126,6 @@ fn bytes(frame: &reader::Frame) -> Vec<u8> {
     frame.bytes().iter().map(|byte| byte.load(std::sync::atomic::Ordering::Relaxed)).collect()
 }
 
-/// Returns pseudo-random bytes; different seeds differ everywhere.
-fn noise(seed: u64, size: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..size).map(|_| next()).collect()
-}
-
 fn video_info(format: gst_video::VideoFormat, width: u32, height: u32) -> gst_video::VideoInfo {
     init();
     gst_video::VideoInfo::builder(format, width, height).fps((30, 1)).build().unwrap()
@@ -159,14 +157,6 @@ fn default_planes(info: &gst_video::VideoInfo) -> Vec<Plane> {
     pairs.map(|(offset, stride)| Plane { offset: *offset as u64, stride: *stride }).collect()
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 fn error_on(bus: &gst::Bus) -> (glib::Error, String) {
     let message = bus.timed_pop_filtered(gst::ClockTime::from_seconds(10), &[gst::MessageType::Error]);
     match message.expect("no error on the bus").view() {
@@ -187,12 +177,6 @@ fn wait_for_eos(pipeline: &gst::Pipeline) {
     if let gst::MessageView::Error(error) = message.view() {
         panic!("{}: {:?}", error.error(), error.debug());
     }
-}
-
-fn skip(name: &str, reason: &str) {
-    // Bypass the harness's capture, so that a skip is visible.
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "SKIP {name}: {reason}");
 }
 
 /// Returns a buffer of the sink's pool filled with noise, and the image in it.

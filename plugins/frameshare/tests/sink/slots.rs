@@ -104,10 +104,7 @@ fn decoder_writes_into_slots() {
 #[test]
 fn repeated_or_copied_buffer_is_published_in_place() {
     let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[]);
     let mut reader = sink.reader(Policy::Lossless, 16);
     let (buffer, expected) = in_slot(&pool, &info, 7);
     sink.push(buffer.clone());
@@ -135,10 +132,7 @@ fn repeated_or_copied_buffer_is_published_in_place() {
 #[test]
 fn copied_buffer_shares_its_frame_until_written() {
     let info = video_info(gst_video::VideoFormat::Nv12, 34, 18);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[]);
     let mut reader = sink.reader(Policy::Lossless, 16);
     let (buffer, expected) = in_slot(&pool, &info, 7);
     // Map for writing and copy to set the times, as decoders do.
@@ -180,10 +174,7 @@ fn resized_buffer_returns_to_pool_at_full_size() {
 #[test]
 fn buffers_return_to_pool_when_leases_end() {
     let info = video_info(gst_video::VideoFormat::Gray8, 64, 64);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[]);
     let mut reader = sink.reader(Policy::Lossless, 2);
     for seed in 0..100 {
         let (buffer, expected) = in_slot(&pool, &info, seed);
@@ -251,10 +242,7 @@ fn pool_keeps_alignment_and_padding() {
 #[test]
 fn exhausted_pool_falls_back_to_private_memory() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[("max-slots", "8")]);
     let mut reader = sink.reader(Policy::Lossless, 2);
     let held: Vec<_> = (0..20).map(|seed| in_slot(&pool, &info, seed)).collect();
     for (buffer, expected) in &held {
@@ -271,10 +259,7 @@ fn exhausted_pool_falls_back_to_private_memory() {
 #[test]
 fn sink_waits_for_slot_if_upstream_holds_all() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
-    let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[("max-slots", "8")]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[("max-slots", "8")]);
     let mut reader = sink.reader(Policy::Latest, 2);
     let in_slots = |count: u64| (0..count).map(|seed| in_slot(&pool, &info, seed).0).collect::<Vec<_>>();
     let mut upstream = in_slots(4);
@@ -309,9 +294,7 @@ fn sink_waits_for_slot_if_upstream_holds_all() {
 fn slots_outlive_their_pool() {
     let info = video_info(gst_video::VideoFormat::Gray8, 32, 32);
     let caps = info.to_caps().unwrap();
-    let mut sink = Sink::new(&caps.to_string(), &[]);
-    let (pool, _) = sink.pool(&caps);
-    pool.set_active(true).unwrap();
+    let (mut sink, pool) = Sink::with_pool(&info, &[]);
     let mut reader = sink.reader(Policy::Lossless, 2);
     let (buffer, expected) = in_slot(&pool, &info, 1);
     sink.push(buffer);

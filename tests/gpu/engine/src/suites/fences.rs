@@ -143,15 +143,21 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Readers with event fences and readers with timeline fences read the same frames.
-fn both_at_once(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+/// Starts two readers with event fences and two with timeline fences.
+fn four_of_both_fences(stage: &Stage, gpu_wait: bool) -> Result<Vec<Peer>> {
     let readers = Peer::some(4)?;
     let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
     stage.join(&readers, |number| Connect {
-        gpu_wait: Some(true),
+        gpu_wait: Some(gpu_wait),
         ..stage.lossless(number, Some(fence(number)))
     })?;
+    Ok(readers)
+}
+
+/// Readers with event fences and readers with timeline fences read the same frames.
+fn both_at_once(seed: u64) -> Result<String> {
+    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let readers = four_of_both_fences(&stage, true)?;
     for read in stage.run(&readers, publish(frames()), |_| read())? {
         whole(&read, frames())?;
     }
@@ -164,12 +170,7 @@ fn both_at_once(seed: u64) -> Result<String> {
 /// descriptor.
 fn without_gpu_wait(seed: u64) -> Result<String> {
     let stage = Stage::new(MemoryKind::Vmm, seed)?;
-    let readers = Peer::some(4)?;
-    let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
-    stage.join(&readers, |number| Connect {
-        gpu_wait: Some(false),
-        ..stage.lossless(number, Some(fence(number)))
-    })?;
+    let readers = four_of_both_fences(&stage, false)?;
     let frames = frames() / 4;
     let read = |number| Read { without_wait: true, by_descriptor: number >= 2, ..read() };
     for read in stage.run(&readers, publish(frames), read)? {

@@ -263,16 +263,22 @@ fn untrusted_user(seed: u64) -> Result<String> {
     Ok(seen.join("; "))
 }
 
+/// Starts a reader without a GPU, and one for each kind of fence.
+fn one_without_gpu(stage: &Stage) -> Result<Vec<Peer>> {
+    let readers = Peer::some(3)?;
+    stage.join(&readers, |number| Connect {
+        host: number == 0,
+        gpu_wait: (number > 0).then_some(true),
+        ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
+    })?;
+    Ok(readers)
+}
+
 /// A reader without a GPU gets host memory, beside readers of GPU memory.
 fn without_gpu(seed: u64) -> Result<String> {
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
-        let readers = Peer::some(3)?;
-        stage.join(&readers, |number| Connect {
-            host: number == 0,
-            gpu_wait: (number > 0).then_some(true),
-            ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
-        })?;
+        let readers = one_without_gpu(&stage)?;
         let slow = Slow::Sometimes(600);
         let publish = Publish { frames: count(), size: SIZE, slow, metadata: 1, ..Publish::default() };
         for (number, read) in stage.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
@@ -288,12 +294,7 @@ fn in_turn(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 8;
     for kind in KINDS {
         let stage = Stage::new(kind, seed)?;
-        let readers = Peer::some(3)?;
-        stage.join(&readers, |number| Connect {
-            host: number == 0,
-            gpu_wait: (number > 0).then_some(true),
-            ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
-        })?;
+        let readers = one_without_gpu(&stage)?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(2000), ..to_the_end() }))?;
         }

@@ -7,7 +7,7 @@ use crate::{
     Result,
     foreign::{self, Make, Trap},
 };
-use frameshare::{MemoryKind, Reason};
+use frameshare::Reason;
 use frameshare_protocol::message::{Payload, ToReader};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
@@ -30,13 +30,7 @@ fn as_slot(make: Make, listener: &Listener) -> Result<RawExporter> {
     let fd = make()?;
     let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
-    let memory = MemoryKind::Host;
-    exporter.send_message(
-        &ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false },
-        None,
-    )?;
-    exporter
-        .send_message(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(fd.as_fd()))?;
+    exporter.slot_in(1, SLOT, fd.as_fd())?;
     exporter.publish(1, SLOT);
     fd.sent();
     Ok(exporter)

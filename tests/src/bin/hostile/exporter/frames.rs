@@ -5,9 +5,7 @@
 use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
 use frameshare::Descriptor;
-use frameshare::MemoryKind;
 use frameshare_protocol::limits::METADATA_AREA;
-use frameshare_protocol::message::ToReader;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
 
@@ -55,13 +53,7 @@ pub fn written(listener: &Listener) -> Result<RawExporter> {
     let file = memfd(SLOT)?;
     let frame = Page::writable(&file, SLOT as usize)?;
     Seals::SizeAndWrites.put_on(&file)?;
-    let memory = MemoryKind::Host;
-    exporter.send_message(
-        &ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false },
-        None,
-    )?;
-    exporter
-        .send_message(&ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() }, Some(file.as_fd()))?;
+    exporter.slot_in(1, SLOT, file.as_fd())?;
     let end = Instant::now() + AFTERWARDS;
     let mut value = 1_u64;
     while Instant::now() < end {

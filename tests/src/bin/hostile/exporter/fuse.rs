@@ -4,7 +4,6 @@
 
 use super::{CAPS, SLOT, accept};
 use crate::{Result, foreign::Trap};
-use frameshare::MemoryKind;
 use frameshare_protocol::message::{Payload, ToReader};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
@@ -43,13 +42,7 @@ fn instead(at: usize, fd: Trap, listener: &Listener) -> Result<RawExporter> {
 fn as_slot(fd: Trap, listener: &Listener) -> Result<RawExporter> {
     let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
     exporter.format(CAPS)?;
-    let memory = MemoryKind::Host;
-    exporter.send_message(
-        &ToReader::Generation { generation: 1, memory, slot_size: SLOT, adopted: false },
-        None,
-    )?;
-    let slot = ToReader::Slot { generation: 1, slot: 0, handle: Vec::new() };
-    let sent = exporter.send_message(&slot, Some(fd.as_fd()));
+    let sent = exporter.slot_in(1, SLOT, fd.as_fd());
     fd.sent();
     sent?;
     exporter.publish(1, SLOT);
