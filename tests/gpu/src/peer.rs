@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use frameshare_gpu_harness::{Failed, Process, Start};
+use frameshare_gpu_harness::{Failed, Process, Start, expect_reply};
 
 use crate::command::{Command, Id, Reply, Source};
 
@@ -69,39 +69,24 @@ impl Peer {
 
     /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
-        match self.ask(command)? {
-            Reply::Done => Ok(()),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Done => ())
     }
 
     fn object(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<Id> {
-        match self.ask_with(command, fds)?.0 {
-            Reply::Object(id) => Ok(id),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask_with(command, fds)?.0, Reply::Object(id) => id)
     }
 
     fn number(&self, command: Command) -> Result<u64> {
-        match self.ask(command)? {
-            Reply::Number(number) => Ok(number),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Number(number) => number)
     }
 
     /// Executes a command that returns text.
     pub fn text(&self, command: Command) -> Result<String> {
-        match self.ask(command)? {
-            Reply::Text(text) => Ok(text),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Text(text) => text)
     }
 
     fn ready(&self, command: Command) -> Result<bool> {
-        match self.ask(command)? {
-            Reply::Ready(ready) => Ok(ready),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Ready(ready) => ready)
     }
 
     fn token(&self, command: Command) -> Result<Token> {

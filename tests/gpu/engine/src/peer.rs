@@ -5,8 +5,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use frameshare_gpu_harness::{Process, Start};
+use anyhow::{Context as _, Result};
+use frameshare_gpu_harness::{Process, Start, expect_reply};
 
 use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
 
@@ -48,10 +48,7 @@ impl Peer {
 
     /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
-        match self.ask(command)? {
-            Reply::Done => Ok(()),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Done => ())
     }
 
     pub fn bind(&self, bind: Bind) -> Result<()> {
@@ -60,10 +57,7 @@ impl Peer {
 
     /// Connects a reader and returns the granted credit.
     pub fn connect(&self, connect: Connect) -> Result<u32> {
-        match self.ask(Command::Connect(connect))? {
-            Reply::Connected { credit, .. } => Ok(credit),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(Command::Connect(connect))?, Reply::Connected { credit, .. } => credit)
     }
 
     pub fn publish(&self, publish: Publish) -> Result<Published> {
@@ -73,10 +67,7 @@ impl Peer {
 
     /// Returns the report of a publication run started earlier.
     pub fn published(&self) -> Result<Published> {
-        match self.end().context("publishing")? {
-            Reply::Published(published) => Ok(published),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.end().context("publishing")?, Reply::Published(published) => published)
     }
 
     pub fn read(&self, read: Read) -> Result<WasRead> {
@@ -86,25 +77,16 @@ impl Peer {
 
     /// Returns the report of a read run started earlier.
     pub fn was_read(&self) -> Result<WasRead> {
-        match self.end().context("reading")? {
-            Reply::Read(read) => Ok(*read),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.end().context("reading")?, Reply::Read(read) => *read)
     }
 
     pub fn stats(&self) -> Result<Stats> {
-        match self.ask(Command::ExporterStats)? {
-            Reply::Stats(stats) => Ok(stats),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(Command::ExporterStats)?, Reply::Stats(stats) => stats)
     }
 
     /// Executes a command that returns texts.
     pub fn texts(&self, command: Command) -> Result<Vec<String>> {
-        match self.ask(command)? {
-            Reply::Texts(texts) => Ok(texts),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Texts(texts) => texts)
     }
 
     /// Executes a command that returns a number.
@@ -115,9 +97,6 @@ impl Peer {
 
     /// Returns the number reported by a command started earlier.
     pub fn was_number(&self) -> Result<u64> {
-        match self.end()? {
-            Reply::Number(number) => Ok(number),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.end()?, Reply::Number(number) => number)
     }
 }

@@ -5,8 +5,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use frameshare_gpu_harness::{Process, Start};
+use anyhow::{Context as _, Result};
+use frameshare_gpu_harness::{Process, Start, expect_reply};
 
 use crate::job::{Command, Connect, Decode, Received, Reply, Stats, WasRead};
 
@@ -43,10 +43,7 @@ impl Peer {
 
     /// Executes a command that returns no data.
     pub fn tell(&self, command: Command) -> Result<()> {
-        match self.ask(command)? {
-            Reply::Done => Ok(()),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Done => ())
     }
 
     pub fn play(&self, pipeline: &str) -> Result<()> {
@@ -63,39 +60,24 @@ impl Peer {
 
     /// Returns the report of a read run started earlier.
     pub fn was_read(&self) -> Result<WasRead> {
-        match self.end().context("reading")? {
-            Reply::Read(read) => Ok(read),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.end().context("reading")?, Reply::Read(read) => read)
     }
 
     /// Returns the report of a reading pipeline started earlier.
     pub fn received(&self) -> Result<Received> {
-        match self.end().context("receiving")? {
-            Reply::Received(received) => Ok(received),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.end().context("receiving")?, Reply::Received(received) => received)
     }
 
     /// Executes a command that returns the statistics of a pipeline.
     pub fn stats(&self, command: Command) -> Result<Stats> {
-        match self.ask(command)? {
-            Reply::Stats(stats) => Ok(stats),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Stats(stats) => stats)
     }
 
     pub fn number(&self, command: Command) -> Result<u64> {
-        match self.ask(command)? {
-            Reply::Number(number) => Ok(number),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Number(number) => number)
     }
 
     pub fn numbers(&self, command: Command) -> Result<Vec<u64>> {
-        match self.ask(command)? {
-            Reply::Numbers(numbers) => Ok(numbers),
-            other => bail!("unexpected reply {other:?}"),
-        }
+        expect_reply!(self.ask(command)?, Reply::Numbers(numbers) => numbers)
     }
 }

@@ -209,6 +209,17 @@ impl<C, R> Drop for Process<C, R> {
 /// Result of a peer's command: the reply with an optional descriptor, or the failure.
 pub type Answer<R> = std::result::Result<(R, Option<OwnedFd>), Failed>;
 
+/// Unwraps the expected reply of a peer; any other reply is an error.
+#[macro_export]
+macro_rules! expect_reply {
+    ($reply:expr, $expected:pat => $value:expr) => {
+        match $reply {
+            $expected => Ok($value),
+            other => Err(anyhow::anyhow!("unexpected reply {other:?}")),
+        }
+    };
+}
+
 /// Executes the commands of a case in order until the case closes the link.
 ///
 /// # Errors
