@@ -23,7 +23,7 @@ use anyhow::{Context as _, Result};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use serde::Serialize;
 
-use super::{Case, KINDS, Needs, Place, Stage, frames, to_the_end, whole};
+use super::{Case, KINDS, Needs, Place, Setup, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, Publish, Read, Use, WasRead, Where};
 use crate::peer::Peer;
 
@@ -80,7 +80,7 @@ fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
     let counts: &[usize] = if frames() < 1000 { &[1, 2] } else { &[1, 4, 16, 32] };
     let most = counts.iter().copied().max().unwrap_or(1);
     let (exporter, readers) = (Peer::new()?, Peer::some(most)?);
-    let mut stage = Stage { place: Place::new()?, exporter, seed };
+    let mut setup = Setup { place: Place::new()?, exporter, seed };
     for kind in KINDS {
         for count in counts {
             let readers = &readers[..*count];
@@ -94,7 +94,7 @@ fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
                 if waiting != Waiting::Asleep && *count + 1 > cores {
                     continue;
                 }
-                let line = one(&mut stage, readers, kind, fence, waiting, pace_us, frames.max(10))
+                let line = one(&mut setup, readers, kind, fence, waiting, pace_us, frames.max(10))
                     .with_context(|| format!("{kind} {fence}, {count} readers"))?;
                 println!("{}", serde_json::to_string(&line)?);
             }
@@ -104,7 +104,7 @@ fn matrix(fence: FenceKind, seed: u64) -> Result<String> {
 }
 
 fn one(
-    stage: &mut Stage,
+    setup: &mut Setup,
     readers: &[Peer],
     kind: MemoryKind,
     fence: FenceKind,
@@ -113,21 +113,21 @@ fn one(
     frames: u64,
 ) -> Result<Line> {
     // A new path: peers of the previous run may still be exiting.
-    stage.place = Place::new()?;
+    setup.place = Place::new()?;
     let count = u32::try_from(readers.len())?;
     let bind = Bind {
-        path: stage.place.path(),
+        path: setup.place.path(),
         memory: Some(kind),
         max_slots: Some(HELD * count + HELD),
         ..Bind::default()
     };
-    stage.exporter.bind(bind)?;
+    setup.exporter.bind(bind)?;
     let polls = waiting != Waiting::Asleep;
-    stage.join(readers, |number| Connect {
+    setup.join(readers, |number| Connect {
         gpu_wait: Some(true),
         max_held: Some(HELD),
         busy_poll_us: if polls { 1_000_000 } else { 0 },
-        ..stage.lossless(number, Some(fence))
+        ..setup.lossless(number, Some(fence))
     })?;
     let count_from = WARM.min(frames / 2);
     let what = if waiting == Waiting::Watching { Use::Watch } else { Use::Touch };
@@ -138,8 +138,8 @@ fn one(
     }
     let publish =
         Publish { frames, size: FRAME, pace_us, copy: true, drain: true, count_from, ..Publish::default() };
-    let published = stage.exporter.publish(publish)?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    let published = setup.exporter.publish(publish)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     let mut reads: Vec<WasRead> = Vec::new();
     for reader in readers {
         let read = reader.was_read()?;
@@ -176,20 +176,20 @@ fn slow_reader(fence: FenceKind, seed: u64) -> Result<String> {
     let (exporter, readers) = (Peer::new()?, Peer::some(3)?);
     // A trial of few frames checks that the suite works and need not be slow.
     let sit_ms = frames.min(1000);
-    let mut stage = Stage { place: Place::new()?, exporter, seed };
+    let mut setup = Setup { place: Place::new()?, exporter, seed };
     let mut p99: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (slow, p99) in p99.iter_mut().enumerate() {
-            stage.place = Place::new()?;
-            stage.exporter.bind(Bind { path: stage.place.path(), ..Bind::default() })?;
+            setup.place = Place::new()?;
+            setup.exporter.bind(Bind { path: setup.place.path(), ..Bind::default() })?;
             let readers = &readers[..2 + slow];
-            stage.join(readers, |number| Connect {
+            setup.join(readers, |number| Connect {
                 gpu_wait: Some(true),
                 policy: if number < 2 { Policy::Lossless } else { Policy::Latest },
-                ..stage.lossless(number, Some(fence))
+                ..setup.lossless(number, Some(fence))
             })?;
             let publish = Publish { frames, size: FRAME, pace_us: 1000, copy: true, ..Publish::default() };
-            let reads = stage.run(readers, publish, |number| Read {
+            let reads = setup.run(readers, publish, |number| Read {
                 what: Use::Touch,
                 on: Where::OwnInOrder,
                 sit_ms: if number < 2 { 0 } else { sit_ms },

@@ -11,7 +11,7 @@ use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::{Failed, Skip};
 
 use super::{
-    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, each_kind, to_the_end, whole,
+    Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, each_kind, to_the_end, whole,
 };
 use crate::job::{Bind, Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
@@ -39,8 +39,8 @@ const fn crash(name: &'static str, conduct: fn(u64) -> Result<String>) -> Case {
 }
 
 /// A stream with a victim and two witnesses, one of which uses the other kind of fence.
-struct Scene {
-    stage: Stage,
+struct Scenario {
+    setup: Setup,
     victim: Peer,
     witnesses: Vec<Peer>,
 }
@@ -49,51 +49,51 @@ struct Scene {
 const FRAMES: u64 = 100;
 const PACE_US: u64 = 4_000;
 
-impl Scene {
-    fn new(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Scene> {
-        Scene::at(Stage::new(kind, seed)?, fence)
+impl Scenario {
+    fn new(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Scenario> {
+        Scenario::at(Setup::new(kind, seed)?, fence)
     }
 
-    fn with_deadline(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Scene> {
-        Scene::at(Stage::with_deadline(kind, seed)?, fence)
+    fn with_deadline(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Scenario> {
+        Scenario::at(Setup::with_deadline(kind, seed)?, fence)
     }
 
-    fn at(stage: Stage, fence: FenceKind) -> Result<Scene> {
+    fn at(setup: Setup, fence: FenceKind) -> Result<Scenario> {
         let (victim, witnesses) = (Peer::new()?, Peer::some(2)?);
-        stage.join(&witnesses, |number| Connect {
+        setup.join(&witnesses, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(FENCES[number % 2]))
+            ..setup.lossless(number, Some(FENCES[number % 2]))
         })?;
-        victim.connect(Connect { gpu_wait: Some(true), ..stage.lossless(9, Some(fence)) })?;
-        stage.await_readers(3)?;
+        victim.connect(Connect { gpu_wait: Some(true), ..setup.lossless(9, Some(fence)) })?;
+        setup.await_readers(3)?;
         for witness in &witnesses {
             witness.begin(&Command::Read(to_the_end()))?;
         }
-        Ok(Scene { stage, victim, witnesses })
+        Ok(Scenario { setup, victim, witnesses })
     }
 
     fn publish(&self) -> Result<()> {
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
-        self.stage.exporter.begin(&Command::Publish(publish))
+        self.setup.exporter.begin(&Command::Publish(publish))
     }
 
     /// Checks that the exporter waited for less than the timeout of a slow reader and that the
     /// witnesses got every frame. Then the size of frames changes, and readers must release their
     /// old imports.
     fn survives(&self) -> Result<HeldUp> {
-        let published = self.stage.exporter.published()?;
+        let published = self.setup.exporter.published()?;
         let mut held_up = HeldUp { exporter: published.longest_gap_ms, witnesses: 0.0 };
         let most = PATIENCE_MS as f64;
         ensure!(held_up.exporter < most, "the exporter was blocked for {:.0} ms", held_up.exporter);
-        self.stage.exporter.tell(Command::EndOfStream)?;
+        self.setup.exporter.tell(Command::EndOfStream)?;
         for witness in &self.witnesses {
             let read = witness.was_read()?;
             whole(&read, FRAMES)?;
             held_up.witnesses = held_up.witnesses.max(read.longest_gap_ms);
         }
-        let newcomer = Peer::some(1)?;
+        let joining = Peer::some(1)?;
         let begin = Instant::now();
-        newcomer[0].connect(self.stage.lossless(10, None))?;
+        joining[0].connect(self.setup.lossless(10, None))?;
         ensure!(begin.elapsed() < PATIENCE, "a joining reader waited for {:?}", begin.elapsed());
         Ok(held_up)
     }
@@ -101,7 +101,7 @@ impl Scene {
     /// Checks that memory of the former frame size is freed after the victim's process has exited.
     fn frees_memory(&self) -> Result<()> {
         self.renews_memory()?;
-        self.stage.frees_retired()
+        self.setup.frees_retired()
     }
 
     /// Publishes frames in new memory and frees as much of the old as possible.
@@ -109,8 +109,8 @@ impl Scene {
         for witness in &self.witnesses {
             witness.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
         }
-        self.stage.exporter.tell(Command::Format { caps: "another".into() })?;
-        self.stage.exporter.publish(Publish { frames: 4, size: 4 * SIZE, ..Publish::default() })?;
+        self.setup.exporter.tell(Command::Format { caps: "another".into() })?;
+        self.setup.exporter.publish(Publish { frames: 4, size: 4 * SIZE, ..Publish::default() })?;
         for witness in &self.witnesses {
             let read = witness.was_read()?;
             ensure!(read.wrong == 0, "after the crash: {:?}", read.first_wrong);
@@ -164,15 +164,15 @@ fn read_and_stick(victim: &Peer, frames: u64) -> Result<()> {
 /// it is lossless, until the process has exited and no longer.
 fn reader_killed(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
-        let mut scene = Scene::new(kind, fence, seed)?;
-        read_and_stick(&scene.victim, 4)?;
-        scene.publish()?;
-        let read = scene.victim.was_read()?;
+        let mut scenario = Scenario::new(kind, fence, seed)?;
+        read_and_stick(&scenario.victim, 4)?;
+        scenario.publish()?;
+        let read = scenario.victim.was_read()?;
         ensure!(read.stuck == 4, "{} of 4 downloads are pending", read.stuck);
         std::thread::sleep(Duration::from_millis(100));
-        scene.victim.kill()?;
-        let held_up = scene.survives()?;
-        scene.frees_memory()?;
+        scenario.victim.kill()?;
+        let held_up = scenario.survives()?;
+        scenario.frees_memory()?;
         Ok(held_up)
     })
 }
@@ -181,20 +181,20 @@ fn reader_killed(seed: u64) -> Result<String> {
 /// timeout.
 fn reader_stuck(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
-        let mut scene = Scene::with_deadline(kind, fence, seed)?;
-        read_and_stick(&scene.victim, 4)?;
-        scene.publish()?;
-        scene.victim.was_read()?;
-        let held_up = scene.survives()?;
-        let notices = scene.stage.exporter.texts(Command::Notices)?;
-        let name = format!("removed {}", scene.victim.pid());
+        let mut scenario = Scenario::with_deadline(kind, fence, seed)?;
+        read_and_stick(&scenario.victim, 4)?;
+        scenario.publish()?;
+        scenario.victim.was_read()?;
+        let held_up = scenario.survives()?;
+        let notices = scenario.setup.exporter.texts(Command::Notices)?;
+        let name = format!("removed {}", scenario.victim.pid());
         let why =
             notices.into_iter().find(|notice| notice.starts_with(&name)).context("no reader was evicted")?;
         ensure!(why.contains("fence-timeout"), "{why}");
-        let end = scene.victim.read(Read { settle_ms: Some(0), ..to_the_end() })?.end;
+        let end = scenario.victim.read(Read { settle_ms: Some(0), ..to_the_end() })?.end;
         ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader ended with {end:?}");
-        scene.victim.kill()?;
-        scene.frees_memory()?;
+        scenario.victim.kill()?;
+        scenario.frees_memory()?;
         Ok(held_up)
     })
 }
@@ -202,17 +202,17 @@ fn reader_stuck(seed: u64) -> Result<String> {
 /// A reader leaves and its release fences are never signaled: it counts as dead after the timeout.
 fn reader_leaves_stuck(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
-        let mut scene = Scene::with_deadline(kind, fence, seed)?;
-        scene.victim.tell(Command::StallReading { us: FOREVER_US })?;
+        let mut scenario = Scenario::with_deadline(kind, fence, seed)?;
+        scenario.victim.tell(Command::StallReading { us: FOREVER_US })?;
         let read = Read { frames: Some(4), settle_ms: Some(0), leave: true, ..to_the_end() };
-        scene.victim.begin(&Command::Read(read))?;
-        scene.publish()?;
-        let read = scene.victim.was_read()?;
+        scenario.victim.begin(&Command::Read(read))?;
+        scenario.publish()?;
+        let read = scenario.victim.was_read()?;
         ensure!(read.stuck == 4, "{} of 4 downloads are pending", read.stuck);
-        let held_up = scene.survives()?;
-        scene.stage.gets_all_slots_back(PATIENCE)?;
-        scene.victim.kill()?;
-        scene.frees_memory()?;
+        let held_up = scenario.survives()?;
+        scenario.setup.gets_all_slots_back(PATIENCE)?;
+        scenario.victim.kill()?;
+        scenario.frees_memory()?;
         Ok(held_up)
     })
 }
@@ -221,23 +221,23 @@ fn reader_leaves_stuck(seed: u64) -> Result<String> {
 /// imports never closed.
 fn reader_loses_context(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
-        let mut scene = Scene::with_deadline(kind, fence, seed)?;
-        scene.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
-        scene.publish()?;
-        scene.victim.was_read()?;
-        lose_context(&scene.victim)?;
-        scene.victim.tell(Command::LetGo { count: 2 })?;
-        let held_up = scene.survives()?;
-        scene.victim.tell(Command::Disconnect)?;
-        let notices = scene.stage.exporter.texts(Command::Notices)?;
-        let name = format!("removed {}", scene.victim.pid());
+        let mut scenario = Scenario::with_deadline(kind, fence, seed)?;
+        scenario.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+        scenario.publish()?;
+        scenario.victim.was_read()?;
+        lose_context(&scenario.victim)?;
+        scenario.victim.tell(Command::LetGo { count: 2 })?;
+        let held_up = scenario.survives()?;
+        scenario.victim.tell(Command::Disconnect)?;
+        let notices = scenario.setup.exporter.texts(Command::Notices)?;
+        let name = format!("removed {}", scenario.victim.pid());
         ensure!(
             notices.iter().any(|notice| notice.starts_with(&name)),
             "the reader was not evicted: {notices:?}"
         );
-        scene.renews_memory()?;
-        scene.victim.kill()?;
-        scene.stage.frees_retired()?;
+        scenario.renews_memory()?;
+        scenario.victim.kill()?;
+        scenario.setup.frees_retired()?;
         Ok(held_up)
     })
 }
@@ -245,19 +245,19 @@ fn reader_loses_context(seed: u64) -> Result<String> {
 /// The same, after the reader left with two held frames, one of which it releases.
 fn reader_loses_context_later(seed: u64) -> Result<String> {
     everywhere(|kind, fence| {
-        let mut scene = Scene::new(kind, fence, seed)?;
-        scene.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
-        scene.publish()?;
-        scene.victim.was_read()?;
-        scene.victim.tell(Command::Disconnect)?;
-        lose_context(&scene.victim)?;
-        scene.victim.tell(Command::LetGo { count: 1 })?;
-        let held_up = scene.survives()?;
-        scene.stage.gets_all_slots_back(PATIENCE)?;
-        scene.victim.tell(Command::LetGo { count: 1 })?;
-        scene.renews_memory()?;
-        scene.victim.kill()?;
-        scene.stage.frees_retired()?;
+        let mut scenario = Scenario::new(kind, fence, seed)?;
+        scenario.victim.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+        scenario.publish()?;
+        scenario.victim.was_read()?;
+        scenario.victim.tell(Command::Disconnect)?;
+        lose_context(&scenario.victim)?;
+        scenario.victim.tell(Command::LetGo { count: 1 })?;
+        let held_up = scenario.survives()?;
+        scenario.setup.gets_all_slots_back(PATIENCE)?;
+        scenario.victim.tell(Command::LetGo { count: 1 })?;
+        scenario.renews_memory()?;
+        scenario.victim.kill()?;
+        scenario.setup.frees_retired()?;
         Ok(held_up)
     })
 }
@@ -267,17 +267,17 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
 fn reader_recorded_over(seed: u64) -> Result<String> {
     let mut longest = HeldUp::default();
     for kind in KINDS {
-        let mut scene = Scene::new(kind, FenceKind::Timeline, seed)?;
+        let mut scenario = Scenario::new(kind, FenceKind::Timeline, seed)?;
         let mut rogue = Peer::new()?;
-        let connect = Connect { max_held: Some(3), ..scene.stage.lossless(8, Some(FenceKind::Event)) };
+        let connect = Connect { max_held: Some(3), ..scenario.setup.lossless(8, Some(FenceKind::Event)) };
         rogue.tell(Command::Rogue(connect))?;
         rogue.tell(Command::RecordOver { us: FOREVER_US })?;
-        scene.victim.kill()?;
-        scene.publish()?;
+        scenario.victim.kill()?;
+        scenario.publish()?;
         std::thread::sleep(Duration::from_millis(100));
         rogue.kill()?;
-        longest = longest.max(scene.survives().with_context(|| kind.to_string())?);
-        scene.frees_memory()?;
+        longest = longest.max(scenario.survives().with_context(|| kind.to_string())?);
+        scenario.frees_memory()?;
     }
     Ok(longest.to_string())
 }
@@ -289,19 +289,19 @@ fn exporter_killed_under_app(seed: u64) -> Result<String> {
 }
 
 fn app_is_set_free(kind: MemoryKind, seed: u64) -> Result<String> {
-    let mut stage = Stage::new(kind, seed)?;
+    let mut setup = Setup::new(kind, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(FenceKind::Timeline)))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FenceKind::Timeline)))?;
     for reader in &readers {
         let read = Read { at_once_ms: Some(PATIENCE_MS), settle_ms: Some(0), ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
-    publish_at_once(&stage.exporter, 4)?;
-    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-    stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+    publish_at_once(&setup.exporter, 4)?;
+    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
     std::thread::sleep(Duration::from_millis(50));
     let begin = Instant::now();
-    stage.exporter.kill()?;
+    setup.exporter.kill()?;
     for reader in &readers {
         let read = reader.was_read()?;
         let gone =
@@ -333,12 +333,12 @@ fn exporter_killed(
     pending: impl Fn(&Peer) -> Result<()>,
 ) -> Result<(Vec<WasRead>, Heard)> {
     let bind = Bind { memory: Some(kind), max_slots: Some(256), max_held_limit: Some(64), ..Bind::default() };
-    let mut stage = Stage::with(seed, bind)?;
+    let mut setup = Setup::with(seed, bind)?;
     let readers = Peer::some(3)?;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         gpu_wait: Some(gpu_wait),
         max_held: Some(64),
-        ..stage.lossless(number, Some(fence))
+        ..setup.lossless(number, Some(fence))
     })?;
     // Streams that wait for events are not expected to be released.
     let settle_ms = if gpu_wait && fence == FenceKind::Event { 3000 } else { PATIENCE_MS };
@@ -346,14 +346,14 @@ fn exporter_killed(
         let read = Read { settle_ms: Some(settle_ms), without_wait: !gpu_wait, ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
-    stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
-    pending(&stage.exporter)?;
+    setup.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+    pending(&setup.exporter)?;
     // Only readers whose streams wait for fences get unwritten frames.
     if gpu_wait {
-        stage.await_taken()?;
+        setup.await_taken()?;
     }
     let killed_at = frameshare::monotonic_ns();
-    stage.exporter.kill()?;
+    setup.exporter.kill()?;
     let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
     let heard = Heard::of(&reads, killed_at);
     Ok((reads, heard))
@@ -488,16 +488,16 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     let mut last = Heard::default();
     for number in 0..EXPORTERS {
         let kind = KINDS[number % KINDS.len()];
-        let mut stage = Stage::new(kind, seed)?;
-        reader.connect(Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) })?;
-        stage.await_readers(1)?;
+        let mut setup = Setup::new(kind, seed)?;
+        reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) })?;
+        setup.await_readers(1)?;
         reader.tell(Command::StallReading { us: FOREVER_US })?;
         reader.begin(&Command::Read(Read { settle_ms: Some(0), ..to_the_end() }))?;
-        stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-        stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
-        stage.await_taken()?;
+        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+        setup.await_taken()?;
         let killed_at = frameshare::monotonic_ns();
-        stage.exporter.kill()?;
+        setup.exporter.kill()?;
         let read = reader.was_read()?;
         let gone = matches!(&read.end, End::Error { kind, torn: 2, .. } if kind == "Gone");
         ensure!(gone && read.stuck == 2, "{kind}: {read:?}");
@@ -546,18 +546,18 @@ fn exporter_loses_context(seed: u64) -> Result<String> {
 }
 
 fn exporter_gives_up(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Heard> {
-    let stage = Stage::new(kind, seed)?;
+    let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
     for reader in &readers {
         reader.begin(&Command::Read(Read { settle_ms: Some(PATIENCE_MS), ..to_the_end() }))?;
     }
-    stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
-    lose_context(&stage.exporter)?;
+    setup.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
+    lose_context(&setup.exporter)?;
     let (begin, begun_at) = (Instant::now(), frameshare::monotonic_ns());
-    let published = stage.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
+    let published = setup.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() });
     ensure!(published.is_err(), "a frame was published in a lost context");
-    let took = stage.exporter.number(Command::Unbind)?;
+    let took = setup.exporter.number(Command::Unbind)?;
     ensure!(took < PATIENCE_MS, "the exporter took {took} ms to stop");
     let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
     for read in &reads {

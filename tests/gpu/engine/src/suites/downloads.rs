@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 
-use super::{Case, FOREVER_US, PATIENCE_MS, SIZE, Stage, case, to_the_end, wait_until, whole};
+use super::{Case, FOREVER_US, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -29,8 +29,8 @@ fn publish(frames: u64) -> Publish {
     Publish { frames, size: SIZE, ..Publish::default() }
 }
 
-fn reader(stage: &Stage, number: usize, policy: Policy) -> Connect {
-    Connect { host: true, policy, ..stage.lossless(number, None) }
+fn reader(setup: &Setup, number: usize, policy: Policy) -> Connect {
+    Connect { host: true, policy, ..setup.lossless(number, None) }
 }
 
 /// A frame is downloaded once for all readers without a GPU, and never for readers with one.
@@ -38,17 +38,17 @@ fn one_for_all(seed: u64) -> Result<String> {
     const FRAMES: u64 = 40;
     let mut told = Vec::new();
     for (count, expected) in [(0, 0), (1, FRAMES), (3, FRAMES)] {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1 + count)?;
-        stage.join(&readers, |number| match number {
-            0 => stage.lossless(0, None),
-            _ => reader(&stage, number, Policy::Lossless),
+        setup.join(&readers, |number| match number {
+            0 => setup.lossless(0, None),
+            _ => reader(&setup, number, Policy::Lossless),
         })?;
         for reader in &readers {
             reader.begin(&Command::Read(to_the_end()))?;
         }
-        let published = stage.exporter.publish(Publish { drain: true, ..publish(FRAMES) })?;
-        stage.exporter.tell(Command::EndOfStream)?;
+        let published = setup.exporter.publish(Publish { drain: true, ..publish(FRAMES) })?;
+        setup.exporter.tell(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, FRAMES).with_context(|| format!("{count} readers without a GPU"))?;
         }
@@ -67,23 +67,23 @@ fn one_for_all(seed: u64) -> Result<String> {
 /// continues although upstream holds as many slots as it may.
 fn far_behind(seed: u64) -> Result<String> {
     const FRAMES: u64 = 20;
-    let stage =
-        Stage::with(seed, Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(8), ..Bind::default() })?;
+    let setup =
+        Setup::with(seed, Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(8), ..Bind::default() })?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| Connect { max_held: Some(1), ..reader(&stage, number, Policy::Latest) })?;
+    setup.join(&readers, |number| Connect { max_held: Some(1), ..reader(&setup, number, Policy::Latest) })?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    let held = stage.exporter.number(Command::HoldSlots { size: SIZE })?;
+    let held = setup.exporter.number(Command::HoldSlots { size: SIZE })?;
     ensure!(
         held == 5,
         "{held} slots are held instead of 5: the reader's slot and two spare slots must remain"
     );
-    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-    stage.exporter.publish(publish(FRAMES))?;
-    stage.exporter.tell(Command::EndOfStream)?;
-    stage.exporter.tell(Command::Resume)?;
+    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(publish(FRAMES))?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.wrong == 0, "{read:?}");
-    let lost = stage.exporter.stats()?.readers[0].lost;
+    let lost = setup.exporter.stats()?.readers[0].lost;
     ensure!(
         lost > 0 && read.frames + lost == FRAMES,
         "{} of {FRAMES} frames arrived, {lost} frames were lost instead of 1",
@@ -96,26 +96,26 @@ fn far_behind(seed: u64) -> Result<String> {
 /// for others.
 fn others_lose_nothing(seed: u64) -> Result<String> {
     let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(10), ..Bind::default() };
-    let stage = Stage::with(seed, bind)?;
+    let setup = Setup::with(seed, bind)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| match number {
-        0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
-        _ => reader(&stage, number, Policy::Latest),
+    setup.join(&readers, |number| match number {
+        0 => Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) },
+        _ => reader(&setup, number, Policy::Latest),
     })?;
     // Its stream does not wait, so the reader releases frames before they are written.
     let read = Read { frames: Some(8), hold: 3, without_wait: true, what: Use::Touch, ..to_the_end() };
     readers[0].begin(&Command::Read(read))?;
     for frames in 1..=4 {
-        stage.exporter.publish(publish(1))?;
+        setup.exporter.publish(publish(1))?;
         wait_until(Duration::from_secs(10), || {
-            let has_all = stage.exporter.stats()?.readers.iter().all(|reader| reader.sent == frames);
+            let has_all = setup.exporter.stats()?.readers.iter().all(|reader| reader.sent == frames);
             Ok((!has_all).then(|| format!("frame {frames} was not downloaded")))
         })?;
     }
-    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-    stage.exporter.publish(publish(4))?;
+    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(publish(4))?;
     let read = readers[0].was_read()?;
-    stage.exporter.tell(Command::Resume)?;
+    setup.exporter.tell(Command::Resume)?;
     ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
     Ok(String::new())
 }
@@ -123,22 +123,22 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
 /// A lost frame does not overtake a pending download of an earlier one; neither do a format and the
 /// end of the stream. Metadata stays with its own frame.
 fn nothing_passes(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| reader(&stage, number, Policy::Latest))?;
+    setup.join(&readers, |number| reader(&setup, number, Policy::Latest))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
     // Oversized metadata, sent outside the metadata area.
-    stage.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
-    stage.exporter.tell(Command::Format { caps: "another".into() })?;
-    stage.exporter.tell(Command::HostMemory { yes: true })?;
-    stage.exporter.publish(publish(1))?;
-    stage.exporter.tell(Command::EndOfStream)?;
-    stage.exporter.tell(Command::Resume)?;
+    setup.exporter.publish(Publish { metadata: 1000, ..publish(1) })?;
+    setup.exporter.tell(Command::Format { caps: "another".into() })?;
+    setup.exporter.tell(Command::HostMemory { yes: true })?;
+    setup.exporter.publish(publish(1))?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "{read:?}");
     ensure!(read.metadata == 8000, "{} bytes of metadata arrived", read.metadata);
-    let lost = stage.exporter.stats()?.readers[0].lost;
+    let lost = setup.exporter.stats()?.readers[0].lost;
     ensure!(lost == 1, "{lost} frames were lost instead of 1");
     Ok(String::new())
 }
@@ -146,16 +146,16 @@ fn nothing_passes(seed: u64) -> Result<String> {
 /// The same for a reader that busy-polls when the frame arrives.
 fn nothing_passes_at_once(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 60;
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         busy_poll_us: 10_000_000,
-        ..reader(&stage, number, Policy::Lossless)
+        ..reader(&setup, number, Policy::Lossless)
     })?;
     for round in 1..=ROUNDS {
         readers[0].begin(&Command::Read(to_the_end()))?;
-        stage.exporter.publish(Publish { slow: Slow::Always(2_000), ..publish(1) })?;
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.publish(Publish { slow: Slow::Always(2_000), ..publish(1) })?;
+        setup.exporter.tell(Command::EndOfStream)?;
         let read = readers[0].was_read()?;
         ensure!(read.end == End::Stream && read.frames == 1 && read.wrong == 0, "round {round}: {read:?}");
     }
@@ -164,17 +164,17 @@ fn nothing_passes_at_once(seed: u64) -> Result<String> {
 
 /// A joining reader gets frames published from then on, and no earlier pending ones.
 fn joins(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    readers[0].connect(reader(&stage, 0, Policy::Lossless))?;
+    readers[0].connect(reader(&setup, 0, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-    stage.exporter.publish(publish(1))?;
-    readers[1].connect(reader(&stage, 1, Policy::Lossless))?;
+    setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+    setup.exporter.publish(publish(1))?;
+    readers[1].connect(reader(&setup, 1, Policy::Lossless))?;
     readers[1].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.publish(publish(2))?;
-    stage.exporter.tell(Command::EndOfStream)?;
-    stage.exporter.tell(Command::Resume)?;
+    setup.exporter.publish(publish(2))?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::Resume)?;
     for (reader, frames) in readers.iter().zip([3, 2]) {
         whole(&reader.was_read()?, frames)?;
     }
@@ -186,20 +186,20 @@ fn formats_change(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 40;
     /// Round after which all one-time resources exist.
     const SETTLED: u64 = 5;
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| reader(&stage, number, Policy::Lossless))?;
+    setup.join(&readers, |number| reader(&setup, number, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
     let files =
-        || -> Result<usize> { Ok(std::fs::read_dir(format!("/proc/{}/fd", stage.exporter.pid()))?.count()) };
+        || -> Result<usize> { Ok(std::fs::read_dir(format!("/proc/{}/fd", setup.exporter.pid()))?.count()) };
     let mut before = 0;
     for round in 0..ROUNDS {
         if round == SETTLED {
             before = files()?;
         }
-        stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+        setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
         let size = SIZE << (round % 3);
-        stage.exporter.publish(Publish { size, drain: true, ..publish(2) })?;
+        setup.exporter.publish(Publish { size, drain: true, ..publish(2) })?;
     }
     wait_until(Duration::from_secs(5), || {
         let now = files()?;
@@ -207,22 +207,22 @@ fn formats_change(seed: u64) -> Result<String> {
         Ok((now > before + 8)
             .then(|| format!("{before} files are open after {SETTLED} rounds, {now} in the end")))
     })?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, 2 * ROUNDS)?;
     Ok(format!("{before} files are open after {SETTLED} rounds, {} in the end", files()?))
 }
 
 /// Dropping the exporter waits for no GPU work, downloads included.
 fn stops(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| reader(&stage, number, Policy::Lossless))?;
+    setup.join(&readers, |number| reader(&setup, number, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    stage.exporter.publish(Publish { drain: true, ..publish(3) })?;
-    stage.exporter.tell(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
-    let ms = stage.exporter.number(Command::Unbind).context("dropping the exporter")?;
+    setup.exporter.publish(Publish { drain: true, ..publish(3) })?;
+    setup.exporter.tell(Command::Stall { us: 2 * PATIENCE_MS * 1000 })?;
+    let ms = setup.exporter.number(Command::Unbind).context("dropping the exporter")?;
     ensure!(ms < PATIENCE_MS, "dropping the exporter took {ms} ms");
-    stage.exporter.tell(Command::Resume)?;
+    setup.exporter.tell(Command::Resume)?;
     let read = readers[0].was_read()?;
     ensure!(read.frames == 3 && read.wrong == 0, "{read:?}");
     Ok(format!("{ms} ms"))
@@ -232,23 +232,23 @@ fn stops(seed: u64) -> Result<String> {
 /// driver call failed. The injected faults of the simulated driver hit the signaling of the frame
 /// or the check of its download.
 fn told_whatever(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| match number {
-        0 => Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(FenceKind::Timeline)) },
-        _ => reader(&stage, number, Policy::Lossless),
+    setup.join(&readers, |number| match number {
+        0 => Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(FenceKind::Timeline)) },
+        _ => reader(&setup, number, Policy::Lossless),
     })?;
     // The readers use no events, so that only the downloads' events are queried.
     for (reader, what) in readers.iter().zip([Use::Touch, Use::Check]) {
         reader.begin(&Command::Read(Read { frames: Some(1), what, ..to_the_end() }))?;
     }
-    let adopted = stage.exporter.number(Command::Adopt { size: SIZE, slow: Slow::Never });
+    let adopted = setup.exporter.number(Command::Adopt { size: SIZE, slow: Slow::Never });
     let mut frames = 0;
     for reader in &readers {
         frames += reader.was_read()?.frames;
         reader.tell(Command::Disconnect)?;
     }
-    let told = stage.exporter.number(Command::RetireAdopted { ms: 3000 })?;
+    let told = setup.exporter.number(Command::RetireAdopted { ms: 3000 })?;
     ensure!(told == 1, "the owner was not notified, {frames} readers got the frame, published: {adopted:?}");
     Ok(format!("{frames} readers got the frame, published: {}", adopted.is_ok()))
 }

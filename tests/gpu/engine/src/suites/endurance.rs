@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE_MS, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, FENCES, FOREVER_US, KINDS, Needs, PATIENCE_MS, SIZE, Setup, frames, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
@@ -43,11 +43,11 @@ fn patient() -> Read {
 /// every frame intact.
 fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     let kills = usize::try_from(frames() / 100)?.max(8);
-    let stage = Stage::new(kind, seed)?;
+    let setup = Setup::new(kind, seed)?;
     let survivors = Peer::some(3)?;
-    stage.join(&survivors, |number| Connect {
+    setup.join(&survivors, |number| Connect {
         gpu_wait: Some(true),
-        ..stage.lossless(number, Some(FENCES[number % 2]))
+        ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
     for survivor in &survivors {
         survivor.begin(&Command::Read(patient()))?;
@@ -56,13 +56,13 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
     for number in 0..kills {
         let mut victim = Peer::new()?;
         let connect =
-            Connect { gpu_wait: Some(true), ..stage.lossless(10 + number, Some(FENCES[number / 4 % 2])) };
+            Connect { gpu_wait: Some(true), ..setup.lossless(10 + number, Some(FENCES[number / 4 % 2])) };
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
         // A different moment each time, always within the duration of the frames.
         let moment = Duration::from_micros(number as u64 * 7919 % (FRAMES * PACE_US));
         if number % 4 == 0 {
             victim.begin(&Command::Connect(connect))?;
-            stage.exporter.begin(&Command::Publish(publish))?;
+            setup.exporter.begin(&Command::Publish(publish))?;
             std::thread::sleep(moment);
         } else {
             victim.connect(connect)?;
@@ -75,23 +75,23 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
                     victim.begin(&Command::Read(read))?;
                 }
             }
-            stage.exporter.begin(&Command::Publish(publish))?;
+            setup.exporter.begin(&Command::Publish(publish))?;
             match number % 4 {
                 1 => std::thread::sleep(moment),
                 _ => drop(victim.was_read()?),
             }
         }
         victim.kill()?;
-        let gap = stage.exporter.published().with_context(|| format!("kill {number}"))?.longest_gap_ms;
+        let gap = setup.exporter.published().with_context(|| format!("kill {number}"))?.longest_gap_ms;
         ensure!(gap < HELD_UP_MS, "kill {number}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
     }
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     let published = kills as u64 * FRAMES;
     for survivor in &survivors {
         whole(&survivor.was_read()?, published)?;
     }
-    let left = stage.exporter.stats()?;
+    let left = setup.exporter.stats()?;
     ensure!(left.readers.len() <= 3, "{} readers are still connected", left.readers.len());
     Ok(format!(
         "{kills} kills, 3 survivors got {published} frames each, the exporter was blocked for {longest:.1} ms at most"
@@ -102,13 +102,13 @@ fn killed_in_a_row(kind: MemoryKind, seed: u64) -> Result<String> {
 /// or stopped, and get all of its frames. Each exporter uses another kind of memory.
 fn restarted_in_a_row(seed: u64) -> Result<String> {
     let restarts = usize::try_from(frames() / 200)?.max(4);
-    let mut stage = Stage::new(KINDS[0], seed)?;
+    let mut setup = Setup::new(KINDS[0], seed)?;
     let readers = Peer::some(4)?;
     let mut longest = Duration::ZERO;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         reconnect: true,
         gpu_wait: Some(true),
-        ..stage.lossless(number, Some(FENCES[number % 2]))
+        ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
     for reader in &readers {
         reader.begin(&Command::Read(patient()))?;
@@ -120,22 +120,22 @@ fn restarted_in_a_row(seed: u64) -> Result<String> {
         drain: true,
         ..Publish::default()
     };
-    stage.exporter.publish(publish(0))?;
+    setup.exporter.publish(publish(0))?;
     for number in 1..=restarts {
         if number % 2 == 0 {
-            stage.exporter.kill()?;
+            setup.exporter.kill()?;
         } else {
-            stage.exporter.number(Command::Unbind)?;
+            setup.exporter.number(Command::Unbind)?;
         }
-        stage.exporter = Peer::new()?;
+        setup.exporter = Peer::new()?;
         let memory = Some(KINDS[number % KINDS.len()]);
-        stage.exporter.bind(Bind { path: stage.place.path(), memory, ..Bind::default() })?;
+        setup.exporter.bind(Bind { path: setup.place.path(), memory, ..Bind::default() })?;
         let begin = Instant::now();
-        stage.await_readers(4).with_context(|| format!("restart {number}"))?;
-        stage.exporter.publish(publish(number)).with_context(|| format!("restart {number}"))?;
+        setup.await_readers(4).with_context(|| format!("restart {number}"))?;
+        setup.exporter.publish(publish(number)).with_context(|| format!("restart {number}"))?;
         longest = longest.max(begin.elapsed());
     }
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     let expected = 10 * (restarts as u64 + 1);
     for reader in &readers {
         let read = reader.was_read()?;
@@ -157,20 +157,20 @@ fn stopped(seed: u64) -> Result<String> {
     for fence in FENCES {
         let bind =
             Bind { memory: Some(MemoryKind::Vmm), reader_timeout_ms: Some(TIMEOUT_MS), ..Bind::default() };
-        let stage = Stage::with(seed, bind)?;
+        let setup = Setup::with(seed, bind)?;
         let (sleeper, witness) = (Peer::new()?, Peer::new()?);
-        witness.connect(stage.lossless(0, Some(FENCES[0])))?;
-        sleeper.connect(Connect { gpu_wait: Some(true), ..stage.lossless(1, Some(fence)) })?;
+        witness.connect(setup.lossless(0, Some(FENCES[0])))?;
+        sleeper.connect(Connect { gpu_wait: Some(true), ..setup.lossless(1, Some(fence)) })?;
         witness.begin(&Command::Read(to_the_end()))?;
         sleeper.begin(&Command::Read(Read { settle_ms: Some(1000), ..to_the_end() }))?;
-        stage.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
+        setup.exporter.publish(Publish { frames: 5, size: SIZE, drain: true, ..Publish::default() })?;
         sleeper.suspend()?;
         let publish = Publish { frames: FRAMES, size: SIZE, pace_us: PACE_US, ..Publish::default() };
-        let gap = stage.exporter.publish(publish)?.longest_gap_ms;
+        let gap = setup.exporter.publish(publish)?.longest_gap_ms;
         let limits = TIMEOUT_MS as f64..TIMEOUT_MS as f64 + HELD_UP_MS;
         ensure!(limits.contains(&gap), "{fence}: the exporter was blocked for {gap:.0} ms");
         longest = longest.max(gap);
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.tell(Command::EndOfStream)?;
         whole(&witness.was_read()?, 5 + FRAMES)?;
         sleeper.resume()?;
         let read = sleeper.was_read()?;

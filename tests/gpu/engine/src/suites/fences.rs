@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FOREVER_US, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, caught, frames, to_the_end, whole};
+use super::{Case, FOREVER_US, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, caught, frames, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Says, Slow, Use, WasRead, Where};
 use crate::peer::Peer;
 
@@ -50,14 +50,14 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
     let readers = Peer::some(8)?;
     for count in [1, 4, 8] {
         let readers = &readers[..count];
-        let stage = Stage::new(kind, seed)?;
-        stage.join(readers, |number| Connect {
+        let setup = Setup::new(kind, seed)?;
+        setup.join(readers, |number| Connect {
             // Event fences too are waited for by streams here.
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(fence))
+            ..setup.lossless(number, Some(fence))
         })?;
         let begin = std::time::Instant::now();
-        for read in stage.run(readers, publish(frames()), |_| read())? {
+        for read in setup.run(readers, publish(frames()), |_| read())? {
             whole(&read, frames()).with_context(|| format!("{count} readers"))?;
         }
         rates.push(format!("{count}: {:.0}/s", frames() as f64 / begin.elapsed().as_secs_f64()));
@@ -72,12 +72,12 @@ fn matrix(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<String> {
 fn given_back_in_order(seed: u64) -> Result<String> {
     let readers = Peer::some(4)?;
     for fence in [FenceKind::Event, FenceKind::Timeline] {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
-        stage.join(&readers, |number| Connect {
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(fence))
+            ..setup.lossless(number, Some(fence))
         })?;
-        for read in stage.run(&readers, publish(frames()), |_| Read { on: Where::OwnInOrder, ..read() })? {
+        for read in setup.run(&readers, publish(frames()), |_| Read { on: Where::OwnInOrder, ..read() })? {
             whole(&read, frames()).with_context(|| format!("{fence}"))?;
         }
         for reader in &readers {
@@ -90,17 +90,17 @@ fn given_back_in_order(seed: u64) -> Result<String> {
 /// The same with a stream of another context, whose work is pending when the memory is retired.
 fn given_back_elsewhere(seed: u64) -> Result<String> {
     for fence in super::FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+        setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
         let read = Read { on: Where::ElsewhereInOrder, slow: Slow::Always(50_000), ..to_the_end() };
         readers[0].begin(&Command::Read(read))?;
         for (round, caps) in ["one", "two"].into_iter().enumerate() {
-            stage.exporter.tell(Command::Format { caps: caps.into() })?;
+            setup.exporter.tell(Command::Format { caps: caps.into() })?;
             let size = SIZE << (2 * round);
-            stage.exporter.publish(Publish { frames: 4, size, ..Publish::default() })?;
+            setup.exporter.publish(Publish { frames: 4, size, ..Publish::default() })?;
         }
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.tell(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 8).with_context(|| format!("{fence}"))?;
     }
     Ok(String::new())
@@ -111,13 +111,13 @@ fn given_back_elsewhere(seed: u64) -> Result<String> {
 fn given_back_out_of_order(seed: u64) -> Result<String> {
     const LATER: u64 = 40;
     for fence in super::FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let reader = Peer::new()?;
-        stage.join(std::slice::from_ref(&reader), |number| stage.lossless(number, Some(fence)))?;
+        setup.join(std::slice::from_ref(&reader), |number| setup.lossless(number, Some(fence)))?;
         let own = Read { on: Where::OwnInOrder, what: Use::Touch, settle_ms: Some(0), ..to_the_end() };
         let other = Read { on: Where::ElsewhereInOrder, patience_ms: PATIENCE_MS, ..Read::default() };
         let one = |read: &Read| -> Result<()> {
-            stage.exporter.publish(publish(1))?;
+            setup.exporter.publish(publish(1))?;
             let read = reader.read(Read { frames: Some(1), ..read.clone() })?;
             ensure!(read.end == End::Enough, "no frame arrived: {:?}", read.end);
             Ok(())
@@ -128,7 +128,7 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
         reader.tell(Command::StallReading { us: FOREVER_US })?;
         one(&own)?;
         // Far more than the reader's credit.
-        stage.exporter.begin(&Command::Publish(publish(LATER)))?;
+        setup.exporter.begin(&Command::Publish(publish(LATER)))?;
         let later = reader.read(Read { frames: Some(LATER), ..other })?;
         ensure!(
             (later.frames, later.wrong) == (LATER, 0),
@@ -136,32 +136,32 @@ fn given_back_out_of_order(seed: u64) -> Result<String> {
             later.frames,
             later.wrong
         );
-        stage.exporter.published()?;
+        setup.exporter.published()?;
         reader.tell(Command::Resume)?;
-        stage.gets_all_slots_back(PATIENCE)?;
+        setup.gets_all_slots_back(PATIENCE)?;
     }
     Ok(String::new())
 }
 
 /// Starts two readers with event fences and two with timeline fences.
-fn four_of_both_fences(stage: &Stage, gpu_wait: bool) -> Result<Vec<Peer>> {
+fn four_of_both_fences(setup: &Setup, gpu_wait: bool) -> Result<Vec<Peer>> {
     let readers = Peer::some(4)?;
     let fence = |number: usize| [FenceKind::Event, FenceKind::Timeline][number % 2];
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         gpu_wait: Some(gpu_wait),
-        ..stage.lossless(number, Some(fence(number)))
+        ..setup.lossless(number, Some(fence(number)))
     })?;
     Ok(readers)
 }
 
 /// Readers with event fences and readers with timeline fences read the same frames.
 fn both_at_once(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
-    let readers = four_of_both_fences(&stage, true)?;
-    for read in stage.run(&readers, publish(frames()), |_| read())? {
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = four_of_both_fences(&setup, true)?;
+    for read in setup.run(&readers, publish(frames()), |_| read())? {
         whole(&read, frames())?;
     }
-    let stats = stage.exporter.stats()?;
+    let stats = setup.exporter.stats()?;
     let fences: Vec<_> = stats.readers.into_iter().map(|reader| reader.fence).collect();
     Ok(fences.join(", "))
 }
@@ -169,11 +169,11 @@ fn both_at_once(seed: u64) -> Result<String> {
 /// Readers that get only written frames need no GPU wait, whether they block in `next` or poll a
 /// descriptor.
 fn without_gpu_wait(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
-    let readers = four_of_both_fences(&stage, false)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    let readers = four_of_both_fences(&setup, false)?;
     let frames = frames() / 4;
     let read = |number| Read { without_wait: true, by_descriptor: number >= 2, ..read() };
-    for read in stage.run(&readers, publish(frames), read)? {
+    for read in setup.run(&readers, publish(frames), read)? {
         whole(&read, frames)?;
     }
     Ok(String::new())
@@ -187,14 +187,14 @@ const LATE_US: u64 = 5_000;
 fn ready_left_out(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in super::FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(fence))
+            ..setup.lossless(number, Some(fence))
         })?;
         let publish = Publish { slow: Slow::Always(LATE_US), ..publish(CONTROL) };
-        let read = stage.run(&readers, publish, |_| Read { without_wait: true, ..to_the_end() })?;
+        let read = setup.run(&readers, publish, |_| Read { without_wait: true, ..to_the_end() })?;
         seen.push(caught(&read[0], &format!("{fence}: the ready fence is omitted"))?);
     }
     Ok(seen.join("; "))
@@ -205,16 +205,16 @@ fn ready_left_out(seed: u64) -> Result<String> {
 fn another_context(named: bool, seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in super::FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(fence))
+            ..setup.lossless(number, Some(fence))
         })?;
         let on = if named { Where::Elsewhere } else { Where::ElsewhereUnnamed };
         let read = Read { on, slow: Slow::Always(LATE_US), ..to_the_end() };
         let read =
-            stage.run(&readers, Publish { slow: Slow::Never, ..publish(CONTROL) }, |_| read.clone())?;
+            setup.run(&readers, Publish { slow: Slow::Never, ..publish(CONTROL) }, |_| read.clone())?;
         if named {
             whole(&read[0], CONTROL).with_context(|| format!("{fence}"))?;
         } else {
@@ -260,10 +260,10 @@ fn written_somewhere(seed: u64) -> Result<String> {
 
 /// Reads frames that a fast and a slow writer write alternately.
 fn two_writers(says: Says, fence: FenceKind, readers: usize, seed: u64) -> Result<Vec<WasRead>> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(readers)?;
-    stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
+    setup.join(&readers, |number| Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) })?;
     let second = Some(Slow::Always(LATE_US));
     let publish = Publish { says, slow: Slow::Never, second, ..publish(CONTROL) };
-    stage.run(&readers, publish, |_| to_the_end())
+    setup.run(&readers, publish, |_| to_the_end())
 }

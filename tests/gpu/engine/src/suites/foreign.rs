@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
 
-use super::{Case, FENCES, PATIENCE_MS, Stage, case, to_the_end};
+use super::{Case, FENCES, PATIENCE_MS, Setup, case, to_the_end};
 use crate::job::{Command, Connect, End, Read, Slow};
 use crate::peer::Peer;
 
@@ -26,11 +26,11 @@ pub const CASES: &[Case] = &[
 /// for the former allocation.
 fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
     const ROUNDS: u64 = 6;
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         gpu_wait: Some(true),
-        ..stage.lossless(number, Some(FENCES[number]))
+        ..setup.lossless(number, Some(FENCES[number]))
     })?;
     let each = sizes.len() as u64;
     let read = Read { frames: Some(each), slow: Slow::Sometimes(2000), ..to_the_end() };
@@ -41,7 +41,7 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
     for round in 1..=ROUNDS {
         for size in sizes {
             let slow = Slow::Always(500);
-            let address = stage.exporter.number(Command::Adopt { size: *size, slow })?;
+            let address = setup.exporter.number(Command::Adopt { size: *size, slow })?;
             again += u64::from(!addresses.insert(address));
         }
         for reader in &readers {
@@ -58,7 +58,7 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
         for reader in &readers {
             reader.begin(&Command::Read(read.clone()))?;
         }
-        told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
+        told = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
         ensure!(told == round * each, "{told} of {} owners were notified", round * each);
     }
     ensure!(again > 0, "no address was reused, so the case tested nothing");
@@ -67,28 +67,28 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
 
 /// Owners are notified at the end of the stream without an explicit retirement.
 fn told_at_the_end(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     for reader in &readers {
         reader.begin(&Command::Read(to_the_end()))?;
     }
     for _ in 0..3 {
-        stage.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
+        setup.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
     }
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     for reader in &readers {
         let read = reader.was_read()?;
         ensure!(read.wrong == 0 && read.frames == 3, "{read:?}");
     }
-    let told = stage.exporter.number(Command::UnbindAdopted { ms: 0 })?;
+    let told = setup.exporter.number(Command::UnbindAdopted { ms: 0 })?;
     // Connected readers keep their imports until they end; this command waits for that.
-    stage.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
+    setup.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
     std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
-    let told_then = stage.exporter.was_number()?;
+    let told_then = setup.exporter.was_number()?;
     ensure!(
         told_then == 3,
         "{told_then} of 3 owners were notified after the exporter's resources were freed"
@@ -98,24 +98,24 @@ fn told_at_the_end(seed: u64) -> Result<String> {
 
 /// Killing a reader releases its imports.
 fn told_after_kill(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let mut readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     for reader in &readers {
         reader.begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
     }
     for _ in 0..2 {
-        stage.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
+        setup.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
     }
     for reader in &readers {
         reader.was_read()?;
     }
-    let told = stage.exporter.number(Command::RetireAdopted { ms: 100 })?;
+    let told = setup.exporter.number(Command::RetireAdopted { ms: 100 })?;
     ensure!(told == 0, "{told} owners were notified while readers hold the frames");
     for reader in &mut readers {
         reader.kill()?;
     }
-    let told = stage.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
+    let told = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
     ensure!(told == 2, "{told} of 2 owners were notified");
     Ok(String::new())
 }
@@ -123,32 +123,32 @@ fn told_after_kill(seed: u64) -> Result<String> {
 /// A frame whose owner outlives the stream is not reported as writable while readers hold it or can
 /// still take it.
 fn returned_on_release(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     let read = Read { frames: Some(2), hold: 2, ..to_the_end() };
     readers[0].begin(&Command::Read(read.clone()))?;
     for _ in 0..2 {
-        stage.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
+        setup.exporter.number(Command::Adopt { size: 1 << 20, slow: Slow::Never })?;
     }
     readers[0].was_read()?;
-    stage.exporter.number(Command::UnbindAdopted { ms: 100 })?;
+    setup.exporter.number(Command::UnbindAdopted { ms: 100 })?;
     // The second reader takes the frames only now.
     readers[1].read(read)?;
     for (number, reader) in readers.iter().enumerate() {
-        let returned = stage.exporter.number(Command::Returned)?;
+        let returned = setup.exporter.number(Command::Returned)?;
         ensure!(returned == 0, "{returned} of 2 frames were returned while {} readers hold them", 2 - number);
         let wrong = reader.texts(Command::CheckHeld)?;
         ensure!(wrong.is_empty(), "held frames have changed: {wrong:?}");
         reader.tell(Command::LetGo { count: 2 })?;
         std::thread::sleep(Duration::from_millis(100));
     }
-    let returned = stage.exporter.number(Command::Returned)?;
+    let returned = setup.exporter.number(Command::Returned)?;
     ensure!(returned == 2, "{returned} of 2 frames were returned after all readers released them");
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
-    let told = stage.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
+    let told = setup.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
     ensure!(told == 2, "{told} of 2 owners were notified");
     Ok(String::new())
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use frameshare::MemoryKind;
 use frameshare_gpu_harness::Case;
 
-use super::{SIZE, Stage, case, caught, each_kind, to_the_end};
+use super::{SIZE, Setup, case, caught, each_kind, to_the_end};
 use crate::job::{Command, Connect, End, Publish, Read, WasRead};
 use crate::peer::Peer;
 
@@ -22,15 +22,15 @@ fn zeros(seed: u64) -> Result<String> {
 }
 
 fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
-    let stage = Stage::new(kind, seed)?;
+    let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(1)?;
-    stage.exporter.tell(Command::Soil { kind })?;
-    stage
-        .join(&readers, |number| Connect { max_held: Some(FRAMES as u32), ..stage.lossless(number, None) })?;
+    setup.exporter.tell(Command::Soil { kind })?;
+    setup
+        .join(&readers, |number| Connect { max_held: Some(FRAMES as u32), ..setup.lossless(number, None) })?;
     let read = |unwritten| -> Result<WasRead> {
         let read = Read { frames: Some(FRAMES), hold: FRAMES as usize, zero: unwritten, ..to_the_end() };
         readers[0].begin(&Command::Read(read))?;
-        stage.exporter.publish(Publish {
+        setup.exporter.publish(Publish {
             frames: FRAMES,
             size: 4 * SIZE,
             unwritten,
@@ -43,7 +43,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     };
     let fresh = read(true)?;
     ensure!(fresh.wrong == 0, "a new slot is not zeroed: {:?}", fresh.first_wrong);
-    let slots = stage.exporter.stats()?.slots;
+    let slots = setup.exporter.stats()?.slots;
     ensure!(u64::from(slots) >= FRAMES, "{FRAMES} frames used only {slots} slots");
     let written = read(false)?;
     ensure!(written.wrong == 0, "{:?}", written.first_wrong);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Stage, to_the_end, wait_until};
+use super::{Case, FENCES, Needs, PATIENCE, Place, SIZE, Setup, to_the_end, wait_until};
 use crate::hostile::exporter::{self, FENCE_TIMEOUT, Fate, HONEST};
 use crate::hostile::reader;
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Use, WasRead};
@@ -45,11 +45,11 @@ enum App {
 }
 
 /// A reader, a hostile exporter and an honest one.
-struct Scene {
+struct Scenario {
     victim: Peer,
     harmer: Peer,
     place: Place,
-    honest: Stage,
+    honest: Setup,
 }
 
 /// Maximum time a reader may take to finish with a hostile exporter.
@@ -62,10 +62,10 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1).saturating_add(FENCE_TIMEO
 /// Delay of a stream before it reaches its wait: longer than any timeout for an exporter.
 const LATE: Duration = Duration::from_secs(5);
 
-impl Scene {
-    fn new(seed: u64) -> Result<Scene> {
-        let honest = Stage::new(MemoryKind::Vmm, seed)?;
-        Ok(Scene { victim: Peer::new()?, harmer: Peer::new()?, place: Place::new()?, honest })
+impl Scenario {
+    fn new(seed: u64) -> Result<Scenario> {
+        let honest = Setup::new(MemoryKind::Vmm, seed)?;
+        Ok(Scenario { victim: Peer::new()?, harmer: Peer::new()?, place: Place::new()?, honest })
     }
 
     /// Lets the exporter attack the reader in one way. The reader then reads another stream in the
@@ -164,18 +164,18 @@ fn all_whole(read: &WasRead, frames: u64) -> Result<()> {
 
 /// A reader checks all fields and descriptors of the welcome before it uses any of them.
 fn welcomes(seed: u64) -> Result<String> {
-    let scene = Scene::new(seed)?;
+    let scenario = Scenario::new(seed)?;
     for (attack, fate, _) in exporter::WELCOMES {
-        scene.harm(attack, *fate, App::GoesOn).context(*attack)?;
+        scenario.harm(attack, *fate, App::GoesOn).context(*attack)?;
     }
     Ok(format!("{} attacks", exporter::WELCOMES.len()))
 }
 
 /// A reader rejects memory that is not of the announced kind and size; it loses only its exporter.
 fn memory(seed: u64) -> Result<String> {
-    let scene = Scene::new(seed)?;
+    let scenario = Scenario::new(seed)?;
     for (attack, fate, _) in exporter::MEMORY {
-        scene.harm(attack, *fate, App::GoesOn).context(*attack)?;
+        scenario.harm(attack, *fate, App::GoesOn).context(*attack)?;
     }
     Ok(format!("{} attacks", exporter::MEMORY.len()))
 }
@@ -183,7 +183,7 @@ fn memory(seed: u64) -> Result<String> {
 /// No stream stays stuck on a live exporter that never writes its published frames, whatever the
 /// app does meanwhile.
 fn words(seed: u64) -> Result<String> {
-    let scene = Scene::new(seed)?;
+    let scenario = Scenario::new(seed)?;
     let mut took = Vec::new();
     for (attack, fate, _) in exporter::WORDS {
         let apps: &[App] = match *attack {
@@ -196,7 +196,7 @@ fn words(seed: u64) -> Result<String> {
         };
         for app in apps {
             let begin = Instant::now();
-            scene.harm(attack, *fate, *app).context(*attack)?;
+            scenario.harm(attack, *fate, *app).context(*attack)?;
             took.push(format!("{attack} {} ms", begin.elapsed().as_millis()));
         }
     }
@@ -206,14 +206,14 @@ fn words(seed: u64) -> Result<String> {
 /// A reader that misuses the GPU memory shared with the exporter harms only itself.
 fn readers(seed: u64) -> Result<String> {
     const FRAMES: u64 = 100;
-    let stage = Stage::with_deadline(MemoryKind::Vmm, seed)?;
+    let setup = Setup::with_deadline(MemoryKind::Vmm, seed)?;
     let (intruder, witnesses) = (Peer::new()?, Peer::some(2)?);
-    stage.join(&witnesses, |number| Connect {
+    setup.join(&witnesses, |number| Connect {
         gpu_wait: Some(true),
-        ..stage.lossless(number, Some(FENCES[number % 2]))
+        ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
-    intruder.tell(Command::Intruder { path: stage.place.path() })?;
-    let (mut gaps, mut heard) = (Vec::new(), stage.exporter.texts(Command::Notices)?.len());
+    intruder.tell(Command::Intruder { path: setup.place.path() })?;
+    let (mut gaps, mut heard) = (Vec::new(), setup.exporter.texts(Command::Notices)?.len());
     for (attack, fate, _) in reader::ATTACKS {
         let one = || -> Result<(f64, usize)> {
             for witness in &witnesses {
@@ -224,19 +224,19 @@ fn readers(seed: u64) -> Result<String> {
                 // The attack runs while frames flow.
                 let name = format!("added {}", intruder.pid());
                 wait_until(SOON, || {
-                    let joined = stage.exporter.texts(Command::Notices)?[heard..].contains(&name);
+                    let joined = setup.exporter.texts(Command::Notices)?[heard..].contains(&name);
                     Ok((!joined).then(|| "the hostile reader was not admitted".into()))
                 })?;
             }
             let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 4000, ..Publish::default() };
-            let gap = stage.exporter.publish(publish)?.longest_gap_ms;
+            let gap = setup.exporter.publish(publish)?.longest_gap_ms;
             ensure!(gap < SOON_MS as f64, "the exporter was blocked for {gap:.0} ms");
             for witness in &witnesses {
                 all_whole(&witness.was_read()?, FRAMES).context("witness reader")?;
             }
             let refused = matches!(intruder.end()?, Reply::Refused);
-            stage.await_readers(2)?;
-            let notices = stage.exporter.texts(Command::Notices)?;
+            setup.await_readers(2)?;
+            let notices = setup.exporter.texts(Command::Notices)?;
             let why = match fate {
                 // The reader gets the reason; the exporter's owner gets at most one notice of a
                 // rejection a second.
@@ -256,8 +256,8 @@ fn readers(seed: u64) -> Result<String> {
         gaps.push(format!("{attack} {gap:.0} ms"));
         heard = told;
     }
-    stage.exporter.tell(Command::Drain { ms: SOON_MS })?;
-    let stats = stage.exporter.stats()?;
+    setup.exporter.tell(Command::Drain { ms: SOON_MS })?;
+    let stats = setup.exporter.stats()?;
     ensure!(
         stats.free_slots == stats.slots,
         "only {} of {} slots are free again",
@@ -275,20 +275,20 @@ fn exporters_stop(seed: u64) -> Result<String> {
     let mut took = Vec::new();
     for (attack, fate, _) in reader::ATTACKS {
         let one = || -> Result<Duration> {
-            let (stage, intruder) = (Stage::with(seed, bind.clone())?, Peer::new()?);
-            intruder.tell(Command::Intruder { path: stage.place.path() })?;
+            let (setup, intruder) = (Setup::with(seed, bind.clone())?, Peer::new()?);
+            intruder.tell(Command::Intruder { path: setup.place.path() })?;
             intruder.begin(&Command::Harm { attack: (*attack).into() })?;
             if *fate != reader::Fate::Refused {
-                await_admission(&stage)?;
+                await_admission(&setup)?;
             }
-            stage.exporter.publish(Publish {
+            setup.exporter.publish(Publish {
                 frames: FRAMES,
                 size: SIZE,
                 pace_us: 4000,
                 ..Publish::default()
             })?;
             let begin = Instant::now();
-            stage.exporter.number(Command::Unbind)?;
+            setup.exporter.number(Command::Unbind)?;
             stopped_in_time(begin.elapsed())?;
             intruder.end()?;
             Ok(begin.elapsed())
@@ -300,9 +300,9 @@ fn exporters_stop(seed: u64) -> Result<String> {
 }
 
 /// Waits until the exporter has admitted a reader, which it may have evicted since.
-fn await_admission(stage: &Stage) -> Result<()> {
+fn await_admission(setup: &Setup) -> Result<()> {
     let deadline = Instant::now() + SOON;
-    while !stage.exporter.texts(Command::Notices)?.iter().any(|notice| notice.starts_with("added")) {
+    while !setup.exporter.texts(Command::Notices)?.iter().any(|notice| notice.starts_with("added")) {
         ensure!(Instant::now() < deadline, "no reader was admitted");
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 use frameshare_gpu_harness::isolate;
 
-use super::{Case, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, KINDS, Needs, SIZE, Setup, frames, to_the_end, whole};
 use crate::job::{Connect, Publish, Slow};
 use crate::peer::Peer;
 
@@ -19,10 +19,10 @@ const fn isolated(name: &'static str, conduct: fn(u64) -> Result<String>) -> Cas
     Case { suite: SUITE, name, seconds: 90, needs: Needs::Namespaces, conduct }
 }
 
-fn read(stage: &Stage, readers: &[Peer]) -> Result<()> {
+fn read(setup: &Setup, readers: &[Peer]) -> Result<()> {
     let frames = (frames() / 20).max(20);
     let publish = Publish { frames, size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
-    for read in stage.run(readers, publish, |_| to_the_end())? {
+    for read in setup.run(readers, publish, |_| to_the_end())? {
         whole(&read, frames)?;
     }
     Ok(())
@@ -41,18 +41,18 @@ fn own_shm(seed: u64) -> Result<String> {
     let readers = [Peer::isolated(isolate::FULL)?];
     let mut refusal = String::new();
     for kind in kinds() {
-        let stage = Stage::new(kind, seed)?;
-        let asked = stage.lossless(0, Some(FenceKind::Event));
+        let setup = Setup::new(kind, seed)?;
+        let asked = setup.lossless(0, Some(FenceKind::Event));
         let Err(refused) = readers[0].connect(asked) else {
             anyhow::bail!("{kind}: opening events succeeded")
         };
         refusal = format!("{refused:#}");
         ensure!(refusal.contains("/dev/shm"), "{kind}: {refusal}");
-        let stage = Stage::new(kind, seed)?;
-        stage.join(&readers, |number| stage.lossless(number, None)).with_context(|| kind.to_string())?;
-        let stats = stage.exporter.stats()?;
+        let setup = Setup::new(kind, seed)?;
+        setup.join(&readers, |number| setup.lossless(number, None)).with_context(|| kind.to_string())?;
+        let stats = setup.exporter.stats()?;
         ensure!(stats.readers[0].fence.starts_with("timeline"), "{kind}: {}", stats.readers[0].fence);
-        read(&stage, &readers).with_context(|| kind.to_string())?;
+        read(&setup, &readers).with_context(|| kind.to_string())?;
     }
     Ok(refusal)
 }
@@ -61,12 +61,12 @@ fn own_shm(seed: u64) -> Result<String> {
 fn same_shm(seed: u64) -> Result<String> {
     let readers = [Peer::isolated(isolate::SAME_SHM)?];
     for kind in kinds() {
-        let stage = Stage::new(kind, seed)?;
-        stage.join(&readers, |number| Connect {
+        let setup = Setup::new(kind, seed)?;
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(FenceKind::Event))
+            ..setup.lossless(number, Some(FenceKind::Event))
         })?;
-        read(&stage, &readers).with_context(|| kind.to_string())?;
+        read(&setup, &readers).with_context(|| kind.to_string())?;
     }
     Ok(String::new())
 }

@@ -79,7 +79,7 @@ fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
 }
 
 /// A stream with its exporter.
-struct Stage {
+struct Setup {
     place: Place,
     exporter: Peer,
     seed: u64,
@@ -95,24 +95,24 @@ fn wait_until(within: Duration, lacking: impl Fn() -> Result<Option<String>>) ->
     Ok(())
 }
 
-impl Stage {
+impl Setup {
     /// Starts an exporter of one kind of memory.
-    fn new(kind: MemoryKind, seed: u64) -> Result<Stage> {
-        Stage::with(seed, Bind { memory: Some(kind), ..Bind::default() })
+    fn new(kind: MemoryKind, seed: u64) -> Result<Setup> {
+        Setup::with(seed, Bind { memory: Some(kind), ..Bind::default() })
     }
 
     /// Starts an exporter with the engine's default fence timeout, after which a reader with
     /// pending fences counts as dead.
-    fn with_deadline(kind: MemoryKind, seed: u64) -> Result<Stage> {
+    fn with_deadline(kind: MemoryKind, seed: u64) -> Result<Setup> {
         let fence_timeout = frameshare::exporter::Config::default().fence_timeout;
         let fence_timeout_ms = Some(fence_timeout.as_millis() as u64);
-        Stage::with(seed, Bind { memory: Some(kind), fence_timeout_ms, ..Bind::default() })
+        Setup::with(seed, Bind { memory: Some(kind), fence_timeout_ms, ..Bind::default() })
     }
 
-    fn with(seed: u64, bind: Bind) -> Result<Stage> {
-        let stage = Stage { place: Place::new()?, exporter: Peer::new()?, seed };
-        stage.exporter.bind(Bind { path: stage.place.path(), seed, ..bind })?;
-        Ok(stage)
+    fn with(seed: u64, bind: Bind) -> Result<Setup> {
+        let setup = Setup { place: Place::new()?, exporter: Peer::new()?, seed };
+        setup.exporter.bind(Bind { path: setup.place.path(), seed, ..bind })?;
+        Ok(setup)
     }
 
     /// Returns the configuration of a lossless reader.

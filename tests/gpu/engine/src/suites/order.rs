@@ -10,7 +10,7 @@ use frameshare::MemoryKind;
 use frameshare_gpu_harness::Skip;
 
 use super::{
-    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Stage, case, to_the_end, wait_until, whole,
+    Case, FENCES, KINDS, Needs, PATIENCE, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole,
 };
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
@@ -41,23 +41,23 @@ fn sizes_change(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 20;
     const EACH: u64 = 6;
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let readers = Peer::some(2)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(FENCES[number]))
+            ..setup.lossless(number, Some(FENCES[number]))
         })?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(3000), ..to_the_end() }))?;
         }
         for round in 0..ROUNDS {
-            stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
             let size = SIZE * (1 + round % 5) + 4096 * round;
             let publish = Publish { frames: EACH, size, slow: Slow::Sometimes(2000), ..Publish::default() };
-            stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
+            setup.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
         }
-        stage.frees_retired().with_context(|| format!("{kind}, with connected readers"))?;
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.frees_retired().with_context(|| format!("{kind}, with connected readers"))?;
+        setup.exporter.tell(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, ROUNDS * EACH).with_context(|| kind.to_string())?;
         }
@@ -66,23 +66,23 @@ fn sizes_change(seed: u64) -> Result<String> {
 }
 
 /// Sets up a stream with one reader per fence kind, each holding frames of a retired generation.
-fn holding(kind: MemoryKind, seed: u64) -> Result<(Stage, Vec<Peer>)> {
-    let stage = Stage::new(kind, seed)?;
+fn holding(kind: MemoryKind, seed: u64) -> Result<(Setup, Vec<Peer>)> {
+    let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| stage.lossless(number, Some(FENCES[number])))?;
+    setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
     for (frames, caps) in [(3, "one"), (8, "two")] {
         for reader in &readers {
             reader.begin(&Command::Read(Read { frames: Some(frames), hold: 3, ..to_the_end() }))?;
         }
-        stage.exporter.tell(Command::Format { caps: caps.into() })?;
+        setup.exporter.tell(Command::Format { caps: caps.into() })?;
         let size = SIZE * frames;
-        stage.exporter.publish(Publish { frames, size, ..Publish::default() })?;
+        setup.exporter.publish(Publish { frames, size, ..Publish::default() })?;
         for reader in &readers {
             let read = reader.was_read()?;
             ensure!(read.frames == frames && read.wrong == 0, "{read:?}");
         }
     }
-    Ok((stage, readers))
+    Ok((setup, readers))
 }
 
 fn still_right(readers: &[Peer]) -> Result<()> {
@@ -97,10 +97,10 @@ fn still_right(readers: &[Peer]) -> Result<()> {
 /// released.
 fn held_over(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let (stage, readers) = holding(kind, seed)?;
+        let (setup, readers) = holding(kind, seed)?;
         still_right(&readers).with_context(|| kind.to_string())?;
         std::thread::sleep(Duration::from_millis(100));
-        let stats = stage.exporter.stats()?;
+        let stats = setup.exporter.stats()?;
         ensure!(stats.retired_bytes > 0, "{kind}: memory held by readers was freed");
         still_right(&readers).with_context(|| kind.to_string())?;
         for reader in &readers {
@@ -109,7 +109,7 @@ fn held_over(seed: u64) -> Result<String> {
             let read = reader.read(Read { patience_ms: 200, ..Read::default() })?;
             ensure!(read.end == End::Nothing, "{:?}", read.end);
         }
-        stage.frees_retired().with_context(|| kind.to_string())?;
+        setup.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
 }
@@ -119,8 +119,8 @@ fn held_over(seed: u64) -> Result<String> {
 fn stops_under_held(seed: u64) -> Result<String> {
     let mut longest = 0;
     for kind in KINDS {
-        let (stage, readers) = holding(kind, seed)?;
-        let took = stage.exporter.number(Command::Unbind)?;
+        let (setup, readers) = holding(kind, seed)?;
+        let took = setup.exporter.number(Command::Unbind)?;
         ensure!(took < 1000, "{kind}: stopping took {took} ms");
         longest = longest.max(took);
         std::thread::sleep(Duration::from_millis(100));
@@ -140,17 +140,17 @@ fn stops_under_held(seed: u64) -> Result<String> {
 fn left_under_work(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
-            let stage = Stage::new(kind, seed)?;
+            let setup = Setup::new(kind, seed)?;
             let readers = Peer::some(1)?;
-            stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+            setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
             let slow = Slow::Always(50_000);
             readers[0].begin(&Command::Read(Read { frames: Some(4), slow, leave: true, ..to_the_end() }))?;
             let publish = Publish { frames: 60, size: SIZE, pace_us: 5_000, ..Publish::default() };
-            stage.exporter.publish(publish)?;
+            setup.exporter.publish(publish)?;
             let read = readers[0].was_read()?;
             ensure!(read.frames == 4 && read.wrong == 0, "{kind} {fence}: {read:?}");
             // Within the fence timeout of 2 s.
-            stage
+            setup
                 .gets_all_slots_back(Duration::from_millis(1900))
                 .with_context(|| format!("{kind} {fence}"))?;
         }
@@ -161,13 +161,13 @@ fn left_under_work(seed: u64) -> Result<String> {
 /// Imports left open by a reader whose context is busy do not prevent it from reconnecting.
 fn comes_again(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let readers = Peer::some(1)?;
         for _ in 0..2 {
-            stage.join(&readers, |number| stage.lossless(number, None))?;
+            setup.join(&readers, |number| setup.lossless(number, None))?;
             let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
             readers[0].begin(&Command::Read(read))?;
-            stage.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
+            setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
             let read = readers[0].was_read().with_context(|| kind.to_string())?;
             ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
             readers[0].tell(Command::StallReading { us: 300_000 })?;
@@ -183,28 +183,28 @@ fn retired_under_work(seed: u64) -> Result<String> {
     /// Longer than any bounded wait of the engine.
     const WHILE: Duration = Duration::from_secs(3);
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| stage.lossless(number, None))?;
+        setup.join(&readers, |number| setup.lossless(number, None))?;
         let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
         readers[0].begin(&Command::Read(read.clone()))?;
-        stage.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
+        setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
         readers[0].was_read()?;
 
         let begin = Instant::now();
         readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         readers[0].begin(&Command::Read(Read { frames: Some(3), settle_ms: Some(0), ..read }))?;
-        stage.exporter.tell(Command::Format { caps: "two".into() })?;
-        stage.exporter.publish(Publish { frames: 3, size: 4 * SIZE, ..Publish::default() })?;
+        setup.exporter.tell(Command::Format { caps: "two".into() })?;
+        setup.exporter.publish(Publish { frames: 3, size: 4 * SIZE, ..Publish::default() })?;
         let read = readers[0].was_read()?;
         let took = begin.elapsed();
         ensure!(read.end == End::Enough, "{kind}: {:?}", read.end);
         ensure!(took < PATIENCE / 2, "{kind}: the reader was blocked for {took:?}");
         std::thread::sleep(WHILE.saturating_sub(took));
-        let stats = stage.exporter.stats()?;
+        let stats = setup.exporter.stats()?;
         ensure!(stats.retired_bytes > 0, "{kind}: memory imported by a reader was freed");
         readers[0].tell(Command::Resume)?;
-        stage.frees_retired().with_context(|| kind.to_string())?;
+        setup.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
 }
@@ -213,16 +213,16 @@ fn retired_under_work(seed: u64) -> Result<String> {
 /// without a context-wide record.
 fn releases_do_not_wait(seed: u64) -> Result<String> {
     for fence in FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+        setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
         let read = Read { frames: Some(4), what: Use::Touch, ..to_the_end() };
         let publish = Publish { frames: 4, size: SIZE, ..Publish::default() };
         readers[0].begin(&Command::Read(read.clone()))?;
-        stage.exporter.publish(publish.clone())?;
+        setup.exporter.publish(publish.clone())?;
         readers[0].was_read()?;
 
-        stage.exporter.publish(publish)?;
+        setup.exporter.publish(publish)?;
         readers[0].tell(Command::StallReading { us: PATIENCE_MS * 1000 })?;
         let begin = Instant::now();
         let read = readers[0].read(Read { settle_ms: Some(0), ..read })?;
@@ -237,20 +237,20 @@ fn releases_do_not_wait(seed: u64) -> Result<String> {
 /// Without readers no fence tells when a write is done: slots are not freed under pending writes.
 fn pending_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         for round in 0..4 {
-            stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+            setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
             let publish =
                 Publish { frames: 2, size: SIZE << round, slow: Slow::Always(100_000), ..Publish::default() };
-            stage.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
+            setup.exporter.publish(publish).with_context(|| format!("{kind}, round {round}"))?;
         }
         // The stream is intact: frames published now arrive.
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| stage.lossless(number, None))?;
+        setup.join(&readers, |number| setup.lossless(number, None))?;
         let read =
-            stage.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
+            setup.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
         whole(&read.with_context(|| kind.to_string())?[0], 8).with_context(|| kind.to_string())?;
-        stage.frees_retired().with_context(|| kind.to_string())?;
+        setup.frees_retired().with_context(|| kind.to_string())?;
     }
     Ok(String::new())
 }
@@ -258,17 +258,17 @@ fn pending_writes(seed: u64) -> Result<String> {
 /// The same when the exporter stops: its context stays intact.
 fn stops_under_writes(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let publish = Publish { frames: 3, size: SIZE, slow: Slow::Always(100_000), ..Publish::default() };
-        stage.exporter.publish(publish)?;
-        stage.exporter.tell(Command::Unbind).ok();
+        setup.exporter.publish(publish)?;
+        setup.exporter.tell(Command::Unbind).ok();
         let readers = Peer::some(1)?;
-        let bind = Bind { path: stage.place.path(), memory: Some(kind), ..Default::default() };
+        let bind = Bind { path: setup.place.path(), memory: Some(kind), ..Default::default() };
         std::thread::sleep(Duration::from_millis(400));
-        stage.exporter.bind(bind).with_context(|| kind.to_string())?;
-        stage.join(&readers, |number| stage.lossless(number, None))?;
+        setup.exporter.bind(bind).with_context(|| kind.to_string())?;
+        setup.join(&readers, |number| setup.lossless(number, None))?;
         let read =
-            stage.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
+            setup.run(&readers, Publish { frames: 8, size: SIZE, ..Publish::default() }, |_| to_the_end());
         whole(&read.with_context(|| kind.to_string())?[0], 8).with_context(|| kind.to_string())?;
     }
     Ok(String::new())
@@ -281,17 +281,17 @@ fn false_acknowledgement(seed: u64) -> Result<String> {
         return Err(Skip("SIMCUDA_STRICT=abort is not set".into()).into());
     }
     for kind in [MemoryKind::Legacy, MemoryKind::Pool] {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let rogue = Peer::new()?;
-        rogue.tell(Command::Rogue(stage.lossless(1, None)))?;
+        rogue.tell(Command::Rogue(setup.lossless(1, None)))?;
         rogue.begin(&Command::AcknowledgeAndKeep { ms: 5000 })?;
-        stage.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
-        stage.exporter.tell(Command::Format { caps: "two".into() })?;
+        setup.exporter.publish(Publish { frames: 2, size: SIZE, ..Publish::default() })?;
+        setup.exporter.tell(Command::Format { caps: "two".into() })?;
         // The exporter may already die here.
-        let _ = stage.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
+        let _ = setup.exporter.publish(Publish { frames: 8, size: 4 * SIZE, ..Publish::default() });
         rogue.end().with_context(|| format!("{kind}: rogue reader"))?;
         wait_until(PATIENCE, || {
-            let lives = stage.exporter.stats().is_ok();
+            let lives = setup.exporter.stats().is_ok();
             Ok(lives
                 .then(|| format!("{kind}: the simulated driver did not detect memory freed under an import")))
         })?;

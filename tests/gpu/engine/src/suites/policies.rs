@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
-use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Stage, case, frames, to_the_end, whole};
+use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
 use crate::gpu::NOBODY;
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
@@ -42,18 +42,18 @@ fn count() -> u64 {
 fn latest(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
+        let setup = Setup::new(kind, seed)?;
         let readers = Peer::some(3)?;
         // The last reader is lossless and fast.
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             policy: if number < 2 { Policy::Latest } else { Policy::Lossless },
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(FENCES[number % 2]))
+            ..setup.lossless(number, Some(FENCES[number % 2]))
         })?;
         let publish =
             Publish { frames: count(), size: SIZE, pace_us: 1000, metadata: 1, ..Publish::default() };
         let slow = |number| if number < 2 { Slow::Always(8000) } else { Slow::Never };
-        let reads = stage.run(&readers, publish, |number| Read { slow: slow(number), ..to_the_end() })?;
+        let reads = setup.run(&readers, publish, |number| Read { slow: slow(number), ..to_the_end() })?;
         whole(&reads[2], count()).with_context(|| kind.to_string())?;
         for read in &reads[..2] {
             ensure!(read.wrong == 0, "{kind}: {:?}", read.first_wrong);
@@ -70,21 +70,21 @@ fn latest(seed: u64) -> Result<String> {
 fn waits(seed: u64) -> Result<String> {
     let mut seen = Vec::new();
     for fence in FENCES {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             max_held: Some(1),
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(fence))
+            ..setup.lossless(number, Some(fence))
         })?;
         readers[0].begin(&Command::Read(Read { sit_ms: 2, ..to_the_end() }))?;
         let publish =
             Publish { frames: (15 * count()).min(3000), size: SIZE, drain: true, ..Publish::default() };
-        let published = stage.exporter.publish(publish)?;
-        stage.exporter.tell(Command::EndOfStream)?;
+        let published = setup.exporter.publish(publish)?;
+        setup.exporter.tell(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, published.frames)?;
         // A wait of this length that is caused by the reader produces a notice.
-        let notices = stage.exporter.texts(Command::Notices)?;
+        let notices = setup.exporter.texts(Command::Notices)?;
         let (gap, blocks) =
             (published.longest_gap_ms, notices.iter().any(|notice| notice.starts_with("blocking")));
         ensure!(gap < NOTICE_MS || blocks, "{fence}: the exporter got no wake-up for {gap:.1} ms");
@@ -95,20 +95,20 @@ fn waits(seed: u64) -> Result<String> {
 
 /// Readers that join while frames flow get intact frames from then on.
 fn late_joiners(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(4)?;
     let frames = 400;
     let publish = Publish { frames, size: SIZE, pace_us: 2000, ..Publish::default() };
-    stage.exporter.begin(&Command::Publish(publish))?;
+    setup.exporter.begin(&Command::Publish(publish))?;
     let mut seen = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
         reader
-            .connect(Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(FENCES[number % 2])) })?;
+            .connect(Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(FENCES[number % 2])) })?;
         reader.begin(&Command::Read(to_the_end()))?;
         std::thread::sleep(Duration::from_millis(50));
     }
-    stage.exporter.published()?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.published()?;
+    setup.exporter.tell(Command::EndOfStream)?;
     for reader in &readers {
         let read = reader.was_read()?;
         ensure!(read.end == End::Stream && read.lost == 0 && read.wrong == 0, "{read:?}");
@@ -121,36 +121,36 @@ fn late_joiners(seed: u64) -> Result<String> {
 /// A reader reconnects to a new exporter of the same name, after a kill and after a stop.
 fn restarts(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let mut stage = Stage::new(kind, seed)?;
+        let mut setup = Setup::new(kind, seed)?;
         let readers = Peer::some(2)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             reconnect: true,
             gpu_wait: Some(true),
-            ..stage.lossless(number, Some(FENCES[number]))
+            ..setup.lossless(number, Some(FENCES[number]))
         })?;
         for reader in &readers {
             reader.begin(&Command::Read(to_the_end()))?;
         }
         let publish = Publish { frames: 20, size: SIZE, drain: true, ..Publish::default() };
         for killed in [true, false] {
-            stage.exporter.publish(publish.clone())?;
+            setup.exporter.publish(publish.clone())?;
             if killed {
-                stage.exporter.kill()?;
+                setup.exporter.kill()?;
             } else {
-                stage.exporter.number(Command::Unbind)?;
+                setup.exporter.number(Command::Unbind)?;
             }
-            stage.exporter = Peer::new()?;
-            let bind = Bind { path: stage.place.path(), memory: Some(kind), ..Bind::default() };
-            stage.exporter.bind(bind)?;
-            if let Err(error) = stage.await_readers(2) {
-                stage.exporter.kill()?;
+            setup.exporter = Peer::new()?;
+            let bind = Bind { path: setup.place.path(), memory: Some(kind), ..Bind::default() };
+            setup.exporter.bind(bind)?;
+            if let Err(error) = setup.await_readers(2) {
+                setup.exporter.kill()?;
                 let ends: Vec<_> =
                     readers.iter().map(|reader| reader.was_read().map(|read| read.end)).collect();
                 return Err(error.context(format!("{kind}, killed: {killed}: the readers: {ends:?}")));
             }
         }
-        stage.exporter.publish(publish)?;
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.publish(publish)?;
+        setup.exporter.tell(Command::EndOfStream)?;
         for reader in &readers {
             let read = reader.was_read()?;
             ensure!(read.frames == 60 && read.reconnects == 2, "{kind}: {read:?}");
@@ -164,19 +164,19 @@ fn restarts(seed: u64) -> Result<String> {
 fn ends_holding(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
-            let stage = Stage::new(kind, seed)?;
+            let setup = Setup::new(kind, seed)?;
             let readers = Peer::some(1)?;
-            stage.join(&readers, |number| stage.lossless(number, Some(fence)))?;
+            setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
             readers[0].begin(&Command::Read(Read { frames: Some(3), hold: 3, ..to_the_end() }))?;
-            stage.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
+            setup.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
             readers[0].was_read()?;
             readers[0].tell(Command::Disconnect)?;
-            stage.await_readers(0)?;
-            stage.exporter.publish(Publish { frames: 30, size: SIZE, ..Publish::default() })?;
+            setup.await_readers(0)?;
+            setup.exporter.publish(Publish { frames: 30, size: SIZE, ..Publish::default() })?;
             let wrong = readers[0].texts(Command::CheckHeld)?;
             ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
             readers[0].tell(Command::LetGo { count: 3 })?;
-            stage.gets_all_slots_back(PATIENCE).with_context(|| format!("{kind} {fence}"))?;
+            setup.gets_all_slots_back(PATIENCE).with_context(|| format!("{kind} {fence}"))?;
         }
     }
     Ok(String::new())
@@ -186,21 +186,21 @@ fn ends_holding(seed: u64) -> Result<String> {
 fn same_process(seed: u64) -> Result<String> {
     for kind in KINDS {
         for fence in FENCES {
-            let stage = Stage::new(kind, seed)?;
-            let here = Connect { gpu_wait: Some(true), ..stage.lossless(0, Some(fence)) };
-            let connected = stage.exporter.ask(Command::ConnectHere(here));
+            let setup = Setup::new(kind, seed)?;
+            let here = Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) };
+            let connected = setup.exporter.ask(Command::ConnectHere(here));
             ensure!(matches!(connected, Ok(Reply::Connected { .. })), "{kind} {fence}: {connected:?}");
             for round in 0..5 {
                 // Up to the reader's credit: one process executes one command at a time.
                 let slow = Slow::Always(2000);
-                stage.exporter.publish(Publish { frames: 4, size: SIZE, slow, ..Publish::default() })?;
+                setup.exporter.publish(Publish { frames: 4, size: SIZE, slow, ..Publish::default() })?;
                 let read =
                     Read { frames: Some(4), slow: Slow::Always(1000), patience_ms: 5000, ..Read::default() };
-                let read = stage.exporter.read(read)?;
+                let read = setup.exporter.read(read)?;
                 let fine = read.frames == 4 && read.lost == 0 && read.wrong == 0;
                 ensure!(fine, "{kind} {fence}, round {round}: {read:?}");
             }
-            stage.exporter.tell(Command::Disconnect)?;
+            setup.exporter.tell(Command::Disconnect)?;
         }
     }
     Ok(String::new())
@@ -217,11 +217,11 @@ fn require_root() -> Result<()> {
 /// Another unprivileged user is not admitted.
 fn another_user(seed: u64) -> Result<String> {
     require_root()?;
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
-    stage.place.open()?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    setup.place.open()?;
     let reader = Peer::new()?;
     reader.tell(Command::BecomeNobody)?;
-    let Err(refused) = reader.connect(stage.lossless(0, None)) else {
+    let Err(refused) = reader.connect(setup.lossless(0, None)) else {
         anyhow::bail!("another user was admitted")
     };
     let refusal = format!("{refused:#}");
@@ -237,26 +237,26 @@ fn untrusted_user(seed: u64) -> Result<String> {
     for trusted in [false, true] {
         let place = super::Place::new()?;
         place.open()?;
-        let stage = Stage { place, exporter: Peer::new()?, seed };
-        stage.exporter.tell(Command::BecomeNobody)?;
-        stage.exporter.bind(Bind {
-            path: stage.place.path(),
+        let setup = Setup { place, exporter: Peer::new()?, seed };
+        setup.exporter.tell(Command::BecomeNobody)?;
+        setup.exporter.bind(Bind {
+            path: setup.place.path(),
             memory: Some(MemoryKind::Vmm),
             trusted_uids: if trusted { vec![0] } else { Vec::new() },
             ..Bind::default()
         })?;
         let readers = Peer::some(2)?;
-        stage.join(&readers, |number| Connect {
+        setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
             exporter_uid: Some(NOBODY),
-            ..stage.lossless(number, None)
+            ..setup.lossless(number, None)
         })?;
         let publish =
             Publish { frames: count(), size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
-        for read in stage.run(&readers, publish, |_| to_the_end())? {
+        for read in setup.run(&readers, publish, |_| to_the_end())? {
             whole(&read, count()).with_context(|| format!("trusted: {trusted}"))?;
         }
-        let fence = stage.exporter.stats()?.readers[0].fence.clone();
+        let fence = setup.exporter.stats()?.readers[0].fence.clone();
         ensure!(fence.starts_with("timeline") == trusted, "trusted: {trusted}, but the fence is {fence}");
         seen.push(fence);
     }
@@ -264,12 +264,12 @@ fn untrusted_user(seed: u64) -> Result<String> {
 }
 
 /// Starts a reader without a GPU, and one for each kind of fence.
-fn one_without_gpu(stage: &Stage) -> Result<Vec<Peer>> {
+fn one_without_gpu(setup: &Setup) -> Result<Vec<Peer>> {
     let readers = Peer::some(3)?;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         host: number == 0,
         gpu_wait: (number > 0).then_some(true),
-        ..stage.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
+        ..setup.lossless(number, if number == 0 { None } else { Some(FENCES[number - 1]) })
     })?;
     Ok(readers)
 }
@@ -277,11 +277,11 @@ fn one_without_gpu(stage: &Stage) -> Result<Vec<Peer>> {
 /// A reader without a GPU gets host memory, beside readers of GPU memory.
 fn without_gpu(seed: u64) -> Result<String> {
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
-        let readers = one_without_gpu(&stage)?;
+        let setup = Setup::new(kind, seed)?;
+        let readers = one_without_gpu(&setup)?;
         let slow = Slow::Sometimes(600);
         let publish = Publish { frames: count(), size: SIZE, slow, metadata: 1, ..Publish::default() };
-        for (number, read) in stage.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
+        for (number, read) in setup.run(&readers, publish, |_| to_the_end())?.iter().enumerate() {
             whole(read, count()).with_context(|| format!("{kind}, reader {number}"))?;
         }
     }
@@ -293,32 +293,32 @@ fn without_gpu(seed: u64) -> Result<String> {
 fn in_turn(seed: u64) -> Result<String> {
     const ROUNDS: u64 = 8;
     for kind in KINDS {
-        let stage = Stage::new(kind, seed)?;
-        let readers = one_without_gpu(&stage)?;
+        let setup = Setup::new(kind, seed)?;
+        let readers = one_without_gpu(&setup)?;
         for reader in &readers {
             reader.begin(&Command::Read(Read { slow: Slow::Sometimes(2000), ..to_the_end() }))?;
         }
         for round in 0..ROUNDS {
-            stage.exporter.tell(Command::HostMemory { yes: round % 2 == 1 })?;
+            setup.exporter.tell(Command::HostMemory { yes: round % 2 == 1 })?;
             let slow = Slow::Sometimes(600);
-            stage.exporter.publish(Publish {
+            setup.exporter.publish(Publish {
                 frames: 7,
                 size: SIZE,
                 slow,
                 metadata: 1,
                 ..Publish::default()
             })?;
-            let memory = stage.exporter.stats()?.memory;
+            let memory = setup.exporter.stats()?.memory;
             ensure!(memory.starts_with("host") == (round % 2 == 1), "round {round}: {memory}");
         }
-        stage.exporter.tell(Command::EndOfStream)?;
+        setup.exporter.tell(Command::EndOfStream)?;
         for (number, reader) in readers.iter().enumerate() {
             whole(&reader.was_read()?, 7 * ROUNDS).with_context(|| format!("{kind}, reader {number}"))?;
         }
         for reader in &readers {
             reader.tell(Command::Disconnect)?;
         }
-        stage.frees_retired()?;
+        setup.frees_retired()?;
     }
     Ok(String::new())
 }
@@ -326,21 +326,21 @@ fn in_turn(seed: u64) -> Result<String> {
 /// A reader that keeps more retired memory than permitted is evicted, and its held frames stay
 /// intact.
 fn retired_bytes(seed: u64) -> Result<String> {
-    let stage = Stage::with(
+    let setup = Setup::with(
         seed,
         Bind { memory: Some(MemoryKind::Legacy), max_retired_bytes: Some(4 << 20), ..Bind::default() },
     )?;
     let readers = Peer::some(1)?;
-    stage.join(&readers, |number| Connect {
+    setup.join(&readers, |number| Connect {
         policy: Policy::Latest,
         max_held: Some(8),
-        ..stage.lossless(number, Some(FenceKind::Timeline))
+        ..setup.lossless(number, Some(FenceKind::Timeline))
     })?;
     readers[0].begin(&Command::Read(Read { frames: Some(8), hold: 8, ..to_the_end() }))?;
     for round in 0..8 {
-        stage.exporter.tell(Command::Format { caps: format!("round {round}") })?;
+        setup.exporter.tell(Command::Format { caps: format!("round {round}") })?;
         let size = SIZE << (round % 4);
-        stage.exporter.publish(Publish { frames: 1, size, pace_us: 20_000, ..Publish::default() })?;
+        setup.exporter.publish(Publish { frames: 1, size, pace_us: 20_000, ..Publish::default() })?;
     }
     let read = readers[0].was_read()?;
     let cut_off =
@@ -350,30 +350,30 @@ fn retired_bytes(seed: u64) -> Result<String> {
     ensure!(wrong.is_empty(), "{wrong:?}");
     readers[0].tell(Command::LetGo { count: 8 })?;
     readers[0].tell(Command::Disconnect)?;
-    stage.frees_retired()?;
+    setup.frees_retired()?;
     Ok(format!("after {} generations", read.frames))
 }
 
 /// An exhausted number of events is an early and clear error; timeline fences keep working.
 fn no_events_left(seed: u64) -> Result<String> {
-    let stage = Stage::new(MemoryKind::Vmm, seed)?;
-    stage.exporter.tell(Command::TakeEvents { count: 4080 })?;
+    let setup = Setup::new(MemoryKind::Vmm, seed)?;
+    setup.exporter.tell(Command::TakeEvents { count: 4080 })?;
     let readers = Peer::some(3)?;
     readers[0]
-        .connect(stage.lossless(0, Some(FenceKind::Event)))
+        .connect(setup.lossless(0, Some(FenceKind::Event)))
         .context("opening eight of the last fourteen events")?;
-    let Err(refused) = readers[1].connect(stage.lossless(1, Some(FenceKind::Event))) else {
+    let Err(refused) = readers[1].connect(setup.lossless(1, Some(FenceKind::Event))) else {
         anyhow::bail!("more events were available than the driver's limit")
     };
     let refusal = format!("{refused:#}");
     ensure!(refusal.contains("4094") && refusal.contains("timeline"), "{refusal}");
-    readers[2].connect(stage.lossless(2, None))?;
+    readers[2].connect(setup.lossless(2, None))?;
     let two = [&readers[0], &readers[2]];
     for reader in two {
         reader.begin(&Command::Read(to_the_end()))?;
     }
-    stage.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() })?;
+    setup.exporter.tell(Command::EndOfStream)?;
     for reader in two {
         whole(&reader.was_read()?, 20)?;
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::{Case, Place};
 
-use super::{FENCES, SIZE, Stage, case, each_kind, to_the_end, whole};
+use super::{FENCES, SIZE, Setup, case, each_kind, to_the_end, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 
@@ -27,12 +27,12 @@ fn no_memory_left(seed: u64) -> Result<String> {
 }
 
 fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
-    let stage = Stage::new(kind, seed)?;
-    let (hog, newcomer, other) = (Peer::new()?, Peer::new()?, Peer::new()?);
+    let setup = Setup::new(kind, seed)?;
+    let (hog, joining, other) = (Peer::new()?, Peer::new()?, Peer::new()?);
     let readers = Peer::some(2)?;
-    stage.join(&readers[..1], |number| stage.lossless(number, Some(FENCES[number])))?;
+    setup.join(&readers[..1], |number| setup.lossless(number, Some(FENCES[number])))?;
     // These peers create their contexts while memory is available.
-    for peer in [&hog, &newcomer, &other] {
+    for peer in [&hog, &joining, &other] {
         peer.tell(Command::AwaitIdle { ms: 1000 })?;
     }
     let publish = |frames| Publish { frames, size: BIG, ..Publish::default() };
@@ -40,21 +40,21 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
 
     readers[0].begin(&Command::Read(Read { frames: Some(FRAMES[0]), ..to_the_end() }))?;
     for _ in 0..FRAMES[0] {
-        stage.exporter.publish(Publish { drain: true, ..publish(1) })?;
+        setup.exporter.publish(Publish { drain: true, ..publish(1) })?;
     }
     let begun = readers[0].was_read()?;
     ensure!(begun.wrong == 0 && begun.frames == FRAMES[0], "{begun:?}");
-    readers[1].connect(Connect { policy: Policy::Latest, ..stage.lossless(1, Some(FENCES[1])) })?;
+    readers[1].connect(Connect { policy: Policy::Latest, ..setup.lossless(1, Some(FENCES[1])) })?;
 
     // The simulated driver counts memory per process, so each process that must run out allocates
     // its own.
     let mut taken = 0;
-    let short = [&hog, &stage.exporter, &other];
+    let short = [&hog, &setup.exporter, &other];
     for peer in short {
         taken += peer.number(Command::TakeMemory)?;
     }
     ensure!(taken > 0, "no memory could be allocated to exhaust the GPU");
-    let slots = stage.exporter.stats()?.slots;
+    let slots = setup.exporter.stats()?.slots;
     let elsewhere = Place::new()?;
     let told = in_vain(
         other
@@ -62,13 +62,13 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
             .and_then(|()| other.publish(publish(1)).map(|_| ())),
     )?;
     ensure!(told.contains("GPU memory is exhausted: stop other"), "the other exporter failed with: {told}");
-    let refusal = in_vain(newcomer.connect(stage.lossless(2, Some(FenceKind::Timeline))).map(|_| ()))?;
+    let refusal = in_vain(joining.connect(setup.lossless(2, Some(FenceKind::Timeline))).map(|_| ()))?;
     ensure!(refusal.contains("bytes of memory left"), "the joining reader failed with: {refusal}");
     for (reader, us) in readers.iter().zip([5_000, 20_000]) {
         reader.begin(&Command::Read(read(Slow::Always(us))))?;
     }
-    stage.exporter.publish(publish(FRAMES[1]))?;
-    let now = stage.exporter.stats()?.slots;
+    setup.exporter.publish(publish(FRAMES[1]))?;
+    let now = setup.exporter.stats()?.slots;
     // A pool may have reserved more memory than it has handed out.
     ensure!(
         now == slots || kind == MemoryKind::Pool,
@@ -78,18 +78,18 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     for peer in short {
         peer.tell(Command::GiveMemoryBack)?;
     }
-    newcomer.connect(stage.lossless(2, Some(FenceKind::Timeline))).context("after memory was freed")?;
-    newcomer.begin(&Command::Read(to_the_end()))?;
+    joining.connect(setup.lossless(2, Some(FenceKind::Timeline))).context("after memory was freed")?;
+    joining.begin(&Command::Read(to_the_end()))?;
     other.bind(Bind { path: elsewhere.path(), memory: Some(kind), ..Bind::default() })?;
     other.publish(publish(1)).context("after memory was freed")?;
-    stage.exporter.publish(publish(FRAMES[2]))?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    setup.exporter.publish(publish(FRAMES[2]))?;
+    setup.exporter.tell(Command::EndOfStream)?;
     whole(&readers[0].was_read()?, FRAMES[1] + FRAMES[2])?;
-    whole(&newcomer.was_read()?, FRAMES[2])?;
+    whole(&joining.was_read()?, FRAMES[2])?;
     let latest = readers[1].was_read()?;
     ensure!(latest.wrong == 0 && latest.end == End::Stream, "{latest:?}");
     // Frames lost right before the end of the stream leave no gap that the reader could detect.
-    let stats = stage.exporter.stats()?;
+    let stats = setup.exporter.stats()?;
     let lost = stats.readers.iter().find(|reader| reader.pid == readers[1].pid()).map(|reader| reader.lost);
     let all = FRAMES[1] + FRAMES[2];
     ensure!(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use frameshare::{FenceKind, MemoryKind};
 
-use super::{Case, FENCES, FOREVER_US, KINDS, Needs, Stage, case, frames, to_the_end, whole};
+use super::{Case, FENCES, FOREVER_US, KINDS, Needs, Setup, case, frames, to_the_end, whole};
 use crate::job::{Command, Connect, End, Publish, Read, Slow, Steady, Use};
 use crate::peer::Peer;
 
@@ -61,16 +61,16 @@ fn calls(seed: u64) -> Result<String> {
 fn one(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<(Steady, Steady)> {
     let frames = (frames() / 10).max(150);
     let count_from = frames / 2;
-    let stage = Stage::new(kind, seed)?;
+    let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(2)?;
-    stage.join(&readers, |number| Connect { gpu_wait: Some(true), ..stage.lossless(number, Some(fence)) })?;
+    setup.join(&readers, |number| Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) })?;
     for reader in &readers {
         let read = Read { count_from, slow: Slow::Never, ..to_the_end() };
         reader.begin(&Command::Read(read))?;
     }
     let publish = Publish { frames, size: 256 << 10, count_from, ..Publish::default() };
-    let published = stage.exporter.publish(publish)?;
-    stage.exporter.tell(Command::EndOfStream)?;
+    let published = setup.exporter.publish(publish)?;
+    setup.exporter.tell(Command::EndOfStream)?;
     let mut steady = Steady::default();
     for reader in &readers {
         let read = reader.was_read()?;
@@ -90,14 +90,14 @@ fn per_frame(steady: &Steady) -> String {
 /// without polling the fence. A reader that gets only written frames polls the fence instead.
 fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
     let looks = |gpu_wait| -> Result<u64> {
-        let stage = Stage::new(MemoryKind::Vmm, seed)?;
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let reader = Peer::new()?;
-        stage.join(std::slice::from_ref(&reader), |number| Connect {
+        setup.join(std::slice::from_ref(&reader), |number| Connect {
             gpu_wait: Some(gpu_wait),
-            ..stage.lossless(number, Some(FenceKind::Event))
+            ..setup.lossless(number, Some(FenceKind::Event))
         })?;
-        stage.exporter.tell(Command::Stall { us: FOREVER_US })?;
-        stage.exporter.publish(Publish { frames: 1, size: 256 << 10, ..Publish::default() })?;
+        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.publish(Publish { frames: 1, size: 256 << 10, ..Publish::default() })?;
         let ahead = Read { what: Use::Touch, settle_ms: Some(0), patience_ms: 300, ..Read::default() };
         if gpu_wait {
             let one = reader.read(Read { frames: Some(1), ..ahead.clone() })?;
@@ -113,7 +113,7 @@ fn sleep_beside_a_pending_fence(seed: u64) -> Result<String> {
             "expected no frame, since the only one is unwritten, but got {:?}",
             none.end
         );
-        stage.exporter.tell(Command::Resume)?;
+        setup.exporter.tell(Command::Resume)?;
         Ok(none.steady.calls.get("cuEventQuery").copied().unwrap_or(0))
     };
     let (asleep, awake) = (looks(true)?, looks(false)?);

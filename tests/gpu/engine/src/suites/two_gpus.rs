@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::{Case, FENCES, KINDS, Needs, SIZE, Stage, frames, to_the_end, whole};
+use super::{Case, FENCES, KINDS, Needs, SIZE, Setup, frames, to_the_end, whole};
 use crate::job::{Connect, Publish, Read, Slow};
 use crate::peer::Peer;
 
@@ -19,17 +19,17 @@ fn both(seed: u64) -> Result<String> {
     let frames = (frames() / 10).max(20);
     for kind in KINDS {
         for fence in FENCES {
-            let stage = Stage::new(kind, seed)?;
-            stage
+            let setup = Setup::new(kind, seed)?;
+            setup
                 .join(&readers, |number| Connect {
                     device: number,
                     gpu_wait: Some(true),
-                    ..stage.lossless(number, Some(fence))
+                    ..setup.lossless(number, Some(fence))
                 })
                 .with_context(|| format!("{kind} {fence}"))?;
             let publish = Publish { frames, size: SIZE, slow: Slow::Sometimes(600), ..Publish::default() };
             let read = Read { slow: Slow::Sometimes(1500), ..to_the_end() };
-            for (device, read) in stage.run(&readers, publish, |_| read.clone())?.iter().enumerate() {
+            for (device, read) in setup.run(&readers, publish, |_| read.clone())?.iter().enumerate() {
                 whole(read, frames).with_context(|| format!("{kind} {fence}, reader on GPU {device}"))?;
             }
         }

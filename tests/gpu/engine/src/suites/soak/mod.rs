@@ -8,8 +8,8 @@
 //! publishes fewer frames. A line every ten seconds reports progress. A stream without progress for
 //! a minute has failed.
 
-mod guest;
 mod stream;
+mod temporary;
 mod watched;
 
 use std::sync::{Arc, Barrier, mpsc};
@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[Case {
     // The number of frames limits the duration; a hang is detected earlier.
     seconds: 24 * 3600,
     needs: Needs::Nothing,
-    conduct: come_and_go,
+    conduct: churn,
 }];
 
 const SUITE: &str = "engine-soak";
@@ -127,8 +127,8 @@ fn time_of(frames: u64) -> Duration {
 /// Runs one stream from start to end, on one thread, since peers exit with the thread that started
 /// them.
 fn live(number: usize, seed: u64, together: &Together) -> Result<[Rest; 2]> {
-    let is_doomed = number + 1 == together.streams.len();
-    let mut stream = Stream::start(number, is_doomed, seed, &together.streams[number])?;
+    let is_killed = number + 1 == together.streams.len();
+    let mut stream = Stream::start(number, is_killed, seed, &together.streams[number])?;
     together.wait(number);
     stream.play(time_of(warm_up()))?;
     together.wait(number);
@@ -146,7 +146,7 @@ fn live(number: usize, seed: u64, together: &Together) -> Result<[Rest; 2]> {
 
 /// Runs streams of every kind of memory and fence; the exporter of the last one is killed now and
 /// then. `--frames` sets the number of frames for each stream, at 50 a second.
-fn come_and_go(seed: u64) -> Result<String> {
+fn churn(seed: u64) -> Result<String> {
     let begin = Instant::now();
     let count = (length() / 1000).clamp(3, 8) as usize;
     let streams = (0..count).map(|_| Watched::default()).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One stream of the soak test: an exporter, a resident reader and two guest readers.
+//! One stream of the soak test: an exporter, a permanent reader and two temporary ones.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::{Place, random::Random};
 use frameshare_tests::census::{Census, growth_of_all};
 
-use super::{LIMIT, guest::Guest, watched::Watched};
+use super::{LIMIT, temporary::TemporaryReader, watched::Watched};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 use crate::suites::SIZE;
@@ -20,7 +20,7 @@ pub const RENEW: u64 = 25;
 pub const PACE_US: u64 = 20_000;
 /// Frame sizes, in rotation.
 const SIZES: [u64; 3] = [SIZE / 2, SIZE, 2 * SIZE];
-/// Polling interval of the guests.
+/// Polling interval of the temporary readers.
 const TURN: Duration = Duration::from_millis(5);
 /// Longer than the limit of the case, so that no peer times out before the case reports which
 /// operation hangs.
@@ -50,47 +50,47 @@ pub struct Stream<'a> {
     place: Place,
     memory: MemoryKind,
     /// Whether its exporter is killed now and then.
-    is_doomed: bool,
+    is_killed: bool,
     random: Random,
     rounds: u64,
-    /// Frames published since the resident reader began to read.
+    /// Frames published since the permanent reader began to read.
     published: u64,
     exporter: Peer,
-    resident: Peer,
-    /// Time at which the exporter last reported the resident reader as connected.
+    permanent: Peer,
+    /// Time at which the exporter last reported the permanent reader as connected.
     seen: Instant,
-    guests: [Option<Guest>; 2],
+    temporary: [Option<TemporaryReader>; 2],
 }
 
 /// Resources of the long-lived processes of a stream when it is idle.
 pub struct Rest {
     census: [Census; 2],
-    /// Allocated GPU memory, as seen by the exporter and by the resident reader.
+    /// Allocated GPU memory, as seen by the exporter and by the permanent reader.
     taken: [u64; 2],
 }
 
 impl Stream<'_> {
-    pub fn start(number: usize, is_doomed: bool, seed: u64, watched: &Watched) -> Result<Stream<'_>> {
-        watched.begins("the start of the exporter and the resident reader");
+    pub fn start(number: usize, is_killed: bool, seed: u64, watched: &Watched) -> Result<Stream<'_>> {
+        watched.begins("the start of the exporter and the permanent reader");
         let (memory, fence) = MIX[number % MIX.len()];
         // CUDA does not guarantee that memory of other kinds outlives its exporter.
-        let memory = if is_doomed { MemoryKind::Vmm } else { memory };
-        let (place, exporter, resident) = (Place::new()?, Peer::new()?, Peer::new()?);
+        let memory = if is_killed { MemoryKind::Vmm } else { memory };
+        let (place, exporter, permanent) = (Place::new()?, Peer::new()?, Peer::new()?);
         let stream = Stream {
             watched,
             place,
             memory,
-            is_doomed,
+            is_killed,
             random: Random::new(seed.wrapping_mul(31).wrapping_add(number as u64)),
             rounds: 0,
             published: 0,
             exporter,
-            resident,
+            permanent,
             seen: Instant::now(),
-            guests: [None, None],
+            temporary: [None, None],
         };
         stream.exporter.bind(stream.bind())?;
-        stream.resident.connect(Connect { fence, policy: Policy::Lossless, ..stream.connect() })?;
+        stream.permanent.connect(Connect { fence, policy: Policy::Lossless, ..stream.connect() })?;
         Ok(stream)
     }
 
@@ -107,23 +107,23 @@ impl Stream<'_> {
         Connect {
             path: self.place.path(),
             connection_timeout_ms: Some(PATIENCE_MS),
-            reconnect: self.is_doomed,
+            reconnect: self.is_killed,
             // Speculatively delivered frames are torn when the exporter is killed.
-            gpu_wait: Some(!self.is_doomed),
+            gpu_wait: Some(!self.is_killed),
             ..Connect::default()
         }
     }
 
-    /// Publishes for the given time, and at least one round of every size, while guests join and
-    /// leave; then brings the stream to rest.
+    /// Publishes for the given time, and at least one round of every size, while temporary readers
+    /// join and leave; then brings the stream to rest.
     pub fn play(&mut self, time: Duration) -> Result<()> {
         let (until, at_least) = (Instant::now() + time, self.rounds + SIZES.len() as u64);
         (self.published, self.seen) = (0, Instant::now());
-        self.resident.begin(&Command::Read(Read { patience_ms: PATIENCE_MS, ..Read::default() }))?;
+        self.permanent.begin(&Command::Read(Read { patience_ms: PATIENCE_MS, ..Read::default() }))?;
         while Instant::now() < until || self.rounds < at_least {
             self.round()?;
         }
-        self.come_to_rest()
+        self.settle()
     }
 
     /// Publishes frames of one size.
@@ -134,44 +134,44 @@ impl Stream<'_> {
         self.exporter.tell(Command::Format { caps: format!("round {}", self.rounds) })?;
         let slow = Slow::Sometimes(4000);
         let publish = Publish { frames: RENEW, size, pace_us: PACE_US, slow, ..Publish::default() };
-        let doom = (self.is_doomed && self.rounds.is_multiple_of(4))
+        let kill_at = (self.is_killed && self.rounds.is_multiple_of(4))
             .then(|| Instant::now() + Duration::from_micros(self.random.below(RENEW * PACE_US)));
         self.exporter.begin(&Command::Publish(publish))?;
-        if !self.does_its_job(doom)? {
+        if !self.run_until(kill_at)? {
             return self.replace_exporter();
         }
         let frames = self.exporter.published()?.frames;
         self.has_published(frames);
-        self.has_resident()
+        self.has_permanent()
     }
 
-    /// Checks that the resident reader is connected: a reader that is evicted while it hangs
+    /// Checks that the permanent reader is connected: a reader that is evicted while it hangs
     /// reports nothing. It may be reconnecting to a new exporter.
-    fn has_resident(&mut self) -> Result<()> {
-        let pid = self.resident.pid();
+    fn has_permanent(&mut self) -> Result<()> {
+        let pid = self.permanent.pid();
         if self.exporter.stats()?.readers.iter().any(|reader| reader.pid == pid) {
             self.seen = Instant::now();
         } else if self.seen.elapsed() > LIMIT {
             let mut notices = self.exporter.texts(Command::Notices)?;
             notices.retain(|notice| notice.contains(&format!(" {pid}:")));
-            bail!("the resident reader has not been connected for {} s: {notices:?}", LIMIT.as_secs());
+            bail!("the permanent reader has not been connected for {} s: {notices:?}", LIMIT.as_secs());
         }
         Ok(())
     }
 
-    /// Runs the guests until the exporter has completed its command; returns false if the time to
-    /// kill it comes first.
-    fn does_its_job(&mut self, doom: Option<Instant>) -> Result<bool> {
+    /// Runs the temporary readers until the exporter has completed its command; returns false if
+    /// the time to kill it comes first.
+    fn run_until(&mut self, kill_at: Option<Instant>) -> Result<bool> {
         while !self.exporter.has_reported()? {
-            if doom.is_some_and(|doom| doom < Instant::now()) {
+            if kill_at.is_some_and(|kill_at| kill_at < Instant::now()) {
                 return Ok(false);
             }
-            if self.resident.has_reported()? {
-                let read = self.resident.was_read().context("resident reader")?;
-                bail!("the resident reader ended after {} frames: {:?}", read.frames, read.end);
+            if self.permanent.has_reported()? {
+                let read = self.permanent.was_read().context("permanent reader")?;
+                bail!("the permanent reader ended after {} frames: {:?}", read.frames, read.end);
             }
-            for at in 0..self.guests.len() {
-                self.turn(at)?;
+            for at in 0..self.temporary.len() {
+                self.step(at)?;
             }
             std::thread::sleep(TURN);
         }
@@ -187,7 +187,7 @@ impl Stream<'_> {
         // Frames published before the kill may be read too.
         self.published += RENEW;
         self.exporter.begin(&Command::Bind(self.bind()))?;
-        self.does_its_job(None)?;
+        self.run_until(None)?;
         self.exporter.end().context("replacement exporter")?;
         Ok(())
     }
@@ -197,34 +197,34 @@ impl Stream<'_> {
         self.watched.published(frames);
     }
 
-    /// Starts or advances a guest if that is due.
-    fn turn(&mut self, at: usize) -> Result<()> {
-        let Some(guest) = &mut self.guests[at] else {
+    /// Starts or advances a temporary reader if that is due.
+    fn step(&mut self, at: usize) -> Result<()> {
+        let Some(reader) = &mut self.temporary[at] else {
             if self.random.below(20) == 0 {
-                let guest = Guest::invite(self.connect(), !self.is_doomed, &mut self.random)?;
-                self.guests[at] = Some(guest);
+                let reader = TemporaryReader::start(self.connect(), !self.is_killed, &mut self.random)?;
+                self.temporary[at] = Some(reader);
                 self.watched.count(|tally| tally.joined += 1);
             }
             return Ok(());
         };
-        if guest.turn(self.watched)? {
-            self.guests[at] = None;
+        if reader.step(self.watched)? {
+            self.temporary[at] = None;
         }
         Ok(())
     }
 
-    /// Kills the guests, publishes some frames of a distinct size one by one, and checks the totals
-    /// of the resident reader.
-    fn come_to_rest(&mut self) -> Result<()> {
-        self.watched.begins("the removal of the guests");
-        for guest in self.guests.iter_mut().flatten() {
-            guest.send_away(self.watched)?;
+    /// Kills the temporary readers, publishes some frames of a distinct size one by one, and checks
+    /// the totals of the permanent reader.
+    fn settle(&mut self) -> Result<()> {
+        self.watched.begins("the removal of the temporary readers");
+        for reader in self.temporary.iter_mut().flatten() {
+            reader.remove(self.watched)?;
         }
         // Dropping a peer ends its process.
-        self.guests = [None, None];
+        self.temporary = [None, None];
         self.exporter.tell(Command::AwaitReaders { count: 1, ms: 20_000 })?;
         self.rounds += 1;
-        self.watched.begins("the last frames and the resident reader's reading of them");
+        self.watched.begins("the last frames and the permanent reader's reading of them");
         self.exporter.tell(Command::Format { caps: format!("rest {}", self.rounds) })?;
         for _ in 0..3 {
             self.exporter.publish(Publish {
@@ -236,25 +236,25 @@ impl Stream<'_> {
             self.has_published(1);
         }
         self.exporter.tell(Command::EndOfStream)?;
-        let read = self.resident.was_read().context("resident reader")?;
-        ensure!(read.wrong == 0, "the resident reader got a wrong frame: {:?}", read.first_wrong);
+        let read = self.permanent.was_read().context("permanent reader")?;
+        ensure!(read.wrong == 0, "the permanent reader got a wrong frame: {:?}", read.first_wrong);
         ensure!(
             read.end == End::Stream,
-            "the resident reader ended after {} frames: {:?}",
+            "the permanent reader ended after {} frames: {:?}",
             read.frames,
             read.end
         );
-        ensure!(read.lost == 0, "the resident reader lost {} frames", read.lost);
-        let all = if self.is_doomed { read.frames <= self.published } else { read.frames == self.published };
-        ensure!(all, "the resident reader read {} of {} frames", read.frames, self.published);
+        ensure!(read.lost == 0, "the permanent reader lost {} frames", read.lost);
+        let all = if self.is_killed { read.frames <= self.published } else { read.frames == self.published };
+        ensure!(all, "the permanent reader read {} of {} frames", read.frames, self.published);
         self.watched.count(|tally| tally.frames += read.frames);
         Ok(())
     }
 
     fn rest(&self) -> Result<Rest> {
         let taken =
-            [self.exporter.number(Command::TakenMemory)?, self.resident.number(Command::TakenMemory)?];
-        let census = [Census::of(self.exporter.pid())?, Census::of(self.resident.pid())?];
+            [self.exporter.number(Command::TakenMemory)?, self.permanent.number(Command::TakenMemory)?];
+        let census = [Census::of(self.exporter.pid())?, Census::of(self.permanent.pid())?];
         Ok(Rest { census, taken })
     }
 
@@ -295,7 +295,7 @@ impl Rest {
 
 impl fmt::Display for Rest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { census: [exporter, resident], taken } = self;
-        write!(f, "{exporter}, {resident}, {} and {} bytes of GPU memory", taken[0], taken[1])
+        let Self { census: [exporter, permanent], taken } = self;
+        write!(f, "{exporter}, {permanent}, {} and {} bytes of GPU memory", taken[0], taken[1])
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Guest reader: connects, reads and leaves. The controlling thread never blocks on a guest; it
-//! polls it periodically and continues from its current state.
+//! Temporary reader: connects, reads and leaves. The controlling thread never blocks on a temporary
+//! reader; it polls it periodically and continues from its current state.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::{
 use crate::job::{Command, Connect, End, Read, Reply, Slow, WasRead};
 use crate::peer::Peer;
 
-pub struct Guest {
+pub struct TemporaryReader {
     peer: Peer,
     is_lossless: bool,
     /// Current command; `None` after the kill.
@@ -26,15 +26,15 @@ pub struct Guest {
     since: Instant,
     /// Commands still to run.
     to_do: VecDeque<Command>,
-    /// Time at which the guest is killed, whatever it is doing.
-    doom: Option<Instant>,
+    /// Time at which the temporary reader is killed, whatever it is doing.
+    kill_at: Option<Instant>,
     /// Reading time before the kill.
     stay: Option<Duration>,
 }
 
-impl Guest {
-    /// Starts a guest of a stream.
-    pub fn invite(to: Connect, may_be_lossless: bool, random: &mut Random) -> Result<Guest> {
+impl TemporaryReader {
+    /// Starts a temporary reader of a stream.
+    pub fn start(to: Connect, may_be_lossless: bool, random: &mut Random) -> Result<TemporaryReader> {
         let is_lossless = may_be_lossless && random.below(2) == 0;
         let fences = [None, Some(FenceKind::Event), Some(FenceKind::Timeline)];
         let connect = Command::Connect(Connect {
@@ -44,11 +44,11 @@ impl Guest {
             seed: random.below(1 << 31),
             ..to
         });
-        // A quarter of the guests are killed while they connect, most likely: that takes from
-        // milliseconds to seconds. A quarter are killed while they read; the others leave by
+        // A quarter of the temporary readers are killed while they connect, most likely: that takes
+        // from milliseconds to seconds. A quarter are killed while they read; the others leave by
         // themselves.
         let fate = random.below(4);
-        let doom = (fate == 0).then(|| Instant::now() + Duration::from_millis(1 << random.below(12)));
+        let kill_at = (fate == 0).then(|| Instant::now() + Duration::from_millis(1 << random.below(12)));
         let stay = (fate == 1).then(|| Duration::from_millis(random.below(1500)));
         let read = Command::Read(Read {
             frames: stay.is_none().then(|| 1 + random.below(3 * RENEW)),
@@ -59,36 +59,36 @@ impl Guest {
         });
         let peer = Peer::new()?;
         peer.begin(&connect)?;
-        Ok(Guest {
+        Ok(TemporaryReader {
             peer,
             is_lossless,
             job: Some(connect),
             since: Instant::now(),
             to_do: [read, Command::LetGo { count: usize::MAX }, Command::Disconnect].into(),
-            doom,
+            kill_at,
             stay,
         })
     }
 
-    /// Advances the guest without blocking. Returns whether its process has
+    /// Advances the temporary reader without blocking. Returns whether its process has
     /// exited.
-    pub fn turn(&mut self, watched: &Watched) -> Result<bool> {
+    pub fn step(&mut self, watched: &Watched) -> Result<bool> {
         let Some(job) = &self.job else {
             ensure!(
                 self.since.elapsed() < LIMIT,
-                "a guest was killed {} s ago, but its process still exists",
+                "a temporary reader was killed {} s ago, but its process still exists",
                 LIMIT.as_secs()
             );
             return self.peer.is_gone();
         };
-        if self.doom.is_some_and(|doom| doom < Instant::now()) {
-            self.send_away(watched)?;
+        if self.kill_at.is_some_and(|kill_at| kill_at < Instant::now()) {
+            self.remove(watched)?;
         } else if self.peer.has_reported()? {
-            match self.peer.end().with_context(|| format!("guest at {job:?}"))? {
+            match self.peer.end().with_context(|| format!("temporary reader at {job:?}"))? {
                 Reply::Connected { .. } => {
-                    self.doom = self.stay.map(|stay| Instant::now() + stay).or(self.doom)
+                    self.kill_at = self.stay.map(|stay| Instant::now() + stay).or(self.kill_at)
                 }
-                Reply::Read(read) => self.judge(&read, watched)?,
+                Reply::Read(read) => self.check(&read, watched)?,
                 _ => {}
             }
             match self.to_do.pop_front() {
@@ -104,15 +104,15 @@ impl Guest {
         } else {
             ensure!(
                 self.since.elapsed() < LIMIT,
-                "a guest has not completed {job:?} after {} s",
+                "a temporary reader has not completed {job:?} after {} s",
                 LIMIT.as_secs()
             );
         }
         Ok(false)
     }
 
-    /// Kills the guest, whatever it is doing.
-    pub fn send_away(&mut self, watched: &Watched) -> Result<()> {
+    /// Kills the temporary reader, whatever it is doing.
+    pub fn remove(&mut self, watched: &Watched) -> Result<()> {
         if self.job.is_some() {
             watched.count(|tally| tally.killed += 1);
             self.kill()?;
@@ -125,10 +125,15 @@ impl Guest {
         self.peer.kill_without_waiting()
     }
 
-    fn judge(&self, read: &WasRead, watched: &Watched) -> Result<()> {
-        ensure!(read.wrong == 0, "a guest got a wrong frame: {:?}", read.first_wrong);
-        ensure!(read.end == End::Enough, "a guest ended after {} frames: {:?}", read.frames, read.end);
-        ensure!(!self.is_lossless || read.lost == 0, "a lossless guest lost {} frames", read.lost);
+    fn check(&self, read: &WasRead, watched: &Watched) -> Result<()> {
+        ensure!(read.wrong == 0, "a temporary reader got a wrong frame: {:?}", read.first_wrong);
+        ensure!(
+            read.end == End::Enough,
+            "a temporary reader ended after {} frames: {:?}",
+            read.frames,
+            read.end
+        );
+        ensure!(!self.is_lossless || read.lost == 0, "a lossless temporary reader lost {} frames", read.lost);
         watched.count(|tally| {
             tally.frames += read.frames;
             tally.lost += read.lost;
