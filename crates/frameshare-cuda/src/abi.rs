@@ -18,7 +18,8 @@ pub(crate) use cudarc::driver::sys::{
     CUstream, CUstreamBatchMemOpParams, CUuuid,
 };
 
-use crate::DevicePtr;
+/// An address in GPU memory, valid in this process only (CUdeviceptr).
+pub type DevicePtr = u64;
 
 /// Error codes that this crate handles specially. Other codes are passed through as integers.
 pub(crate) mod code {

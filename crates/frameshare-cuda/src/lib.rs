@@ -40,13 +40,11 @@ pub mod host;
 pub mod memory;
 pub mod stream;
 
+pub use abi::DevicePtr;
 pub use error::{Error, Lack, Unsupported};
 
 /// A `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// An address in GPU memory, valid in this process only (CUdeviceptr).
-pub type DevicePtr = u64;
 
 /// Status of queued GPU work. A failure is returned as the `Err` of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -86,8 +86,8 @@ pub enum Command {
     },
     /// Returns an allocation's handle, with a descriptor for `vmm`.
     Export(Id),
-    /// The same for foreign memory, from an address inside it.
-    ExportForeign {
+    /// The same for adopted memory, from an address inside it.
+    ExportAdopted {
         memory: Id,
         offset: usize,
     },
@@ -223,7 +223,7 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// Whether the queried work is complete; otherwise it is pending.
     Ready(bool),
-    Foreign {
+    Adopted {
         buffer_id: u64,
         handle: Vec<u8>,
         offset: usize,

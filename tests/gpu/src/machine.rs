@@ -282,14 +282,14 @@ impl Machine {
                 Memory::Legacy(memory) => bytes(&memory.export()),
                 _ => return Err(nonsense("imported memory cannot be exported")),
             },
-            Command::ExportForeign { memory, offset } => {
+            Command::ExportAdopted { memory, offset } => {
                 let pointer = self.memories.get(memory)?.ptr() + offset as DevicePtr;
                 let found = adopted::export(self.context()?, pointer)?;
                 if adopted::buffer_id(self.context()?, pointer)? != found.buffer_id {
                     return Err(nonsense("the buffer ID changed between two queries"));
                 }
                 let (handle, size) = (found.handle.to_vec(), found.size);
-                (Reply::Foreign { buffer_id: found.buffer_id, handle, offset: found.offset, size }, None)
+                (Reply::Adopted { buffer_id: found.buffer_id, handle, offset: found.offset, size }, None)
             }
             Command::Import { source, token, size, write } => {
                 let memory = self.import(source, &token, size, write, fds)?;

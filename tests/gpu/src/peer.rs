@@ -20,8 +20,8 @@ pub struct Token {
     pub fd: Option<OwnedFd>,
 }
 
-/// Exported foreign memory.
-pub struct Foreign {
+/// The exported block of adopted memory.
+pub struct Adopted {
     pub buffer_id: u64,
     pub handle: Token,
     pub offset: usize,
@@ -153,10 +153,10 @@ impl Peer {
         self.token(Command::Export(memory))
     }
 
-    pub fn export_foreign(&self, memory: Id, offset: usize) -> Result<Foreign> {
-        match self.ask(Command::ExportForeign { memory, offset })? {
-            Reply::Foreign { buffer_id, handle, offset, size } => {
-                Ok(Foreign { buffer_id, handle: Token { bytes: handle, fd: None }, offset, size })
+    pub fn export_adopted(&self, memory: Id, offset: usize) -> Result<Adopted> {
+        match self.ask(Command::ExportAdopted { memory, offset })? {
+            Reply::Adopted { buffer_id, handle, offset, size } => {
+                Ok(Adopted { buffer_id, handle: Token { bytes: handle, fd: None }, offset, size })
             }
             other => bail!("unexpected reply {other:?}"),
         }

@@ -9,9 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use frameshare::FenceKind;
 use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Rescue, Signals};
 use frameshare::memory::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError};
-use frameshare::{FenceKind, MemoryKind};
 use frameshare_cuda::stream::Stream;
 
 use super::bytes::Bytes;
@@ -228,9 +228,4 @@ impl ReaderFence for BrokenReaderFence {
     fn rescue(&self) -> Rescue {
         self.inner.rescue()
     }
-}
-
-/// Returns whether readers of a kind cannot write the memory.
-pub fn is_read_only(kind: MemoryKind) -> bool {
-    matches!(kind, MemoryKind::Host | MemoryKind::Vmm)
 }

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use anyhow::Result;
 use frameshare::MemoryKind;
 
-use super::broken::is_read_only;
 use super::command::{Command, Content, Memory};
 use super::sides::{Handle, Refusal, Side};
 use super::{Subject, rule};
@@ -17,6 +16,11 @@ type Kind = Subject<MemoryKind>;
 /// A page, a size that is no multiple of one, and some MiB.
 const SIZES: [u64; 3] = [4096, 10_000, 3 << 20];
 const SIZE: u64 = 3 << 20;
+
+/// Returns whether readers of a kind cannot write the memory.
+fn is_read_only(kind: MemoryKind) -> bool {
+    matches!(kind, MemoryKind::Host | MemoryKind::Vmm)
+}
 
 pub fn fresh_memory_is_zero(subject: Kind) -> Result<()> {
     let exporter = Side::new()?;

@@ -23,9 +23,9 @@ pub const CASES: &[Case] = &[
     case(SUITE, "legacy-second-context", legacy_second_context),
     case(SUITE, "legacy-of-two-exporters-in-two-contexts", legacy_two_contexts),
     case(SUITE, "legacy-twice", legacy_twice),
-    case(SUITE, "foreign", foreign),
-    case(SUITE, "foreign-at-a-reused-address", foreign_at_a_reused_address),
-    case(SUITE, "foreign-refusals", foreign_refusals),
+    case(SUITE, "adopted", adopted),
+    case(SUITE, "adopted-at-a-reused-address", adopted_at_a_reused_address),
+    case(SUITE, "adopted-refusals", adopted_refusals),
 ];
 
 const SIZE: usize = 3 << 20;
@@ -245,14 +245,14 @@ fn legacy_twice(seed: u64) -> Result<String> {
     Ok(String::new())
 }
 
-/// Foreign memory is exported from an address inside it, and read at the same offset elsewhere.
-fn foreign(seed: u64) -> Result<String> {
+/// Adopted memory is exported from an address inside it, and read at the same offset elsewhere.
+fn adopted(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "legacy")?;
     let memory = exporter.allocate(Source::Legacy, SIZE)?;
     exporter.write(memory, SIZE, seed)?;
     let inside = 4096 + 256;
-    let found = exporter.export_foreign(memory, inside)?;
+    let found = exporter.export_adopted(memory, inside)?;
     ensure!(found.offset == inside, "offset {} instead of {inside}", found.offset);
     ensure!(found.size >= SIZE, "a block of {} bytes holds {SIZE}", found.size);
     let import = reader.import(Source::Legacy, &found.handle, found.size, true)?;
@@ -263,14 +263,14 @@ fn foreign(seed: u64) -> Result<String> {
 }
 
 /// A reused address refers to another allocation: another ID, another handle, other content.
-fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
+fn adopted_at_a_reused_address(seed: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     require(&exporter, "legacy")?;
     let mut memory = exporter.allocate(Source::Legacy, SIZE)?;
     let mut reused = 0;
     for round in 0..8 {
         exporter.write(memory, SIZE, seed + round)?;
-        let before = exporter.export_foreign(memory, 0)?;
+        let before = exporter.export_adopted(memory, 0)?;
         let import = reader.import(Source::Legacy, &before.handle, before.size, true)?;
         reader.check(import, 0, SIZE, seed + round)?;
         reader.drop_memory(import)?;
@@ -278,7 +278,7 @@ fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
         let address = exporter.address(memory)?;
         exporter.drop_memory(memory)?;
         memory = exporter.allocate(Source::Legacy, SIZE)?;
-        let after = exporter.export_foreign(memory, 0)?;
+        let after = exporter.export_adopted(memory, 0)?;
         ensure!(
             before.buffer_id != after.buffer_id,
             "two allocations with the buffer id {}",
@@ -294,17 +294,17 @@ fn foreign_at_a_reused_address(seed: u64) -> Result<String> {
 }
 
 /// Memory that legacy handles cannot share is refused before it is announced to a reader.
-fn foreign_refusals(_: u64) -> Result<String> {
+fn adopted_refusals(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let mut reasons = Vec::new();
     for kind in [Kind::Vmm, Kind::Pool] {
         let shared = kind.share(&exporter, SIZE)?;
-        let failed = must_fail(exporter.export_foreign(shared.memory, 0), kind.name())?;
+        let failed = must_fail(exporter.export_adopted(shared.memory, 0), kind.name())?;
         reasons.push(format!("{}: {failed}", kind.name()));
     }
     let shared = Kind::Legacy.share(&exporter, SIZE)?;
     let import = shared.import(&exporter, &reader, true)?;
-    let failed = must_fail(reader.export_foreign(import, 0), "imported memory")?;
+    let failed = must_fail(reader.export_adopted(import, 0), "imported memory")?;
     reasons.push(format!("imported: {failed}"));
     Ok(reasons.join("; "))
 }
