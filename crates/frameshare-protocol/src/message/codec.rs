@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Encoding of messages as packets.
+
+use crate::{VERSION, limits::MAX_MESSAGE};
+use serde::{Serialize, de::DeserializeOwned};
+
+const MAGIC: [u8; 4] = *b"fshr";
+/// Length of the header in bytes.
+pub(super) const HEADER: usize = 8;
+
+/// A packet that cannot be decoded as a message of this version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The peer uses another version of the protocol.
+    #[error("frameshare protocol version mismatch: received version {0}, expected {VERSION}")]
+    Version(u16),
+    /// The peer uses another protocol.
+    #[error("peer does not use the frameshare protocol")]
+    NotOurs,
+    /// The packet is damaged or has invalid content.
+    #[error("malformed message: {0}")]
+    Malformed(&'static str),
+}
+
+/// A message that exceeds the maximum size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("message of {0} bytes exceeds the limit of {MAX_MESSAGE} bytes")]
+pub struct TooLong(pub usize);
+
+/// Truncates a peer's text and replaces control characters, since it is printed to logs and
+/// terminals.
+pub(super) fn make_printable(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "?");
+    }
+}
+
+/// Encodes a message behind the header.
+pub(super) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, TooLong> {
+    let mut packet = Vec::with_capacity(256);
+    packet.extend(MAGIC);
+    packet.extend(VERSION.to_le_bytes());
+    packet.extend([0, 0]);
+    // Serializing plain data into a growing buffer cannot fail.
+    let packet = postcard::to_extend(message, packet).unwrap_or_default();
+    if packet.is_empty() || packet.len() > MAX_MESSAGE {
+        return Err(TooLong(packet.len()));
+    }
+    Ok(packet)
+}
+
+/// Decodes a packet, without the checks of a message's values.
+pub(super) fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, DecodeError> {
+    let Some((header, body)) = packet.split_at_checked(HEADER) else {
+        return Err(DecodeError::NotOurs);
+    };
+    if header[..4] != MAGIC {
+        return Err(DecodeError::NotOurs);
+    }
+    let version = u16::from_le_bytes([header[4], header[5]]);
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    if header[6..] != [0, 0] {
+        return Err(DecodeError::Malformed("reserved header bytes are not zero"));
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok(_) => Err(DecodeError::Malformed("extra bytes after the message")),
+        Err(_) => Err(DecodeError::Malformed("cannot decode the message body")),
+    }
+}

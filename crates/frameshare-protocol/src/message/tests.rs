@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Round trips of messages, and rejection of invalid ones.
+
+use super::{codec::HEADER, *};
+use crate::{
+    kind::{FenceKind, MemoryKind, Policy},
+    limits::{MAX_CREDIT, MAX_GPUS, MAX_MESSAGE, MAX_PEER_NAME, MAX_TEXT},
+};
+
+fn hello() -> Hello {
+    Hello {
+        nonce: [7; 16],
+        name: "test".into(),
+        policy: Policy::Lossless,
+        credit: 4,
+        memory: vec![MemoryKind::Host],
+        fences: vec![FenceKind::None],
+        gpus: vec![[1; 16]],
+        context: 1,
+        host_fallback: true,
+    }
+}
+
+#[test]
+fn message_round_trip_is_lossless() {
+    let format = Format {
+        caps: "video/x-raw, format=NV12".into(),
+        video: Some(Video { format: "NV12".into(), width: 1920, height: 1080 }),
+    };
+    for message in [
+        ToReader::Gpu { gpu: [3; 16], fence: FenceKind::Event, events: vec![1; 2 * EVENT_HANDLE] },
+        ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: 1 << 21, adopted: true },
+        ToReader::Slot { generation: 1, slot: 3, handle: vec![9; 64] },
+        ToReader::Retire { before: 9, generation: 1 },
+        ToReader::Format { before: 9, memory: MemoryKind::Vmm, format },
+        ToReader::Event { before: 9, kind: 2, payload: Payload::Sealed(100_000) },
+        ToReader::Metadata { sequence: 9, payload: Payload::Inline(vec![1, 2, 3]) },
+        ToReader::EndOfStream { before: 10 },
+        ToReader::Goodbye { reason: Reason::TooSlow, text: "too slow".into() },
+    ] {
+        assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
+    }
+    let refusal = ToExporter::CannotImport { generation: 7, text: "invalid handle".into() };
+    for message in [ToExporter::Hello(hello()), refusal] {
+        assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
+    }
+}
+
+#[test]
+fn other_version_and_protocol_are_distinguished() {
+    let mut packet = ToExporter::Hello(hello()).encode().unwrap();
+    packet[4] = 9;
+    assert_eq!(ToExporter::decode(&packet), Err(DecodeError::Version(9)));
+    assert_eq!(ToExporter::decode(b"GET / HTTP/1.1"), Err(DecodeError::NotOurs));
+    assert_eq!(ToExporter::decode(b""), Err(DecodeError::NotOurs));
+}
+
+#[test]
+fn invalid_values_and_packets_are_rejected() {
+    for absurd in [
+        Hello { credit: 0, ..hello() },
+        Hello { credit: MAX_CREDIT + 1, ..hello() },
+        Hello { name: "x".repeat(MAX_PEER_NAME + 1), ..hello() },
+        Hello { gpus: vec![[0; 16]; MAX_GPUS + 1], ..hello() },
+    ] {
+        let packet = ToExporter::Hello(absurd).encode().unwrap();
+        assert!(matches!(ToExporter::decode(&packet), Err(DecodeError::Malformed(_))));
+    }
+    let packet = ToExporter::Hello(hello()).encode().unwrap();
+    for length in HEADER..packet.len() {
+        assert!(matches!(ToExporter::decode(&packet[..length]), Err(DecodeError::Malformed(_))), "{length}");
+    }
+    let longer = [packet, vec![0]].concat();
+    assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed("extra bytes after the message")));
+}
+
+#[test]
+fn peer_text_is_truncated_to_one_printable_line() {
+    let text = format!("gone\n\x1b[2Jroot: all is well {}", "é".repeat(2 * MAX_TEXT));
+    let goodbye = ToExporter::Goodbye { reason: Reason::Stopped, text: text.clone() };
+    let refused = ToReader::Refused { reason: Reason::Stopped, text };
+    let Ok(ToExporter::Goodbye { text, .. }) = ToExporter::decode(&goodbye.encode().unwrap()) else {
+        panic!("expected a Goodbye message");
+    };
+    assert!(text.starts_with("gone??[2Jroot") && text.len() <= MAX_TEXT && !text.contains(char::is_control));
+    let packet = refused.encode().unwrap();
+    assert!(matches!(ToReader::decode(&packet), Ok(ToReader::Refused { text: same, .. }) if same == text));
+    let packet = ToExporter::Hello(Hello { name: "a\nb".into(), ..hello() }).encode().unwrap();
+    assert!(matches!(ToExporter::decode(&packet), Ok(ToExporter::Hello(hello)) if hello.name == "a?b"));
+}
+
+#[test]
+fn message_over_size_limit_is_not_encoded() {
+    let message = ToReader::Event { before: 1, kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
+    assert!(message.encode().is_err());
+}

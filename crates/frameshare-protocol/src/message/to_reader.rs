@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Messages from exporter to reader.
+
+use super::{
+    codec::{self, DecodeError, TooLong},
+    content::{Format, Payload, Reason},
+    handshake::{EVENT_HANDLE, GpuUuid, Welcome},
+};
+use crate::{
+    kind::{FenceKind, MemoryKind},
+    limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT},
+};
+use serde::{Deserialize, Serialize};
+
+/// A message from exporter to reader.
+///
+/// A field `before` is the sequence number of the first frame after the message. A reader applies
+/// all messages up to *n* before it takes frame *n*.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToReader {
+    /// The reader is accepted.
+    Welcome(Welcome),
+    /// The reader is rejected.
+    Refused {
+        /// Reason of the rejection.
+        reason: Reason,
+        /// Human-readable reason.
+        text: String,
+    },
+    /// The exporter starts to use a GPU that it did not use when the reader joined. Carries the
+    /// timeline page if `fence` is timeline.
+    Gpu {
+        /// GPU of the frames.
+        gpu: GpuUuid,
+        /// Fence kind for these frames.
+        fence: FenceKind,
+        /// With event fences, the event handles, as in [`Welcome`].
+        events: Vec<u8>,
+    },
+    /// A new generation of slots. Carries a descriptor if the memory kind has one for all slots.
+    Generation {
+        /// Number of the generation.
+        generation: u32,
+        /// Memory kind of its slots.
+        memory: MemoryKind,
+        /// Size of each slot in bytes.
+        slot_size: u64,
+        /// Whether the slots are memory of a third party, such as a decoder, shared in place.
+        adopted: bool,
+    },
+    /// A slot of a generation, to be imported. Carries a descriptor if the memory kind has one per
+    /// slot.
+    Slot {
+        /// Generation of the slot.
+        generation: u32,
+        /// Number of the slot in its generation.
+        slot: u32,
+        /// Data that an import of this memory kind needs in addition to a descriptor.
+        handle: Vec<u8>,
+    },
+    /// From frame `before` on, no frame uses this generation. The reader must release its imports
+    /// and acknowledge with [`ToExporter::Retired`](super::ToExporter::Retired).
+    Retire {
+        /// Sequence number of the first frame after the message.
+        before: u64,
+        /// The retired generation.
+        generation: u32,
+    },
+    /// The format of the frames from `before` on.
+    Format {
+        /// Sequence number of the first frame after the message.
+        before: u64,
+        /// Memory kind in which this reader receives the frames.
+        memory: MemoryKind,
+        /// The format.
+        format: Format,
+    },
+    /// An event in order with the frames, defined by the publisher.
+    Event {
+        /// Sequence number of the first frame after the message.
+        before: u64,
+        /// Kind of event.
+        kind: u32,
+        /// Content of the event; a sealed payload carries a descriptor.
+        payload: Payload,
+    },
+    /// Metadata of frame `sequence` that is too large for the frame's metadata area.
+    Metadata {
+        /// Sequence number of the frame.
+        sequence: u64,
+        /// The metadata; a sealed payload carries a descriptor.
+        payload: Payload,
+    },
+    /// End of the stream. The stream may resume later.
+    EndOfStream {
+        /// Sequence number of the first frame after the message, if there is one.
+        before: u64,
+    },
+    /// Close message: the exporter closes this connection.
+    Goodbye {
+        /// Reason for closing.
+        reason: Reason,
+        /// Human-readable reason.
+        text: String,
+    },
+}
+
+impl ToReader {
+    /// Returns the number of file descriptors sent with the message.
+    pub fn fds(&self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Self::Welcome(welcome) if welcome.fence == FenceKind::Timeline => 5..=5,
+            Self::Welcome(_) => 4..=4,
+            Self::Gpu { fence: FenceKind::Timeline, .. } => 1..=1,
+            Self::Generation { .. } | Self::Slot { .. } => 0..=1,
+            Self::Event { payload: Payload::Sealed(_), .. }
+            | Self::Metadata { payload: Payload::Sealed(_), .. } => 1..=1,
+            _ => 0..=0,
+        }
+    }
+
+    /// Returns whether [`Descriptor::messages`](crate::Descriptor::messages) counts this message.
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self, Self::Welcome(_) | Self::Refused { .. } | Self::Goodbye { .. })
+    }
+
+    /// Encodes the message as a packet.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the packet would exceed [`MAX_MESSAGE`](crate::limits::MAX_MESSAGE).
+    pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
+        codec::encode(self)
+    }
+
+    /// Decodes and validates a packet from an exporter.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for another protocol or version, and for malformed or out-of-range content.
+    pub fn decode(packet: &[u8]) -> Result<Self, DecodeError> {
+        let mut message: Self = codec::decode(packet)?;
+        if let Self::Refused { text, .. } | Self::Goodbye { text, .. } = &mut message {
+            codec::make_printable(text, MAX_TEXT);
+        }
+        let check = |fine: bool, what| if fine { Ok(()) } else { Err(DecodeError::Malformed(what)) };
+        match &message {
+            Self::Welcome(welcome) => {
+                check((1..=MAX_CREDIT).contains(&welcome.credit), "credit out of range")?;
+                check((1..=MAX_SLOTS).contains(&welcome.areas), "metadata areas out of range")?;
+                let events = if welcome.fence == FenceKind::Event { 2 * welcome.credit as usize } else { 0 };
+                check(
+                    welcome.events.len() == events * EVENT_HANDLE,
+                    "number of event handles does not match the credit",
+                )?;
+            }
+            Self::Gpu { events, .. } => check(
+                events.len().is_multiple_of(2 * EVENT_HANDLE)
+                    && events.len() <= 2 * EVENT_HANDLE * MAX_CREDIT as usize,
+                "number of event handles does not match any credit",
+            )?,
+            Self::Generation { slot_size, .. } => {
+                check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;
+            }
+            Self::Slot { slot, .. } => check(*slot < MAX_SLOTS, "slot out of range")?,
+            Self::Event { payload: Payload::Sealed(size), .. }
+            | Self::Metadata { payload: Payload::Sealed(size), .. } => {
+                check((1..=MAX_PAYLOAD).contains(size), "payload too long")?;
+            }
+            _ => {}
+        }
+        Ok(message)
+    }
+}
