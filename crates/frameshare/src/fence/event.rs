@@ -8,7 +8,7 @@
 //! events are dropped and never recorded again: a dead process's pending record never completes,
 //! and blocks every later record.
 
-use super::{ExporterFence, FenceError, FenceState, ReaderFence, Rescue, Signals, failed};
+use super::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Unblocking, failed};
 use frameshare_cuda::{
     context::Context,
     event::Event,
@@ -227,8 +227,8 @@ impl ReaderFence for ReaderEvents {
         Ok(())
     }
 
-    fn rescue(&self) -> Rescue {
+    fn unblock(&self) -> Unblocking {
         // Nothing unblocks a stream that waits for a dead process's event: the price of this kind.
-        Rescue::NONE
+        Unblocking::NONE
     }
 }

@@ -27,14 +27,14 @@ use std::fmt::Debug;
 
 /// Progress of unblocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rescue {
+pub struct Unblocking {
     /// No thread is still making a stream wait.
     pub is_complete: bool,
     /// Another process has overwritten the stored value.
     pub is_contested: bool,
 }
 
-impl Rescue {
+impl Unblocking {
     /// Nothing is left to unblock.
     const NONE: Self = Self { is_complete: true, is_contested: false };
 }
@@ -77,7 +77,7 @@ pub trait ReaderFence: Debug + Send + Sync {
     /// Unblocks streams that wait for a dead exporter, if the kind allows it. From the first call
     /// on no stream is made to wait, and no further frame counts as written. To be called again
     /// until the streams have passed: the stored value may be overwritten.
-    fn rescue(&self) -> Rescue;
+    fn unblock(&self) -> Unblocking;
 }
 
 /// A fence that can no longer be relied on; its connection ends.

@@ -2,7 +2,7 @@
 
 //! No fence: CPU writes precede the publication, and CPU reads precede the release.
 
-use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals};
+use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, Unblocking};
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::FenceKind;
 
@@ -47,7 +47,7 @@ impl ReaderFence for NoFence {
         Ok(())
     }
 
-    fn rescue(&self) -> Rescue {
-        Rescue::NONE
+    fn unblock(&self) -> Unblocking {
+        Unblocking::NONE
     }
 }

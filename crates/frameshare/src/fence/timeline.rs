@@ -7,7 +7,7 @@
 //! and survive a crash: the survivor's CPU stores the values that the dead process would have
 //! written.
 
-use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Rescue, Signals, failed};
+use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, Unblocking, failed};
 use crate::{
     gpu::DropWhenIdle,
     sys::{Mapping, SealedAgainst, Words, check_memfd, memfd},
@@ -88,7 +88,7 @@ pub struct ReaderTimeline {
     /// Threads that are making a stream wait.
     waiting: AtomicU32,
     /// Streams are being unblocked: the reader owns the ready value.
-    rescued: AtomicBool,
+    is_unblocking: AtomicBool,
     /// An invalid ready value, and the value before it; kept once found.
     broken: OnceLock<(u64, u64)>,
 }
@@ -147,7 +147,7 @@ impl ReaderTimeline {
             written: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
-            rescued: AtomicBool::new(false),
+            is_unblocking: AtomicBool::new(false),
             broken: OnceLock::new(),
         })
     }
@@ -158,7 +158,7 @@ impl ReaderTimeline {
         // setting its flag.
         let before = self.written.load(Ordering::SeqCst);
         let found = self.page.word(timeline::READY)?.load();
-        let is_ours = self.rescued.load(Ordering::SeqCst);
+        let is_ours = self.is_unblocking.load(Ordering::SeqCst);
         // A stream takes a number that is more than half of all numbers ahead for one behind.
         if !is_ours && (found < before || found > MAX_SEQUENCE) {
             self.broken.get_or_init(|| (found, before));
@@ -193,7 +193,7 @@ impl ReaderFence for ReaderTimeline {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.awaited.fetch_max(sequence, Ordering::SeqCst);
         let waits =
-            if self.rescued.load(Ordering::SeqCst) { Ok(()) } else { stream.wait_word(word, sequence) };
+            if self.is_unblocking.load(Ordering::SeqCst) { Ok(()) } else { stream.wait_word(word, sequence) };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         waits.map_err(failed(FenceKind::Timeline))
     }
@@ -207,10 +207,10 @@ impl ReaderFence for ReaderTimeline {
         self.written().map(|_| ())
     }
 
-    fn rescue(&self) -> Rescue {
+    fn unblock(&self) -> Unblocking {
         // Checks the progress for the last time.
         let _ = self.written();
-        let again = self.rescued.swap(true, Ordering::SeqCst);
+        let again = self.is_unblocking.swap(true, Ordering::SeqCst);
         let awaited = self.awaited.load(Ordering::SeqCst);
         let mut is_contested = false;
         if let Some(word) = self.page.page.word(timeline::READY).filter(|_| awaited > 0) {
@@ -218,6 +218,6 @@ impl ReaderFence for ReaderTimeline {
             // The page is registered for writing, so this cannot be refused.
             let _ = word.store(awaited);
         }
-        Rescue { is_complete: self.waiting.load(Ordering::SeqCst) == 0, is_contested }
+        Unblocking { is_complete: self.waiting.load(Ordering::SeqCst) == 0, is_contested }
     }
 }

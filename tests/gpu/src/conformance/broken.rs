@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frameshare::FenceKind;
-use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Rescue, Signals};
+use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Unblocking};
 use frameshare::memory::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError};
 use frameshare_cuda::stream::Stream;
 
@@ -225,7 +225,7 @@ impl ReaderFence for BrokenReaderFence {
         self.inner.check()
     }
 
-    fn rescue(&self) -> Rescue {
-        self.inner.rescue()
+    fn unblock(&self) -> Unblocking {
+        self.inner.unblock()
     }
 }

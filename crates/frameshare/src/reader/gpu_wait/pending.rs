@@ -2,7 +2,7 @@
 
 //! Speculatively delivered frames whose ready fence is pending.
 
-use crate::fence::{FenceError, FenceState, ReaderFence, Rescue};
+use crate::fence::{FenceError, FenceState, ReaderFence, Unblocking};
 use frameshare_protocol::FenceKind;
 use std::{
     collections::VecDeque,
@@ -102,7 +102,7 @@ impl PendingFrames {
     }
 
     /// Stores the values that the exporter will not write.
-    pub fn unblock(&self) -> Rescue {
-        self.fence.rescue()
+    pub fn unblock(&self) -> Unblocking {
+        self.fence.unblock()
     }
 }

@@ -223,7 +223,7 @@ fn wait_for_end(gone: Option<&OwnedFd>, until: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{FenceError, FenceState, ReaderFence, Rescue, none::NoFence};
+    use crate::fence::{FenceError, FenceState, ReaderFence, Unblocking, none::NoFence};
     use frameshare_cuda::stream::Stream;
     use frameshare_protocol::FenceKind;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -254,8 +254,8 @@ mod tests {
             Ok(())
         }
 
-        fn rescue(&self) -> Rescue {
-            NoFence.rescue()
+        fn unblock(&self) -> Unblocking {
+            NoFence.unblock()
         }
     }
 

@@ -238,7 +238,7 @@ impl Drop for Channel {
 mod tests {
     use super::*;
     use crate::{
-        fence::{FenceFault, FenceState, Rescue, none::NoFence},
+        fence::{FenceFault, FenceState, Unblocking, none::NoFence},
         queue::Producer,
         sys::{Listener, Mapping, Received, Timeout, UntrustedFd, connect, is_ready, memfd, wait},
     };
@@ -281,8 +281,8 @@ mod tests {
             Ok(())
         }
 
-        fn rescue(&self) -> Rescue {
-            NoFence.rescue()
+        fn unblock(&self) -> Unblocking {
+            NoFence.unblock()
         }
     }
 
