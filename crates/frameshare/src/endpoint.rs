@@ -43,6 +43,9 @@ pub enum EndpointError {
 impl Endpoint {
     /// The endpoint of a named stream: `$XDG_RUNTIME_DIR/frameshare/NAME.sock`, or
     /// `/run/frameshare/NAME.sock` if that variable is not set to an absolute path.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the path is too long for a socket.
     pub fn of_stream(name: &StreamName) -> Result<Self, EndpointError> {
         let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let folder = runtime.unwrap_or_else(|| "/run".into()).join("frameshare");
@@ -50,6 +53,9 @@ impl Endpoint {
     }
 
     /// An endpoint at any path, in a folder that the caller manages.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the path is too long for a socket, or names no file.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
         if path.as_os_str().len() > MAX_PATH {

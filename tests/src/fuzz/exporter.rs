@@ -110,7 +110,7 @@ impl Fixture {
                 }
                 4 => {
                     if let Some(Ok(found)) = consumer.oldest() {
-                        consumer.claim(found.entry, found.descriptor.sequence);
+                        let _ = consumer.claim(found.entry, found.descriptor.sequence);
                     }
                 }
                 5 => {

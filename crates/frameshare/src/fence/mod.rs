@@ -55,8 +55,14 @@ pub trait ExporterFence: Debug + Send {
     fn kind(&self) -> FenceKind;
     /// Signals the ready fence behind the work that writes the frame: at once, or with the other
     /// signals of the same frame by [`Signals::flush`]. Called before the publication.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails.
     fn signal_ready(&mut self, entry: usize, sequence: u64, signals: &mut Signals) -> Result<(), FenceError>;
     /// Polls the release fence. Called after the reader has released the frame.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails, or the reader wrote an invalid value.
     fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
 }
 
@@ -65,14 +71,26 @@ pub trait ReaderFence: Debug + Send + Sync {
     /// The kind.
     fn kind(&self) -> FenceKind;
     /// Polls the ready fence.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails, or the exporter wrote an invalid value.
     fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
     /// Makes work queued on `stream` from now on start after the ready fence.
+    ///
+    /// # Errors
+    /// As [`ReaderFence::poll_ready`].
     fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
     /// Signals the release fence behind the work queued on `stream` so far. Called before the
     /// release.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails.
     fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
     /// Checks that the exporter has kept the rules of its fence; otherwise streams may wait without
     /// end.
+    ///
+    /// # Errors
+    /// [`FenceError`] if it has not.
     fn check(&self) -> Result<(), FenceError>;
     /// Unblocks streams that wait for a dead exporter, if the kind allows it. From the first call
     /// on no stream is made to wait, and no further frame counts as written. To be called again

@@ -15,6 +15,9 @@ pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
 
 /// Selects the kind of fence for one reader: the best that both sides support and the exporter
 /// allows.
+///
+/// # Errors
+/// [`Lacking`] with the kinds of both sides.
 pub fn select(
     wanted: Option<FenceKind>,
     memory: MemoryKind,
@@ -30,15 +33,15 @@ pub fn select(
     let usable = |kind: &FenceKind| wanted.is_none_or(|wanted| wanted == *kind) && ours.contains(kind);
     let mut kinds = [FenceKind::Timeline, FenceKind::Event].into_iter();
     match kinds.find(|kind| usable(kind) && theirs.contains(kind)) {
-        Some(kind) if wanted.is_some() => Ok(Selected { kind, why: "asked for".into() }),
+        Some(kind) if wanted.is_some() => Ok(Selected { kind, why: "requested".into() }),
         Some(FenceKind::Timeline) => {
-            Ok(Selected { kind: FenceKind::Timeline, why: "the best that there is".into() })
+            Ok(Selected { kind: FenceKind::Timeline, why: "the best available".into() })
         }
         Some(kind) => Ok(Selected { kind, why: "one side cannot use timeline words".into() }),
         None => {
             let list =
                 |kinds: &[FenceKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let wanted = wanted.map(|kind| format!(", {kind} is asked for")).unwrap_or_default();
+            let wanted = wanted.map(|kind| format!(", {kind} is requested")).unwrap_or_default();
             Err(Lacking(format!(
                 "no kind of fence in common: the exporter can {}, the reader {}{wanted}",
                 list(ours),

@@ -34,12 +34,18 @@ struct Gpu {
 
 impl Signals {
     /// Signals for frames of a context's device; `None` for host frames.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
     pub fn new(gpu: Option<&Arc<Context>>) -> frameshare_cuda::Result<Self> {
         let Some(gpu) = gpu else { return Ok(Self(None)) };
         Ok(Self(Some(Gpu { written: Event::new(gpu)?, stream: Stream::new(gpu)?, words: Vec::new() })))
     }
 
     /// Begins the signals of a frame.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
     pub fn begin(&mut self, written: Written<'_>) -> frameshare_cuda::Result<()> {
         let Some(gpu) = &mut self.0 else { return Ok(()) };
         gpu.words.clear();
@@ -74,6 +80,9 @@ impl Signals {
 
     /// Signals the timeline values of all readers in one call, behind the work that writes the
     /// frame.
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails.
     pub fn flush(&mut self) -> Result<(), FenceError> {
         let Some(gpu) = self.0.as_mut().filter(|gpu| !gpu.words.is_empty()) else { return Ok(()) };
         let words: Vec<_> =
@@ -82,9 +91,9 @@ impl Signals {
             gpu.stream.wait(&gpu.written)?;
             gpu.stream.write_words(&words)
         };
-        let signalled = signal().map_err(failed(FenceKind::Timeline));
+        let signaled = signal().map_err(failed(FenceKind::Timeline));
         drop(words);
         gpu.words.clear();
-        signalled
+        signaled
     }
 }

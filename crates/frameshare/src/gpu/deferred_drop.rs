@@ -59,7 +59,7 @@ struct Waiting {
     since: Instant,
     _memory: Box<dyn Any + Send>,
     /// Dropped last.
-    _in_hand: DeferredDrop,
+    _deferred: DeferredDrop,
 }
 
 /// Counts a GPU resource or context that its owner has dropped and that waits for its deferred
@@ -92,8 +92,8 @@ static POLLER: Lazy<Poller<Waiting>> = Lazy::new(|| Poller::new("frameshare-drop
 /// has finished with them, and readers that must drop imports first have done so, which is mostly
 /// at once. Call it before destroying a CUDA context.
 pub fn wait_for_deferred_drops(patience: Duration) -> bool {
-    let in_hand = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = LESS.wait_timeout_while(in_hand, patience, |in_hand| *in_hand > 0);
+    let deferred = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = LESS.wait_timeout_while(deferred, patience, |deferred| *deferred > 0);
     *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
 }
 
@@ -141,7 +141,7 @@ impl<T: Any + Send> Drop for DropWhenIdle<T> {
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
         let (work, since) = (Work::of(gpu), Instant::now());
-        Self { work, since, _memory: Box::new(memory), _in_hand: DeferredDrop::new() }
+        Self { work, since, _memory: Box::new(memory), _deferred: DeferredDrop::new() }
     }
 }
 

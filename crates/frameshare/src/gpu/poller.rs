@@ -53,9 +53,9 @@ impl<T: Polled> Poller<T> {
 
     /// Hands an item over to the thread. If the system grants no thread, the item is kept until a
     /// later call is granted one: it must not be dropped before it completes.
-    pub fn add(&'static self, thing: T) {
+    pub fn add(&'static self, item: T) {
         // Both ends live as long as the process.
-        let _ = self.sender.send(thing);
+        let _ = self.sender.send(item);
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if !*runs {
             *runs = thread::Builder::new().name(self.name.into()).spawn(|| self.run()).is_ok();
@@ -64,24 +64,24 @@ impl<T: Polled> Poller<T> {
 
     fn run(&self) {
         let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut things: Vec<T> = Vec::new();
+        let mut items: Vec<T> = Vec::new();
         loop {
-            let next = match things.iter().map(|thing| pause(thing.quiet_since().elapsed())).min() {
+            let next = match items.iter().map(|item| pause(item.quiet_since().elapsed())).min() {
                 Some(pause) => receiver.recv_timeout(pause),
                 None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match next {
-                Ok(thing) => things.push(thing),
+                Ok(item) => items.push(item),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            for index in (0..things.len()).rev() {
-                match is_pending(&mut things[index]) {
+            for index in (0..items.len()).rev() {
+                match is_pending(&mut items[index]) {
                     Some(true) => {}
-                    Some(false) => drop(catch_unwind(AssertUnwindSafe(|| things.swap_remove(index).done()))),
+                    Some(false) => drop(catch_unwind(AssertUnwindSafe(|| items.swap_remove(index).done()))),
                     // Its state is unknown, and it may still be in use: it is neither polled nor
                     // dropped any more.
-                    None => mem::forget(things.swap_remove(index)),
+                    None => mem::forget(items.swap_remove(index)),
                 }
             }
         }
@@ -89,8 +89,8 @@ impl<T: Polled> Poller<T> {
 }
 
 /// Polls an item; `None` if that panicked, which must not end the thread for the others.
-fn is_pending(thing: &mut impl Polled) -> Option<bool> {
-    let polled = catch_unwind(AssertUnwindSafe(|| thing.is_pending()));
+fn is_pending(item: &mut impl Polled) -> Option<bool> {
+    let polled = catch_unwind(AssertUnwindSafe(|| item.is_pending()));
     if polled.is_err() {
         log::error!("polling for the end of GPU work panicked; what the work uses is never freed");
     }
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn item_ends_when_no_longer_pending() {
         static POLLER: Lazy<Poller<Countdown>> = Lazy::new(|| Poller::new("poller"));
-        let (told, done) = channel();
+        let (reports, done) = channel();
         let begin = Instant::now();
-        let (late, lates) = channel();
-        POLLER.add(Countdown(u32::MAX, late, begin));
-        for looks in [20, 1, 5] {
-            POLLER.add(Countdown(looks, told.clone(), begin));
+        let (never, early) = channel();
+        POLLER.add(Countdown(u32::MAX, never, begin));
+        for polls in [20, 1, 5] {
+            POLLER.add(Countdown(polls, reports.clone(), begin));
         }
         for _ in 0..3 {
             assert_eq!(done.recv_timeout(Duration::from_secs(60)), Ok(0));
         }
-        assert!(lates.try_recv().is_err(), "a pending item was dropped");
+        assert!(early.try_recv().is_err(), "a pending item was dropped");
     }
 
     #[test]
@@ -171,8 +171,8 @@ mod tests {
         }
         static POLLER: Lazy<Poller<Item>> = Lazy::new(|| Poller::new("poller"));
         let (dropped, drops) = channel();
-        let (told, done) = channel();
-        let counts = || Item::Counts(Countdown(3, told.clone(), Instant::now()));
+        let (reports, done) = channel();
+        let counts = || Item::Counts(Countdown(3, reports.clone(), Instant::now()));
         POLLER.add(counts());
         POLLER.add(Item::Panics { _dropped: Panics(dropped) });
         POLLER.add(counts());

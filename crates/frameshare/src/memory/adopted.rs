@@ -23,6 +23,9 @@ impl std::fmt::Debug for AdoptedAllocation {
 
 /// Returns the identifier of the allocation that contains `pointer`: unlike its address, it is
 /// never reused (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+///
+/// # Errors
+/// [`MemoryError`] if the pointer is not one of CUDA memory.
 pub fn buffer_id(context: &Context, pointer: u64) -> Result<u64, MemoryError> {
     adopted::buffer_id(context, pointer).map_err(failed)
 }
@@ -33,6 +36,9 @@ fn failed(error: frameshare_cuda::Error) -> MemoryError {
 
 impl AdoptedAllocation {
     /// Adopts the whole allocation that contains `pointer`. Takes the owner only on success.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the allocation cannot be shared with other processes.
     pub fn new(
         context: &Context,
         pointer: u64,

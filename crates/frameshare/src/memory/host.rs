@@ -45,7 +45,7 @@ impl Importer for Host {
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let fd = fd.ok_or("no descriptor came with it")?;
+            let fd = fd.ok_or("the message lacks its descriptor")?;
             check_memfd(fd, size, SealedAgainst::ResizingAndWriting)?;
             Ok(Mapping::read_only(fd, length(size)?)?)
         };

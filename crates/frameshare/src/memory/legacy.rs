@@ -81,10 +81,8 @@ fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::err
         return error.into();
     }
     format!(
-        "CUDA lets one context of a process open such memory of an exporter, and another CUDA context of this process \
-         seems to have it open: share that context, as elements of one pipeline do, or have the \
-         exporter use vmm memory \
-         ({error})"
+        "one CUDA context of a process can open such memory of an exporter, and another context of this \
+         process seems to have it open: share that context, or select vmm memory in the exporter ({error})"
     )
     .into()
 }
@@ -110,7 +108,7 @@ impl Importer for Legacy {
         _fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let handle = handle.try_into().map_err(|_| "its handle has not 64 bytes")?;
+            let handle = handle.try_into().map_err(|_| "the handle is not 64 bytes long")?;
             let import = || legacy::Import::new(&self.0, handle);
             import_again(import, |_| others_are_open(&self.0)).map_err(|error| explain(error, &self.0))
         };

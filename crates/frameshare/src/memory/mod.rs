@@ -68,12 +68,18 @@ pub trait Allocator: Debug + Send + Sync {
         None
     }
     /// Allocates at least `size` bytes, all zero.
+    ///
+    /// # Errors
+    /// [`MemoryError`] with the system's error.
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError>;
 }
 
 /// Imports the slots of one generation.
 pub trait Importer: Debug + Send + Sync {
     /// Imports `size` bytes by the handle of the allocation. Checks all its arguments.
+    ///
+    /// # Errors
+    /// [`MemoryError`] for an invalid handle, or with the system's error.
     fn import(
         &self,
         size: u64,
@@ -84,11 +90,14 @@ pub trait Importer: Debug + Send + Sync {
 
 /// Returns an allocator of a kind, for the slots of one generation. All kinds but `host` need the
 /// context that frames are written in.
+///
+/// # Errors
+/// [`MemoryError`] without the context, or if the driver fails.
 pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
     let failed = MemoryError::while_doing("allocate", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
-        (_, None) => return Err(failed("no GPU was given to allocate it on".into())),
+        (_, None) => return Err(failed("the configuration names no CUDA context".into())),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
@@ -99,6 +108,9 @@ pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn
 
 /// Returns an importer of a kind, for the slots of one generation, with the descriptor for all of
 /// them. All kinds but `host` need the context that frames are read in.
+///
+/// # Errors
+/// [`MemoryError`] without the context or the descriptor, or if the driver fails.
 pub fn importer(
     kind: MemoryKind,
     gpu: Option<&Arc<Context>>,
@@ -107,11 +119,11 @@ pub fn importer(
     let failed = MemoryError::while_doing("import", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
-        (_, None) => return Err(failed("this reader did not offer to read it".into())),
+        (_, None) => return Err(failed("this reader did not offer this kind".into())),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
-            let fd = fd.ok_or_else(|| failed("the descriptor of its pool did not come".into()))?;
+            let fd = fd.ok_or_else(|| failed("the message lacks the descriptor of the pool".into()))?;
             Arc::new(pool::PoolImporter::new(gpu, fd).map_err(|error| failed(error.into()))?)
         }
     })
@@ -163,7 +175,7 @@ pub(crate) fn context_number(context: &Arc<Context>) -> u64 {
 
 /// Converts a size to this machine's type.
 fn length(size: u64) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
-    usize::try_from(size).map_err(|_| "that is more than there are addresses".into())
+    usize::try_from(size).map_err(|_| "the size exceeds the address space".into())
 }
 
 /// Imports; retries once if an earlier import of this process conflicts, which may be waiting for

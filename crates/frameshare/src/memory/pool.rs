@@ -82,7 +82,7 @@ impl Importer for PoolImporter {
         _fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let token = handle.try_into().map_err(|_| "its token has not 64 bytes")?;
+            let token = handle.try_into().map_err(|_| "the token is not 64 bytes long")?;
             let is_imported = |error: &Error| matches!(error, Error::Refused(_));
             Ok(import_again(|| self.0.import(token), is_imported)?)
         };

@@ -46,13 +46,13 @@ pub(crate) fn find(
 ) -> Result<Arc<dyn Import>, MemoryError> {
     let failed = MemoryError::while_doing("import", None, kind);
     let local = local();
-    let entry = local.get(&key).ok_or_else(|| failed("it is gone already".into()))?;
+    let entry = local.get(&key).ok_or_else(|| failed("the exporter has freed it".into()))?;
     if entry.context != identity(context) {
         return Err(failed(
-            "within one process it can be read in the exporter's CUDA context alone: use vmm memory".into(),
+            "within one process it can be read in the exporter's CUDA context only: use vmm memory".into(),
         ));
     }
-    let memory = entry.memory.upgrade().ok_or_else(|| failed("it is gone already".into()))?;
+    let memory = entry.memory.upgrade().ok_or_else(|| failed("the exporter has freed it".into()))?;
     Ok(Arc::new(Local(memory)))
 }
 

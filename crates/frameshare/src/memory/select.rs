@@ -27,6 +27,9 @@ pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<MemoryKind> {
 }
 
 /// Selects the kind of memory for a stream: the wanted one, or the best available.
+///
+/// # Errors
+/// [`Lacking`] with the reason for each kind.
 pub fn select(
     wanted: Option<MemoryKind>,
     gpu: Option<&Arc<Context>>,
@@ -34,7 +37,7 @@ pub fn select(
     if let Some(kind) = wanted {
         return match lacks(kind, gpu) {
             Some(lack) => Err(Lacking(lack)),
-            None => Ok(Selected { kind, why: "asked for".into() }),
+            None => Ok(Selected { kind, why: "requested".into() }),
         };
     }
     if gpu.is_none() {
@@ -46,7 +49,7 @@ pub fn select(
     for kind in [MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool] {
         match lacks(kind, gpu) {
             Some(lack) => reasons.push(lack),
-            None if reasons.is_empty() => return Ok(Selected { kind, why: "the best that there is".into() }),
+            None if reasons.is_empty() => return Ok(Selected { kind, why: "the best available".into() }),
             None => return Ok(Selected { kind, why: reasons.join("; ") }),
         }
     }

@@ -47,7 +47,7 @@ impl Importer for Vmm {
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let fd = fd.ok_or("no descriptor came with it")?;
+            let fd = fd.ok_or("the message lacks its descriptor")?;
             Ok(vmm::Import::new(&self.0, fd, length(size)?, Access::Read)?)
         };
         let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;

@@ -22,7 +22,7 @@ pub struct Consumer<P> {
     claims: P,
     entries: usize,
     /// The exporter's last wait that got a wake-up.
-    rung: AtomicU64,
+    woken: AtomicU64,
 }
 
 /// A publication that the reader has taken.
@@ -41,13 +41,16 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             queue,
             claims,
             entries,
-            rung: AtomicU64::new(0),
+            woken: AtomicU64::new(0),
         })
     }
 
     /// Returns the oldest untaken publication: its entry, and its descriptor as of now.
     ///
     /// The exporter may revoke it at any time; it is the reader's only after [`Consumer::claim`].
+    ///
+    /// # Errors
+    /// [`InvalidDescriptor`] for one that an honest exporter would not have written.
     pub fn oldest(&self) -> Option<Result<Taken, InvalidDescriptor>> {
         let mut torn = 0;
         loop {
@@ -94,6 +97,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
 
     /// Claims a publication; false if the exporter revoked it, even if it has reused the entry
     /// since.
+    #[must_use = "a publication that was not claimed is not the reader's"]
     pub fn claim(&self, entry: usize, sequence: u64) -> bool {
         let published = Claim { sequence, state: ClaimState::Published };
         let taken = Claim { sequence, state: ClaimState::Taken };
@@ -114,7 +118,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         fence(Ordering::SeqCst);
         let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);
         // One wake-up a wait is enough; each wait has a number of its own.
-        waiting != 0 && self.rung.swap(waiting, Ordering::Relaxed) != waiting
+        waiting != 0 && self.woken.swap(waiting, Ordering::Relaxed) != waiting
     }
 
     /// Sets the sleeping flag. Check once more after it.

@@ -84,6 +84,9 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     }
 
     /// Returns the state of publication `sequence` in `entry`: published, taken or released.
+    ///
+    /// # Errors
+    /// [`Violation`] if the reader wrote another word.
     pub fn state(&self, entry: usize, sequence: u64) -> Result<ClaimState, Violation> {
         // SYNC(release): all the reader's accesses to the frame come before what follows here.
         let found = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
@@ -95,6 +98,9 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     }
 
     /// Revokes publication `sequence` unless the reader has taken it.
+    ///
+    /// # Errors
+    /// As [`Producer::state`].
     pub fn revoke(&self, entry: usize, sequence: u64) -> Result<Revocation, Violation> {
         let published = Claim { sequence, state: ClaimState::Published };
         let revoked = Claim { sequence, state: ClaimState::Revoked };

@@ -79,6 +79,9 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(20);
 
 impl Reader {
     /// Connects to a stream, waiting for its exporter if there is none yet.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: see [`Config::reconnect`] for the conditions that are waited for.
     pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
         let connection = connection::connect(endpoint, &config, interrupt)?;
         Ok(Self {
@@ -99,6 +102,10 @@ impl Reader {
     /// the same timeout: a call that returns `None` meanwhile leaves the search to the next call.
     /// [`Item::Reconnected`] ends it, or [`ReadError::NotBack`]; a call after that error makes one
     /// more attempt.
+    ///
+    /// # Errors
+    /// [`ReadError`], after all items from before the error. [`ReadError::Interrupted`] leaves the
+    /// reader as it is.
     pub fn next(
         &mut self,
         timeout: Option<Duration>,
@@ -125,6 +132,9 @@ impl Reader {
     /// Never sleeps. With [`Config::reconnect`] each call advances the search for the next
     /// exporter. The descriptor does not show GPU progress; [`Reader::ask_again`] says when to
     /// poll.
+    ///
+    /// # Errors
+    /// As [`Reader::next`].
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
         loop {
             let result = match &mut self.state {

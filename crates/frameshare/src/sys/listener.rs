@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn socket_has_its_mode_whatever_the_umask() {
+    fn socket_mode_is_independent_of_umask() {
         for mode in [0o600, 0o666] {
             let (_folder, path) = path();
             let _listener = Listener::bind(&path, mode).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_compared_not_their_paths() {
+    fn folders_are_compared_by_inode() {
         let (folder, path) = path();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();

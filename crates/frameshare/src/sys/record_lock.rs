@@ -38,7 +38,7 @@ mod tests {
     use crate::sys::memfd;
 
     #[test]
-    fn own_lock_and_missing_lock_look_alike() {
+    fn own_lock_reads_as_missing() {
         let file = memfd("test", 4096).unwrap();
         assert!(!is_locked(&file).unwrap());
         let alive = ProcessLock::new(UntrustedFd::received(file.try_clone().unwrap(), 0));

@@ -32,6 +32,7 @@ pub struct Wake {
 
 /// The outcome of [`Wake::drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the peer may have closed its end"]
 pub enum Drained {
     /// Further wake-ups can arrive.
     Open,
