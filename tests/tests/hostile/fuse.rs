@@ -87,8 +87,8 @@ fn exporter_stops(kernel: &str) {
     }
 }
 
-/// Runs a reader, which `start` starts at the socket, against every descriptor that blocks, and lets
-/// `check` judge it before the server ends.
+/// Starts a reader with `start` against every descriptor that blocks, and lets `check` judge it
+/// before the server ends.
 fn reading_stops(start: impl Fn(&TestRun) -> Process, check: impl Fn(&str, &mut Process)) -> Vec<String> {
     let stop = |name| {
         let run = TestRun::new();
