@@ -87,7 +87,7 @@ fn stopped_lossless_reader_is_evicted_with_reason() {
     let outcome = stalled.finish();
     let summary = outcome.summary();
     let end = summary["end"].as_str().unwrap();
-    assert!(end.contains("evicted") && end.contains("reader-timeout"), "{summary}");
+    assert!(end.contains("evicted") && end.contains("reader timeout"), "{summary}");
     assert_eq!(summary["bad"], 0, "{summary}");
 }
 
@@ -186,7 +186,7 @@ fn paused_lossless_pipeline_is_evicted_with_reason() {
     let message = pipeline.end_message();
     let gst::MessageView::Error(error) = message.view() else { panic!("{message:?} is no error") };
     let text = error.error().to_string();
-    assert!(text.contains("evicted") && text.contains("reader-timeout"), "{text}");
+    assert!(text.contains("evicted") && text.contains("reader timeout"), "{text}");
     pipeline.stop();
     let (outcome, _run) = stream.end();
     assert_all_read(witness, &outcome.summary()["published"]);

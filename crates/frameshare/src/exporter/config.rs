@@ -39,7 +39,7 @@ pub struct Config {
     /// allowed are refused.
     pub socket_mode: u32,
     /// Maximum number of slots, 4 to 1024. It covers the readers' credits and two more, besides the
-    /// slots that upstream holds. A quarter is reserved for readers of the exporter's own user.
+    /// slots that upstream pinned. A quarter is reserved for readers of the exporter's own user.
     pub max_slots: u32,
     /// Maximum number of leases of one reader, 1 to 64.
     pub max_held_limit: u32,
@@ -97,23 +97,23 @@ impl Default for Config {
 impl Config {
     pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), String> {
         if !(4..=MAX_SLOTS).contains(&self.max_slots) {
-            return Err(format!("max-slots is {}, but must be 4 to {MAX_SLOTS}", self.max_slots));
+            return Err(format!("max_slots is {}, but must be 4 to {MAX_SLOTS}", self.max_slots));
         }
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
-            return Err(format!("max-held-limit is {}, but must be 1 to {MAX_CREDIT}", self.max_held_limit));
+            return Err(format!("max_held_limit is {}, but must be 1 to {MAX_CREDIT}", self.max_held_limit));
         }
         let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {
-            return Err(format!("socket-mode is 0{mode:o}, but must be 0 to 0777"));
+            return Err(format!("socket_mode is 0{mode:o}, but must be 0 to 0777"));
         }
         if endpoint.is_private() && (allows || mode != PRIVATE) {
-            return Err("allowed-uids, allowed-gids and socket-mode need a socket-path, in a folder that the others may \
+            return Err("allowed_uids, allowed_gids and socket_mode need a socket path, in a folder that the others may \
                         enter: the folder of streams that have a name is closed to other users"
                 .into());
         }
         if allows && mode & 0o022 == 0 {
             return Err(format!(
-                "allowed-uids and allowed-gids let others read, and socket-mode 0{mode:o} keeps them out: set it to 0660 \
+                "allowed_uids and allowed_gids let others read, and socket_mode 0{mode:o} keeps them out: set it to 0660 \
                  for the socket's group, or to 0666, which lets everybody connect and be refused"
             ));
         }

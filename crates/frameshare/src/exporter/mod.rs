@@ -24,37 +24,21 @@
 //! untaken frames; it keeps its taken frames until it releases them. Other readers are not
 //! affected. Readers keep the frames that they hold when the exporter ends.
 
-mod admission;
 mod config;
-mod departure;
-mod download;
-mod generation;
-mod generations;
-mod in_flight;
-mod late_gpu;
-mod life;
+mod delivery;
+mod error;
+mod frame;
 mod link;
-mod notice;
-mod observer;
-mod others;
-mod outbox;
-mod pending;
-mod pinned;
-mod publish;
-mod refusals;
-
+mod observe;
 mod service;
-mod shared;
 mod slot;
 mod state;
-mod stats;
-mod wait;
 
 pub use config::{Config, LosslessReaders};
-pub use notice::{Notice, ReaderInfo};
-pub use publish::{Frame, PublishError};
+pub use error::{BindError, EventTooLong, Interrupted};
+pub use frame::{Frame, PublishError};
+pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
-pub use stats::{ReaderStats, Stats};
 
 use crate::{
     Interrupt,
@@ -63,19 +47,14 @@ use crate::{
     memory::select::Lacking,
     sys::{BindFailure, Listener},
 };
+use delivery::backpressure;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::message::{Format, Reason};
-use generation::Place;
-use outbox::is_exhausted;
+use link::is_exhausted;
 use service::Service;
-use shared::Shared;
-use state::State;
-use std::{
-    any::Any,
-    io,
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use slot::Place;
+use state::{Shared, State};
+use std::{any::Any, sync::Arc, time::Duration};
 
 /// Maximum time that the end of an exporter waits for its observer.
 const FLUSH: Duration = Duration::from_millis(200);
@@ -89,74 +68,6 @@ struct Running {
     shared: Arc<Shared>,
     service: Service,
 }
-
-/// The reason why a stream could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// The name is in use.
-    #[error("the stream {endpoint} is in use, held by {holder}: choose another name, or stop that process")]
-    InUse {
-        /// The stream's endpoint.
-        endpoint: Endpoint,
-        /// The process that uses it, for people.
-        holder: String,
-    },
-    /// The socket could not be made.
-    #[error("cannot open {endpoint}: {source}{}", hint(.source))]
-    Io {
-        /// The stream's endpoint.
-        endpoint: Endpoint,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The thread that serves readers could not be started.
-    #[error(
-        "cannot serve readers of {endpoint}: {source} (raise the limit of tasks: ulimit -u, or the cgroup's)"
-    )]
-    NoThread {
-        /// The stream's endpoint.
-        endpoint: Endpoint,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A resource could not be made: shared pages, descriptors, GPU streams.
-    #[error("cannot set up {endpoint}: {source}")]
-    Setup {
-        /// The stream's endpoint.
-        endpoint: Endpoint,
-        /// The error of the system or the CUDA driver.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The configuration is invalid, or asks for something that this machine lacks.
-    #[error("{0}")]
-    Config(String),
-}
-
-/// Returns advice for a system error, if there is any.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => " (create the folder, or set XDG_RUNTIME_DIR to one that exists)",
-        io::ErrorKind::ReadOnlyFilesystem => " (choose a folder that can be written)",
-        // An error text of this crate gives its own advice.
-        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
-            " (choose a folder that this user can write, or set XDG_RUNTIME_DIR to one)"
-        }
-        _ if matches!(error.raw_os_error(), Some(libc::EMFILE)) => {
-            " (raise the limit of open files: ulimit -n)"
-        }
-        _ => "",
-    }
-}
-
-/// A wait that an [`Interrupt`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
-/// An event whose payload is longer than the protocol allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event of {0} bytes is longer than the {max} that one may have", max = frameshare_protocol::limits::MAX_PAYLOAD)]
-pub struct EventTooLong(pub usize);
 
 impl Exporter {
     /// Opens the stream: from now on readers can connect. The observer gets notices in order, one
@@ -250,7 +161,7 @@ impl Exporter {
         why: AcquireError,
         interrupt: &Interrupt,
     ) -> Result<Slot, AcquireError> {
-        wait::wait_for_slot(&self.0.shared, size, why, interrupt)
+        backpressure::wait_for_slot(&self.0.shared, size, why, interrupt)
     }
 
     /// Returns a slot for GPU memory that another component allocated and owns, to be published in
@@ -290,7 +201,7 @@ impl Exporter {
     /// readers. To be called by the publishing thread, once, on an exporter that was opened without
     /// a GPU.
     pub fn use_gpu(&self, gpu: &Arc<Context>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        late_gpu::use_gpu(&self.0.shared, gpu)
+        service::use_gpu(&self.0.shared, gpu)
     }
 
     /// Drops `what`, such as the source of an asynchronous copy, when the work queued on `stream`
@@ -304,17 +215,17 @@ impl Exporter {
     /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or
     /// nothing: after an interrupt no reader has the frame, and it can be published again.
     pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
-        publish::publish(&self.0.shared, frame, interrupt)
+        delivery::publish(&self.0.shared, frame, interrupt)
     }
 
     /// Waits until lossless readers have taken and released all frames; false on timeout.
     pub fn drain(&self, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
-        wait::drain(&self.0.shared, timeout, interrupt)
+        backpressure::drain(&self.0.shared, timeout, interrupt)
     }
 
     /// Waits for the first reader.
     pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
-        wait::wait_for_reader(&self.0.shared, interrupt)
+        backpressure::wait_for_reader(&self.0.shared, interrupt)
     }
 
     /// Reclaims released frames now, and drops their `keep`.
@@ -326,7 +237,7 @@ impl Exporter {
 
     /// Number of present readers.
     pub fn reader_count(&self) -> usize {
-        self.0.shared.lock().links.len()
+        self.0.shared.lock().links().len()
     }
 
     /// Statistics so far.
@@ -351,4 +262,9 @@ impl Drop for Running {
     }
 }
 
-type Guard<'a> = MutexGuard<'a, State>;
+impl Slot {
+    /// Returns whether the slot belongs to this exporter.
+    pub fn belongs_to(&self, exporter: &Exporter) -> bool {
+        self.0.exporter == exporter.0.shared.id
+    }
+}

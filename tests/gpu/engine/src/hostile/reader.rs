@@ -41,8 +41,8 @@ type Harm = fn(&Intruder) -> Result<()>;
 pub const ATTACKS: &[(&str, Fate, Harm)] = &[
     ("release-word-ahead", Removed("the release word"), word_ahead),
     ("release-word-half-of-all-numbers-ahead", Removed("the release word"), word_half_ahead),
-    ("release-word-never-written", Removed("fence-timeout"), word_never),
-    ("release-word-of-another-entry", Removed("fence-timeout"), word_elsewhere),
+    ("release-word-never-written", Removed("fence timeout"), word_never),
+    ("release-word-of-another-entry", Removed("fence timeout"), word_elsewhere),
     ("release-word-before-the-frame", Leaves, word_before),
     ("page-scribbled", Removed("the release word"), scribbled),
     ("page-punched", Leaves, punched),

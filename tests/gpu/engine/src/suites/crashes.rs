@@ -190,7 +190,7 @@ fn reader_stuck(seed: u64) -> Result<String> {
         let name = format!("removed {}", scenario.victim.pid());
         let why =
             notices.into_iter().find(|notice| notice.starts_with(&name)).context("no reader was evicted")?;
-        ensure!(why.contains("fence-timeout"), "{why}");
+        ensure!(why.contains("fence timeout"), "{why}");
         let end = scenario.victim.read(Read { settle_ms: Some(0), ..to_the_end() })?.end;
         ensure!(matches!(&end, End::Error { kind, .. } if kind == "CutOff"), "the reader ended with {end:?}");
         scenario.victim.kill()?;

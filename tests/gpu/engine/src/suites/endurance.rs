@@ -174,7 +174,7 @@ fn stopped(seed: u64) -> Result<String> {
         whole(&witness.was_read()?, 5 + FRAMES)?;
         sleeper.resume()?;
         let read = sleeper.was_read()?;
-        let told = matches!(&read.end, End::Error { text, .. } if text.contains("reader-timeout"));
+        let told = matches!(&read.end, End::Error { text, .. } if text.contains("reader timeout"));
         ensure!(told && read.wrong == 0, "{fence}: {read:?}");
     }
     Ok(format!(

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Backpressure: waits for readers, for a slot, and for the end of the stream.
+
+use crate::{
+    Interrupt,
+    exporter::{
+        error::Interrupted,
+        link::{Ending, Link},
+        slot::{AcquireError, Slot},
+        state::{Shared, State, Waiter},
+    },
+    sys::backoff::{Backoff, Spin},
+    sys::{Drained, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait},
+};
+use frameshare_protocol::message::Reason;
+use rustix::event::{PollFd, PollFlags};
+use std::{sync::Arc, time::Duration};
+
+/// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
+const WITHOUT_INTERRUPT: Duration = Duration::from_millis(1);
+
+/// Waits for one of the existing slots, when no further one can be allocated for the reason `why`.
+pub fn wait_for_slot(
+    shared: &Shared,
+    size: u64,
+    why: AcquireError,
+    interrupt: &Interrupt,
+) -> Result<Slot, AcquireError> {
+    let (limit, has_slots) = shared.with(|state| (state.config().reader_timeout, state.has_slots(size)));
+    if !has_slots {
+        return Err(why);
+    }
+    // A reader that holds the stream back is evicted after `reader_timeout`: a slot that is not
+    // free long after that never will be.
+    let timeout = Timeout::after(Some(limit.saturating_mul(2)));
+    let slot =
+        |state: &mut State| if state.is_closed() { Some(None) } else { state.reuse_slot(size).map(Some) };
+    match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {
+        Some(Some(slot)) => Ok(slot),
+        Some(None) => Err(AcquireError::Closed),
+        None => Err(why),
+    }
+}
+
+pub fn drain(shared: &Shared, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
+    let drained = |state: &mut State| {
+        let mut lossless = state.lossless_links();
+        let on_the_way = |link: &Link| link.downloads() && state.is_downloading();
+        lossless.all(|link| link.is_idle() && !on_the_way(link)).then_some(())
+    };
+    let timeout = Timeout::after(Some(timeout));
+    wait_until(shared, interrupt, timeout, Awaited::Readers, drained).map(|drained| drained.is_some())
+}
+
+pub fn wait_for_reader(shared: &Shared, interrupt: &Interrupt) -> Result<(), Interrupted> {
+    let is_there = |state: &mut State| (state.links().len() > 0).then_some(());
+    wait_until(shared, interrupt, Timeout::Never, Awaited::Readers, is_there).map(|_| ())
+}
+
+/// The awaited condition.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// Room for one more frame at every lossless reader. Polling stops at the first reader without
+    /// room.
+    Room,
+    /// A slot. Readers that lose frames, and upstream, free some too, without a notification.
+    Slot,
+    /// Another change of the readers. Lossless readers, and readers that join or leave, wake the
+    /// waiting thread.
+    Readers,
+}
+
+/// Waits until `condition` returns a value. Checks whenever a lossless reader ends a lease or a
+/// reader joins or leaves, and polls where no notification comes. Returns `None` on timeout. Evicts
+/// lossless readers that are full for longer than allowed.
+pub fn wait_until<T>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    awaited: Awaited,
+    condition: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut waiter = None;
+    let result = wait_with(&mut waiter, shared, interrupt, timeout, awaited, condition);
+    if let Some(waiter) = waiter {
+        shared.with(|state| state.end_wait(waiter));
+    }
+    result
+}
+
+/// Implements [`wait_until`]. The thread is registered from its first sleep on.
+fn wait_with<T>(
+    waiter: &mut Option<Waiter>,
+    shared: &Shared,
+    interrupt: &Interrupt,
+    timeout: Timeout,
+    awaited: Awaited,
+    mut condition: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut spin = Spin::default();
+    let backoff = Backoff::of_a_waiter();
+    loop {
+        let mut state = shared.lock();
+        if awaited == Awaited::Room {
+            state.poll_full_readers();
+        } else {
+            state.reclaim();
+        }
+        if let Some(result) = condition(&mut state) {
+            return Ok(Some(result));
+        }
+        if interrupt.is_set() {
+            return Err(Interrupted);
+        }
+        if timeout.is_over() {
+            return Ok(None);
+        }
+        // GPU work is polled at the intervals below instead. The state is unlocked first: the
+        // threads that admit readers and notice their deaths need it.
+        if !state.has_pending_fences() && !spin.is_over() {
+            drop(state);
+            spin.again();
+            continue;
+        }
+        let deadline = state.check_blocking_readers();
+        let own = waiter.get_or_insert_with(|| state.begin_wait()).own.as_ref();
+        // Set the waiting flags, then re-check every reader: a release before the flag is visible
+        // sends no wake-up. A release with GPU work under way has to be polled, so its reader need
+        // not send a wake-up, unless polls have become rare. If no flag is set, nothing has changed
+        // since the first check except events that wake this thread anyway.
+        // Read once: a reader whose flag is not set is polled.
+        let polls_are_rare = backoff.is_slow();
+        let is_polled = |link: &Link| link.leases.is_fenced() && !polls_are_rare;
+        let told = |link: &Link| (link.info.id, link.announce_wait());
+        let told: Vec<_> = state.lossless_links().filter(|link| !is_polled(link)).map(told).collect();
+        let looks = state.lossless_links().any(is_polled);
+        own.into_iter().for_each(Interrupt::clear);
+        if !told.is_empty() {
+            state.reclaim();
+            if let Some(result) = condition(&mut state) {
+                return Ok(Some(result));
+            }
+        }
+        // No notification follows the end of GPU work.
+        let looks = looks || awaited == Awaited::Slot || state.gpu_is_busy();
+        let look = if looks { backoff.next() } else { Timeout::Never };
+        drop(state);
+        let wake_ups = sleep(own, interrupt, &told, timeout.min(deadline).min(look));
+        let mut state = shared.lock();
+        if wake_ups.any {
+            // The value taken here may have been meant for another waiting thread.
+            state.interrupt_other_waits(own);
+        }
+        for (reader, ending) in wake_ups.ended {
+            state.end_link_of(reader, &ending, false);
+        }
+        drop(state);
+    }
+}
+
+/// The events that ended a sleep.
+struct WakeUps {
+    /// A reader sent a wake-up.
+    any: bool,
+    /// Readers whose wake-up socket ended, and the reasons.
+    ended: Vec<(u64, Ending)>,
+}
+
+/// Sleeps until a reader sends a wake-up, the thread is interrupted, or time is over.
+fn sleep(
+    own: Option<&Interrupt>,
+    interrupt: &Interrupt,
+    wakes: &[(u64, Arc<Wake>)],
+    timeout: Timeout,
+) -> WakeUps {
+    let timeout = own.map_or(timeout.min(Timeout::after(Some(WITHOUT_INTERRUPT))), |_| timeout);
+    let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
+    fds.extend(wakes.iter().map(|(_, wake)| PollFd::new(&**wake, PollFlags::IN)));
+    fds.extend(own.iter().map(|own| PollFd::new(*own, PollFlags::IN)));
+    if wait(&mut fds, timeout).is_err() {
+        // The kernel lacks memory for poll(2): sleep instead of spinning.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut wake_ups = WakeUps { any: false, ended: Vec::new() };
+    for (fd, (reader, wake)) in fds[1..].iter().zip(wakes).filter(|(fd, _)| is_ready(fd)) {
+        wake_ups.any = true;
+        // A half-closed socket would make every poll return at once.
+        let is_over = fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let ending = match wake.drain() {
+            Drained::Open if !is_over => continue,
+            Drained::Open | Drained::Closed => Ending::new(Reason::Stopped, "it hung up"),
+            Drained::Descriptor => Ending::new(Reason::Violation, SENT_OVER_WAKE),
+        };
+        wake_ups.ended.push((*reader, ending));
+    }
+    wake_ups
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Publication of a frame to every reader, after a wait for lossless readers.
+
+use super::{
+    backpressure::{Awaited, wait_until},
+    download_target,
+};
+use crate::{
+    Interrupt,
+    exporter::{
+        error::Interrupted,
+        frame::{Frame, PublishError},
+        slot::Slot,
+        state::{Shared, State},
+    },
+    sys::Timeout,
+};
+use frameshare_protocol::{Descriptor, limits::MAX_PLANES};
+
+pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
+    let inner = &frame.slot.0;
+    if inner.exporter != shared.id {
+        return Err(PublishError::Invalid("its slot is another exporter's"));
+    }
+    if frame.planes.len() > MAX_PLANES
+        || frame.metadata.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD
+    {
+        return Err(PublishError::Invalid("too many planes or too much metadata"));
+    }
+    let mut descriptor = Descriptor {
+        generation: inner.generation,
+        slot: inner.index,
+        offset: frame.offset,
+        size: frame.size,
+        pts: frame.pts,
+        dts: frame.dts,
+        duration: frame.duration,
+        media_offset: frame.media_offset,
+        media_offset_end: frame.media_offset_end,
+        flags: frame.flags,
+        plane_count: frame.planes.len() as u32,
+        ..Descriptor::default()
+    };
+    descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
+    descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
+
+    let mut frame = Some(frame);
+    // Download target: not requested yet, requested without success, or a slot.
+    let mut target: Option<Option<Slot>> = None;
+    loop {
+        let outcome = when_there_is_room(shared, interrupt, |state| {
+            if state.is_closed() {
+                return Some(Some(Err(PublishError::Closed)));
+            }
+            if state.would_lose() {
+                return None;
+            }
+            let slot = frame.as_ref()?.slot;
+            if let Some(why) = state.not_for_all(slot) {
+                return Some(Some(Err(PublishError::NotForAll(why))));
+            }
+            if target.is_none() && state.wants_download(slot) {
+                return Some(None);
+            }
+            // Every reader has room: from here on only links fail.
+            let frame = frame.take()?;
+            let target = target.get_or_insert_default();
+            Some(Some(state.hand_out(frame, descriptor.clone(), target)))
+        })?;
+        match outcome {
+            Some(Some(outcome)) => return outcome,
+            // With the state unlocked: allocation and registration with a GPU take long.
+            Some(None) => target = Some(download_target::target(shared, descriptor.size)),
+            None => return Err(PublishError::Closed),
+        }
+    }
+}
+
+/// Runs `publish` until it returns a value: now, or after a full lossless reader has made room.
+fn when_there_is_room<T>(
+    shared: &Shared,
+    interrupt: &Interrupt,
+    mut publish: impl FnMut(&mut State) -> Option<T>,
+) -> Result<Option<T>, Interrupted> {
+    let mut state = shared.lock();
+    if let Some(outcome) = state.has_room().then(|| publish(&mut state)).flatten() {
+        // Readers are woken first; reclaiming their released frames can wait.
+        state.wake_sleepers();
+        state.reclaim();
+        drop(state);
+        return Ok(Some(outcome));
+    }
+    drop(state);
+    let outcome = wait_until(shared, interrupt, Timeout::Never, Awaited::Room, publish)?;
+    // The wait has polled only as many readers as it needed.
+    shared.with(State::reclaim);
+    Ok(outcome)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Errors of an exporter.
+
+use crate::endpoint::Endpoint;
+use std::io;
+
+/// The reason why an exporter could not be set up.
+pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The reason why a stream could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The name is in use.
+    #[error("the stream {endpoint} is in use, held by {holder}: choose another name, or stop that process")]
+    InUse {
+        /// The stream's endpoint.
+        endpoint: Endpoint,
+        /// The process that uses it, for people.
+        holder: String,
+    },
+    /// The socket could not be made.
+    #[error("cannot open {endpoint}: {source}{}", hint(.source))]
+    Io {
+        /// The stream's endpoint.
+        endpoint: Endpoint,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The thread that serves readers could not be started.
+    #[error(
+        "cannot serve readers of {endpoint}: {source} (raise the limit of tasks: ulimit -u, or the cgroup's)"
+    )]
+    NoThread {
+        /// The stream's endpoint.
+        endpoint: Endpoint,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A resource could not be made: shared pages, descriptors, GPU streams.
+    #[error("cannot set up {endpoint}: {source}")]
+    Setup {
+        /// The stream's endpoint.
+        endpoint: Endpoint,
+        /// The error of the system or the CUDA driver.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The configuration is invalid, or asks for something that this machine lacks.
+    #[error("{0}")]
+    Config(String),
+}
+
+/// Returns advice for a system error, if there is any.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => " (create the folder, or set XDG_RUNTIME_DIR to one that exists)",
+        io::ErrorKind::ReadOnlyFilesystem => " (choose a folder that can be written)",
+        // An error text of this crate gives its own advice.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            " (choose a folder that this user can write, or set XDG_RUNTIME_DIR to one)"
+        }
+        _ if matches!(error.raw_os_error(), Some(libc::EMFILE)) => {
+            " (raise the limit of open files: ulimit -n)"
+        }
+        _ => "",
+    }
+}
+
+/// A wait that an [`Interrupt`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// An event whose payload is longer than the protocol allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of {0} bytes is longer than the {max} that one may have", max = frameshare_protocol::limits::MAX_PAYLOAD)]
+pub struct EventTooLong(pub usize);

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames to be published.
+
+use super::{error::Interrupted, slot::Slot};
+use crate::fence::Written;
+use frameshare_protocol::Plane;
+use std::{any::Any, fmt};
+
+/// A frame to be published.
+pub struct Frame<'a> {
+    /// The slot that holds it.
+    pub slot: &'a Slot,
+    /// The writer of the frame: the CPU, or work on a GPU stream.
+    pub written: Written<'a>,
+    /// Bytes from the start of the slot to the start of the frame.
+    pub offset: u64,
+    /// Size of the frame in bytes.
+    pub size: u64,
+    /// Presentation time, in ns of `CLOCK_MONOTONIC`.
+    pub pts: Option<u64>,
+    /// Decoding time, in ns of `CLOCK_MONOTONIC`.
+    pub dts: Option<u64>,
+    /// Duration in ns.
+    pub duration: Option<u64>,
+    /// The source's own counter at the frame's start.
+    pub media_offset: Option<u64>,
+    /// The same counter at its end.
+    pub media_offset_end: Option<u64>,
+    /// Flags, defined by the publisher.
+    pub flags: u64,
+    /// Layout of its planes, at most four; none for plain bytes.
+    pub planes: &'a [Plane],
+    /// Metadata, defined by the publisher.
+    pub metadata: &'a [u8],
+    /// User data that is dropped when every lease on the publication has ended: a guard that keeps
+    /// upstream from writing the frame.
+    pub keep: Option<Box<dyn Any + Send>>,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame of `size` bytes at the start of the slot, without times, planes or metadata.
+    pub fn new(slot: &'a Slot, size: u64, written: Written<'a>) -> Self {
+        Self {
+            slot,
+            written,
+            offset: 0,
+            size,
+            pts: None,
+            dts: None,
+            duration: None,
+            media_offset: None,
+            media_offset_end: None,
+            flags: 0,
+            planes: &[],
+            metadata: &[],
+            keep: None,
+        }
+    }
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame").field("slot", self.slot).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// The reason why a frame was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The wait for a reader was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The exporter is closed.
+    #[error("the exporter is closed")]
+    Closed,
+    /// The GPU that the frame was written on has failed.
+    #[error("the frame cannot be signalled: {0}")]
+    Gpu(frameshare_cuda::Error),
+    /// The frame is in adopted memory, which some reader cannot read; no reader has it.
+    #[error("not every reader can read adopted memory: {0}")]
+    NotForAll(String),
+    /// The frame's fields are invalid.
+    #[error("the frame cannot be published: {0}")]
+    Invalid(&'static str),
+}
+
+impl From<Interrupted> for PublishError {
+    fn from(Interrupted: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The fence of one reader, and what is sent to the reader to open it.
+
+use crate::{
+    exporter::error::SetupError,
+    fence::{
+        ExporterFence,
+        event::ExporterEvents,
+        none::NoFence,
+        timeline::{Timeline, TimelinePage},
+    },
+    memory::select::Selected,
+};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::FenceKind;
+use std::{os::fd::OwnedFd, sync::Arc};
+
+/// A fence, and the resources that its reader needs.
+pub struct LinkFence {
+    pub fence: Box<dyn ExporterFence>,
+    /// The handles of events.
+    pub events: Vec<u8>,
+    pub timeline_fd: Option<OwnedFd>,
+}
+
+impl LinkFence {
+    /// Makes a fence for a reader with this number of queue entries. Takes driver calls.
+    pub fn new(
+        choice: &Selected<FenceKind>,
+        gpu: Option<&Arc<Context>>,
+        entries: usize,
+        local: bool,
+    ) -> Result<Self, SetupError> {
+        let (mut events, mut timeline_fd) = (Vec::new(), None);
+        let fence: Box<dyn ExporterFence> = match (choice.kind, gpu) {
+            (FenceKind::Timeline, Some(gpu)) => {
+                let (page, fd) = TimelinePage::create(entries)?;
+                timeline_fd = Some(fd);
+                Box::new(Timeline::new(gpu, page)?)
+            }
+            (FenceKind::Event, Some(gpu)) => {
+                let new = if local { ExporterEvents::new_local } else { ExporterEvents::new };
+                let fence = new(gpu, entries)?;
+                events = fence.handles()?;
+                Box::new(fence)
+            }
+            _ => Box::new(NoFence),
+        };
+        Ok(Self { fence, events, timeline_fd })
+    }
+}

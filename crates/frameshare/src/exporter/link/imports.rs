@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A reader's imports: the generations and slots that were introduced to it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
+
+/// A generation that was introduced to a reader.
+#[derive(Debug, Default)]
+struct Generation {
+    slots: BTreeSet<u32>,
+    /// The reader was asked to drop its imports.
+    is_retired: bool,
+}
+
+/// The generations whose imports a reader has not dropped.
+#[derive(Debug, Default)]
+pub struct Imports(BTreeMap<u32, Generation>);
+
+impl Imports {
+    /// The generations by their numbers.
+    pub fn generations(&self) -> impl Iterator<Item = u32> {
+        self.0.keys().copied()
+    }
+
+    pub fn has_any(&self, generation: u32) -> bool {
+        self.0.contains_key(&generation)
+    }
+
+    pub fn has(&self, generation: u32, slot: u32) -> bool {
+        self.0.get(&generation).is_some_and(|generation| generation.slots.contains(&slot))
+    }
+
+    /// Records that a slot was introduced.
+    pub fn add(&mut self, generation: u32, slot: u32) {
+        self.0.entry(generation).or_default().slots.insert(slot);
+    }
+
+    /// Records that the reader is asked to drop its imports of a generation. Returns false if it
+    /// has none, or was asked already.
+    pub fn retire(&mut self, generation: u32) -> bool {
+        let generation = self.0.get_mut(&generation);
+        generation.is_some_and(|generation| !mem::replace(&mut generation.is_retired, true))
+    }
+
+    /// Records that the reader has dropped its imports of a generation. Returns false if it had
+    /// none, or was not asked to drop them; a reader that `may_drop_all` need not be asked.
+    pub fn drop_generation(&mut self, generation: u32, may_drop_all: bool) -> bool {
+        let asked = self.0.get(&generation).is_some_and(|known| may_drop_all || known.is_retired);
+        asked && self.0.remove(&generation).is_some()
+    }
+}

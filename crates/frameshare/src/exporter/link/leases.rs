@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The leases of one reader: its queue entries, from publication until the release fence is ready.
+
+use crate::{
+    exporter::{
+        link::Ending,
+        observe::{ReaderInfo, ReaderStats},
+    },
+    fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
+    memory::select::Selected,
+    queue::{Producer, Revocation},
+    sys::Words,
+};
+use frameshare_protocol::{Descriptor, FenceKind, MemoryKind, message::Reason, page::ClaimState};
+use std::{
+    cell::LazyCell,
+    mem,
+    time::{Duration, Instant},
+};
+
+/// A lease, as the exporter's state records it.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    sequence: u64,
+    area: usize,
+    /// The frame is in GPU memory: its lease ends after the reader's release fence.
+    is_fenced: bool,
+    /// Time when it was first seen released with its fence pending.
+    released: Option<Instant>,
+}
+
+/// Whether a reader's GPU work on frames has so far ended in the order of the frames.
+///
+/// Polling an event takes a driver call. While frames are released in order, frames behind a
+/// pending one need no call. Timeline values are read individually, in any order.
+#[derive(Debug)]
+struct InOrder {
+    so_far: bool,
+    /// Time of the last poll of frames behind a pending one.
+    looked: Instant,
+}
+
+impl InOrder {
+    /// Interval at which frames behind a pending one are polled nevertheless: an application with
+    /// several streams may release frames in any order. Until an out-of-order release is observed,
+    /// a finished frame counts as pending for up to this time.
+    const DOUBT: Duration = Duration::from_millis(1);
+
+    fn new(fence: FenceKind) -> Self {
+        Self { so_far: fence == FenceKind::Event, looked: Instant::now() }
+    }
+
+    /// Returns whether to poll frames behind a pending one this time.
+    fn is_doubted(&mut self) -> bool {
+        if !self.so_far {
+            return true;
+        }
+        let now = Instant::now();
+        let doubted = now.duration_since(self.looked) >= Self::DOUBT;
+        if doubted {
+            self.looked = now;
+        }
+        doubted
+    }
+}
+
+/// The leases of one reader.
+#[derive(Debug)]
+pub struct Leases {
+    producer: Producer<Words>,
+    fence: Box<dyn ExporterFence>,
+    choice: Selected<FenceKind>,
+    /// The first frame that is neither published to the reader nor lost.
+    next: u64,
+    entries: Vec<Option<Lease>>,
+    in_order: InOrder,
+    /// Buffer for sequence numbers and entries of released frames.
+    released: Vec<(u64, usize)>,
+    /// Entry of the frame that is being published.
+    offered: Option<usize>,
+    sent: u64,
+    lost: u64,
+}
+
+impl Leases {
+    /// A reader with this number of queue entries, which may get frames from `next` on.
+    pub fn new(
+        entries: usize,
+        producer: Producer<Words>,
+        fence: Box<dyn ExporterFence>,
+        choice: Selected<FenceKind>,
+        next: u64,
+    ) -> Self {
+        Self {
+            producer,
+            in_order: InOrder::new(fence.kind()),
+            fence,
+            choice,
+            next,
+            entries: vec![None; entries],
+            released: Vec::with_capacity(entries),
+            offered: None,
+            sent: 0,
+            lost: 0,
+        }
+    }
+
+    /// Uses another fence from now on. No frame is published meanwhile.
+    pub fn set_fence(&mut self, fence: Box<dyn ExporterFence>, choice: Selected<FenceKind>) {
+        self.in_order = InOrder::new(choice.kind);
+        (self.fence, self.choice) = (fence, choice);
+    }
+
+    /// Returns whether the reader waits for GPU work, and the exporter for the reader's.
+    pub fn has_fence(&self) -> bool {
+        self.fence.kind() != FenceKind::None
+    }
+
+    /// Returns whether the reader's GPU may still work on a frame that is released or held.
+    pub fn is_fenced(&self) -> bool {
+        self.entries.iter().flatten().any(|lease| lease.is_fenced)
+    }
+
+    /// Returns whether the reader has opened events of this exporter.
+    pub fn has_events(&self) -> bool {
+        self.fence.kind() == FenceKind::Event
+    }
+
+    /// Leases a frame in memory of this kind to the reader, in a vacant entry, and signals the
+    /// ready fence if the frame needs one. [`Leases::publish`] follows.
+    pub fn offer(
+        &mut self,
+        entry: usize,
+        area: usize,
+        sequence: u64,
+        kind: MemoryKind,
+        signals: &mut Signals,
+    ) -> Result<(), Ending> {
+        // Host frames are complete when they are published, and unused when they are released.
+        let is_fenced = kind != MemoryKind::Host;
+        if is_fenced {
+            self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
+        }
+        self.entries[entry] = Some(Lease { sequence, area, is_fenced, released: None });
+        self.offered = Some(entry);
+        Ok(())
+    }
+
+    /// Publishes the offered frame, if there is one, behind `messages` ordered messages. Returns
+    /// true if the reader needs a wake-up.
+    pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) -> bool {
+        let Some(entry) = self.offered.take() else { return false };
+        self.sent += 1;
+        self.lost += descriptor.sequence - self.next;
+        self.next = descriptor.sequence + 1;
+        self.producer.publish(entry, &Descriptor { messages, ..descriptor.clone() })
+    }
+
+    /// Returns whether the reader may still get a frame: it joined before the frame, and has not
+    /// lost it.
+    pub fn may_get(&self, sequence: u64) -> bool {
+        sequence >= self.next
+    }
+
+    /// Counts the frames before `next` that the reader has not got as lost. Returns true if the
+    /// reader needs a wake-up: messages behind these frames, such as the end of the stream, may now
+    /// be delivered.
+    pub fn lose_before(&mut self, next: u64) -> bool {
+        if next <= self.next {
+            return false;
+        }
+        self.lost += next - self.next;
+        self.next = next;
+        self.producer.skip(next - 1);
+        self.producer.reader_sleeps()
+    }
+
+    /// Finds leases that the reader has ended, and appends their areas to `ended`. Returns true if
+    /// a release fence is still pending; one that is pending for longer than `timeout` is an error.
+    /// Frames behind a pending event are not polled in every call.
+    pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
+        let mut released = mem::take(&mut self.released);
+        released.clear();
+        for (index, lease) in self.entries.iter().enumerate() {
+            let Some(Lease { sequence, .. }) = *lease else { continue };
+            if self.producer.state(index, sequence).map_err(violation)? == ClaimState::Released {
+                released.push((sequence, index));
+            }
+        }
+        if self.in_order.so_far {
+            released.sort_unstable();
+        }
+        let pending = self.end_released(&released, ended, timeout);
+        self.released = released;
+        pending
+    }
+
+    /// Ends the released leases whose fences are ready. Returns true if some are not.
+    fn end_released(
+        &mut self,
+        released: &[(u64, usize)],
+        ended: &mut Vec<usize>,
+        timeout: Duration,
+    ) -> Result<bool, Ending> {
+        let now: LazyCell<Instant> = LazyCell::new(Instant::now);
+        let mut oldest = None;
+        for &lease in released {
+            let Some(area) = self.end_if_ready(lease, &now, timeout)? else {
+                if oldest.is_none() && !self.in_order.is_doubted() {
+                    return Ok(true);
+                }
+                oldest.get_or_insert(lease);
+                continue;
+            };
+            ended.push(area);
+            // The oldest fence may have completed after its poll and before this one.
+            if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
+                let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+                self.in_order.so_far = state == FenceState::Ready;
+            }
+        }
+        Ok(oldest.is_some())
+    }
+
+    /// Ends the lease of a released frame and returns its area, unless the fence is still pending,
+    /// for at most `timeout`.
+    fn end_if_ready(
+        &mut self,
+        (sequence, index): (u64, usize),
+        now: &LazyCell<Instant>,
+        timeout: Duration,
+    ) -> Result<Option<usize>, Ending> {
+        let state = match self.entries[index] {
+            Some(Lease { is_fenced: false, .. }) => FenceState::Ready,
+            _ => self.fence.poll_released(index, sequence).map_err(fence_failed)?,
+        };
+        let entry = &mut self.entries[index];
+        if state == FenceState::Ready {
+            return Ok(entry.take().map(|lease| lease.area));
+        }
+        let since = entry.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
+        if now.duration_since(since) > timeout {
+            let text = format!(
+                "its GPU work on frame {sequence} did not end within the fence timeout ({timeout:?})"
+            );
+            return Err(Ending::new(Reason::Failed, text));
+        }
+        Ok(None)
+    }
+
+    /// Returns whether every entry has a lease.
+    pub fn is_full(&self) -> bool {
+        self.entries.iter().all(Option::is_some)
+    }
+
+    /// Returns whether the reader sleeps: it needs a wake-up.
+    pub fn reader_sleeps(&self) -> bool {
+        self.producer.reader_sleeps()
+    }
+
+    /// Sets the waiting flag: the reader sends a wake-up when it ends its next lease.
+    pub fn announce_wait(&self) {
+        self.producer.announce_wait();
+    }
+
+    /// Clears the waiting flag.
+    pub fn end_wait(&self) {
+        self.producer.end_wait();
+    }
+
+    /// Returns a vacant entry, if there is one; otherwise revokes the oldest untaken frame, and
+    /// returns its entry.
+    pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Option<usize>, Ending> {
+        match self.entries.iter().position(Option::is_none) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.revoke_oldest(ended, |_| true),
+        }
+    }
+
+    /// Revokes the oldest untaken frame among those in certain areas, and returns its entry.
+    pub fn revoke_oldest(
+        &mut self,
+        ended: &mut Vec<usize>,
+        may: impl Fn(usize) -> bool,
+    ) -> Result<Option<usize>, Ending> {
+        let leases = self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
+        let mut leases: Vec<(usize, Lease)> = leases.filter(|(_, lease)| may(lease.area)).collect();
+        leases.sort_unstable_by_key(|(_, lease)| lease.sequence);
+        for (index, lease) in leases {
+            if self.producer.revoke(index, lease.sequence).map_err(violation)? == Revocation::Revoked {
+                self.lost += 1;
+                ended.push(lease.area);
+                self.entries[index] = None;
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The areas of all leases.
+    pub fn areas(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().flatten().map(|lease| lease.area)
+    }
+
+    /// Revokes all untaken frames, and collects released ones that it meets.
+    pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let Some(Lease { sequence, area, .. }) = *entry else { continue };
+            if self.producer.revoke(index, sequence).map_err(violation)? == Revocation::Revoked {
+                self.lost += 1;
+                ended.push(area);
+                *entry = None;
+            }
+        }
+        self.collect_released(ended, Duration::MAX).map(|_| ())
+    }
+
+    /// Returns whether no lease is left.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().all(Option::is_none)
+    }
+
+    /// Takes all leases away and returns their areas.
+    pub fn take_all(&mut self) -> Vec<usize> {
+        self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
+    }
+
+    /// Returns the reader's statistics. `next` is the sequence number of the next publication.
+    pub fn stats(&self, info: ReaderInfo, next: u64) -> ReaderStats {
+        let leases = self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
+        let (mut held, mut queued, mut oldest) = (0, 0, next);
+        for (index, lease) in leases {
+            match self.producer.state(index, lease.sequence) {
+                Ok(ClaimState::Published) => {
+                    queued += 1;
+                    oldest = oldest.min(lease.sequence);
+                }
+                Ok(ClaimState::Taken) => held += 1,
+                _ => {}
+            }
+        }
+        ReaderStats {
+            info,
+            held,
+            queued,
+            sent: self.sent,
+            lost: self.lost,
+            fence: self.choice.clone(),
+            lag: next - oldest,
+        }
+    }
+}
+
+fn fence_failed(error: FenceError) -> Ending {
+    let reason = match error.cause {
+        FenceFault::Violation { .. } => Reason::Violation,
+        FenceFault::Driver(_) | FenceFault::WentBack { .. } | FenceFault::NoGpu => Reason::Failed,
+    };
+    Ending::new(reason, error.to_string())
+}
+
+fn violation(violation: crate::queue::Violation) -> Ending {
+    Ending::new(Reason::Violation, violation.to_string())
+}

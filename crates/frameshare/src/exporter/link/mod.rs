@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One admitted reader, from the exporter's side: its connection, messages, imports and leases.
+
+mod ending;
+mod fence;
+mod imports;
+pub mod in_flight;
+mod leases;
+mod liveness;
+mod outbox;
+mod route;
+
+pub use ending::Ending;
+pub use fence::LinkFence;
+pub use leases::Leases;
+pub use liveness::Liveness;
+pub use outbox::{Attachment, Packet, is_exhausted};
+pub use route::Route;
+
+use super::{
+    observe::{ReaderInfo, ReaderStats},
+    slot::Slot,
+};
+use crate::{
+    fence::{ExporterFence, Signals},
+    memory::{Allocator, select::Selected},
+    queue::Producer,
+    sys::{Peer, Socket, Wake, Words},
+};
+use frameshare_protocol::{
+    Descriptor, FenceKind, MemoryKind, Policy,
+    message::{GpuUuid, Hello, Reason, ToReader},
+};
+use imports::Imports;
+use outbox::{Outbox, Unsent};
+use std::{
+    io, mem,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Maximum time that a connection stays open for waiting messages after its link has ended.
+const DRAINING: Duration = Duration::from_secs(5);
+
+/// State of a reader's connection and process, in the order in which they end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Presence {
+    Connected,
+    /// The reader has sent its close message.
+    Closed,
+    /// The connection has ended; only the process is still watched.
+    HungUp,
+    /// The process has ended, and all its imports with it.
+    Exited,
+}
+
+/// The exporter's wait for a full reader.
+#[derive(Debug)]
+struct Blocked {
+    since: Instant,
+    /// The owner was told.
+    is_reported: bool,
+}
+
+/// An admitted reader.
+#[derive(Debug)]
+pub struct Link {
+    pub info: ReaderInfo,
+    pub leases: Leases,
+    pub outbox: Outbox,
+    pub imports: Imports,
+    /// The reader's process, and its Hello.
+    peer: Peer,
+    hello: Hello,
+    presence: Presence,
+    socket: Arc<Socket>,
+    wake: Arc<Wake>,
+    /// A pidfd: readable when the process has ended.
+    gone: Option<Arc<OwnedFd>>,
+    /// Set if `gone` is not.
+    liveness: Option<Liveness>,
+    /// The reader gets frames in host memory although the stream's frames are on a GPU.
+    downloads: bool,
+    /// The reason why the reader cannot read adopted memory, if it cannot.
+    cannot_adopt: Option<String>,
+    /// Number of ordered messages sent so far, waiting ones included.
+    messages: u64,
+    /// End of the time that the connection stays open for waiting messages after the link has
+    /// ended.
+    drains_until: Option<Instant>,
+    blocked: Option<Blocked>,
+}
+
+/// The resources and choices by which a reader gets its frames.
+#[derive(Debug)]
+pub struct Delivery {
+    pub producer: Producer<Words>,
+    /// The first frame that the reader may get.
+    pub next: u64,
+    pub wake: Wake,
+    /// Set if no pidfd watches the process.
+    pub liveness: Option<Liveness>,
+    pub fence: Box<dyn ExporterFence>,
+    pub route: Route,
+    pub hello: Hello,
+}
+
+impl Link {
+    pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
+        let Delivery { producer, next, wake, liveness, fence, route, hello } = delivery;
+        let Route { fence: choice, downloads, cannot_adopt, .. } = route;
+        let mut peer = peer;
+        let socket = Arc::new(socket);
+        Self {
+            leases: Leases::new(info.credit as usize, producer, fence, choice, next),
+            outbox: Outbox::new(socket.clone(), peer.uid),
+            imports: Imports::default(),
+            info,
+            presence: Presence::Connected,
+            socket,
+            wake: Arc::new(wake),
+            gone: peer.gone.take().map(Arc::new),
+            peer,
+            hello,
+            liveness,
+            downloads,
+            cannot_adopt,
+            messages: 0,
+            drains_until: None,
+            blocked: None,
+        }
+    }
+
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    pub fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
+    /// The reader's wake-up socket.
+    pub fn wake(&self) -> &Arc<Wake> {
+        &self.wake
+    }
+
+    /// A pidfd, readable when the process has ended, if the kernel offers one.
+    pub fn pidfd(&self) -> Option<&Arc<OwnedFd>> {
+        self.gone.as_ref()
+    }
+
+    pub fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub fn is_lossless(&self) -> bool {
+        self.info.policy == Policy::Lossless
+    }
+
+    /// Sends a message, or queues it until the reader receives earlier ones.
+    pub fn send(&mut self, message: &ToReader) -> Result<(), Ending> {
+        self.send_packet(&Packet::new(message).map_err(cannot_send)?)
+    }
+
+    /// Sends a message that other readers get too.
+    pub fn send_packet(&mut self, packet: &Packet) -> Result<(), Ending> {
+        self.enqueue(packet.clone())?;
+        if self.leases.reader_sleeps() {
+            self.wake.ring();
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, packet: Packet) -> Result<(), Ending> {
+        self.messages += u64::from(packet.is_ordered());
+        self.outbox.send(packet).map_err(unsent)
+    }
+
+    /// Sends waiting messages after the reader has received others, and wakes the reader if it
+    /// sleeps.
+    pub fn catch_up(&mut self) -> Result<(), Ending> {
+        let before = self.outbox.len();
+        self.outbox.flush().map_err(unsent)?;
+        if self.outbox.len() < before && self.leases.reader_sleeps() {
+            self.wake.ring();
+        }
+        Ok(())
+    }
+
+    /// Returns whether messages wait for the reader to receive earlier ones.
+    pub fn has_backlog(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Returns the time of the next check of this link, whatever its descriptors report.
+    pub fn check_at(&self) -> Option<Instant> {
+        let liveness =
+            self.liveness.as_ref().filter(|_| self.presence < Presence::Exited).map(Liveness::next);
+        let drained = self.drains_until.filter(|_| self.is_flushing());
+        self.outbox.retry_at().into_iter().chain(drained).chain(liveness).min()
+    }
+
+    /// Returns whether the process has ended although the connection is open, by its record lock.
+    pub fn has_died(&mut self) -> bool {
+        self.presence < Presence::Exited && self.liveness.as_mut().is_some_and(Liveness::is_over)
+    }
+
+    /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
+    /// [`DRAINING`].
+    pub fn send_close(&mut self, ending: &Ending) {
+        let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
+        if let Ok(packet) = Packet::new(&message) {
+            let sent = self.outbox.send(packet);
+            let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_backlog();
+            self.drains_until = waits.then(|| Instant::now() + DRAINING);
+        }
+        self.wake.ring();
+    }
+
+    /// Returns whether the connection is still needed for waiting messages after the link has
+    /// ended.
+    pub fn is_flushing(&self) -> bool {
+        let in_time = self.drains_until.is_some_and(|until| Instant::now() < until);
+        in_time && self.has_backlog() && self.presence == Presence::Connected
+    }
+
+    /// Asks the reader to drop its imports of a generation, if it has any.
+    pub fn retire(&mut self, before: u64, generation: u32) -> Result<(), Ending> {
+        if self.imports.retire(generation) {
+            self.send(&ToReader::Retire { before, generation })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Records the end of the connection. If the kernel cannot report the process's end, this
+    /// stands for it.
+    pub fn hang_up(&mut self, process_has_ended: bool) {
+        let has_exited = process_has_ended || self.gone.is_none();
+        self.presence = self.presence.max(if has_exited { Presence::Exited } else { Presence::HungUp });
+    }
+
+    /// Records the reader's close message. Returns true if it had sent one already.
+    pub fn note_close(&mut self) -> bool {
+        let again = self.presence >= Presence::Closed;
+        self.presence = self.presence.max(Presence::Closed);
+        again
+    }
+
+    /// Gives the reader a fence: the exporter uses this GPU from now on.
+    pub fn use_gpu(
+        &mut self,
+        gpu: GpuUuid,
+        choice: Selected<FenceKind>,
+        made: LinkFence,
+    ) -> Result<(), Ending> {
+        let LinkFence { fence, events, timeline_fd } = made;
+        let message = ToReader::Gpu { gpu, fence: choice.kind, events };
+        self.leases.set_fence(fence, choice);
+        self.send_with(&message, timeline_fd.map(|fd| Attachment::File(Arc::new(fd))))
+    }
+
+    /// Returns whether the reader imports the GPU memory of the stream.
+    pub fn is_direct(&self) -> bool {
+        self.leases.has_fence() && !self.downloads
+    }
+
+    /// Returns the kind of memory in which this reader gets frames of a stream whose frames are in
+    /// memory of `kind`.
+    pub fn memory_of_frames(&self, kind: MemoryKind) -> MemoryKind {
+        if self.downloads { MemoryKind::Host } else { kind }
+    }
+
+    /// Introduces a slot to the reader unless the reader knows it. `pool` is the descriptor of the
+    /// whole generation, if it has one.
+    pub fn introduce(
+        &mut self,
+        slot: &Slot,
+        kind: MemoryKind,
+        adopted: bool,
+        pool: Option<&Arc<dyn Allocator>>,
+    ) -> Result<(), Ending> {
+        let (generation, index) = (slot.0.generation, slot.0.index);
+        if self.imports.has(generation, index) {
+            return Ok(());
+        }
+        if !self.imports.has_any(generation) {
+            let slot_size = slot.size();
+            let pool = pool.filter(|pool| pool.fd().is_some()).cloned().map(Attachment::Pool);
+            self.send_with(&ToReader::Generation { generation, memory: kind, slot_size, adopted }, pool)?;
+        }
+        let handle = slot.0.memory.handle();
+        let message = ToReader::Slot { generation, slot: index, handle: handle.bytes.to_vec() };
+        let memory = handle.fd.map(|_| Attachment::Slot(slot.0.memory.clone()));
+        self.send_with(&message, memory)?;
+        self.imports.add(generation, index);
+        Ok(())
+    }
+
+    /// Sends a message that hands over memory, with the descriptor that belongs to it.
+    fn send_with(&mut self, message: &ToReader, attachment: Option<Attachment>) -> Result<(), Ending> {
+        let packet = Packet::with(message, attachment.into_iter().collect()).map_err(cannot_send)?;
+        self.enqueue(packet.kept())
+    }
+
+    /// Leases a frame in memory of this kind to the reader, in a vacant entry, and signals the ready
+    /// fence if the frame needs one. [`Link::publish`] follows.
+    pub fn offer(
+        &mut self,
+        entry: usize,
+        area: usize,
+        sequence: u64,
+        kind: MemoryKind,
+        signals: &mut Signals,
+    ) -> Result<(), Ending> {
+        self.leases.offer(entry, area, sequence, kind, signals)?;
+        // The reader had room: a later wait for it starts anew.
+        self.blocked = None;
+        Ok(())
+    }
+
+    /// Publishes the offered frame, if there is one. Returns true if the reader needs a wake-up.
+    pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
+        self.leases.publish(descriptor, self.messages)
+    }
+
+    /// Returns whether a publication would have to wait.
+    pub fn is_full(&self) -> bool {
+        self.has_backlog() || self.leases.is_full()
+    }
+
+    /// Returns whether no lease is left and no message waits.
+    pub fn is_idle(&self) -> bool {
+        !self.has_backlog() && self.leases.is_empty()
+    }
+
+    /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
+    /// oldest untaken frame. `None` if the reader is full, or messages wait.
+    pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Option<usize>, Ending> {
+        if self.has_backlog() { Ok(None) } else { self.leases.vacate(ended) }
+    }
+
+    /// Sets the waiting flag: the reader sends a wake-up to the returned socket when it ends its
+    /// next lease.
+    pub fn announce_wait(&self) -> Arc<Wake> {
+        self.leases.announce_wait();
+        self.wake.clone()
+    }
+
+    /// Ends the exporter's wait for this reader, which need not send wake-ups any more.
+    pub fn end_wait(&mut self) {
+        self.leases.end_wait();
+        self.unblock();
+    }
+
+    /// Records that the reader does not hold the stream back.
+    pub fn unblock(&mut self) {
+        self.blocked = None;
+    }
+
+    /// Returns the time that the exporter has waited for this reader; the wait begins now if it had
+    /// not.
+    pub fn blocked_for(&mut self, now: Instant) -> Duration {
+        let begin = || Blocked { since: now, is_reported: false };
+        now.duration_since(self.blocked.get_or_insert_with(begin).since)
+    }
+
+    /// Returns whether the owner was told of the present wait.
+    pub fn is_reported(&self) -> bool {
+        self.blocked.as_ref().is_some_and(|blocked| blocked.is_reported)
+    }
+
+    /// Records that the owner was told of the present wait.
+    pub fn note_report(&mut self) {
+        if let Some(blocked) = &mut self.blocked {
+            blocked.is_reported = true;
+        }
+    }
+
+    /// Returns the reader's statistics. `next` is the sequence number of the next publication.
+    pub fn stats(&self, next: u64) -> ReaderStats {
+        self.leases.stats(self.info.clone(), next)
+    }
+
+    /// Returns whether the reader gets frames in host memory although the stream's frames are on a
+    /// GPU.
+    pub fn downloads(&self) -> bool {
+        self.downloads
+    }
+
+    /// Downloads frames for this reader from now on. Returns true if they were downloaded already.
+    pub fn begin_downloads(&mut self) -> bool {
+        mem::replace(&mut self.downloads, true)
+    }
+
+    /// The reason why the reader cannot read adopted memory, if it cannot.
+    pub fn cannot_adopt(&self) -> Option<&str> {
+        self.cannot_adopt.as_deref()
+    }
+
+    /// Records that the reader cannot read adopted memory.
+    pub fn forbid_adopted(&mut self, why: String) {
+        self.cannot_adopt = Some(why);
+    }
+
+    /// Uses another route from now on.
+    pub fn set_route(&mut self, downloads: bool, cannot_adopt: Option<String>) {
+        (self.downloads, self.cannot_adopt) = (downloads, cannot_adopt);
+    }
+}
+
+fn cannot_send(error: io::Error) -> Ending {
+    Ending::new(Reason::Failed, format!("cannot send: {error}"))
+}
+
+fn unsent(unsent: Unsent) -> Ending {
+    match unsent {
+        Unsent::TooMuch(what) => Ending::new(Reason::LimitExceeded, format!("it has left {what} unread")),
+        Unsent::HungUp(error) => Ending::new(Reason::Stopped, format!("it hung up ({error})")),
+    }
+}

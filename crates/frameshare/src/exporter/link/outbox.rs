@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Outgoing messages of one connection: sent in order, and queued while the reader does not receive
+//! earlier ones.
+//!
+//! The backlog is bounded in messages, bytes and files, and so are descriptors in flight (see
+//! [`in_flight`]).
+
+use super::in_flight::{self, InFlight};
+use crate::{
+    memory::{Allocation, Allocator},
+    sys::{Mapping, SealedAgainst, Socket, UntrustedFd, Words, file_limit, memfd, store_bytes},
+};
+use frameshare_protocol::{
+    limits::{MAX_BACKLOG, MAX_MESSAGE},
+    message::{Payload, ToReader},
+};
+use rustix::io::Errno;
+use std::{
+    collections::VecDeque,
+    io, mem,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Maximum number of descriptors in flight on a connection.
+const MAX_IN_FLIGHT: usize = 16;
+/// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
+const MAX_BACKLOG_BYTES: u64 = 128 << 20;
+/// Maximum number of payload files that wait for a reader.
+const MAX_BACKLOG_FILES: usize = 128;
+/// The shortest and the longest pause between attempts to send after a shortage.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// A descriptor that belongs to a message, by its owner.
+#[derive(Clone, Debug)]
+pub enum Attachment {
+    File(Arc<OwnedFd>),
+    /// The reader's end of its wake-up socket.
+    Lent(Arc<UntrustedFd>),
+    Slot(Arc<dyn Allocation>),
+    Pool(Arc<dyn Allocator>),
+}
+
+impl Attachment {
+    /// Returns whether dropping this frees memory, of a GPU for example.
+    fn frees_memory(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Lent(_) => false,
+            Self::Slot(memory) => Arc::strong_count(memory) == 1,
+            Self::Pool(allocator) => Arc::strong_count(allocator) == 1,
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::File(file) => Some(file.as_fd()),
+            Self::Lent(socket) => Some(socket.as_fd()),
+            Self::Slot(memory) => memory.handle().fd,
+            Self::Pool(allocator) => allocator.fd(),
+        }
+    }
+}
+
+/// An encoded message, shared by all its readers.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    bytes: Arc<[u8]>,
+    attachments: Vec<Attachment>,
+    /// Size in bytes of a payload in a file of its own.
+    payload: u64,
+    is_ordered: bool,
+    /// The exporter keeps it for joining readers anyway.
+    is_kept: bool,
+}
+
+impl Packet {
+    /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside
+    /// it.
+    pub fn new(message: &ToReader) -> io::Result<Self> {
+        // Room for the header and the other fields.
+        const INLINE: usize = MAX_MESSAGE - 1024;
+        let bytes = match message {
+            ToReader::Event { payload: Payload::Inline(bytes), .. }
+            | ToReader::Metadata { payload: Payload::Inline(bytes), .. } => bytes.as_slice(),
+            _ => &[],
+        };
+        if bytes.len() <= INLINE {
+            return Self::encode(message, Vec::new(), 0);
+        }
+        let (length, file) = (bytes.len() as u64, payload_file(bytes)?);
+        let message = with_payload(message, Payload::Sealed(length));
+        Self::encode(&message, vec![Attachment::File(Arc::new(file))], length)
+    }
+
+    /// Encodes a message with the descriptors that belong to it.
+    pub fn with(message: &ToReader, attachments: Vec<Attachment>) -> io::Result<Self> {
+        Self::encode(message, attachments, 0)
+    }
+
+    fn encode(message: &ToReader, attachments: Vec<Attachment>, payload: u64) -> io::Result<Self> {
+        let bytes = message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let is_ordered = message.is_ordered();
+        Ok(Self { bytes: bytes.into(), attachments, payload, is_ordered, is_kept: false })
+    }
+
+    /// The payload in a file of its own, if it has one: its length and the file.
+    pub fn sealed(&self) -> Option<(Payload, Vec<Attachment>)> {
+        (self.payload > 0).then(|| (Payload::Sealed(self.payload), self.attachments.clone()))
+    }
+
+    /// Marks the message as one that the exporter keeps anyway: it does not count against the
+    /// reader.
+    pub fn kept(self) -> Self {
+        Self { is_kept: true, ..self }
+    }
+
+    pub fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+
+    fn cost(&self) -> u64 {
+        if self.is_kept { 0 } else { self.bytes.len() as u64 + self.payload }
+    }
+
+    fn files(&self) -> usize {
+        if self.is_kept || self.payload == 0 { 0 } else { self.attachments.len() }
+    }
+}
+
+fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
+    match message {
+        ToReader::Event { before, kind, .. } => ToReader::Event { before: *before, kind: *kind, payload },
+        ToReader::Metadata { sequence, .. } => ToReader::Metadata { sequence: *sequence, payload },
+        other => other.clone(),
+    }
+}
+
+fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd("frameshare-payload", bytes.len() as u64)?;
+    let mapping = Words::from(Mapping::writable(&fd, bytes.len().next_multiple_of(8))?);
+    store_bytes(&mapping, 0, bytes);
+    drop(mapping);
+    SealedAgainst::ResizingAndWriting.seal(&fd)?;
+    Ok(fd)
+}
+
+/// The reason why messages were not sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// The reader has left too much unreceived; the text names the limit.
+    TooMuch(String),
+    /// The connection has ended.
+    HungUp(io::Error),
+}
+
+/// The event that unblocks the first waiting message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Room in the socket, which poll(2) reports.
+    Room,
+    /// Descriptors or memory, without a notification: the next attempt is due at this time, after
+    /// this pause.
+    Time(Instant, Duration),
+}
+
+/// Waiting messages, and accounts of sent ones.
+#[derive(Debug)]
+pub struct Outbox {
+    waiting: VecDeque<Packet>,
+    bytes: u64,
+    files: usize,
+    awaited: Option<Awaited>,
+    in_flight: InFlight,
+    /// Payload bytes that were sent since the reader was last known to have received everything.
+    bytes_in_flight: u64,
+    /// Memory that sent messages referred to, to be dropped with no lock held.
+    spent: Vec<Attachment>,
+}
+
+impl Outbox {
+    /// The outbox of a connection to a process of user `uid`. Dropping it shuts the connection
+    /// down.
+    pub fn new(socket: Arc<Socket>, uid: u32) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            files: 0,
+            awaited: None,
+            in_flight: InFlight::new(socket, uid),
+            bytes_in_flight: 0,
+            spent: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Number of waiting messages.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns whether poll(2) reports when to continue.
+    pub fn awaits_room(&self) -> bool {
+        self.awaited == Some(Awaited::Room)
+    }
+
+    /// Time of the next attempt, if poll(2) does not report it.
+    pub fn retry_at(&self) -> Option<Instant> {
+        match self.awaited {
+            Some(Awaited::Time(at, _)) => Some(at),
+            Some(Awaited::Room) | None => None,
+        }
+    }
+
+    /// Number of payload files and bytes that wait for this reader, ordered by weight.
+    pub fn weight(&self) -> (usize, u64) {
+        (self.files, self.bytes)
+    }
+
+    /// Sends a message after the waiting ones.
+    pub fn send(&mut self, packet: Packet) -> Result<(), Unsent> {
+        self.bytes += packet.cost();
+        self.files += packet.files();
+        self.waiting.push_back(packet);
+        self.flush()?;
+        self.check()
+    }
+
+    /// Sends waiting messages until the socket is full or a limit is reached.
+    pub fn flush(&mut self) -> Result<(), Unsent> {
+        let pause = match self.awaited.take() {
+            Some(Awaited::Time(_, pause)) => (pause * 2).min(LONGEST),
+            Some(Awaited::Room) | None => SHORTEST,
+        };
+        let mut pause = pause;
+        while let Some(packet) = self.waiting.front() {
+            let (count, payload) =
+                (packet.attachments.len(), if packet.is_kept { 0 } else { packet.payload });
+            if !self.may_send(count) {
+                self.retry_after(pause);
+                break;
+            }
+            let Some(packet) = self.waiting.front() else { break };
+            let fds: Vec<_> = packet.attachments.iter().filter_map(Attachment::fd).collect();
+            match self.in_flight.socket().send(&packet.bytes, &fds) {
+                Ok(()) => {
+                    self.in_flight.add(count);
+                    self.bytes_in_flight += payload;
+                    pause = SHORTEST;
+                    self.pop();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.awaited = Some(Awaited::Room);
+                    break;
+                }
+                Err(error) if is_shortage(&error) => {
+                    self.retry_after(pause);
+                    break;
+                }
+                Err(error) => return Err(Unsent::HungUp(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops all waiting messages: the reader gets none of them.
+    pub fn clear(&mut self) {
+        while !self.waiting.is_empty() {
+            self.pop();
+        }
+        self.awaited = None;
+    }
+
+    /// Takes memory that sent messages referred to, to be dropped with no lock held.
+    pub fn take_spent(&mut self) -> Vec<Attachment> {
+        mem::take(&mut self.spent)
+    }
+
+    fn pop(&mut self) {
+        let Some(packet) = self.waiting.pop_front() else { return };
+        self.bytes -= packet.cost();
+        self.files -= packet.files();
+        self.spent.extend(packet.attachments.into_iter().filter(Attachment::frees_memory));
+    }
+
+    fn retry_after(&mut self, pause: Duration) {
+        self.awaited = Some(Awaited::Time(Instant::now() + pause, pause));
+    }
+
+    fn check(&mut self) -> Result<(), Unsent> {
+        if self.waiting.len() > MAX_BACKLOG {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
+        }
+        if self.files > MAX_BACKLOG_FILES {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_FILES} messages with files")));
+        }
+        let unread = |outbox: &Self| outbox.bytes + outbox.bytes_in_flight;
+        if unread(self) > MAX_BACKLOG_BYTES && !self.has_received_all() && unread(self) > MAX_BACKLOG_BYTES {
+            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_BYTES} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Returns whether `count` more descriptors may be in flight. A reader that has received
+    /// everything gets a message in any case; the others share a quarter of the kernel's limit for
+    /// this process's user.
+    fn may_send(&mut self, count: usize) -> bool {
+        if count == 0 || self.in_flight.count() == 0 {
+            return true;
+        }
+        let share = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+        let fits = self.in_flight.count() + count <= MAX_IN_FLIGHT && in_flight::total() + count <= share;
+        fits || self.has_received_all()
+    }
+
+    /// Asks the kernel whether the reader has received all that was sent.
+    fn has_received_all(&mut self) -> bool {
+        let all = self.in_flight.has_received_all();
+        if all {
+            self.bytes_in_flight = 0;
+        }
+        all
+    }
+}
+
+/// Returns whether sendmsg(2) failed because of a temporary shortage: too many descriptors in
+/// flight (ETOOMANYREFS), or memory (ENOBUFS, ENOMEM).
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Returns whether this process lacks files or memory, possibly because of unreceived messages.
+pub fn is_exhausted(error: &(dyn std::error::Error + 'static)) -> bool {
+    let errno =
+        error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC))
+}

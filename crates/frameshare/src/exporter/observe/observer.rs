@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Delivery of notices to the owner's observer, which is foreign code.
+//!
+//! Notices are delivered in order, one at a time, by a thread that runs only while there are some.
+//! No thread of the exporter waits for the observer, so one that blocks holds up neither readers
+//! nor the end of the stream.
+
+use super::notice::Notice;
+use std::{
+    collections::VecDeque,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+/// Maximum number of notices that wait for an observer that blocks; later ones are dropped.
+const MAX_PENDING: usize = 4096;
+
+/// The owner's observer, and the notices on their way to it.
+pub struct Observer {
+    call: Box<dyn Fn(Notice) + Send + Sync>,
+    pending: Mutex<Pending>,
+    /// Signaled when all notices were delivered.
+    delivered: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    notices: VecDeque<Notice>,
+    /// The thread that delivers, once it runs.
+    thread: Option<ThreadId>,
+    /// Whether there is one.
+    runs: bool,
+    /// Notices that were dropped since the last line in the log.
+    dropped: usize,
+}
+
+impl Observer {
+    pub fn new(call: Box<dyn Fn(Notice) + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self { call, pending: Mutex::default(), delivered: Condvar::new() })
+    }
+
+    /// Queues notices and starts their delivery.
+    pub fn notify(self: &Arc<Self>, notices: Vec<Notice>) {
+        self.queue(notices);
+        self.start();
+    }
+
+    /// Queues notices, which [`start`](Self::start) has delivered in the order of these calls.
+    /// Drops them where [`MAX_PENDING`] are queued already. It calls no foreign code: the
+    /// exporter's state may be locked.
+    pub fn queue(&self, notices: Vec<Notice>) {
+        let mut pending = self.lock();
+        let room = MAX_PENDING.saturating_sub(pending.notices.len());
+        pending.dropped += notices.len().saturating_sub(room);
+        pending.notices.extend(notices.into_iter().take(room));
+    }
+
+    /// Starts the delivery of queued notices, unless it is under way. Without a thread (`ulimit
+    /// -u`) they stay queued until the next call.
+    pub fn start(self: &Arc<Self>) {
+        let mut pending = self.lock();
+        let dropped = mem::take(&mut pending.dropped);
+        if !pending.runs && !pending.notices.is_empty() {
+            let observer = self.clone();
+            let builder = thread::Builder::new().name("frameshare-notice".into());
+            pending.runs = builder.spawn(move || observer.deliver()).is_ok();
+        }
+        drop(pending);
+        if dropped > 0 {
+            log::warn!("the observer of the exporter blocks: {dropped} notices are dropped");
+        }
+    }
+
+    /// Waits until all notices were delivered, at most this long. Returns at once in the observer
+    /// itself.
+    pub fn flush(self: &Arc<Self>, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        self.start();
+        let mut pending = self.lock();
+        while pending.runs && pending.thread != Some(thread::current().id()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            pending = self.delivered.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn deliver(&self) {
+        let mut pending = self.lock();
+        pending.thread = Some(thread::current().id());
+        while let Some(notice) = pending.notices.pop_front() {
+            drop(pending);
+            if catch_unwind(AssertUnwindSafe(|| (self.call)(notice))).is_err() {
+                log::error!("the observer of the exporter panicked");
+            }
+            pending = self.lock();
+        }
+        (pending.thread, pending.runs) = (None, false);
+        self.delivered.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn refused(pid: u32) -> Notice {
+        Notice::ReaderRefused { pid, uid: 0, why: String::new() }
+    }
+
+    #[test]
+    fn notices_arrive_in_order_before_flush_returns() {
+        let (sender, receiver) = mpsc::channel();
+        let observer = Observer::new(Box::new(move |notice| drop(sender.send(notice))));
+        for pid in 0..100 {
+            observer.notify(vec![refused(2 * pid), refused(2 * pid + 1)]);
+        }
+        observer.flush(Duration::from_secs(60));
+        let arrived: Vec<_> = receiver.try_iter().collect();
+        assert_eq!(arrived, (0..200).map(refused).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn blocked_observer_bounds_queue_and_flush() {
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = Mutex::new(blocked);
+        let (sender, receiver) = mpsc::channel();
+        let observer = Observer::new(Box::new(move |notice| {
+            let _ = blocked.lock().unwrap().recv();
+            let _ = sender.send(notice);
+        }));
+        observer.notify((0..3 * MAX_PENDING as u32).map(refused).collect());
+        observer.flush(Duration::from_millis(10));
+        assert!(observer.lock().notices.len() <= MAX_PENDING);
+        drop(release);
+        observer.flush(Duration::from_secs(60));
+        assert_eq!(receiver.try_iter().count(), MAX_PENDING);
+    }
+
+    #[test]
+    fn panicking_observer_gets_later_notices() {
+        let (sender, receiver) = mpsc::channel();
+        let observer = Observer::new(Box::new(move |notice| {
+            assert!(notice != refused(0), "on purpose");
+            let _ = sender.send(notice);
+        }));
+        observer.notify(vec![refused(0), refused(1)]);
+        observer.flush(Duration::from_secs(60));
+        assert_eq!(receiver.try_recv(), Ok(refused(1)));
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Log of refused readers: one line for each process and time span, not one for each attempt.
+
+use super::notice::Notice;
+use crate::sys::Peer;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// Minimum time between two lines about one process.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of remembered processes. Further ones are not reported until others are
+/// forgotten.
+const MAX_PROCESSES: usize = 64;
+
+/// Recently refused processes.
+#[derive(Debug, Default)]
+pub struct RejectionLog(BTreeMap<(u32, u32), Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    told: Instant,
+    untold: u64,
+}
+
+impl RejectionLog {
+    /// Returns the notice of a refusal, if one is due; the next line about the process counts
+    /// unreported ones.
+    pub fn note(&mut self, peer: &Peer, mut why: String, now: Instant) -> Option<Notice> {
+        let key = (peer.uid, peer.pid);
+        let recent = |refused: &Refused| now.duration_since(refused.told) < PAUSE;
+        if let Some(refused) = self.0.get_mut(&key).filter(|refused| recent(refused)) {
+            refused.untold += 1;
+            return None;
+        }
+        let untold = self.0.remove(&key).map_or(0, |refused| refused.untold);
+        self.0.retain(|_, refused| refused.untold > 0 || recent(refused));
+        if self.0.len() >= MAX_PROCESSES {
+            self.0.retain(|_, refused| recent(refused));
+        }
+        if self.0.len() >= MAX_PROCESSES {
+            return None;
+        }
+        self.0.insert(key, Refused { told: now, untold: 0 });
+        if untold > 0 {
+            why = format!("{why} (and {untold} times more since it was named last)");
+        }
+        Some(Notice::ReaderRefused { pid: peer.pid, uid: peer.uid, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_refusals_of_a_process_are_reported_once_a_second() {
+        let peer = |pid| Peer { pid, uid: 1, gids: Vec::new(), gone: None };
+        let (mut rejections, start) = (RejectionLog::default(), Instant::now());
+        let mut why = |pid, now| match rejections.note(&peer(pid), "no".into(), now) {
+            Some(Notice::ReaderRefused { why, .. }) => Some(why),
+            _ => None,
+        };
+        assert_eq!(why(7, start).as_deref(), Some("no"));
+        for _ in 0..5 {
+            assert_eq!(why(7, start), None);
+        }
+        assert_eq!(why(8, start).as_deref(), Some("no"), "another process is named by itself");
+        let later = why(7, start + PAUSE).unwrap();
+        assert!(later.contains("5 times more"), "{later}");
+        for pid in 100..1000 {
+            why(pid, start + PAUSE);
+        }
+        assert_eq!(why(1000, start + PAUSE), None, "there is an end to it");
+        assert!(why(1000, start + 3 * PAUSE).is_some());
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Statistics of an exporter and its readers.
+
+use super::notice::ReaderInfo;
+use crate::memory::select::Selected;
+use frameshare_protocol::{FenceKind, MemoryKind};
+
+/// Statistics of one reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderStats {
+    /// Identity of the reader.
+    pub info: ReaderInfo,
+    /// Frames taken and not released.
+    pub held: u32,
+    /// Frames published and not taken.
+    pub queued: u32,
+    /// Frames published to the reader, revoked ones included.
+    pub sent: u64,
+    /// Lost frames.
+    pub lost: u64,
+    /// The kind of fence, and the reason for it.
+    pub fence: Selected<FenceKind>,
+    /// Distance in frames from the oldest untaken frame to the newest; 0 if all are taken.
+    pub lag: u64,
+}
+
+/// Statistics of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// The present readers.
+    pub readers: Vec<ReaderStats>,
+    /// Frames published.
+    pub published: u64,
+    /// Slots allocated.
+    pub slots: u32,
+    /// Free slots.
+    pub free_slots: u32,
+    /// Maximum number of slots.
+    pub max_slots: u32,
+    /// Size of a slot in bytes; 0 before the first.
+    pub slot_size: u64,
+    /// The kind of the slots' memory, and the reason for it.
+    pub memory: Selected<MemoryKind>,
+    /// Bytes of retired generations that are not freed yet.
+    pub retired_bytes: u64,
+    /// Readers admitted so far.
+    pub readers_total: u64,
+}

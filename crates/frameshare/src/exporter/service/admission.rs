@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Admission of a reader: from its Hello to its link.
+//!
+//! Three steps, since making fences takes driver calls that must not delay a publication: reserve
+//! credit with the state locked, make pages and fences with it unlocked, add the link with it
+//! locked.
+
+use crate::{
+    exporter::{
+        error::SetupError,
+        link::{Delivery, Ending, Link, LinkFence, Liveness, in_flight},
+        state::{Left, Promise, Shared, Shares},
+    },
+    queue::Producer,
+    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd},
+};
+use frameshare_protocol::{
+    message::{Hello, Reason},
+    page::{claims_size, queue_size},
+};
+use std::{io, os::fd::OwnedFd};
+
+/// Admits a reader, or refuses it and reports the reason to the reader and the owner.
+pub fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
+    // Checked here because it takes a call for each connection: a publication must not wait for it.
+    if !in_flight::may_join(peer.uid) {
+        let refusal = Ending::new(Reason::LimitExceeded, in_flight::too_many(peer.uid));
+        return shared.with(|state| state.refuse(&socket, &peer, &refusal));
+    }
+    let (mut socket, mut peer) = (socket, peer);
+    // Try again if the exporter began to use a GPU meanwhile.
+    while let Some(again) = try_to_admit(shared, socket, peer, hello) {
+        (socket, peer) = again;
+    }
+}
+
+/// Admits or refuses a reader, or returns its connection if the reservation no longer holds.
+fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> Option<(Socket, Peer)> {
+    let gpu = shared.with(|state| state.gpu().cloned());
+    // A failure of the GPU is handled elsewhere.
+    let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
+    // Counted with the state unlocked: it takes long with many open files.
+    let left = Left { files: files_left(), memory: memory_left };
+    let promise = match shared.with(|state| state.promise(&peer, hello, left)) {
+        Ok(promise) => promise,
+        Err(refusal) => {
+            shared.with(|state| state.refuse(&socket, &peer, &refusal));
+            return None;
+        }
+    };
+    let shares = Shares::new(&promise, peer.uid);
+    let credit = promise.credit;
+    shared.with(|state| {
+        state.end_promise();
+        if state.is_closed() {
+            return None;
+        }
+        if state.gpu().is_some() != promise.gpu.is_some() {
+            return Some((socket, peer));
+        }
+        let admitted = shares.and_then(|shares| {
+            // The queue is initialized before the reader can map it.
+            let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
+            let next = state.next_sequence();
+            let producer = Producer::new(queue, claims, promise.credit as usize, next);
+            // Without a pidfd the page's record lock shows whether the reader lives.
+            let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
+            let liveness = claims_fd.map(Liveness::new);
+            let (welcome, wake, fence) = state.welcome(hello, &promise, shares)?;
+            let delivery = Delivery {
+                producer,
+                next,
+                wake,
+                liveness,
+                fence,
+                route: promise.route,
+                hello: hello.clone(),
+            };
+            Ok((welcome, delivery))
+        });
+        match admitted {
+            Ok((welcome, delivery)) => {
+                let info = state.new_reader(&peer, hello, credit);
+                state.link(Link::new(info, socket, peer, delivery), &welcome);
+            }
+            Err(error) => {
+                let text = format!("the exporter cannot serve another reader: {error}");
+                state.refuse(&socket, &peer, &Ending::new(Reason::Failed, text));
+            }
+        }
+        None
+    })
+}
+
+impl Shares {
+    fn new(promise: &Promise, uid: u32) -> Result<Self, SetupError> {
+        let entries = promise.credit as usize;
+        let (queue, queue_fd) =
+            page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
+        let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
+        let (wake, wake_fd) = Wake::pair(uid)?;
+        let made = LinkFence::new(&promise.route.fence, promise.gpu.as_ref(), entries, promise.route.local)?;
+        let LinkFence { fence, events, timeline_fd } = made;
+        Ok(Self { queue, claims, wake, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
+    }
+}
+
+/// A fresh page, mapped by us and then sealed.
+fn page(name: &str, size: usize, against: SealedAgainst) -> io::Result<(Words, OwnedFd)> {
+    let fd = memfd(name, size as u64)?;
+    let mapping = Mapping::writable(&fd, size)?;
+    against.seal(&fd)?;
+    Ok((mapping.into(), fd))
+}

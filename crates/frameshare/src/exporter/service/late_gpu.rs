@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Late start of a GPU: an exporter with readers begins to use one.
+
+use crate::{
+    exporter::{
+        error::SetupError,
+        link::LinkFence,
+        state::{Shared, Wanting},
+    },
+    fence::Signals,
+    memory,
+};
+use frameshare_cuda::context::Context;
+use std::sync::Arc;
+
+/// Uses a GPU from now on. Called by the publishing thread: no frame is published in between.
+pub fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
+    let wanted = shared.with(|state| state.config().memory);
+    let (memory, signals) = (memory::select::select(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
+    let Some(wanting) = shared.with(|state| state.use_gpu(gpu, memory, signals)) else {
+        return Err("the exporter has a GPU already".into());
+    };
+    for Wanting { id, entries, fence, local } in wanting {
+        // Driver calls, which take long.
+        let made = LinkFence::new(&fence, Some(gpu), entries, local);
+        shared.with(|state| state.give_fence(id, gpu, fence, made));
+    }
+    Ok(())
+}

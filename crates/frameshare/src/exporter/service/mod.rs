@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Service thread of an exporter: admits readers, notices their ends, sends waiting messages,
+//! reclaims.
+
+mod admission;
+mod late_gpu;
+mod pending;
+
+pub use late_gpu::use_gpu;
+
+use super::{
+    link::{Ending, Link, Presence},
+    observe::Notice,
+    state::{Shared, State, Turn, Watch},
+};
+use crate::{
+    endpoint::Endpoint,
+    gpu::DeferredDrop,
+    sys::backoff::Backoff,
+    sys::{
+        FileState, Listener, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
+        too_many_parked, wait,
+    },
+};
+use admission::admit;
+use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
+use pending::{Connection, HELLO_TIMEOUT, Pending};
+use rustix::event::{PollFd, PollFlags};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Interval of checks of the socket's file.
+const CHECK: Duration = Duration::from_secs(2);
+/// Maximum number of connections accepted at once: connected readers are served in between.
+const MAX_ACCEPTED: usize = 64;
+
+/// Handle of the service thread.
+#[derive(Debug)]
+pub struct Service {
+    stop: Arc<AtomicBool>,
+    /// Disconnected when the socket and the name are released.
+    closed: Mutex<Receiver<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The resources that make the stream reachable. Dropped in this order: `stop` returns when the
+/// name is free.
+struct Open {
+    listener: Listener,
+    endpoint: Endpoint,
+    check: Instant,
+    is_lost: bool,
+    _closed: Sender<()>,
+}
+
+impl Open {
+    /// Checks periodically that readers find the socket, and returns a notice for the owner.
+    fn check(&mut self) -> Option<Notice> {
+        let now = Instant::now();
+        if now < self.check {
+            return None;
+        }
+        self.check = now + CHECK;
+        let mut state = self.listener.check();
+        if matches!(state, FileState::Lost(_)) && self.endpoint.prepare_folder().is_ok() {
+            state = self.listener.check();
+        }
+        let was_lost = std::mem::replace(&mut self.is_lost, matches!(state, FileState::Lost(_)));
+        match state {
+            FileState::Lost(why) => (!was_lost).then_some(Notice::SocketLost { why }),
+            FileState::Rebound => Some(Notice::SocketBound),
+            FileState::Bound => None,
+        }
+    }
+}
+
+/// The parts of a link that the thread polls.
+struct Watched {
+    id: u64,
+    socket: Arc<Socket>,
+    gone: Option<Arc<OwnedFd>>,
+    awaits_room: bool,
+    /// Latest time of the next check.
+    check_at: Option<Instant>,
+    hung_up: bool,
+}
+
+impl Service {
+    pub fn start(shared: Arc<Shared>, endpoint: Endpoint, listener: Listener) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, closed) = channel();
+        let stopped = stop.clone();
+        let check = Instant::now() + CHECK;
+        let open = Open { listener, endpoint, check, is_lost: false, _closed: sender };
+        let run = move || {
+            let deferred = serve(&shared, open, &stopped);
+            drop(shared);
+            drop(deferred);
+        };
+        let thread = thread::Builder::new().name("frameshare".into()).spawn(run)?;
+        Ok(Self { stop, closed: Mutex::new(closed), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Closes the socket and releases the name, without waiting for peers. The thread continues
+    /// while memory waits for readers to drop their imports.
+    pub fn stop(&self, shared: &Shared) {
+        self.stop.store(true, Ordering::Release);
+        shared.service.set();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // An observer may drop the exporter from this very thread.
+        let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) else {
+            return;
+        };
+        // Nothing is ever sent: this returns when the other end is dropped.
+        let _ = self.closed.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        if !shared.lock().has_more_to_do() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Main loop of the service thread. Returns the guard of pending teardown once it was stopped.
+fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDrop> {
+    let mut open = Some(open);
+    let mut deferred = None;
+    let mut pending = Pending::new();
+    let mut backoff = Backoff::of_a_watch();
+    let mut before = Watch::None;
+    loop {
+        // Cleared before the checks: a later event wakes the thread again.
+        shared.service.clear();
+        shared.later.clear();
+        let stopped = stopped.load(Ordering::Acquire);
+        if stopped {
+            // Before the stopping thread is released, by dropping `open`.
+            deferred.get_or_insert_with(DeferredDrop::new);
+            open = None;
+            pending.take();
+        }
+        let Turn { progress, watch, has_more_to_do, trash } = shared.with(State::begin_turn);
+        // A drop that waits for a GPU waits here, where it delays no publishing or reading thread.
+        drop(trash);
+        if stopped && !has_more_to_do {
+            return deferred;
+        }
+        if progress || std::mem::replace(&mut before, watch) != watch {
+            backoff.reset();
+        }
+        let look = match watch {
+            Watch::None => Timeout::Never,
+            Watch::Unhurried => Backoff::next_unhurried(),
+            Watch::Close => backoff.next(),
+        };
+        let look = open.as_ref().map_or(look, |open| look.min(Timeout::At(open.check)));
+        turn(shared, open.as_mut(), &mut pending, look);
+        if let Some(notice) = open.as_mut().and_then(Open::check) {
+            shared.observer.notify(vec![notice]);
+        }
+    }
+}
+
+/// Sleeps until an event or a deadline, and handles it.
+fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: Timeout) {
+    let links: Vec<Watched> = {
+        let state = shared.lock();
+        let watched = |link: &Link| Watched {
+            id: link.info.id,
+            socket: link.socket().clone(),
+            gone: link.pidfd().cloned(),
+            awaits_room: link.outbox.awaits_room(),
+            check_at: link.check_at(),
+            hung_up: link.presence() >= Presence::HungUp,
+        };
+        state.connections().map(watched).collect()
+    };
+
+    let mut fds =
+        vec![PollFd::new(&shared.service, PollFlags::IN), PollFd::new(&shared.later, PollFlags::IN)];
+    fds.extend(pending.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
+    for link in &links {
+        let out = if link.awaits_room { PollFlags::OUT } else { PollFlags::empty() };
+        // poll(2) skips negative descriptors, but rustix has none: one descriptor stands in for a
+        // missing other.
+        let socket = (!link.hung_up).then_some(link.socket.as_fd());
+        let gone = link.gone.as_deref().map(|gone| gone.as_fd());
+        let (first, events) = (socket.or(gone).unwrap_or(shared.service.as_fd()), PollFlags::IN | out);
+        fds.push(PollFd::from_borrowed_fd(first, events));
+        fds.push(PollFd::from_borrowed_fd(gone.unwrap_or(first), PollFlags::IN));
+    }
+    if let Some(open) = &open {
+        fds.push(PollFd::new(&open.listener, PollFlags::IN));
+    }
+    let deadlines = pending
+        .iter()
+        .map(|connection| connection.until)
+        .chain(links.iter().filter_map(|link| link.check_at));
+    if wait(&mut fds, deadlines.map(Timeout::At).fold(look, Timeout::min)).is_err() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let ready: Vec<bool> = fds.iter().map(is_ready).collect();
+    drop(fds);
+
+    let (pending_ready, rest) = ready[2..].split_at(pending.len());
+    let (links_ready, listener_ready) = rest.split_at(2 * links.len());
+    for (link, ready) in links.iter().zip(links_ready.chunks(2)) {
+        if ready[0] && !link.hung_up {
+            listen_to(shared, link);
+        }
+        if ready[1] && link.gone.is_some() {
+            let ending = Ending::new(Reason::Stopped, "its process is gone");
+            shared.with(|state| state.end_link_of(link.id, &ending, true));
+        }
+        if link.check_at.is_some_and(|at| at <= Instant::now()) {
+            shared.with(|state| state.check_link(link.id));
+        }
+    }
+    let now = Instant::now();
+    for (connection, ready) in pending.take().into_iter().zip(pending_ready) {
+        if *ready || connection.until <= now {
+            receive_hello(shared, connection, &format!("it sent no Hello within {HELLO_TIMEOUT:?}"));
+        } else {
+            pending.add(connection);
+        }
+    }
+    if let (Some(open), [true]) = (open, listener_ready) {
+        accept(shared, &mut open.listener, pending);
+    }
+}
+
+/// Accepts waiting connections.
+fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
+    for _ in 0..MAX_ACCEPTED {
+        if !may_accept() {
+            // They wait until some parked descriptors are closed.
+            thread::sleep(Duration::from_millis(10));
+            break;
+        }
+        match listener.accept() {
+            Ok(Some(socket)) => match Peer::of(&socket) {
+                Ok(peer) if !may_connect(peer.uid) => {
+                    let refusal = Ending::new(Reason::LimitExceeded, too_many_parked(peer.uid));
+                    shared.with(|state| state.refuse(&socket, &peer, &refusal));
+                }
+                Ok(peer) => await_hello(shared, Connection::new(socket, peer), pending),
+                Err(error) => drop(socket.send(&no_room(&error), &[])),
+            },
+            Ok(None) => break,
+            // Out of descriptors, for example: connected readers continue, and further ones are
+            // refused.
+            Err(error) => {
+                listener.turn_away(&no_room(&error));
+                thread::sleep(Duration::from_millis(10));
+                break;
+            }
+        }
+    }
+}
+
+/// The refusal of a connection that cannot even be accepted.
+fn no_room(error: &io::Error) -> Vec<u8> {
+    let text = format!("the exporter cannot take another connection: {error} (see ulimit -n there)");
+    (ToReader::Refused { reason: Reason::Failed, text }).encode().unwrap_or_default()
+}
+
+/// Waits for the Hello of a peer that may read; refuses another one at once.
+fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
+    let Connection { socket, peer, .. } = &connection;
+    if !shared.with(|state| state.config().may_read(peer)) {
+        let text = format!("permission denied: user {} may not read this stream", peer.uid);
+        let refusal = Ending::new(Reason::PermissionDenied, text);
+        return shared.with(|state| state.refuse(socket, peer, &refusal));
+    }
+    if let Some(oldest) = pending.add(connection) {
+        receive_hello(shared, oldest, "there are too many connections that send no Hello");
+    }
+}
+
+/// Admits a reader by its Hello, or refuses it: for the reason `silent` if nothing has arrived.
+fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
+    let Connection { socket, peer, .. } = connection;
+    let refusal = match socket.receive() {
+        Ok(Received::Nothing) => Ending::new(Reason::LimitExceeded, silent),
+        Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
+            Ok(ToExporter::Hello(hello)) => {
+                return admit(shared, socket, peer, &hello);
+            }
+            Ok(_) => Ending::new(Reason::Violation, "it did not begin with Hello"),
+            Err(error @ DecodeError::Version(_)) => Ending::new(Reason::NothingInCommon, error.to_string()),
+            Err(error) => Ending::new(Reason::Violation, error.to_string()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Ending::new(Reason::Violation, error.to_string())
+        }
+        // The peer hung up: a refusal would reach no one.
+        _ => return,
+    };
+    shared.with(|state| state.refuse(&socket, &peer, &refusal));
+}
+
+/// Handles a reader's message, and sends it waiting ones.
+fn listen_to(shared: &Shared, link: &Watched) {
+    let ending = match link.socket.receive() {
+        Ok(Received::Nothing) => None,
+        Ok(Received::HungUp) => Some(Ending::new(Reason::Stopped, "it hung up")),
+        Ok(Received::Packet(packet, _)) => match ToExporter::decode(&packet) {
+            Ok(ToExporter::Retired { generation }) => {
+                return shared.with(|state| state.acknowledge(link.id, generation));
+            }
+            Ok(ToExporter::CannotImport { generation, text }) => {
+                return shared.with(|state| state.cannot_import(link.id, generation, text));
+            }
+            Ok(ToExporter::Goodbye { reason, text }) => {
+                return shared.with(|state| state.closed_by_reader(link.id, &Ending { reason, text }));
+            }
+            Ok(ToExporter::Hello(_)) => Some(Ending::new(Reason::Violation, "it sent two Hello messages")),
+            Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
+        },
+        Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
+    };
+    shared.with(|state| match ending {
+        Some(ending) => state.end_link_of(link.id, &ending, false),
+        None => state.flush(link.id),
+    });
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Slots, from the view of their holders.
+
+mod generation;
+
+pub use generation::{Generation, Place, Unallocated};
+
+use super::error::Interrupted;
+use crate::{
+    gpu::DropWhenIdle,
+    memory::{Address, Allocation, MemoryError},
+};
+use frameshare_cuda::host::Registration;
+use std::{
+    any::Any,
+    ptr::NonNull,
+    sync::{Arc, OnceLock},
+};
+
+/// An exported allocation that holds one frame.
+///
+/// A clone keeps the slot from being used for another frame. The slot is free when the last clone
+/// is dropped and every lease on publications in it has ended. Its memory lives as long as any
+/// clone.
+#[derive(Clone, Debug)]
+pub struct Slot(pub(in crate::exporter) Arc<SlotInner>);
+
+#[derive(Debug)]
+pub struct SlotInner {
+    /// The exporter that owns it.
+    pub exporter: u64,
+    pub generation: u32,
+    pub index: u32,
+    // Declared before the memory, so that it is dropped first: the user data may refer to the
+    // memory.
+    pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// Set for a download target: the GPU writes it without the CPU's help.
+    pub registered: OnceLock<DropWhenIdle<Registration>>,
+    pub memory: Arc<dyn Allocation>,
+}
+
+/// The purpose of an acquired slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Upstream writes the slot and holds it without limit. Refused where it would take slots that
+    /// are reserved for the readers' credit.
+    Pool,
+    /// The caller copies a frame into it, publishes it and drops it.
+    Copy,
+}
+
+impl From<Interrupted> for AcquireError {
+    fn from(Interrupted: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
+/// The reason why there is no slot.
+#[derive(Debug, thiserror::Error)]
+pub enum AcquireError {
+    /// All slots within the limit are in use.
+    #[error("all {max_slots} slots are in use: allow more slots")]
+    Exhausted {
+        /// The limit.
+        max_slots: u32,
+    },
+    /// A new slot could not be allocated, or its memory not be shared.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The wait for a slot was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The stream is closed: readers may still read its slots.
+    #[error("the exporter is closed")]
+    Closed,
+    /// No slot can have this size.
+    #[error("a slot of {0} bytes is impossible")]
+    Size(u64),
+}
+
+impl Slot {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.0.memory.size()
+    }
+
+    /// Address of the memory.
+    pub fn address(&self) -> Address {
+        self.0.memory.address()
+    }
+
+    /// Pointer for the CPU to write through; `None` for GPU memory.
+    pub fn as_ptr(&self) -> Option<NonNull<u8>> {
+        match self.address() {
+            Address::Host(start) => Some(start),
+            Address::Device(_) => None,
+        }
+    }
+
+    /// Returns user data of the slot, made on first use. It lives as long as the slot's memory,
+    /// whatever holds the slot meanwhile, and is dropped before the memory is freed. It must not
+    /// hold the slot, which would then never be free. `None` if data of another type is present.
+    pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.kept.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+}

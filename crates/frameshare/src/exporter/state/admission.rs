@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Admission decisions: permission, credit, route, limits.
+
+use super::State;
+use crate::{
+    exporter::{
+        error::SetupError,
+        link::{Attachment, Ending, Link, Packet, Route},
+        observe::{Notice, ReaderInfo},
+    },
+    fence::{self, ExporterFence},
+    memory::{context_number, select::Selected},
+    sys::{Peer, Socket, UntrustedFd, Wake, Words, file_limit, process_nonce},
+};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{
+    FenceKind, MemoryKind, Policy,
+    message::{Hello, Reason, ToReader, Welcome},
+};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
+
+/// Files that are open while a reader is admitted, with some reserve: two pages, both ends of a
+/// wake-up socket, a timeline page.
+const FILES_OF_A_READER: u64 = 8;
+
+/// Resources left to this process.
+#[derive(Clone, Copy)]
+pub struct Left {
+    /// Number of files that it may open; `None` if the system does not say.
+    pub files: Option<u64>,
+    /// Bytes of the GPU's memory; `None` without a GPU.
+    pub memory: Option<u64>,
+}
+
+/// The reservation for a reader.
+pub struct Promise {
+    pub credit: u32,
+    pub route: Route,
+    pub gpu: Option<Arc<Context>>,
+}
+
+/// Resources shared with the reader.
+pub struct Shares {
+    pub queue: Words,
+    pub claims: Words,
+    pub wake: Wake,
+    pub fence: Box<dyn ExporterFence>,
+    /// The handles of events.
+    pub events: Vec<u8>,
+    /// Descriptors to send: queue, claims, wake-up socket, and the timeline page if there is one.
+    pub queue_fd: OwnedFd,
+    pub claims_fd: OwnedFd,
+    pub wake_fd: UntrustedFd,
+    pub timeline_fd: Option<OwnedFd>,
+}
+
+impl State {
+    /// Refuses a reader, with the reason.
+    pub fn refuse(&mut self, socket: &Socket, peer: &Peer, refusal: &Ending) {
+        let message = ToReader::Refused { reason: refusal.reason, text: refusal.text.clone() };
+        if let Ok(packet) = message.encode() {
+            // If the reader does not receive it, it notices the hang-up.
+            let _ = socket.send(&packet, &[]);
+        }
+        self.note_refusal(peer, refusal.text.clone());
+    }
+
+    /// Reports a refused reader to the owner.
+    pub fn note_refusal(&mut self, peer: &Peer, why: String) {
+        let notice = self.rejections.note(peer, why, Instant::now());
+        self.notices.extend(notice);
+    }
+
+    /// Decides what a reader gets, and reserves its credit.
+    pub fn promise(&mut self, peer: &Peer, hello: &Hello, left: Left) -> Result<Promise, Ending> {
+        if let Some(text) = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root()) {
+            return Err(Ending::new(Reason::PermissionDenied, text.clone()));
+        }
+        if hello.policy == Policy::Lossless && !self.config.may_be_lossless(peer) {
+            let text = "the exporter does not let this reader be lossless";
+            return Err(Ending::new(Reason::LosslessNotGranted, text));
+        }
+        let route = self.route_of(peer, hello)?;
+        self.reclaim();
+        let credit_left = self.credit_left(peer.uid);
+        if credit_left == 0 {
+            let but = if peer.is_own_or_root() { "" } else { ", but those kept for its own user's," };
+            let text =
+                format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
+            return Err(Ending::new(Reason::NoCreditLeft, text));
+        }
+        let credit = hello.credit.min(self.config.max_held_limit).min(credit_left);
+        self.check_files(credit, left.files)?;
+        self.check_memory(credit, left.memory)?;
+        self.promised = credit;
+        let gpu = self.config.gpu.clone();
+        Ok(Promise { credit, route, gpu })
+    }
+
+    /// Ends the reservation of credit.
+    pub fn end_promise(&mut self) {
+        self.promised = 0;
+    }
+
+    /// Decides how a reader gets its frames.
+    pub fn route_of(&mut self, peer: &Peer, hello: &Hello) -> Result<Route, Ending> {
+        let kind = self.memory.kind;
+        let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
+        let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
+        let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
+        let direct = trusted && hello.memory.contains(&kind) && (reaches || !hello.host_fallback);
+        if !direct && !hello.memory.contains(&MemoryKind::Host) {
+            let (reason, why) = if trusted {
+                (Reason::NothingInCommon, "which this reader cannot read".into())
+            } else {
+                let why = format!("which user {} is not trusted with", peer.uid);
+                (Reason::PermissionDenied, format!("permission denied, {why}"))
+            };
+            return Err(Ending::new(reason, format!("the stream's frames are in {kind} memory, {why}")));
+        }
+        let fence = if direct {
+            let ours = fence::select::kinds(self.config.gpu.as_ref());
+            fence::select::select(self.config.fence, kind, &ours, &hello.fences)
+                .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
+        } else {
+            let why = match (trusted, reaches) {
+                (false, _) => "it is not trusted with GPU memory",
+                (true, false) => "it cannot read the exporter's GPU",
+                (true, true) => "it cannot read GPU memory",
+            };
+            Selected { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
+        };
+        if !direct {
+            self.begin_downloads()?;
+        }
+        let local = peer.is_this_process(&hello.nonce);
+        let cannot_adopt = if direct { self.why_not_adopted(peer, hello, local) } else { None };
+        Ok(Route { fence, downloads: !direct, cannot_adopt, local })
+    }
+
+    /// Returns the reason why a reader cannot read adopted memory, if it cannot. CUDA lets one
+    /// context of a process open legacy handles of an exporter (CUDA driver API,
+    /// cuIpcOpenMemHandle); within one process the pointers of the exporter's context are used.
+    pub fn why_not_adopted(&self, peer: &Peer, hello: &Hello, local: bool) -> Option<String> {
+        let lent = |link: &&Link| {
+            let other = link.hello();
+            other.nonce == hello.nonce && link.is_direct() && other.context != hello.context
+        };
+        let why = if local {
+            let ours = self.config.gpu.as_ref().map(context_number);
+            (ours != Some(hello.context))
+                .then_some("it is in the exporter's process, in another CUDA context")
+        } else if !peer.is_own() {
+            Some("it is not of the exporter's user")
+        } else if !hello.memory.contains(&MemoryKind::Legacy) {
+            Some("it cannot open legacy handles")
+        } else {
+            let other = self.links.iter().chain(&self.draining).find(lent);
+            other.map(|_| "another CUDA context of its process reads this stream")
+        };
+        why.map(Into::into)
+    }
+
+    /// Refuses a reader whose frames could later not be allocated for lack of files.
+    pub fn check_files(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
+        let slots =
+            self.generations.iter().rfind(|one| one.is_own(self.memory.kind)).map_or(0, |one| one.len());
+        let needed = FILES_OF_A_READER + u64::from((self.credit() + credit + 2).saturating_sub(slots));
+        match left {
+            Some(left) if left < needed => {
+                let text = format!(
+                    "the exporter may open only {left} more of {} files, and its frames and this reader could need \
+                     {needed}: raise its limit (ulimit -n)",
+                    file_limit().unwrap_or(u64::MAX)
+                );
+                Err(Ending::new(Reason::Failed, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a reader whose frames could later not be allocated for lack of GPU memory.
+    pub fn check_memory(&self, credit: u32, left: Option<u64>) -> Result<(), Ending> {
+        let kind = self.memory.kind;
+        let current = self.generations.iter().rfind(|one| one.is_own(kind) && !one.is_empty());
+        let (Some(left), Some(current)) = (left.filter(|_| kind != MemoryKind::Host), current) else {
+            return Ok(());
+        };
+        let slots = u64::from(current.len());
+        let more = u64::from(self.credit() + credit + 2).saturating_sub(slots);
+        let needed = more * (current.bytes() / slots);
+        if left < needed {
+            let text = format!(
+                "the GPU has only {left} bytes of memory left, and the exporter's frames and this reader could need \
+                 {needed}: end what else uses the GPU, or hold fewer frames"
+            );
+            return Err(Ending::new(Reason::Failed, text));
+        }
+        Ok(())
+    }
+
+    /// Makes the message that hands over what the two share; returns the exporter's own parts.
+    pub fn welcome(
+        &mut self,
+        hello: &Hello,
+        promise: &Promise,
+        shares: Shares,
+    ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
+        let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
+        let welcome = ToReader::Welcome(Welcome {
+            nonce: process_nonce(),
+            session: self.session,
+            policy: hello.policy,
+            credit: promise.credit,
+            fence: promise.route.fence.kind,
+            events: shares.events,
+            gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
+            areas: self.config.max_slots,
+            next: self.next,
+        });
+        let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
+        let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
+        attachments
+            .extend([Attachment::File(self.metadata_fd.clone()), Attachment::Lent(Arc::new(shares.wake_fd))]);
+        attachments.extend(shares.timeline_fd.map(own));
+        Ok((Packet::with(&welcome, attachments)?.kept(), shares.wake, shares.fence))
+    }
+
+    pub fn new_reader(&mut self, peer: &Peer, hello: &Hello, credit: u32) -> ReaderInfo {
+        self.readers_total += 1;
+        ReaderInfo {
+            id: self.readers_total,
+            pid: peer.pid,
+            uid: peer.uid,
+            name: hello.name.clone(),
+            policy: hello.policy,
+            credit,
+        }
+    }
+
+    /// Takes in a reader: what it is sent first may have to wait like everything else.
+    pub fn link(&mut self, link: Link, welcome: &Packet) {
+        self.notices.push(Notice::ReaderAdded(link.info.clone()));
+        self.links.push(link);
+        self.links_changed = true;
+        let joining = self.links.len() - 1;
+        let memory = self.links[joining].memory_of_frames(self.announced);
+        let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
+        let link = &mut self.links[joining];
+        let introduced = link.send_packet(welcome).and_then(|()| {
+            let packets = self.introduction(memory).map_err(failed)?;
+            packets.iter().try_for_each(|packet| self.links[joining].send_packet(packet))
+        });
+        if let Err(ending) = introduced {
+            self.drop_link(joining, &ending);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Control messages: format, events, end of the stream.
+
+use super::State;
+use crate::{
+    event::Event,
+    exporter::link::{Attachment, Ending, Packet, is_exhausted},
+};
+use frameshare_protocol::{
+    MemoryKind,
+    message::{Format, Payload, Reason, ToReader},
+};
+use std::{io, mem};
+
+impl State {
+    pub fn set_format(&mut self, format: Format) {
+        self.go_on();
+        if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
+            return;
+        }
+        self.renew |= self.format.as_ref() != Some(&format);
+        self.format = Some(format);
+        self.announced = self.kind();
+        let (before, announced) = (self.next, self.announced);
+        let Some(format) = self.format.clone() else { return };
+        self.each_link(|link| {
+            let memory = link.memory_of_frames(announced);
+            link.send(&ToReader::Format { before, memory, format: format.clone() })
+        });
+    }
+
+    pub fn send_event(&mut self, event: Event) {
+        if event.sticky {
+            self.go_on();
+        }
+        if self.links.is_empty() && !event.sticky {
+            return;
+        }
+        let payload = Payload::Inline(event.payload);
+        let message = ToReader::Event { before: self.next, kind: event.kind, payload };
+        let packet = self.packet_of(&message);
+        if let Some(packet) = &packet {
+            self.each_link(|link| link.send_packet(packet));
+        }
+        if let (true, ToReader::Event { payload, .. }) = (event.sticky, message) {
+            let sealed = packet.and_then(|packet| packet.sealed());
+            self.sticky.insert(event.kind, sealed.unwrap_or((payload, Vec::new())));
+        }
+    }
+
+    pub fn end_of_stream(&mut self) {
+        if !mem::replace(&mut self.ended, true) {
+            self.send_all(&ToReader::EndOfStream { before: self.next });
+        }
+    }
+
+    /// Continues a stream that had ended.
+    pub fn go_on(&mut self) {
+        self.ended = false;
+    }
+
+    /// Returns the messages for a joining reader, except those about slots: stream-start, format,
+    /// sticky events, end. `memory` is the kind in which it gets frames.
+    pub fn introduction(&self, memory: MemoryKind) -> io::Result<Vec<Packet>> {
+        let before = self.next;
+        let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
+        let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
+            let message = ToReader::Event { before, kind: *kind, payload: payload.clone() };
+            if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
+        };
+        // A stream-start after the format would start another stream than the one that the format
+        // describes.
+        let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
+        let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
+        let end = self.ended.then_some(ToReader::EndOfStream { before });
+        let packet = |message: ToReader| Packet::new(&message);
+        let packets = start.into_iter().chain(format.map(packet)).chain(others).chain(end.map(packet));
+        packets.map(|packet| packet.map(Packet::kept)).collect()
+    }
+
+    /// Sends one message to every reader.
+    pub fn send_all(&mut self, message: &ToReader) {
+        if let Some(packet) = self.packet_of(message) {
+            self.each_link(|link| link.send_packet(&packet));
+        }
+    }
+
+    /// Encodes a message for several readers. If files or memory for its payload have run out,
+    /// readers with unreceived messages are evicted until it fits; if that does not help, all links
+    /// end.
+    pub fn packet_of(&mut self, message: &ToReader) -> Option<Packet> {
+        loop {
+            match Packet::new(message) {
+                Ok(packet) => return Some(packet),
+                Err(error) if is_exhausted(&error) && self.evict_heaviest() => {}
+                Err(error) => {
+                    let text = format!("cannot send: {error}");
+                    self.each_link(|_| Err(Ending::new(Reason::Failed, text.clone())));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Evicts the reader whose unreceived messages take the most files, or else the most bytes.
+    /// Returns false if no reader has any.
+    pub fn evict_heaviest(&mut self) -> bool {
+        // Readers that are evicted already lose the rest of their messages first.
+        let mut draining = self.draining.iter_mut().map(|link| &mut link.outbox);
+        if let Some(outbox) = draining.find(|outbox| outbox.weight() > (0, 0)) {
+            outbox.clear();
+            return true;
+        }
+        let weights = self.links.iter_mut().map(|link| link.outbox.weight()).enumerate();
+        let Some((index, (files, bytes))) = weights.max_by_key(|(_, weight)| *weight) else { return false };
+        if (files, bytes) == (0, 0) {
+            return false;
+        }
+        let text =
+            format!("it has left {bytes} bytes and {files} files unread, and the exporter ran out of them");
+        self.drop_link(index, &Ending::new(Reason::LimitExceeded, text));
+        true
+    }
+
+    /// Sends a reader its waiting messages. For a draining reader, one of them may be the reason of
+    /// its eviction.
+    pub fn flush(&mut self, id: u64) {
+        self.each_link(|link| if link.info.id == id { link.catch_up() } else { Ok(()) });
+        let mut draining = self.draining.iter_mut().filter(|link| link.info.id == id);
+        if let Some(ending) = draining.find_map(|link| link.catch_up().err()) {
+            self.end_link_of(id, &ending, false);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Reader disconnection: graceful close, eviction and peer death, at once or after the frames that
+//! the reader holds are released.
+
+use super::State;
+use crate::{
+    exporter::{
+        link::{Ending, Link, Presence},
+        observe::Notice,
+    },
+    memory::frees_imports_first,
+};
+use frameshare_protocol::message::Reason;
+use std::mem;
+
+/// Maximum number of links that are kept only for their messages while the stream goes on.
+const MAX_DRAINING: usize = 64;
+
+impl State {
+    /// Ends a link. A slow reader may still be reading: it keeps the frames that it has taken. A
+    /// reader that broke the rules, or whose connection failed, loses all leases at once.
+    pub fn drop_link(&mut self, index: usize, ending: &Ending) {
+        match ending.reason {
+            Reason::TooSlow | Reason::LimitExceeded => self.evict(index, ending),
+            _ => self.end_link(index, ending),
+        }
+    }
+
+    /// Ends the link of a reader that is dead or untrusted: all its leases end at once.
+    fn end_link(&mut self, index: usize, ending: &Ending) {
+        let mut link = self.links.remove(index);
+        link.outbox.clear();
+        link.send_close(ending);
+        self.note_removal(&link, ending);
+        self.release_link(link);
+    }
+
+    /// Publishes no further frame to a reader and lets it release its taken frames in its own time.
+    fn evict(&mut self, index: usize, ending: &Ending) {
+        let mut link = self.links.remove(index);
+        if ending.reason == Reason::LimitExceeded {
+            // The reader that owns the backlog loses it, and gets the reason instead.
+            link.outbox.clear();
+        }
+        link.send_close(ending);
+        self.note_removal(&link, ending);
+        let mut ended = Vec::new();
+        let revoked = link.leases.revoke_untaken(&mut ended);
+        self.end_leases(ended);
+        self.links_changed = true;
+        match revoked {
+            Ok(_) if !link.leases.is_empty() => self.draining.push(link),
+            _ => self.release_link(link),
+        }
+    }
+
+    fn note_removal(&mut self, link: &Link, ending: &Ending) {
+        let (reader, why) = (link.info.clone(), ending.text.clone());
+        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
+    }
+
+    /// Ends all leases of a link. The link is kept only while memory waits for the reader to drop
+    /// its imports, or, for a few seconds, while messages wait for the reader.
+    pub fn release_link(&mut self, mut link: Link) {
+        self.end_leases(link.leases.take_all());
+        self.links_changed = true;
+        let draining = self.draining.iter().filter(|other| other.is_flushing()).count();
+        let drains = link.is_flushing() && (self.closed || draining < MAX_DRAINING);
+        if self.awaits(&link) || drains {
+            self.draining.push(link);
+        } else {
+            self.trash.push(Box::new(link));
+        }
+    }
+
+    /// Returns whether memory cannot be freed before this reader has dropped its imports or died,
+    /// or events not be destroyed before it has hung up.
+    pub fn awaits(&self, link: &Link) -> bool {
+        let kind_of = |id: u32| self.generations.iter().find(|one| one.id == id).map(|one| one.kind);
+        // An opened event is undefined once its creator has destroyed it.
+        let shares_events = link.leases.has_events() && link.presence() < Presence::HungUp;
+        shares_events
+            || link.presence() < Presence::Exited
+                && link.imports.generations().any(|id| kind_of(id).is_some_and(frees_imports_first))
+    }
+
+    /// Handles the end of a reader's connection or process.
+    pub fn end_link_of(&mut self, id: u64, ending: &Ending, process_is_gone: bool) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.info.id == id) {
+            link.hang_up(process_is_gone);
+        }
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.end_link(index, ending);
+        } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
+            let mut link = self.draining.remove(index);
+            link.hang_up(process_is_gone);
+            self.release_link(link);
+        }
+    }
+
+    /// Handles a reader's close message (`Goodbye`): the reader wants no further frame.
+    pub fn closed_by_reader(&mut self, id: u64, ending: &Ending) {
+        if let Some(index) = self.links.iter().position(|link| link.info.id == id) {
+            self.links[index].note_close();
+            match ending.reason {
+                // Its GPU context is lost, for example: the frames that it holds will never be
+                // released.
+                Reason::Failed => self.end_link(index, ending),
+                _ => self.evict(index, ending),
+            }
+        } else if let Some(index) = self.draining.iter().position(|link| link.info.id == id) {
+            let link = &mut self.draining[index];
+            let again = link.note_close();
+            if ending.reason == Reason::Failed && !link.leases.is_empty() {
+                let link = self.draining.remove(index);
+                self.release_link(link);
+            } else if again {
+                // A disconnected reader sends its close message once.
+                self.end_link_of(id, &Ending::new(Reason::Violation, "it sent two close messages"), false);
+            }
+        }
+    }
+
+    /// Checks a link at the time that it named: its messages and its reader's process.
+    pub fn check_link(&mut self, id: u64) {
+        let mut links = self.links.iter_mut().chain(&mut self.draining);
+        if links.any(|link| link.info.id == id && link.has_died()) {
+            self.end_link_of(id, &Ending::new(Reason::Stopped, "its process is gone"), true);
+        } else {
+            self.flush(id);
+        }
+    }
+
+    /// Closes the stream. Published frames can still be taken and read: their slots are not used
+    /// again. Memory that readers must drop first is not written by its owners either, until it is
+    /// released or its readers are dead.
+    pub fn close(&mut self, reason: Reason, text: &str) {
+        self.closed = true;
+        for generation in &mut self.generations {
+            generation.retired = true;
+        }
+        let ending = Ending { reason, text: text.into() };
+        for mut link in mem::take(&mut self.links) {
+            link.send_close(&ending);
+            self.note_removal(&link, &ending);
+            self.draining.push(link);
+        }
+        self.links_changed = true;
+        // Keep the leases of readers that still pin memory or events. Leases alone do not keep the
+        // exporter alive.
+        for link in mem::take(&mut self.draining) {
+            if self.awaits(&link) {
+                self.draining.push(link);
+            } else {
+                self.release_link(link);
+            }
+        }
+    }
+}

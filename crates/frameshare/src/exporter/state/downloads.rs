@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Downloads: their start, their delivery, and the readers that get them.
+
+use super::{State, Watch, download_queue::Downloads};
+use crate::{
+    exporter::{
+        link::{Ending, Link, Packet},
+        slot::Slot,
+    },
+    sys::{load_bytes, monotonic_ns, store_bytes},
+};
+use frameshare_protocol::{
+    Descriptor, MemoryKind,
+    limits::METADATA_AREA,
+    message::{Reason, ToReader},
+};
+
+/// Maximum number of downloads under way, or finished and waiting for lossless readers.
+const MAX_DOWNLOADS: u32 = 4;
+
+impl State {
+    /// Creates the resources for downloads, if there is a GPU.
+    pub fn begin_downloads(&mut self) -> Result<(), Ending> {
+        if let (None, Some(gpu)) = (&self.downloads, &self.config.gpu) {
+            let failed = |error: frameshare_cuda::Error| Ending::new(Reason::Failed, error.to_string());
+            self.downloads = Some(Downloads::new(gpu).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    /// Handles a reader that cannot import a generation. Adopted memory is copied for all readers
+    /// from now on; instead of the exporter's own GPU memory the reader gets downloads, if it
+    /// accepts host memory.
+    pub fn cannot_import(&mut self, id: u64, generation: u32, text: String) {
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
+        let known = self.links[index].imports.generations().any(|known| known == generation);
+        let kind =
+            self.generations.iter().find(|one| one.id == generation).map(|one| (one.kind, one.is_adopted()));
+        let ending = match (known, kind) {
+            // The generation is retired by now.
+            (true, None) => return,
+            (true, Some((_, true))) => {
+                self.links[index].forbid_adopted(text);
+                return;
+            }
+            (true, Some((MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, false)))
+                if self.links[index].hello().host_fallback =>
+            {
+                match self.download_for(index) {
+                    Ok(()) => return,
+                    Err(ending) => ending,
+                }
+            }
+            _ => {
+                let text =
+                    format!("it refuses generation {generation}, which it must import or was never sent");
+                Ending::new(Reason::Violation, text)
+            }
+        };
+        self.end_link_of(id, &ending, false);
+    }
+
+    /// Downloads frames for this reader from now on.
+    fn download_for(&mut self, index: usize) -> Result<(), Ending> {
+        self.begin_downloads()?;
+        let link = &mut self.links[index];
+        if link.begin_downloads() {
+            return Ok(());
+        }
+        let (before, format) = (self.next, self.format.clone());
+        format.map_or(Ok(()), |format| {
+            link.send(&ToReader::Format { before, memory: MemoryKind::Host, format })
+        })
+    }
+
+    /// Returns whether one more download may start. Each takes a GPU slot, which the credit of its
+    /// readers covers since they lease none there, and one area beyond all credit, of which one
+    /// must be left for the next frame.
+    pub(super) fn may_download(&self) -> bool {
+        let readers = self.links.iter().filter(|link| link.downloads());
+        let slots = readers.map(|link| link.info.credit).sum();
+        let areas = self.config.max_slots.saturating_sub(self.credit() + 1);
+        let most = MAX_DOWNLOADS.min(slots).min(areas) as usize;
+        self.downloads.as_ref().is_some_and(|downloads| downloads.len() < most)
+    }
+
+    /// Returns whether a frame in this slot is downloaded if it is published now.
+    pub fn wants_download(&self, slot: &Slot) -> bool {
+        slot.as_ptr().is_none() && self.links.iter().any(|link| link.downloads()) && self.may_download()
+    }
+
+    /// Starts the download of a frame for readers of host memory.
+    pub(super) fn start_download(
+        &mut self,
+        from: &Slot,
+        to: Slot,
+        area: usize,
+        descriptor: Descriptor,
+        oversized: Option<Packet>,
+    ) {
+        let Some(downloads) = &mut self.downloads else { return };
+        if downloads.start(&self.signals, from, to, area, descriptor, oversized).is_ok() {
+            self.watch_wanted = Watch::Close;
+            self.add_lease(area);
+        }
+    }
+
+    /// Publishes finished downloads in order, until a lossless reader has no room.
+    pub fn deliver_downloads(&mut self) {
+        loop {
+            let full = |link: &Link| link.downloads() && link.is_lossless() && link.is_full();
+            let Some(downloads) = self.downloads.as_mut().filter(|_| !self.links.iter().any(full)) else {
+                return;
+            };
+            let download = match downloads.next() {
+                Ok(Some(download)) => download,
+                Ok(None) => return,
+                Err(error) => {
+                    // Failed work uses nothing any more.
+                    let areas = downloads.give_up();
+                    self.end_leases(areas);
+                    return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+                }
+            };
+            let sequence = download.descriptor.sequence;
+            self.end_lease(download.area);
+            // A publication of its own: readers lease the host slot, and the GPU slot is free.
+            if let Some(area) = self.open_publication(download.slot.clone(), None) {
+                let mut descriptor = Descriptor { area: area as u32, ..download.descriptor.clone() };
+                descriptor.published = monotonic_ns();
+                self.copy_metadata(download.area, area, descriptor.metadata as usize);
+                self.offer_all(true, &download.slot, area, sequence, download.oversized.as_ref());
+                self.publish_offered(&descriptor);
+                self.end_lease(area);
+            }
+            self.skip_undelivered();
+            if let Some(downloads) = &mut self.downloads {
+                downloads.recycle(download);
+            }
+        }
+    }
+
+    /// Copies the metadata of one publication to another. The source area has not been used again:
+    /// the caller has just ended the last lease on it, and nothing has been published since.
+    fn copy_metadata(&self, from: usize, to: usize, length: usize) {
+        let at = |area: usize| area * METADATA_AREA / 8;
+        store_bytes(&self.metadata, at(to), &load_bytes(&self.metadata, at(from), length));
+    }
+
+    /// Returns whether downloads are under way.
+    pub fn is_downloading(&self) -> bool {
+        self.downloads.as_ref().is_some_and(|downloads| downloads.len() > 0)
+    }
+}

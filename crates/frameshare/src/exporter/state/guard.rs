@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! State shared by the exporter's threads, behind its lock, and the means to wake each other.
+
+use super::{State, Watch};
+use crate::{
+    Interrupt,
+    exporter::{
+        config::Config,
+        error::SetupError,
+        observe::{Notice, Observer},
+    },
+    sys::{Timer, backoff::Backoff},
+};
+use std::{
+    mem,
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// State shared by the exporter's threads.
+pub struct Shared {
+    /// Tells the slots of one exporter from those of another.
+    pub id: u64,
+    state: Mutex<State>,
+    pub observer: Arc<Observer>,
+    /// Wakes the service thread at once.
+    pub service: Interrupt,
+    /// Wakes the service thread later.
+    pub later: Timer,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub fn new(config: Config, observer: Box<dyn Fn(Notice) + Send + Sync>) -> Result<Self, SetupError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(State::new(config)?),
+            observer: Observer::new(observer),
+            service: Interrupt::new()?,
+            later: Timer::new()?,
+        })
+    }
+
+    /// Locks the state.
+    pub fn lock(&self) -> Guard<'_> {
+        // A panic in another thread leaves values that are each valid; continuing is better than
+        // failing every reader.
+        Guard { shared: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+    }
+
+    /// Runs `f` with the state locked.
+    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.lock())
+    }
+}
+
+/// The locked state. Dropping it queues notices, unlocks the state, then wakes the threads and
+/// readers that the changes concern, and drops what ended publications kept alive.
+#[must_use]
+pub struct Guard<'a> {
+    shared: &'a Shared,
+    /// Taken when this is dropped.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_ref().expect("the state is locked until the guard is dropped")
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_mut().expect("the state is locked until the guard is dropped")
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
+        let shared = self.shared;
+        let notices = mem::take(&mut state.notices);
+        let has_notices = !notices.is_empty();
+        if has_notices {
+            // Queued with the state locked: another thread could otherwise queue later notices
+            // first.
+            shared.observer.queue(notices);
+        }
+        let dropped = mem::take(&mut state.dropped);
+        let links_changed = mem::take(&mut state.links_changed);
+        let sleepers = mem::take(&mut state.sleepers);
+        let service_needed = links_changed || !state.trash.is_empty();
+        let (wanted, watch) = (mem::take(&mut state.watch_wanted), state.watch);
+        state.watch = watch.max(wanted);
+        let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
+        drop(state);
+        for wake in sleepers {
+            wake.ring();
+        }
+        if service_needed || wanted == Watch::Close && watch != Watch::Close {
+            shared.service.set();
+        } else if wanted == Watch::Unhurried {
+            // Each publication puts this off, since it reclaims itself: the thread sleeps on while
+            // publications follow each other.
+            shared.later.set(Backoff::UNHURRIED);
+        }
+        waiters.iter().for_each(Interrupt::set);
+        drop(dropped);
+        if has_notices {
+            shared.observer.start();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The routes of present readers when the exporter begins to use a GPU.
+
+use super::State;
+use crate::{
+    exporter::{
+        error::SetupError,
+        link::{Ending, LinkFence, Route},
+    },
+    fence::Signals,
+    memory::select::Selected,
+};
+use frameshare_cuda::context::Context;
+use frameshare_protocol::{FenceKind, MemoryKind, message::Reason};
+use std::sync::Arc;
+
+/// A reader that needs a fence.
+pub struct Wanting {
+    pub id: u64,
+    pub entries: usize,
+    pub fence: Selected<FenceKind>,
+    pub local: bool,
+}
+
+impl State {
+    /// Records the GPU, and decides how the present readers get frames on it. Returns none if there
+    /// is one already.
+    pub fn use_gpu(
+        &mut self,
+        gpu: &Arc<Context>,
+        memory: Selected<MemoryKind>,
+        signals: Signals,
+    ) -> Option<Vec<Wanting>> {
+        if self.config.gpu.is_some() {
+            return None;
+        }
+        (self.config.gpu, self.memory, self.signals) = (Some(gpu.clone()), memory, signals);
+        self.renew = true;
+        let (mut wanting, mut endings) = (Vec::new(), Vec::new());
+        for index in 0..self.links.len() {
+            // Removed so that the reader is not compared with itself.
+            let link = self.links.remove(index);
+            match self.route_of(link.peer(), link.hello()) {
+                Ok(Route { fence, downloads, cannot_adopt, local }) => {
+                    self.links.insert(index, link);
+                    let link = &mut self.links[index];
+                    link.set_route(downloads, cannot_adopt);
+                    if fence.kind != FenceKind::None {
+                        let (id, entries) = (link.info.id, link.info.credit as usize);
+                        wanting.push(Wanting { id, entries, fence, local });
+                    }
+                    continue;
+                }
+                Err(ending) => endings.push((link.info.id, ending)),
+            }
+            self.links.insert(index, link);
+        }
+        for (id, ending) in endings {
+            self.end_link_of(id, &ending, false);
+        }
+        Some(wanting)
+    }
+
+    /// Gives a present reader its fence for this GPU, or ends its link.
+    pub fn give_fence(
+        &mut self,
+        reader: u64,
+        gpu: &Context,
+        choice: Selected<FenceKind>,
+        made: Result<LinkFence, SetupError>,
+    ) {
+        let Some(index) = self.links.iter().position(|link| link.info.id == reader) else { return };
+        let failed = |error: SetupError| {
+            Ending::new(Reason::Failed, format!("the exporter cannot serve it on the GPU: {error}"))
+        };
+        let uuid = gpu.device().uuid().0;
+        let given = made.map_err(failed).and_then(|made| self.links[index].use_gpu(uuid, choice, made));
+        if let Err(ending) = given {
+            self.drop_link(index, &ending);
+        }
+    }
+}

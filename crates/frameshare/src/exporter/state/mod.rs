@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Private state of an exporter: all decisions are made from it.
+
+mod admission;
+mod adopt;
+mod blocking;
+mod control;
+mod credit;
+mod disconnect;
+mod download_queue;
+mod downloads;
+mod guard;
+mod late_gpu;
+mod offers;
+mod other_users;
+mod pinned;
+mod publications;
+mod retirement;
+mod slots;
+mod stats;
+mod waiters;
+
+pub use admission::{Left, Promise, Shares};
+pub use guard::Shared;
+pub use late_gpu::Wanting;
+pub use waiters::Waiter;
+
+use super::{
+    config::Config,
+    error::SetupError,
+    link::{Attachment, Ending, Link},
+    observe::{Notice, RejectionLog},
+    slot::Generation,
+};
+use crate::{
+    fence::Signals,
+    memory::{self, select::Selected},
+    sys::{self, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
+};
+use download_queue::Downloads;
+use frameshare_cuda::{context::Context, stream::Stream};
+use frameshare_protocol::{
+    MemoryKind,
+    message::{Format, Payload},
+    page::metadata_size,
+};
+use pinned::Pinned;
+use publications::Publication;
+use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc};
+use waiters::Waiters;
+
+/// Polling urgency of the service thread, in ascending order: some completions send no
+/// notification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watch {
+    #[default]
+    None,
+    /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
+    Unhurried,
+    /// A thread waits.
+    Close,
+}
+
+/// What a turn of the service thread found.
+pub struct Turn {
+    /// A lease ended.
+    pub progress: bool,
+    pub watch: Watch,
+    /// Something outlives the stream: readers' imports, or resources of GPU work.
+    pub has_more_to_do: bool,
+    /// Resources to be dropped with the state unlocked. That may wait for a GPU.
+    pub trash: Vec<Box<dyn Any + Send>>,
+}
+
+/// Private state of an exporter.
+pub struct State {
+    config: Config,
+    memory: Selected<MemoryKind>,
+    /// Frames currently go to host memory, whatever kind was selected.
+    in_host: bool,
+    signals: Signals,
+    /// Tells this run of the stream from other runs of the same name.
+    session: u64,
+    /// Oldest first. Slots are taken from the last one that is not adopted.
+    generations: Vec<Generation>,
+    next_generation: u32,
+    /// Bytes of retired generations that a reader may keep from being freed, by generation.
+    retired: BTreeMap<u32, u64>,
+    /// The next slot starts a generation if its size differs from the present one's.
+    renew: bool,
+    /// The same for host slots beside GPU slots.
+    renew_host: bool,
+    links: Vec<Link>,
+    /// Readers that get no further frame but still hold frames, or memory that waits for them.
+    /// Their credit stays reserved.
+    draining: Vec<Link>,
+    /// Credit that is reserved for a reader that is being admitted.
+    promised: u32,
+    /// Publications by metadata area.
+    publications: Vec<Option<Publication>>,
+    /// The sequence number of the next publication.
+    next: u64,
+    format: Option<Format>,
+    /// The kind of memory that was announced with the format.
+    announced: MemoryKind,
+    /// Sticky events by kind: the payload of the last one, and its file if it has one.
+    sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
+    ended: bool,
+    closed: bool,
+    metadata: Words,
+    metadata_fd: Arc<OwnedFd>,
+    readers_total: u64,
+    notices: Vec<Notice>,
+    rejections: RejectionLog,
+    /// The reason to refuse every reader of another user, if there is one.
+    refusal_of_others: Option<String>,
+    /// Readers joined or left, or the set of readers with waiting messages changed.
+    links_changed: bool,
+    /// Urgency that work since the service thread's last turn requires.
+    watch_wanted: Watch,
+    /// Urgency of the service thread's present or next turn.
+    watch: Watch,
+    /// A release fence was pending at the last poll of all of them, or at a poll since.
+    fences_pending: bool,
+    /// Downloads for readers that get host memory although the stream's frames are on a GPU.
+    downloads: Option<Downloads>,
+    /// Resources that GPU work still uses.
+    pinned: Pinned,
+    /// Threads of this process that wait for readers.
+    waiters: Waiters,
+    /// Readers that need a wake-up.
+    sleepers: Vec<Arc<Wake>>,
+    /// User data of ended publications, to be dropped with the state unlocked.
+    dropped: Vec<Box<dyn Any + Send>>,
+    /// Resources whose drop may wait for a GPU, to be dropped by the service thread.
+    trash: Vec<Box<dyn Any + Send>>,
+}
+
+impl State {
+    pub fn new(config: Config) -> Result<Self, SetupError> {
+        let size = metadata_size(config.max_slots);
+        let metadata_fd = memfd("frameshare-metadata", size as u64)?;
+        let metadata = Mapping::writable(&metadata_fd, size)?;
+        SealedAgainst::ResizingAndWriting.seal(&metadata_fd)?;
+        let others = other_users::decide(&config, sys::udmabuf);
+        Ok(Self {
+            refusal_of_others: others.refusal,
+            memory: memory::select::select(config.memory, config.gpu.as_ref())?,
+            signals: Signals::new(config.gpu.as_ref())?,
+            publications: (0..config.max_slots).map(|_| None).collect(),
+            config,
+            in_host: false,
+            session: monotonic_ns(),
+            generations: Vec::new(),
+            next_generation: 1,
+            retired: BTreeMap::new(),
+            renew: true,
+            renew_host: true,
+            links: Vec::new(),
+            draining: Vec::new(),
+            promised: 0,
+            next: 1,
+            format: None,
+            announced: MemoryKind::Host,
+            sticky: BTreeMap::new(),
+            ended: false,
+            closed: false,
+            metadata: metadata.into(),
+            metadata_fd: Arc::new(metadata_fd),
+            readers_total: 0,
+            notices: others.notice.into_iter().collect(),
+            rejections: RejectionLog::default(),
+            links_changed: false,
+            watch_wanted: Watch::None,
+            watch: Watch::None,
+            fences_pending: false,
+            downloads: None,
+            pinned: Pinned::default(),
+            sleepers: Vec::new(),
+            waiters: Waiters::new()?,
+            dropped: Vec::new(),
+            trash: Vec::new(),
+        })
+    }
+
+    /// Applies `f` to every link, and ends links for which it fails.
+    pub fn each_link(&mut self, mut f: impl FnMut(&mut Link) -> Result<(), Ending>) {
+        let mut index = 0;
+        while index < self.links.len() {
+            let waited = self.links[index].has_backlog();
+            match f(&mut self.links[index]) {
+                Ok(()) => {
+                    self.links_changed |= self.links[index].has_backlog() != waited;
+                    index += 1;
+                }
+                Err(ending) => self.drop_link(index, &ending),
+            }
+        }
+    }
+
+    /// Ends the leases that readers have released, and retires unused generations. Returns true if
+    /// a lease ended.
+    pub fn reclaim(&mut self) -> bool {
+        let mut ended = Vec::new();
+        let mut pending = false;
+        let timeout = self.config.fence_timeout;
+        self.each_link(|link| {
+            pending |= link.leases.collect_released(&mut ended, timeout)?;
+            Ok(())
+        });
+        for mut link in mem::take(&mut self.draining) {
+            match link.leases.collect_released(&mut ended, timeout) {
+                Ok(fences) if !link.leases.is_empty() || self.awaits(&link) || link.is_flushing() => {
+                    pending |= fences;
+                    self.draining.push(link);
+                }
+                _ => self.release_link(link),
+            }
+        }
+        self.fences_pending = pending;
+        for link in self.links.iter_mut().chain(&mut self.draining) {
+            // Freeing memory may wait for a GPU.
+            for memory in link.outbox.take_spent() {
+                self.trash.push(Box::new(memory));
+            }
+        }
+        let progress = !ended.is_empty();
+        self.end_leases(ended);
+        self.pinned.collect(&mut self.dropped);
+        if self.downloads.is_some() {
+            self.deliver_downloads();
+        }
+        if self.generations.len() > 1 || self.closed || self.generations.iter().any(|one| one.retired) {
+            self.retire();
+        }
+        progress
+    }
+
+    /// Sends the pending wake-ups.
+    pub fn wake_sleepers(&mut self) {
+        self.sleepers.drain(..).for_each(|wake| wake.ring());
+    }
+
+    pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
+        self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
+        self.pinned.add(stream, what)
+    }
+
+    /// Returns whether something outlives the stream: readers' imports, or resources of GPU work.
+    pub fn has_more_to_do(&self) -> bool {
+        !self.draining.is_empty() || !self.pinned.is_empty()
+    }
+
+    /// Returns whether GPU work is under way whose completion sends no notification.
+    pub fn gpu_is_busy(&self) -> bool {
+        self.fences_pending || !self.pinned.is_empty() || self.is_downloading()
+    }
+
+    /// Returns whether upstream may wait for the user data of a publication.
+    fn keeps_something(&self) -> bool {
+        self.config.gpu.is_some()
+            && self.publications.iter().flatten().any(|publication| publication.keep.is_some())
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn gpu(&self) -> Option<&Arc<Context>> {
+        self.config.gpu.as_ref()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The sequence number of the next publication.
+    pub fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
+    /// Present readers.
+    pub fn links(&self) -> impl ExactSizeIterator<Item = &Link> {
+        self.links.iter()
+    }
+
+    /// Present readers that must get every frame.
+    pub fn lossless_links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|link| link.is_lossless())
+    }
+
+    /// Present readers, and those that get no further frame but still hold something.
+    pub fn connections(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().chain(&self.draining)
+    }
+
+    /// Returns whether a release fence was pending at the last poll.
+    pub fn has_pending_fences(&self) -> bool {
+        self.fences_pending
+    }
+
+    /// Begins a turn of the service thread: reclaims, and decides how urgently to poll until the
+    /// next turn.
+    pub fn begin_turn(&mut self) -> Turn {
+        let progress = self.reclaim();
+        self.watch = self.watch_needed();
+        let trash = mem::take(&mut self.trash);
+        Turn { progress, watch: self.watch, has_more_to_do: self.has_more_to_do(), trash }
+    }
+
+    /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,
+    /// and a GPU sends no notification.
+    fn watch_needed(&self) -> Watch {
+        if self.is_downloading() {
+            Watch::Close
+        } else if self.gpu_is_busy() || self.keeps_something() {
+            Watch::Unhurried
+        } else {
+            Watch::None
+        }
+    }
+
+    /// The kind of memory that frames go to.
+    pub fn kind(&self) -> MemoryKind {
+        if self.in_host { MemoryKind::Host } else { self.memory.kind }
+    }
+
+    pub fn use_host_memory(&mut self, yes: bool) {
+        self.renew |= mem::replace(&mut self.in_host, yes) != yes;
+    }
+}

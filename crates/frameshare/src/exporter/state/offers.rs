@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Offers: one publication to each reader that has room or can make some.
+
+use super::{State, download_queue::Downloads};
+use crate::{
+    exporter::{
+        frame::{Frame, PublishError},
+        link::{Ending, Link, Packet},
+        slot::Slot,
+    },
+    sys::{monotonic_ns, store_bytes},
+};
+use frameshare_protocol::{
+    Descriptor, MemoryKind,
+    limits::METADATA_AREA,
+    message::{Payload, Reason, ToReader},
+};
+
+impl State {
+    /// Publishes a frame to every reader that has room or can make some. `target` is taken if the
+    /// frame is downloaded into it.
+    pub fn hand_out(
+        &mut self,
+        frame: Frame<'_>,
+        mut descriptor: Descriptor,
+        target: &mut Option<Slot>,
+    ) -> Result<u64, PublishError> {
+        // Makes the context current once for all driver calls of the frame. A host frame needs
+        // none.
+        let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
+        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
+        let _current = match current.and_then(|current| self.signals.begin(frame.written).map(|()| current)) {
+            Ok(current) => current,
+            Err(error) => {
+                // User code in Drop must not run under the lock.
+                self.dropped.extend(frame.keep);
+                return Err(PublishError::Gpu(error));
+            }
+        };
+        let sequence = self.next;
+        self.next += 1;
+        self.go_on();
+        // Cannot fail: there are as many areas as slots, and fewer leases than slots.
+        let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
+            self.skip_undelivered();
+            return Ok(sequence);
+        };
+        descriptor.sequence = sequence;
+        descriptor.area = area as u32;
+        let fits = frame.metadata.len() <= METADATA_AREA;
+        if fits {
+            descriptor.metadata = frame.metadata.len() as u32;
+            store_bytes(&self.metadata, area * METADATA_AREA / 8, frame.metadata);
+        }
+        // Oversized metadata is encoded once for all readers.
+        let oversized = (!fits && !self.links.is_empty()).then(|| {
+            let payload = Payload::Inline(frame.metadata.to_vec());
+            self.packet_of(&ToReader::Metadata { sequence, payload })
+        });
+        let oversized = oversized.flatten();
+
+        self.offer_all(false, frame.slot, area, sequence, oversized.as_ref());
+        // One call signals the timeline values of all readers; the descriptors follow the signals.
+        if let Err(error) = self.signals.flush() {
+            self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            self.end_lease(area);
+            return Err(PublishError::Closed);
+        }
+        descriptor.published = monotonic_ns();
+        self.publish_offered(&descriptor);
+        if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
+            self.start_download(frame.slot, to, area, descriptor, oversized);
+        }
+        self.skip_undelivered();
+        self.end_lease(area);
+        Ok(sequence)
+    }
+
+    /// Returns whether every reader can lease one more frame, without polling for releases.
+    pub fn has_room(&self) -> bool {
+        self.downloads.is_none() && !self.links.iter().any(Link::is_full)
+    }
+
+    /// Returns whether a publication now would cost a lossless reader a frame.
+    pub fn would_lose(&self) -> bool {
+        let in_host = self.kind() == MemoryKind::Host;
+        let behind = self.is_downloading() && (in_host || !self.may_download());
+        let full =
+            |link: &Link| (link.downloads() && behind) || (link.is_full() && (in_host || !link.downloads()));
+        self.links.iter().any(|link| link.is_lossless() && full(link))
+    }
+
+    /// Leases a frame in `slot` to every reader that gets it there and has room or can make some.
+    /// GPU frames are not for readers of downloads, and downloads are for those only.
+    pub(super) fn offer_all(
+        &mut self,
+        is_download: bool,
+        slot: &Slot,
+        area: usize,
+        sequence: u64,
+        oversized: Option<&Packet>,
+    ) {
+        let in_host = slot.as_ptr().is_some();
+        // A frame that is published straight from host memory must not overtake downloads under
+        // way.
+        let passes = !is_download && self.is_downloading();
+        let mut index = 0;
+        while index < self.links.len() {
+            let link = &mut self.links[index];
+            let gets = if link.downloads() { in_host && !passes } else { !is_download };
+            if !(gets && link.leases.may_get(sequence)) {
+                index += 1;
+                continue;
+            }
+            match self.offer(index, slot, area, sequence, oversized) {
+                Ok(()) => index += 1,
+                Err(ending) => self.drop_link(index, &ending),
+            }
+        }
+    }
+
+    /// Publishes the offered frame to all readers.
+    pub(super) fn publish_offered(&mut self, descriptor: &Descriptor) {
+        for link in &mut self.links {
+            if link.publish(descriptor) {
+                self.sleepers.push(link.wake().clone());
+            }
+        }
+    }
+
+    /// Marks undelivered frames as lost, except for readers of downloads, which wait for downloads
+    /// under way and for the frames after them: a frame that was reported lost is never delivered.
+    pub(super) fn skip_undelivered(&mut self) {
+        let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
+        for link in &mut self.links {
+            let next = on_its_way.filter(|_| link.downloads()).unwrap_or(self.next);
+            if link.leases.lose_before(next) {
+                self.sleepers.push(link.wake().clone());
+            }
+        }
+    }
+
+    /// Leases a frame to one reader, if it has room or can make some.
+    fn offer(
+        &mut self,
+        index: usize,
+        slot: &Slot,
+        area: usize,
+        sequence: u64,
+        oversized: Option<&Packet>,
+    ) -> Result<(), Ending> {
+        let room = self.make_room(index)?;
+        let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
+        let link = &mut self.links[index];
+        let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
+        let kind = generation.kind;
+        link.introduce(slot, kind, generation.is_adopted(), generation.pool())?;
+        if let Some(message) = oversized {
+            link.send_packet(message)?;
+        }
+        link.offer(entry, area, sequence, kind, &mut self.signals)?;
+        // Has the service thread send the waiting messages.
+        self.links_changed |= link.has_backlog();
+        self.add_lease(area);
+        Ok(())
+    }
+
+    /// Makes room for a lease in a link, by its policy, and reclaims the areas of leases that ended
+    /// for it.
+    fn make_room(&mut self, index: usize) -> Result<Option<usize>, Ending> {
+        let mut ended = Vec::new();
+        let vacancy = self.links[index].vacate(&mut ended);
+        self.end_leases(ended);
+        vacancy
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Publications: frames with at least one lease, by metadata area.
+
+use super::{State, Watch};
+use crate::exporter::slot::Slot;
+use std::any::Any;
+
+/// A publication with at least one lease.
+pub struct Publication {
+    pub slot: Slot,
+    pub leases: u32,
+    pub keep: Option<Box<dyn Any + Send>>,
+}
+
+impl State {
+    /// Records a publication without leases, and returns its metadata area.
+    pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<usize> {
+        let Some(area) = self.publications.iter().position(Option::is_none) else {
+            self.dropped.extend(keep);
+            return None;
+        };
+        if keep.is_some() && self.config.gpu.is_some() {
+            self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
+        }
+        self.publications[area] = Some(Publication { slot, leases: 1, keep });
+        Some(area)
+    }
+
+    /// Counts one more lease on a publication.
+    pub fn add_lease(&mut self, area: usize) {
+        if let Some(publication) = &mut self.publications[area] {
+            publication.leases += 1;
+        }
+    }
+
+    pub fn end_leases(&mut self, areas: Vec<usize>) {
+        for area in areas {
+            self.end_lease(area);
+        }
+    }
+
+    /// Ends one lease on a publication: a reader's, a download's, or the publisher's own.
+    pub fn end_lease(&mut self, area: usize) {
+        let Some(publication) = &mut self.publications[area] else { return };
+        publication.leases -= 1;
+        if publication.leases == 0 {
+            self.dropped.extend(publication.keep.take());
+            self.publications[area] = None;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Retirement of generations: readers drop their imports, then the memory is freed.
+
+use super::{Publication, State};
+use crate::{
+    exporter::link::{Ending, Link, Presence},
+    memory::frees_imports_first,
+};
+use frameshare_protocol::{MemoryKind, message::Reason};
+use std::mem;
+
+impl State {
+    /// Retires old generations that only readers still refer to, and frees their slots.
+    pub fn retire(&mut self) {
+        let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
+        // The generation of new frames, and the one of downloads.
+        let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
+        for index in 0..self.generations.len() {
+            let publications = &self.publications;
+            let generation = &mut self.generations[index];
+            let (id, kind) = (generation.id, generation.kind);
+            let of = |slot| {
+                let in_slot = |publication: &&Publication| {
+                    publication.slot.0.generation == id && publication.slot.0.index == slot
+                };
+                publications.iter().flatten().filter(in_slot).count()
+            };
+            let old = !generation.is_adopted() && !current.contains(&Some(id));
+            if old && !generation.retired && generation.is_held_by_publications_alone(of) {
+                self.retire_generation(index);
+            }
+            let imported = is_imported(&self.links, &self.draining, id);
+            let generation = &mut self.generations[index];
+            if generation.retired && !(frees_imports_first(kind) && imported) {
+                let unused = generation.take_unused();
+                if !unused.is_empty() {
+                    self.trash.push(Box::new(unused));
+                }
+            }
+        }
+        // Memory that a reader imports stays allocated although the exporter has freed it.
+        self.retired.retain(|id, _| is_imported(&self.links, &self.draining, *id));
+        let closed = self.closed;
+        self.generations
+            .retain(|one| !one.is_empty() || (!closed && (current.contains(&Some(one.id)) || !one.retired)));
+    }
+
+    /// Asks readers to drop their imports of a generation. A reader that keeps too much memory from
+    /// being freed is evicted.
+    fn retire_generation(&mut self, index: usize) {
+        let generation = &mut self.generations[index];
+        generation.retired = true;
+        let (before, id, bytes) = (self.next, generation.id, generation.bytes());
+        let retired = mem::take(&mut self.retired);
+        let limit = self.config.max_retired_bytes;
+        self.each_link(|link| {
+            let kept: u64 = link.imports.generations().filter_map(|known| retired.get(&known)).sum();
+            if kept > limit {
+                let text =
+                    format!("it keeps {kept} bytes of retired memory from being freed, and may keep {limit}");
+                return Err(Ending::new(Reason::LimitExceeded, text));
+            }
+            link.retire(before, id)
+        });
+        self.retired = retired;
+        self.retired.insert(id, bytes);
+    }
+
+    /// Retires adopted memory: its owners are dropped when no reader imports it any more.
+    pub fn retire_adopted(&mut self) {
+        for index in 0..self.generations.len() {
+            if self.generations[index].is_adopted() && !self.generations[index].retired {
+                self.retire_generation(index);
+            }
+        }
+        self.retire();
+    }
+
+    /// Handles a reader's acknowledgement that it has dropped its imports of a generation.
+    pub fn acknowledge(&mut self, id: u64, generation: u32) {
+        let mut links = self.links.iter_mut().chain(&mut self.draining);
+        let link = links.find(|link| link.info.id == id);
+        if link.is_some_and(|link| {
+            !link.imports.drop_generation(generation, link.presence() >= Presence::Closed)
+        }) {
+            let text = format!("it gives up generation {generation}, which it was not asked to");
+            return self.end_link_of(id, &Ending::new(Reason::Violation, text), false);
+        }
+        self.links_changed = true;
+    }
+}
+
+/// Returns whether a reader has imports of a generation.
+fn is_imported(links: &[Link], draining: &[Link], generation: u32) -> bool {
+    links.iter().chain(draining).any(|link| link.imports.generations().any(|known| known == generation))
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Slots of new frames: allocation, reuse, and the generation that they belong to.
+
+use super::{State, credit::held_upstream};
+use crate::{
+    exporter::slot::{AcquireError, Generation, Place, Purpose, Slot, Unallocated},
+    memory::{Allocation, MemoryError, frees_imports_first, same_process},
+};
+use frameshare_protocol::MemoryKind;
+use std::{collections::BTreeSet, mem, sync::Arc};
+
+/// Slots are allocated in whole pages.
+const PAGE: u64 = 4096;
+
+impl State {
+    /// Returns a free slot of at least `size` bytes, or capacity for one.
+    pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Place, AcquireError> {
+        // This may find that the GPU has failed, and close the stream.
+        self.reclaim();
+        if self.closed {
+            return Err(AcquireError::Closed);
+        }
+        let needed = size.max(1).checked_next_multiple_of(PAGE).ok_or(AcquireError::Size(size))?;
+        if needed > frameshare_protocol::limits::MAX_SLOT_SIZE {
+            return Err(AcquireError::Size(size));
+        }
+        let kind = self.kind();
+        let renew = mem::replace(&mut self.renew, false);
+        self.renew_host |= renew;
+        self.renew_generation(kind, needed, renew)?;
+        let max = self.config.max_slots;
+        let credit = self.credit();
+        let publications = &self.publications;
+        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
+        let Some(generation) = current else { return Err(AcquireError::Size(size)) };
+        if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
+            return Err(AcquireError::Exhausted { max_slots: max });
+        }
+        generation.place(max)
+    }
+
+    /// Makes a slot of memory that was allocated for it, unless the limit has been reached
+    /// meanwhile.
+    pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
+        let max = self.config.max_slots;
+        let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
+        if generation.retired || generation.len() >= max {
+            return None;
+        }
+        let (kind, slot) = (generation.kind, generation.add(memory, exporter));
+        self.note_local(&slot, kind);
+        Some(slot)
+    }
+
+    /// Returns whether there are slots of `size` bytes to wait for when no more can be allocated.
+    pub fn has_slots(&self, size: u64) -> bool {
+        let kind = self.kind();
+        let current = self.generations.iter().rfind(|one| one.is_open(kind));
+        current.is_some_and(|one| one.slot_size >= size && !one.is_empty())
+    }
+
+    /// Reuses an existing slot when no further slot can be allocated. `latest` readers lose untaken
+    /// frames for it, unless a lossless one still needs them.
+    pub fn reuse_slot(&mut self, size: u64) -> Option<Slot> {
+        let kind = self.kind();
+        let lossless = self.links.iter().filter(|link| link.is_lossless());
+        let needed: BTreeSet<usize> = lossless.flat_map(|link| link.leases.areas()).collect();
+        loop {
+            let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
+            if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
+                return Some(slot);
+            }
+            // User data of a lease that has just ended may hold a slot; it is dropped when the
+            // state is unlocked.
+            if !self.dropped.is_empty() {
+                return None;
+            }
+            let mut ended = Vec::new();
+            self.each_link(|link| {
+                if !link.is_lossless() {
+                    link.leases.revoke_oldest(&mut ended, |area| !needed.contains(&area))?;
+                }
+                Ok(())
+            });
+            if ended.is_empty() {
+                return None;
+            }
+            self.end_leases(ended);
+        }
+    }
+
+    /// Returns a free host slot for a download, or capacity for one; `None` if all are in use.
+    pub fn place_host(&mut self, size: u64) -> Option<Place> {
+        let needed = size.max(1).checked_next_multiple_of(PAGE)?;
+        let renew = mem::replace(&mut self.renew_host, false);
+        self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
+        let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
+        generation.place(self.config.max_slots).ok()
+    }
+
+    /// Starts a new generation of own slots if the newest does not suit.
+    fn renew_generation(&mut self, kind: MemoryKind, needed: u64, renew: bool) -> Result<(), MemoryError> {
+        let present = self.generations.iter().rfind(|one| one.is_open(kind)).map_or(0, |one| one.slot_size);
+        if needed > present || (renew && needed != present) {
+            // Within one format only plain bytes vary in size: leave room for longer frames.
+            let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
+            let gpu = self.config.gpu.as_ref();
+            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu)?);
+            self.next_generation += 1;
+            self.retire();
+        }
+        Ok(())
+    }
+
+    /// Registers memory for readers of this process, which use it in place since they cannot import
+    /// it.
+    pub(super) fn note_local(&self, slot: &Slot, kind: MemoryKind) {
+        if !frees_imports_first(kind) {
+            return;
+        }
+        let key = (self.session, slot.0.generation, slot.0.index);
+        same_process::note(key, &slot.0.memory, self.config.gpu.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Endpoint,
+        exporter::{Config, Exporter, delivery::download_target},
+        memory::{Allocator, host::Host},
+    };
+    use std::{
+        sync::{
+            Mutex,
+            mpsc::{Receiver, Sender, channel},
+        },
+        thread,
+        time::Duration,
+    };
+
+    /// Allocator that completes on command.
+    #[derive(Debug)]
+    struct Slow {
+        begun: Sender<()>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl Allocator for Slow {
+        fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
+            self.begun.send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+            Host.allocate(size)
+        }
+    }
+
+    /// The publishing thread allocates download targets.
+    #[test]
+    fn allocation_for_download_blocks_no_other_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        let _first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let (begun, begins) = channel();
+        let (go_on, told) = channel();
+        exporter.locked(|state| {
+            let slow = Slow { begun, go_on: Mutex::new(told) };
+            state.generations[0].set_allocator(Arc::new(slow));
+            state.renew_host = false;
+        });
+        let publisher = exporter.clone();
+        let download = thread::spawn(move || download_target::allocate(&publisher.0.shared, 100));
+        begins.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (asked, answer) = channel();
+        let asker = exporter.clone();
+        thread::spawn(move || asked.send(asker.stats()).unwrap());
+        let answer = answer.recv_timeout(Duration::from_secs(60));
+        go_on.send(()).unwrap();
+        assert!(download.join().unwrap().is_some());
+        answer.expect("another thread is held up");
+    }
+
+    #[test]
+    fn allocation_blocks_no_other_thread() {
+        let patience = Duration::from_secs(60);
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default(), drop).unwrap();
+        // The first slot begins a generation, whose allocations are slow from now on.
+        let first = exporter.acquire(100, Purpose::Copy).unwrap();
+        let (begun, begins) = channel();
+        let (go_on, told) = channel();
+        exporter.locked(|state| {
+            let slow = Slow { begun, go_on: Mutex::new(told) };
+            state.generations[0].set_allocator(Arc::new(slow));
+        });
+        let (done, second) = channel();
+        let acquirer = exporter.clone();
+        thread::spawn(move || done.send(acquirer.acquire(100, Purpose::Copy)).unwrap());
+        begins.recv_timeout(patience).unwrap();
+
+        let (asked, answer) = channel();
+        let asker = exporter.clone();
+        thread::spawn(move || asked.send(asker.stats()).unwrap());
+        answer.recv_timeout(patience).expect("another thread is held up");
+
+        go_on.send(()).unwrap();
+        let second = second.recv_timeout(patience).unwrap().unwrap();
+        assert_ne!(first.address(), second.address());
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Statistics of the present state.
+
+use super::State;
+use crate::{exporter::observe::Stats, memory::select::Selected};
+
+impl State {
+    pub fn stats(&mut self) -> Stats {
+        let next = self.next;
+        let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
+        let kind = self.kind();
+        let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
+        let (slots, free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
+            (generation.len(), generation.count_free(), generation.slot_size)
+        });
+        Stats {
+            readers: self.links.iter().map(|link| link.stats(next)).collect(),
+            published: next - 1,
+            slots,
+            free_slots,
+            max_slots: self.config.max_slots,
+            slot_size,
+            memory: match kind == self.memory.kind {
+                true => self.memory.clone(),
+                false => Selected { kind, why: "frames arrive in host memory".into() },
+            },
+            retired_bytes,
+            readers_total: self.readers_total,
+        }
+    }
+}
