@@ -304,7 +304,7 @@ fn connect_waits_for_room_in_full_backlog() {
 #[test]
 fn refusal_without_credit_is_retried_on_reconnect() {
     let stream = Stream::new();
-    let config = || exporter::Config { max_slots: 6, ..Default::default() };
+    let config = || exporter::Config::default().max_slots(6);
     let exporter = stream.exporter_with(config());
     let mut reader = stream.connect(reconnecting()).unwrap();
     drop(exporter);
@@ -325,7 +325,7 @@ fn refusal_without_credit_is_retried_on_reconnect() {
 #[test]
 fn lasting_refusal_is_the_final_error() {
     let stream = Stream::new();
-    let _exporter = stream.exporter_with(exporter::Config { max_slots: 6, ..Default::default() });
+    let _exporter = stream.exporter_with(exporter::Config::default().max_slots(6));
     let _greedy = stream.connect(Config { max_held: 8, ..Default::default() }).unwrap();
     for reconnect in [false, true] {
         let connection_timeout = Some(Duration::from_secs(2));
@@ -366,11 +366,7 @@ fn evicted_reader_does_not_come_back() {
 fn paused_latest_reader_survives_200_format_changes() {
     for (max_held, changes) in [(4, 200_u64), (64, 100)] {
         let stream = Stream::new();
-        let exporter = stream.exporter_with(exporter::Config {
-            max_held_limit: 64,
-            max_slots: 128,
-            ..Default::default()
-        });
+        let exporter = stream.exporter_with(exporter::Config::default().max_held_limit(64).max_slots(128));
         let config = Config { policy: Policy::Latest, max_held, ..Default::default() };
         let mut reader = stream.connect(config).unwrap();
         let change = |number: u64| {

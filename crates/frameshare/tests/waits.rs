@@ -29,7 +29,7 @@ fn stream(credit: u32) -> (tempfile::TempDir, Exporter, mpsc::Receiver<Reason>, 
             let _ = sender.send(reason);
         }
     };
-    let config = Config { reader_timeout: TIMEOUT, ..Default::default() };
+    let config = Config::default().reader_timeout(TIMEOUT);
     let exporter = Exporter::bind(&endpoint, config, observer).unwrap();
     let config = reader::Config { policy: Policy::Lossless, max_held: credit, ..Default::default() };
     let reader = Reader::connect(&endpoint, config, &Interrupt::new().unwrap()).unwrap();

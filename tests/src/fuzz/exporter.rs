@@ -63,7 +63,7 @@ impl Fixture {
         let path = folder.path().join("s.sock");
         let endpoint = Endpoint::at(&path).expect("the path is short");
         let interrupt = Interrupt::new().expect("a descriptor");
-        let config = exporter::Config { reader_timeout: Duration::from_millis(2), ..Default::default() };
+        let config = exporter::Config::default().reader_timeout(Duration::from_millis(2));
         let exporter = Exporter::bind(&endpoint, config, |_| ()).expect("the name is free");
         let config = reader::Config { name: "honest".into(), ..Default::default() };
         let honest = Reader::connect(&endpoint, config, &interrupt).expect("there is credit");

@@ -25,8 +25,14 @@ pub enum LosslessReaders {
 /// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
-/// The limits of a stream, and the users that may read it.
+/// The limits of a stream, and the users that may read it: [`Config::default`] and its setters.
+///
+/// ```
+/// # use frameshare::exporter::Config;
+/// let config = Config::default().max_slots(16).allowed_uids(vec![1000]).socket_mode(0o666);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Users besides the exporter's own and root that may read. They need a socket at a path of the
     /// caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets
@@ -39,7 +45,7 @@ pub struct Config {
     /// allowed are refused.
     pub socket_mode: u32,
     /// Maximum number of slots, 4 to 1024. It covers the readers' credits and two more, besides the
-    /// slots that upstream pinned. A quarter is reserved for readers of the exporter's own user.
+    /// slots that upstream holds. A quarter is reserved for readers of the exporter's own user.
     pub max_slots: u32,
     /// Maximum number of leases of one reader, 1 to 64.
     pub max_held_limit: u32,
@@ -91,6 +97,107 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(2),
             max_retired_bytes: 2 << 30,
         }
+    }
+}
+
+/// Setters. [`Exporter::bind`](super::Exporter::bind) checks the values.
+impl Config {
+    /// Sets [`allowed_uids`](Self#structfield.allowed_uids).
+    #[must_use]
+    pub fn allowed_uids(mut self, allowed_uids: Vec<u32>) -> Self {
+        self.allowed_uids = allowed_uids;
+        self
+    }
+
+    /// Sets [`allowed_gids`](Self#structfield.allowed_gids).
+    #[must_use]
+    pub fn allowed_gids(mut self, allowed_gids: Vec<u32>) -> Self {
+        self.allowed_gids = allowed_gids;
+        self
+    }
+
+    /// Sets [`socket_mode`](Self#structfield.socket_mode).
+    #[must_use]
+    pub fn socket_mode(mut self, socket_mode: u32) -> Self {
+        self.socket_mode = socket_mode;
+        self
+    }
+
+    /// Sets [`max_slots`](Self#structfield.max_slots).
+    #[must_use]
+    pub fn max_slots(mut self, max_slots: u32) -> Self {
+        self.max_slots = max_slots;
+        self
+    }
+
+    /// Sets [`max_held_limit`](Self#structfield.max_held_limit).
+    #[must_use]
+    pub fn max_held_limit(mut self, max_held_limit: u32) -> Self {
+        self.max_held_limit = max_held_limit;
+        self
+    }
+
+    /// Sets [`lossless_readers`](Self#structfield.lossless_readers).
+    #[must_use]
+    pub fn lossless_readers(mut self, lossless_readers: LosslessReaders) -> Self {
+        self.lossless_readers = lossless_readers;
+        self
+    }
+
+    /// Sets [`reader_timeout`](Self#structfield.reader_timeout).
+    #[must_use]
+    pub fn reader_timeout(mut self, reader_timeout: Duration) -> Self {
+        self.reader_timeout = reader_timeout;
+        self
+    }
+
+    /// Sets [`gpu`](Self#structfield.gpu).
+    #[must_use]
+    pub fn gpu(mut self, gpu: Option<Arc<Context>>) -> Self {
+        self.gpu = gpu;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: Option<MemoryKind>) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// Sets [`fence`](Self#structfield.fence).
+    #[must_use]
+    pub fn fence(mut self, fence: Option<FenceKind>) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// Sets [`trusted_uids`](Self#structfield.trusted_uids).
+    #[must_use]
+    pub fn trusted_uids(mut self, trusted_uids: Vec<u32>) -> Self {
+        self.trusted_uids = trusted_uids;
+        self
+    }
+
+    /// Sets [`allow_udmabuf`](Self#structfield.allow_udmabuf).
+    #[must_use]
+    pub fn allow_udmabuf(mut self, allow_udmabuf: bool) -> Self {
+        self.allow_udmabuf = allow_udmabuf;
+        self
+    }
+
+    /// Sets [`fence_timeout`](Self#structfield.fence_timeout).
+    #[must_use]
+    pub fn fence_timeout(mut self, fence_timeout: Duration) -> Self {
+        self.fence_timeout = fence_timeout;
+        self
+    }
+
+    /// Sets [`max_retired_bytes`](Self#structfield.max_retired_bytes).
+    #[must_use]
+    pub fn max_retired_bytes(mut self, max_retired_bytes: u64) -> Self {
+        self.max_retired_bytes = max_retired_bytes;
+        self
     }
 }
 

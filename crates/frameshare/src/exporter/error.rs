@@ -66,7 +66,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A wait that an [`Interrupt`] ended.
+/// A wait that an [`Interrupt`](crate::Interrupt) ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;

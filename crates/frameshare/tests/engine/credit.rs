@@ -12,8 +12,7 @@ use frameshare::{
 #[test]
 fn reader_without_free_credit_is_refused() {
     let stream = Stream::new();
-    let exporter =
-        stream.exporter_with(exporter::Config { max_slots: 12, max_held_limit: 6, ..Default::default() });
+    let exporter = stream.exporter_with(exporter::Config::default().max_slots(12).max_held_limit(6));
     let ask = |max_held| stream.try_reader(reader::Config { max_held, ..Default::default() });
     let (first, second) = (ask(8).unwrap(), ask(8).unwrap());
     assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then the rest of 12 - 2");
@@ -27,7 +26,7 @@ fn reader_without_free_credit_is_refused() {
 #[test]
 fn upstream_cannot_take_reserved_slots() {
     let stream = Stream::new();
-    let exporter = stream.exporter_with(exporter::Config { max_slots: 12, ..Default::default() });
+    let exporter = stream.exporter_with(exporter::Config::default().max_slots(12));
     let mut reader = stream.try_reader(reader::Config { max_held: 4, ..Default::default() }).unwrap();
     let mut pool = Vec::new();
     let error = loop {

@@ -157,7 +157,7 @@ fn readers_join_and_leave_during_publication() {
 #[test]
 fn frames_outlive_their_reader() {
     let stream = Stream::new();
-    let exporter = stream.exporter_with(exporter::Config { max_slots: 8, ..Default::default() });
+    let exporter = stream.exporter_with(exporter::Config::default().max_slots(8));
     let mut reader = stream.reader(Policy::Latest);
     for seed in 1..=4 {
         stream.publish(&exporter, seed).unwrap();

@@ -19,11 +19,11 @@ fn socket_open_to_others_needs_path_and_mode() {
             other => panic!("{other:?}"),
         };
     let named = Endpoint::of_stream(&"frameshare-test".parse().unwrap()).unwrap();
-    let uids = |socket_mode| exporter::Config { allowed_uids: vec![1], socket_mode, ..Default::default() };
-    let gids = exporter::Config { allowed_gids: vec![1], ..Default::default() };
-    let mode = |socket_mode| exporter::Config { socket_mode, ..Default::default() };
+    let uids = |socket_mode| exporter::Config::default().allowed_uids(vec![1]).socket_mode(socket_mode);
+    let gids = exporter::Config::default().allowed_gids(vec![1]);
+    let mode = |socket_mode| exporter::Config::default().socket_mode(socket_mode);
     for config in [uids(0o666), gids.clone(), mode(0o666)] {
-        assert!(refused(&named, config).contains("socket-path"));
+        assert!(refused(&named, config).contains("socket path"));
     }
     for config in [uids(0o600), uids(0o644), gids] {
         assert!(refused(&stream.endpoint, config).contains("0666"));

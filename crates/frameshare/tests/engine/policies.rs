@@ -17,7 +17,7 @@ use std::{
 #[test]
 fn ungranted_lossless_reader_is_refused() {
     let stream = Stream::new();
-    let config = exporter::Config { lossless_readers: LosslessReaders::None, ..Default::default() };
+    let config = exporter::Config::default().lossless_readers(LosslessReaders::None);
     let _exporter = stream.exporter_with(config);
     let config = reader::Config { policy: Policy::Lossless, ..Default::default() };
     let Err(ConnectError::Refused { reason, .. }) = stream.try_reader(config) else {
@@ -31,7 +31,7 @@ fn unlimited_reader_timeout_never_evicts() {
     let stream = Stream::new();
     let (sender, notices) = mpsc::channel();
     let sender = Mutex::new(sender);
-    let config = exporter::Config { reader_timeout: Duration::MAX, ..Default::default() };
+    let config = exporter::Config::default().reader_timeout(Duration::MAX);
     let observer = move |notice| drop(sender.lock().unwrap().send(notice));
     let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
     let slow = stream.reader(Policy::Lossless);
@@ -53,7 +53,7 @@ fn blocking_reader_is_reported_then_evicted() {
     let (sender, notices) = mpsc::channel();
     let sender = Mutex::new(sender);
     // Long enough for the well-behaved reader, on a busy machine too.
-    let config = exporter::Config { reader_timeout: Duration::from_secs(3), ..Default::default() };
+    let config = exporter::Config::default().reader_timeout(Duration::from_secs(3));
     let observer = move |notice| drop(sender.lock().unwrap().send(notice));
     let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
     let mut slow = stream.reader(Policy::Lossless);
@@ -92,7 +92,7 @@ fn released_reader_beside_stuck_one_is_kept() {
     for _ in 0..20 {
         let stream = Stream::new();
         // The exporter waits for no reader at all.
-        let config = exporter::Config { reader_timeout: Duration::ZERO, ..Default::default() };
+        let config = exporter::Config::default().reader_timeout(Duration::ZERO);
         let exporter = stream.exporter_with(config);
         let config = || reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
         let [mut slow, mut good] = [(); 2].map(|()| stream.try_reader(config()).unwrap());

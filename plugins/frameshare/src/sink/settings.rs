@@ -330,25 +330,25 @@ impl Settings {
 
     /// The exporter's configuration; without a GPU all frames are in host memory.
     pub(super) fn config(&self, gpu: Option<Arc<Context>>) -> Config {
-        Config {
-            allowed_uids: self.allowed_uids.clone(),
-            allowed_gids: self.allowed_gids.clone(),
-            socket_mode: self.socket_mode,
-            max_slots: self.max_slots,
-            max_held_limit: self.max_held_limit,
-            lossless_readers: match self.lossless_readers {
-                LosslessReaders::None => exporter::LosslessReaders::None,
-                LosslessReaders::OwnUid => exporter::LosslessReaders::OwnUid,
-                LosslessReaders::All => exporter::LosslessReaders::All,
-            },
-            reader_timeout: self.reader_timeout,
-            fence_timeout: self.fence_timeout,
-            max_retired_bytes: self.max_retired_bytes,
-            memory: gpu.as_ref().and_then(|_| self.memory.kind()),
-            fence: self.fence.kind(),
-            trusted_uids: self.trusted_uids.clone(),
-            allow_udmabuf: self.allow_udmabuf,
-            gpu,
-        }
+        let lossless_readers = match self.lossless_readers {
+            LosslessReaders::None => exporter::LosslessReaders::None,
+            LosslessReaders::OwnUid => exporter::LosslessReaders::OwnUid,
+            LosslessReaders::All => exporter::LosslessReaders::All,
+        };
+        Config::default()
+            .allowed_uids(self.allowed_uids.clone())
+            .allowed_gids(self.allowed_gids.clone())
+            .socket_mode(self.socket_mode)
+            .max_slots(self.max_slots)
+            .max_held_limit(self.max_held_limit)
+            .lossless_readers(lossless_readers)
+            .reader_timeout(self.reader_timeout)
+            .fence_timeout(self.fence_timeout)
+            .max_retired_bytes(self.max_retired_bytes)
+            .memory(gpu.as_ref().and_then(|_| self.memory.kind()))
+            .fence(self.fence.kind())
+            .trusted_uids(self.trusted_uids.clone())
+            .allow_udmabuf(self.allow_udmabuf)
+            .gpu(gpu)
     }
 }

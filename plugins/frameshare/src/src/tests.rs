@@ -34,7 +34,7 @@ struct Stream {
 
 impl Stream {
     fn new() -> Self {
-        Self::with(Config { reader_timeout: Duration::from_secs(60), ..Config::default() })
+        Self::with(Config::default().reader_timeout(Duration::from_secs(60)))
     }
 
     fn with(config: Config) -> Self {
@@ -470,7 +470,7 @@ fn frames_continue_after_each_pause() {
 
 #[test]
 fn held_buffer_stays_intact_after_source_stops() {
-    let stream = Stream::with(Config { max_slots: 6, ..Config::default() });
+    let stream = Stream::with(Config::default().max_slots(6));
     let reader = stream.reader().play();
     stream.wait_for_reader();
     stream.publish(1, &[], None);

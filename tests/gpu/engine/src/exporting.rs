@@ -100,18 +100,16 @@ impl Exporting {
         let gpu = Gpu::open(bind.device)?;
         let default = exporter::Config::default();
         let ms = |ms: Option<u64>| ms.map_or(GIVEN_UP, Duration::from_millis);
-        let config = exporter::Config {
-            max_slots: bind.max_slots.unwrap_or(default.max_slots),
-            max_held_limit: bind.max_held_limit.unwrap_or(default.max_held_limit),
-            reader_timeout: ms(bind.reader_timeout_ms),
-            fence_timeout: ms(bind.fence_timeout_ms),
-            max_retired_bytes: bind.max_retired_bytes.unwrap_or(default.max_retired_bytes),
-            trusted_uids: bind.trusted_uids.clone(),
-            memory: bind.memory,
-            fence: bind.fence,
-            gpu: Some(gpu.context.clone()),
-            ..default
-        };
+        let config = exporter::Config::default()
+            .max_slots(bind.max_slots.unwrap_or(default.max_slots))
+            .max_held_limit(bind.max_held_limit.unwrap_or(default.max_held_limit))
+            .reader_timeout(ms(bind.reader_timeout_ms))
+            .fence_timeout(ms(bind.fence_timeout_ms))
+            .max_retired_bytes(bind.max_retired_bytes.unwrap_or(default.max_retired_bytes))
+            .trusted_uids(bind.trusted_uids.clone())
+            .memory(bind.memory)
+            .fence(bind.fence)
+            .gpu(Some(gpu.context.clone()));
         let notices = Arc::new(Mutex::new(Vec::new()));
         let told = notices.clone();
         let observer =

@@ -25,29 +25,26 @@ use std::{
 const PROGRESS: u64 = 100;
 
 fn config(options: &Options) -> Result<exporter::Config> {
-    let default = exporter::Config::default();
-    Ok(exporter::Config {
-        allowed_uids: options.list("allowed-uids")?,
-        allowed_gids: options.list("allowed-gids")?,
-        socket_mode: match options.get::<String>("socket-mode")? {
-            Some(octal) => u32::from_str_radix(&octal, 8)?,
-            None => default.socket_mode,
-        },
-        max_slots: options.or("max-slots", default.max_slots)?,
-        max_held_limit: options.or("max-held-limit", default.max_held_limit)?,
-        max_retired_bytes: options.or("max-retired-bytes", default.max_retired_bytes)?,
-        allow_udmabuf: options.is_set("allow-udmabuf"),
-        lossless_readers: match options.or("lossless-readers", "own-uid".to_owned())?.as_str() {
-            "none" => LosslessReaders::None,
-            "own-uid" => LosslessReaders::OwnUid,
-            "all" => LosslessReaders::All,
-            other => return Err(format!("--lossless-readers {other} is invalid").into()),
-        },
-        reader_timeout: options
-            .get("reader-timeout-ms")?
-            .map_or(default.reader_timeout, Duration::from_millis),
-        ..Default::default()
-    })
+    let mut config = exporter::Config::default();
+    config.allowed_uids = options.list("allowed-uids")?;
+    config.allowed_gids = options.list("allowed-gids")?;
+    config.socket_mode = match options.get::<String>("socket-mode")? {
+        Some(octal) => u32::from_str_radix(&octal, 8)?,
+        None => config.socket_mode,
+    };
+    config.max_slots = options.or("max-slots", config.max_slots)?;
+    config.max_held_limit = options.or("max-held-limit", config.max_held_limit)?;
+    config.max_retired_bytes = options.or("max-retired-bytes", config.max_retired_bytes)?;
+    config.allow_udmabuf = options.is_set("allow-udmabuf");
+    config.lossless_readers = match options.or("lossless-readers", "own-uid".to_owned())?.as_str() {
+        "none" => LosslessReaders::None,
+        "own-uid" => LosslessReaders::OwnUid,
+        "all" => LosslessReaders::All,
+        other => return Err(format!("--lossless-readers {other} is invalid").into()),
+    };
+    config.reader_timeout =
+        options.get("reader-timeout-ms")?.map_or(config.reader_timeout, Duration::from_millis);
+    Ok(config)
 }
 
 /// Formats a notice about a reader as a line of output.

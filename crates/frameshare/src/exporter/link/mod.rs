@@ -309,8 +309,8 @@ impl Link {
         self.enqueue(packet.kept())
     }
 
-    /// Leases a frame in memory of this kind to the reader, in a vacant entry, and signals the ready
-    /// fence if the frame needs one. [`Link::publish`] follows.
+    /// Leases a frame in memory of this kind to the reader, in a vacant entry, and signals the
+    /// ready fence if the frame needs one. [`Link::publish`] follows.
     pub fn offer(
         &mut self,
         entry: usize,

@@ -62,7 +62,7 @@ pub enum Watch {
     Close,
 }
 
-/// What a turn of the service thread found.
+/// The findings of one turn of the service thread.
 pub struct Turn {
     /// A lease ended.
     pub progress: bool,

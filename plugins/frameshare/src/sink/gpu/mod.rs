@@ -213,7 +213,7 @@ mod tests {
         let gpu = Gpu::new(gst_cuda::Context::new(0).unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
-        let config = Config { gpu: Some(gpu.engine.clone()), ..Config::default() };
+        let config = Config::default().gpu(Some(gpu.engine.clone()));
         let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
         const SIZE: u64 = 320 * 240;
         let fill = |_: &mut gst::BufferRef| Ok::<_, cuda::Error>(());

@@ -884,7 +884,7 @@ fn local_reader_in_other_context_gets_copied_surfaces() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let endpoint = frameshare::Endpoint::at(&path).unwrap();
-    let config = frameshare::exporter::Config { gpu: Some(context.clone()), ..Default::default() };
+    let config = frameshare::exporter::Config::default().gpu(Some(context.clone()));
     let exporter = frameshare::exporter::Exporter::bind(&endpoint, config, drop).unwrap();
     assert_eq!(exporter.can_adopt(), Ok(()));
     let caps = "video/x-raw(memory:CUDAMemory),format=(string)GRAY8,width=(int)512,height=(int)16";

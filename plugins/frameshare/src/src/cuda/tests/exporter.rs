@@ -127,14 +127,12 @@ fn process() {
     let [path, memory, fence] = words[..] else { panic!("{task}") };
     let on_gpu = !["host", "late"].contains(&memory);
     let context = on_gpu.then(|| Context::primary(&Device::get(0).unwrap()).unwrap());
-    let config = exporter::Config {
-        max_slots: 20,
-        reader_timeout: PATIENCE,
-        memory: (memory != "late").then(|| memory.parse::<MemoryKind>().unwrap()),
-        fence: (fence != "auto").then(|| fence.parse::<FenceKind>().unwrap()),
-        gpu: context.clone(),
-        ..exporter::Config::default()
-    };
+    let config = exporter::Config::default()
+        .max_slots(20)
+        .reader_timeout(PATIENCE)
+        .memory((memory != "late").then(|| memory.parse::<MemoryKind>().unwrap()))
+        .fence((fence != "auto").then(|| fence.parse::<FenceKind>().unwrap()))
+        .gpu(context.clone());
     let exporter = exporter::Exporter::bind(&Endpoint::at(path).unwrap(), config, |_| {}).unwrap();
     let writer = context.map(|context| Stream::new(&context).unwrap());
     let mut serving =
