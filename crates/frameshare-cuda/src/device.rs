@@ -68,7 +68,7 @@ impl Device {
         all.map(Vec::as_slice)
     }
 
-    /// Returns the GPU with this ordinal (the number in `cuda-device-id`). Ordinals differ between
+    /// Returns the GPU with this ordinal (its number in CUDA calls). Ordinals differ between
     /// processes.
     ///
     /// # Errors

@@ -32,6 +32,7 @@ pub enum Access {
 ///
 /// Registration takes some hundred µs, and unregistration waits for the GPU work that uses the
 /// memory: do neither on a streaming thread.
+#[must_use = "dropping the registration ends it"]
 pub struct Registration {
     start: Start,
     access: Access,

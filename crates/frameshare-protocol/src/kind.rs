@@ -7,6 +7,7 @@ use std::{fmt, str::FromStr};
 
 /// Memory kind of the frames of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum MemoryKind {
     /// A sealed memfd that readers map read-only.
     Host,
@@ -22,6 +23,7 @@ pub enum MemoryKind {
 /// Fence kind: orders a reader's GPU work on a frame after the exporter's, and the exporter's next
 /// write of the slot after the reader's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum FenceKind {
     /// No fence: a host frame is complete when published, and unused when released.
     None,
@@ -33,12 +35,26 @@ pub enum FenceKind {
 
 /// Delivery policy for a reader without credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Policy {
     /// The reader loses its oldest undelivered frame; the exporter continues.
     #[default]
     Latest,
     /// The exporter blocks until the reader releases a frame, for at most its configured timeout.
     Lossless,
+}
+
+/// A word that names no memory kind, fence kind or policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {what} {word:?}: use one of {}", .valid.join(" "))]
+#[non_exhaustive]
+pub struct InvalidKind {
+    /// The expected content: `memory kind`, `fence kind` or `policy`.
+    pub what: &'static str,
+    /// The word.
+    pub word: String,
+    /// All valid words.
+    pub valid: &'static [&'static str],
 }
 
 macro_rules! words {
@@ -49,11 +65,11 @@ macro_rules! words {
             }
         }
         impl FromStr for $type {
-            type Err = String;
-            fn from_str(word: &str) -> Result<Self, String> {
+            type Err = InvalidKind;
+            fn from_str(word: &str) -> Result<Self, InvalidKind> {
                 match word {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err(format!(concat!("invalid ", $what, " {:?}: use one of", $(" ", $word),+), word)),
+                    _ => Err(InvalidKind { what: $what, word: word.to_owned(), valid: &[$($word),+] }),
                 }
             }
         }

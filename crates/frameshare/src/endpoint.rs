@@ -25,6 +25,7 @@ pub struct Endpoint {
 
 /// A path that cannot be a socket's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EndpointError {
     /// The path is too long for a Unix socket.
     #[error("{path:?} is longer than the {MAX_PATH} bytes that the path of a Unix socket may have")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Reason for rejecting a reader or closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Reason {
     /// The peer stopped normally.
     Stopped,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The kinds of fence that a device supports.
 pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
     let all = [FenceKind::None, FenceKind::Timeline, FenceKind::Event];
-    all.into_iter().filter(|kind| lacks(*kind, gpu).is_none()).collect()
+    all.into_iter().filter(|kind| is_available(*kind, gpu)).collect()
 }
 
 /// Selects the kind of fence for one reader: the best that both sides support and the exporter
@@ -38,25 +38,16 @@ pub fn select(
             Ok(Selected { kind: FenceKind::Timeline, why: "the best available".into() })
         }
         Some(kind) => Ok(Selected { kind, why: "one side cannot use timeline words".into() }),
-        None => {
-            let list =
-                |kinds: &[FenceKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let wanted = wanted.map(|kind| format!(", {kind} is requested")).unwrap_or_default();
-            Err(Lacking(format!(
-                "no kind of fence in common: the exporter can {}, the reader {}{wanted}",
-                list(ours),
-                list(theirs)
-            )))
-        }
+        None => Err(Lacking::Fence { ours: ours.to_vec(), theirs: theirs.to_vec(), wanted }),
     }
 }
 
-fn lacks(kind: FenceKind, gpu: Option<&Arc<Context>>) -> Option<String> {
-    let kind = match kind {
-        FenceKind::None => return None,
+fn is_available(kind: FenceKind, gpu: Option<&Arc<Context>>) -> bool {
+    let ability = match kind {
+        FenceKind::None => return true,
         FenceKind::Event => fence::Kind::Event,
         FenceKind::Timeline => fence::Kind::Timeline,
+        _ => return false,
     };
-    let Some(gpu) = gpu else { return Some(format!("{kind} fences need a GPU")) };
-    fence::supports(kind, gpu.device()).err().map(|error| error.to_string())
+    gpu.is_some_and(|gpu| fence::supports(ability, gpu.device()).is_ok())
 }

@@ -65,6 +65,7 @@ struct Waiting {
 /// Counts a GPU resource or context that its owner has dropped and that waits for its deferred
 /// drop.
 #[derive(Debug)]
+#[must_use = "dropping it ends the count"]
 pub(crate) struct DeferredDrop(());
 
 /// Their number, and the notification of a change.
@@ -119,6 +120,7 @@ pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Se
 /// the resource is freed when the present work of the context is done, at once if it is, or if the
 /// context is lost.
 #[derive(Debug)]
+#[must_use = "dropping it frees the resource"]
 pub struct DropWhenIdle<T: Any + Send> {
     gpu: Arc<Context>,
     /// Taken when this is dropped.

@@ -97,12 +97,15 @@ pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn
     let failed = MemoryError::while_doing("allocate", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
-        (_, None) => return Err(failed("the configuration names no CUDA context".into())),
+        (MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, None) => {
+            return Err(failed("the configuration names no CUDA context".into()));
+        }
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
             Arc::new(pool::PoolAllocator::new(gpu).map_err(|error| failed(error.into()))?)
         }
+        _ => return Err(failed("this version has no such kind".into())),
     })
 }
 
@@ -119,13 +122,13 @@ pub fn importer(
     let failed = MemoryError::while_doing("import", None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
-        (_, None) => return Err(failed("this reader did not offer this kind".into())),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
             let fd = fd.ok_or_else(|| failed("the message lacks the descriptor of the pool".into()))?;
             Arc::new(pool::PoolImporter::new(gpu, fd).map_err(|error| failed(error.into()))?)
         }
+        _ => return Err(failed("this reader did not offer this kind".into())),
     })
 }
 

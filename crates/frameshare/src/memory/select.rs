@@ -3,7 +3,7 @@
 //! Selection of the kind of memory, by the configuration and the abilities of the device.
 
 use frameshare_cuda::{context::Context, memory};
-use frameshare_protocol::MemoryKind;
+use frameshare_protocol::{FenceKind, MemoryKind};
 use std::sync::Arc;
 
 /// A selected kind, and the reason for it, for logs and statistics.
@@ -15,10 +15,51 @@ pub struct Selected<Kind> {
     pub why: String,
 }
 
-/// A kind that this machine lacks: the text names the kind, the device and the missing ability.
+/// A reason why a kind of memory or fence cannot be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Lacking(pub String);
+#[non_exhaustive]
+pub enum Unavailable {
+    /// No GPU is used.
+    #[error("{0} memory needs a GPU")]
+    NeedsGpu(MemoryKind),
+    /// The device or its driver lacks an ability.
+    #[error(transparent)]
+    Driver(#[from] frameshare_cuda::Error),
+    /// This version has no such kind.
+    #[error("{0} memory is unknown to this version")]
+    UnknownKind(MemoryKind),
+}
+
+/// No kind of memory or fence can be selected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lacking {
+    /// This machine lacks every kind of memory that the configuration allows.
+    #[error("{}", reasons(.0))]
+    Memory(Vec<Unavailable>),
+    /// An exporter and a reader have no kind of fence in common.
+    #[error("no kind of fence in common: the exporter can {}, the reader {}{}", list(.ours), list(.theirs), requested(*.wanted))]
+    Fence {
+        /// The kinds of the exporter.
+        ours: Vec<FenceKind>,
+        /// The kinds of the reader.
+        theirs: Vec<FenceKind>,
+        /// The only kind that the configuration allows.
+        wanted: Option<FenceKind>,
+    },
+}
+
+fn reasons(reasons: &[Unavailable]) -> String {
+    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn list(kinds: &[FenceKind]) -> String {
+    kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn requested(wanted: Option<FenceKind>) -> String {
+    wanted.map(|kind| format!(", {kind} is requested")).unwrap_or_default()
+}
 
 /// The kinds of memory that a device can share.
 pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<MemoryKind> {
@@ -36,7 +77,7 @@ pub fn select(
 ) -> Result<Selected<MemoryKind>, Lacking> {
     if let Some(kind) = wanted {
         return match lacks(kind, gpu) {
-            Some(lack) => Err(Lacking(lack)),
+            Some(lack) => Err(Lacking::Memory(vec![lack])),
             None => Ok(Selected { kind, why: "requested".into() }),
         };
     }
@@ -45,24 +86,25 @@ pub fn select(
     }
     // vmm outlives its exporter and is mapped read-only; legacy next, since pools have the
     // strictest order of freeing.
-    let mut reasons = Vec::new();
+    let mut lacking = Vec::new();
     for kind in [MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool] {
         match lacks(kind, gpu) {
-            Some(lack) => reasons.push(lack),
-            None if reasons.is_empty() => return Ok(Selected { kind, why: "the best available".into() }),
-            None => return Ok(Selected { kind, why: reasons.join("; ") }),
+            Some(lack) => lacking.push(lack),
+            None if lacking.is_empty() => return Ok(Selected { kind, why: "the best available".into() }),
+            None => return Ok(Selected { kind, why: reasons(&lacking) }),
         }
     }
-    Err(Lacking(reasons.join("; ")))
+    Err(Lacking::Memory(lacking))
 }
 
-fn lacks(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Option<String> {
-    let kind = match kind {
+fn lacks(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Option<Unavailable> {
+    let ability = match kind {
         MemoryKind::Host => return None,
         MemoryKind::Vmm => memory::Kind::Vmm,
         MemoryKind::Pool => memory::Kind::Pool,
         MemoryKind::Legacy => memory::Kind::Legacy,
+        kind => return Some(Unavailable::UnknownKind(kind)),
     };
-    let Some(gpu) = gpu else { return Some(format!("{kind} memory needs a GPU")) };
-    memory::supports(kind, gpu.device()).err().map(|error| error.to_string())
+    let Some(gpu) = gpu else { return Some(Unavailable::NeedsGpu(kind)) };
+    memory::supports(ability, gpu.device()).err().map(Unavailable::Driver)
 }

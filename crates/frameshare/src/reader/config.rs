@@ -96,6 +96,9 @@ impl Default for Config {
 
 impl Config {
     /// Checks the ranges that the fields document.
+    ///
+    /// # Errors
+    /// The value that is out of range.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=MAX_CREDIT).contains(&self.max_held) {
             return Err(ConfigError::MaxHeld(self.max_held));

@@ -2,6 +2,7 @@
 
 //! Errors of a reader.
 
+use super::connection::TrustedUsers;
 use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::SENT_OVER_WAKE};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
@@ -58,7 +59,7 @@ pub enum ConnectError {
         found: u32,
         /// The accepted users, and the reason: see
         /// [`Config::exporter_uid`](super::Config::exporter_uid).
-        expected: String,
+        expected: TrustedUsers,
     },
     /// The socket's file mode denies this user access.
     #[error(

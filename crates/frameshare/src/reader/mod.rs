@@ -26,6 +26,7 @@ mod lease;
 mod stats;
 
 pub use config::{Config, MAX_METADATA_BYTES};
+pub use connection::TrustedUsers;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use item::Item;
 pub use lease::Frame;

@@ -25,6 +25,9 @@ struct Flag {
 
 impl Interrupt {
     /// An interrupt that is not set.
+    ///
+    /// # Errors
+    /// The error of eventfd(2).
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Arc::new(Flag { raised: Mutex::new(false), event })))

@@ -130,6 +130,9 @@ impl Listener {
     }
 
     /// Accepts the next waiting connection, if there is one.
+    ///
+    /// # Errors
+    /// The error of accept(2), such as a lack of files.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         loop {
             match accept_with(&self.socket, FLAGS) {

@@ -35,11 +35,17 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the first `len` bytes for reading and writing.
+    ///
+    /// # Errors
+    /// The error of mmap(2).
     pub fn writable(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// Maps the first `len` bytes for reading only; a write to them raises SIGSEGV.
+    ///
+    /// # Errors
+    /// The error of mmap(2).
     pub fn read_only(fd: impl AsFd, len: usize) -> io::Result<Self> {
         Self::new(fd, len, ProtFlags::READ)
     }

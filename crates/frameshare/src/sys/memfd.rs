@@ -45,6 +45,9 @@ impl SealedAgainst {
 
 /// Makes a memory file of `size` zero bytes, all of them allocated, so that lack of memory is an
 /// error here instead of a later SIGBUS. `seal` it after mapping it.
+///
+/// # Errors
+/// The error of a system call, such as a lack of memory.
 pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
     // memfds have no size limit of their own: the kernel would allocate page after page until it
     // kills a process.
@@ -76,6 +79,9 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
 
 impl SealedAgainst {
     /// Adds the seals.
+    ///
+    /// # Errors
+    /// The error of fcntl(2).
     pub fn seal(self, fd: impl AsFd) -> io::Result<()> {
         Ok(fcntl_add_seals(fd, self.flags())?)
     }
@@ -84,6 +90,9 @@ impl SealedAgainst {
 /// Checks that a descriptor from a peer is a memory file of at least `size` bytes with the right
 /// seals, so that no access to a mapping of it can fault: its pages are allocated and of ordinary
 /// size. (Huge pages come from a separate pool, and a hole in them is a SIGBUS once that is empty.)
+///
+/// # Errors
+/// The missing size or seals, or the error of a system call.
 pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     let seals = fcntl_get_seals(&fd).map_err(|_| invalid("the descriptor is no memory file".into()))?;

@@ -18,6 +18,7 @@ use std::{
 /// The lock file stays: if it were removed, two processes could each hold a lock on a file of that
 /// name.
 #[derive(Debug)]
+#[must_use = "dropping the lock gives the name up"]
 pub struct NameLock {
     file: OwnedFd,
 }
@@ -38,6 +39,9 @@ impl NameLock {
     ///
     /// The file may have been planted by another user: anything but a regular file of this user
     /// with a single name is an error. It is written only once the lock is held.
+    ///
+    /// # Errors
+    /// [`NameTaken`]: another process holds the lock, or the file is not safe to use.
     pub fn take(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Self, NameTaken> {
         let failed = |cause: io::Error| {
             let text = format!("cannot lock {}: {cause}", name.display());

@@ -15,6 +15,9 @@ use std::{
 /// Returns the memory in bytes of packets that this socket has sent and its peer has not received
 /// (`SIOCOUTQ`, Linux 3.12 for Unix sockets: the kernel's own size of each packet, headers
 /// included). 0: the peer has received everything, or has closed its end.
+///
+/// # Errors
+/// The error of ioctl(2).
 pub fn unreceived(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ, by its other name TIOCOUTQ, fills one int.

@@ -43,7 +43,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the kernel. An error if this process can open no more files.
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// The error of a system call, such as a lack of files.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let credentials: libc::ucred = option(&socket, libc::SO_PEERCRED)?;
         let by_number = || match Pid::from_raw(credentials.pid) {

@@ -45,6 +45,9 @@ impl Timeout {
 
 /// Sleeps until one of the descriptors is ready (for its events, or because of a hang-up) or the
 /// deadline has passed. Sets each one's `revents`; all stay empty on timeout.
+///
+/// # Errors
+/// The error of poll(2), except for EINTR.
 pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
     loop {
         let left = match timeout {

@@ -16,6 +16,7 @@ use std::{io, os::fd::AsFd};
 /// A lock that lives as long as this process and this value. The process must have no other
 /// descriptor of the file that it closes meanwhile.
 #[derive(Debug)]
+#[must_use = "dropping the lock reports this process as dead"]
 pub struct ProcessLock(#[expect(dead_code, reason = "closing it ends the lock")] UntrustedFd);
 
 impl ProcessLock {
@@ -28,6 +29,9 @@ impl ProcessLock {
 }
 
 /// Returns whether another process holds a lock on a file (F_GETLK), in any PID namespace.
+///
+/// # Errors
+/// The error of fcntl(2).
 pub fn is_locked(file: impl AsFd) -> io::Result<bool> {
     Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?.is_some())
 }

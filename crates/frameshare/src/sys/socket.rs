@@ -54,6 +54,9 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
 
 /// Connects to the socket at `path`; fails at once if no process listens. The exporter may send
 /// descriptors.
+///
+/// # Errors
+/// The error of socket(2) or connect(2).
 pub fn connect(path: &Path) -> io::Result<Socket> {
     let fd = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
     rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
@@ -72,7 +75,10 @@ impl Socket {
         Self { fd: UntrustedFd::socket(fd, uid), takes_descriptors: false }
     }
 
-    /// Sends one packet. `WouldBlock` if the peer does not receive fast enough.
+    /// Sends one packet.
+    ///
+    /// # Errors
+    /// The error of sendmsg(2): `WouldBlock` if the peer does not receive fast enough.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);

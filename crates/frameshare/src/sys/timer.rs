@@ -21,6 +21,9 @@ pub struct Timer(OwnedFd);
 
 impl Timer {
     /// A timer that is not set.
+    ///
+    /// # Errors
+    /// The error of timerfd_create(2).
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))

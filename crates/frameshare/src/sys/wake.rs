@@ -47,6 +47,9 @@ pub const SENT_OVER_WAKE: &str = "it sent file descriptors over its wake socket"
 
 impl Wake {
     /// Makes a pair; the second end is for a process of user `uid`.
+    ///
+    /// # Errors
+    /// The error of socketpair(2).
     pub fn pair(uid: u32) -> io::Result<(Self, UntrustedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -57,7 +60,10 @@ impl Wake {
         Ok((Self { socket, refuses_descriptors, is_own: true }, theirs))
     }
 
-    /// The end that a peer sent; an error if it is not one of a pair of Unix sockets.
+    /// The end that a peer sent.
+    ///
+    /// # Errors
+    /// The reason, if it is not one of a pair of Unix sockets.
     pub fn from_peer(fd: UntrustedFd) -> io::Result<Self> {
         let is_local = sockopt::socket_domain(&fd).is_ok_and(|domain| domain == AddressFamily::UNIX);
         // An unconnected or listening socket has no peer.

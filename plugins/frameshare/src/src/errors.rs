@@ -177,15 +177,14 @@ fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
             (ResourceError::Read, "use policy=latest, or raise framesharesink's reader-timeout")
         }
         Reason::LimitExceeded => (ResourceError::Read, "hold fewer frames, or raise framesharesink's limits"),
-        Reason::Stopped | Reason::Violation | Reason::Failed => {
-            (ResourceError::Read, "see the error of framesharesink")
-        }
+        _ => (ResourceError::Read, "see the error of framesharesink"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frameshare::reader::TrustedUsers;
 
     fn text(message: &gst::ErrorMessage) -> String {
         format!("{message}")
@@ -215,7 +214,7 @@ mod tests {
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
         let stopped = text(&of_read(&ReadError::Stopped("the exporter has stopped".into()), &endpoint));
         assert_eq!(stopped.matches("has stopped").count(), 1, "{stopped}");
-        let expected = "user 1000".into();
+        let expected = TrustedUsers::User(1000);
         let other = ConnectError::WrongUser { endpoint: endpoint.clone(), found: 65534, expected };
         let message = text(&of_connect(&other, &endpoint).unwrap());
         for part in ["65534", "1000", "exporter-uid", "/tmp/cam0.sock"] {

@@ -121,7 +121,7 @@ pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {
             let pool = pool::Pool::new(&gpu.context)?;
             soil_each(gpu, || pool.allocate(PIECE, &gpu.stream), |piece| (piece.ptr(), piece.size()))
         }
-        MemoryKind::Host => bail!("cannot fill host memory with the GPU"),
+        _ => bail!("cannot fill {kind} memory with the GPU"),
     }
 }
 

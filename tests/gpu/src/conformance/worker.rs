@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::fence::event::{ExporterEvents, ReaderEvents};
 use frameshare::fence::none::NoFence;
 use frameshare::fence::timeline::{ReaderTimeline, Timeline, TimelinePage};
@@ -215,6 +215,7 @@ impl Worker {
             FenceKind::None => return Ok(None),
             FenceKind::Event => fence::Kind::Event,
             FenceKind::Timeline => fence::Kind::Timeline,
+            kind => bail!("unknown kind of fence: {kind}"),
         };
         self.open_gpu()?;
         let device = self.context().context("no GPU is open")?.device();

@@ -5,7 +5,7 @@
 //! No step blocks: [`Search::advance`] performs the steps that are possible now, [`Search::wait`]
 //! sleeps until another one is.
 
-use super::{delivery::Connection, trust::Trust};
+use super::{delivery::Connection, trust::TrustedUsers};
 use crate::{
     Interrupt,
     endpoint::Endpoint,
@@ -44,6 +44,9 @@ const RETRY_REFUSED: Duration = Duration::from_millis(100);
 const YOUNG: u64 = 1;
 
 /// Connects, waiting for the exporter as long as the configuration says.
+///
+/// # Errors
+/// [`ConnectError`]; obstacles that may pass become errors at the end of the timeout.
 pub(in crate::reader) fn connect(
     endpoint: &Endpoint,
     config: &Config,
@@ -135,6 +138,9 @@ fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
 
 impl Search {
     /// A search that makes its first attempt at `begin`. Its deadline counts from now.
+    ///
+    /// # Errors
+    /// [`ConnectError::Io`] if the timer cannot be made.
     pub fn new(endpoint: &Endpoint, config: &Config, begin: Instant) -> Result<Self, ConnectError> {
         let timer = Timer::new().map_err(|source| failed(endpoint, source))?;
         let deadline = Timeout::after(config.connection_timeout);
@@ -144,8 +150,10 @@ impl Search {
         Ok(search)
     }
 
-    /// Performs the steps that are possible without waiting. An error ends the search: a further
-    /// call makes one more attempt.
+    /// Performs the steps that are possible without waiting.
+    ///
+    /// # Errors
+    /// [`ConnectError`] ends the search; a further call makes one more attempt.
     pub fn advance(
         &mut self,
         endpoint: &Endpoint,
@@ -171,6 +179,9 @@ impl Search {
     }
 
     /// Sleeps until the exporter answers, the next step is due, or the timeout is over.
+    ///
+    /// # Errors
+    /// The error of poll(2).
     pub fn wait(&self, interrupt: &Interrupt, timeout: Timeout) -> io::Result<()> {
         let mut fds = vec![PollFd::new(interrupt, PollFlags::IN)];
         if let Step::Handshake(handshake) = &self.step {
@@ -229,13 +240,13 @@ impl Search {
             Err(error) => return self.note_failure(endpoint, Some(error)),
         };
         let peer = Peer::of(&socket).map_err(|source| failed(endpoint, source))?;
-        let trust = match Trust::of(config.exporter_uid, path) {
+        let trust = match TrustedUsers::of(config.exporter_uid, path) {
             Ok(trust) => trust,
             // The file may have been removed again.
             Err(error) => return self.note_failure(endpoint, Some(error)),
         };
         if !trust.includes(peer.uid) {
-            let (found, expected) = (peer.uid, trust.to_string());
+            let (found, expected) = (peer.uid, trust);
             return Err(ConnectError::WrongUser { endpoint: endpoint.clone(), found, expected });
         }
         match socket.send(&hello(config)?, &[]) {
@@ -344,11 +355,8 @@ fn may_pass(error: &ConnectError, reconnect: bool) -> bool {
             // The exporter closed the connection among too many pending ones, or is stopping.
             Reason::LimitExceeded | Reason::Stopped => true,
             Reason::NoCreditLeft | Reason::Failed => reconnect,
-            Reason::PermissionDenied
-            | Reason::LosslessNotGranted
-            | Reason::NothingInCommon
-            | Reason::TooSlow
-            | Reason::Violation => false,
+            // Denied, nothing in common, evicted: a later attempt would end the same way.
+            _ => false,
         },
         ConnectError::WrongUser { .. } => reconnect,
         _ => false,

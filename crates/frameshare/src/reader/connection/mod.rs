@@ -15,3 +15,4 @@ mod trust;
 
 pub(super) use delivery::Connection;
 pub(super) use handshake::{Search, connect};
+pub use trust::TrustedUsers;

@@ -58,6 +58,9 @@ impl Sleep {
 
     /// Sleeps until a wake-up, a message, the end of the exporter's process (`gone`), or the
     /// timeout. Returns whether messages may have arrived.
+    ///
+    /// # Errors
+    /// The error of poll(2).
     pub fn wait(
         &mut self,
         interrupt: &Interrupt,

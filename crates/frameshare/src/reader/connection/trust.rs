@@ -18,8 +18,9 @@ use std::{
 };
 
 /// The users whose exporter a reader takes frames from.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrustedUsers {
     /// Any user: only users that root or this user put in charge can write to the folders on the
     /// way to the socket.
     Any,
@@ -38,10 +39,13 @@ pub(super) enum Trust {
 /// Maximum number of symbolic links on the way to a socket, as in path_resolution(7).
 const MAX_LINKS: u32 = 40;
 
-impl Trust {
+impl TrustedUsers {
     /// Returns the users to trust at a path: `user` if one is configured, else by the folders on
     /// the way.
-    pub fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The error of a system call on a folder.
+    pub(super) fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
         if let Some(user) = user {
             return Ok(Self::User(user));
         }
@@ -49,7 +53,7 @@ impl Trust {
         Ok(open_folder(path)?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
     }
 
-    pub fn includes(&self, uid: u32) -> bool {
+    pub(super) fn includes(&self, uid: u32) -> bool {
         match self {
             Self::Any => true,
             Self::User(user) => uid == *user,
@@ -58,7 +62,7 @@ impl Trust {
     }
 }
 
-impl fmt::Display for Trust {
+impl fmt::Display for TrustedUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("any user"),
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn configured_user_is_the_only_one() {
-        let trust = Trust::of(Some(7), Path::new("/nowhere/s.sock")).unwrap();
+        let trust = TrustedUsers::of(Some(7), Path::new("/nowhere/s.sock")).unwrap();
         assert!(trust.includes(7) && !trust.includes(0));
         assert_eq!(trust.to_string(), "user 7");
     }

@@ -43,6 +43,9 @@ impl PendingFrames {
     }
 
     /// Returns whether the exporter has not written a frame yet.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
         Ok(self.fence.poll_ready(entry, sequence)? == FenceState::Pending)
     }
@@ -63,6 +66,9 @@ impl PendingFrames {
 
     /// Returns the oldest unwritten frame that was delivered, or is the `next` to be, and the time
     /// that it has been waited for: frames are written in order.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn oldest(&self, next: Option<u64>) -> Result<Option<(u64, Duration)>, FenceError> {
         self.fence.check()?;
         let mut delivered = self.delivered();

@@ -73,6 +73,9 @@ impl GpuWait {
     }
 
     /// Returns whether the next frame is written.
+    ///
+    /// # Errors
+    /// [`ReadError::Fence`], or [`ReadError::Violation`] if the ready value went back.
     pub fn is_written(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
         // An entry is reused only after its last frame was written and read, so its event stands
         // for the present one. One timeline value stands for all.
@@ -84,6 +87,9 @@ impl GpuWait {
 
     /// Checks the waiting time of the oldest speculatively delivered frame, or else of frame
     /// `next`. Returns the frame if it is late.
+    ///
+    /// # Errors
+    /// [`ReadError::Fence`], or [`ReadError::Violation`] if the ready value went back.
     pub fn find_late(&mut self, next: Option<u64>) -> Result<Option<u64>, ReadError> {
         let unwritten = self.pending.oldest(next).map_err(failed)?;
         self.recheck = if unwritten.is_some() { Recheck::Deadline } else { Recheck::Nothing };

@@ -82,6 +82,9 @@ impl Channel {
     }
 
     /// Sets the context that frames are read in, and their fence, once.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
     pub fn use_gpu(
         &self,
         context: &Arc<Context>,
@@ -166,6 +169,9 @@ impl Channel {
     }
 
     /// Ends a lease after the work queued on one stream so far. On failure the lease stays open.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
         if let Some((streams, released)) = self.fenced(entry, sequence) {
             streams.signal_after(released, stream)?;

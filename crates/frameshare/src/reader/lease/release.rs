@@ -40,6 +40,9 @@ pub(super) struct Released<'a> {
 }
 
 impl ReleaseStreams {
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
     pub fn new(context: &Arc<Context>) -> frameshare_cuda::Result<Self> {
         Ok(Self {
             context: context.clone(),
@@ -56,6 +59,9 @@ impl ReleaseStreams {
 
     /// Signals behind all work of the context, and the work on the streams `used` of other
     /// contexts. Does not block; [`is_deferrable`] tells an error that passes.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn signal(&self, released: Released<'_>, used: &[Stream]) -> Result<(), FenceError> {
         // Made current once for all the calls; a failure here repeats below, where it is handled.
         let _current = self.context.push();
@@ -67,6 +73,9 @@ impl ReleaseStreams {
     }
 
     /// As [`ReleaseStreams::signal`], but may block.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn signal_blocking(&self, released: Released<'_>, used: &[Stream]) -> Result<(), FenceError> {
         released.signal_on(&self.late, |stream| {
             stream.read.record_context_blocking(&stream.stream)?;
@@ -76,6 +85,9 @@ impl ReleaseStreams {
     }
 
     /// Signals behind the work queued on `stream` so far.
+    ///
+    /// # Errors
+    /// The failure of the fence.
     pub fn signal_after(&self, released: Released<'_>, stream: &Stream) -> Result<(), FenceError> {
         if stream.context().as_raw() == self.context.as_raw() {
             return released.fence.signal_released(released.entry, released.sequence, stream);
