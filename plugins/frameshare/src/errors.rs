@@ -10,7 +10,6 @@ pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
     match error {
         BindError::InUse { .. } => gst::error_msg!(gst::ResourceError::Busy, ("{}", error)),
         BindError::Io { .. } => gst::error_msg!(gst::ResourceError::OpenWrite, ("{}", error)),
-        BindError::NoThread { .. } => gst::error_msg!(gst::ResourceError::Failed, ("{}", error)),
         BindError::Setup { .. } => gst::error_msg!(
             gst::ResourceError::Failed,
             (
@@ -19,5 +18,6 @@ pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
             )
         ),
         BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ("{}", error)),
+        _ => gst::error_msg!(gst::ResourceError::Failed, ("{}", error)),
     }
 }

@@ -2,6 +2,7 @@
 
 //! Configuration of an exporter: its limits and its permissions.
 
+use super::error::{ConfigError, MIN_SLOTS};
 use crate::{Endpoint, sys::Peer};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -12,6 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 /// Readers that may ask the exporter to wait for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LosslessReaders {
     /// No reader.
     None,
@@ -202,27 +204,22 @@ impl Config {
 }
 
 impl Config {
-    pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), String> {
-        if !(4..=MAX_SLOTS).contains(&self.max_slots) {
-            return Err(format!("max_slots is {}, but must be 4 to {MAX_SLOTS}", self.max_slots));
+    pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), ConfigError> {
+        if !(MIN_SLOTS..=MAX_SLOTS).contains(&self.max_slots) {
+            return Err(ConfigError::MaxSlots(self.max_slots));
         }
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
-            return Err(format!("max_held_limit is {}, but must be 1 to {MAX_CREDIT}", self.max_held_limit));
+            return Err(ConfigError::MaxHeldLimit(self.max_held_limit));
         }
         let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {
-            return Err(format!("socket_mode is 0{mode:o}, but must be 0 to 0777"));
+            return Err(ConfigError::SocketMode(mode));
         }
         if endpoint.is_private() && (allows || mode != PRIVATE) {
-            return Err("allowed_uids, allowed_gids and socket_mode need a socket path, in a folder that the others may \
-                        enter: the folder of streams that have a name is closed to other users"
-                .into());
+            return Err(ConfigError::NamedForOthers);
         }
         if allows && mode & 0o022 == 0 {
-            return Err(format!(
-                "allowed_uids and allowed_gids let others read, and socket_mode 0{mode:o} keeps them out: set it to 0660 \
-                 for the socket's group, or to 0666, which lets everybody connect and be refused"
-            ));
+            return Err(ConfigError::OthersKeptOut(mode));
         }
         Ok(())
     }

@@ -2,14 +2,19 @@
 
 //! Errors of an exporter.
 
-use crate::endpoint::Endpoint;
+use crate::{endpoint::Endpoint, memory::select::Lacking};
+use frameshare_protocol::limits::{MAX_CREDIT, MAX_SLOTS};
 use std::io;
+
+/// Minimum of [`Config::max_slots`](super::Config::max_slots): one reader's credit, and two more.
+pub(super) const MIN_SLOTS: u32 = 4;
 
 /// The reason why an exporter could not be set up.
 pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason why a stream could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// The name is in use.
     #[error("the stream {endpoint} is in use, held by {holder}: choose another name, or stop that process")]
@@ -46,8 +51,38 @@ pub enum BindError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The configuration is invalid, or asks for something that this machine lacks.
-    #[error("{0}")]
-    Config(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// The reason why a configuration was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The number of slots is out of range.
+    #[error("max_slots is {0}, but must be {MIN_SLOTS} to {MAX_SLOTS}")]
+    MaxSlots(u32),
+    /// The maximum number of leases of a reader is out of range.
+    #[error("max_held_limit is {0}, but must be 1 to {MAX_CREDIT}")]
+    MaxHeldLimit(u32),
+    /// The mode of the socket has other bits than those of permissions.
+    #[error("socket_mode is 0{0:o}, but must be 0 to 0777")]
+    SocketMode(u32),
+    /// Others may read, but the folder of named streams is closed to them.
+    #[error(
+        "allowed_uids, allowed_gids and socket_mode need a socket path, in a folder that the others may \
+         enter: the folder of streams that have a name is closed to other users"
+    )]
+    NamedForOthers,
+    /// Others may read, but the mode of the socket lets none of them connect.
+    #[error(
+        "allowed_uids and allowed_gids let others read, and socket_mode 0{0:o} keeps them out: set it to 0660 \
+         for the socket's group, or to 0666, which lets everybody connect and be refused"
+    )]
+    OthersKeptOut(u32),
+    /// This machine lacks the memory that was asked for.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
 }
 
 /// Returns advice for a system error, if there is any.

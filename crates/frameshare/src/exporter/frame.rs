@@ -2,7 +2,7 @@
 
 //! Frames to be published.
 
-use super::{error::Interrupted, slot::Slot};
+use super::{error::Interrupted, observe::ReaderInfo, slot::Slot};
 use crate::fence::Written;
 use frameshare_protocol::Plane;
 use std::{any::Any, fmt};
@@ -65,8 +65,20 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
+/// A reader that cannot read adopted memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("reader {} ({}, process {}): {why}", reader.id, reader.name, reader.pid)]
+#[non_exhaustive]
+pub struct CannotAdopt {
+    /// The reader.
+    pub reader: ReaderInfo,
+    /// The reason, for people.
+    pub why: String,
+}
+
 /// The reason why a frame was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PublishError {
     /// The wait for a reader was interrupted.
     #[error("interrupted")]
@@ -79,7 +91,7 @@ pub enum PublishError {
     Gpu(frameshare_cuda::Error),
     /// The frame is in adopted memory, which some reader cannot read; no reader has it.
     #[error("not every reader can read adopted memory: {0}")]
-    NotForAll(String),
+    NotForAll(#[from] CannotAdopt),
     /// The frame's fields are invalid.
     #[error("the frame cannot be published: {0}")]
     Invalid(&'static str),

@@ -35,8 +35,8 @@ mod slot;
 mod state;
 
 pub use config::{Config, LosslessReaders};
-pub use error::{BindError, EventTooLong, Interrupted};
-pub use frame::{Frame, PublishError};
+pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
+pub use frame::{CannotAdopt, Frame, PublishError};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
 
@@ -79,7 +79,7 @@ impl Exporter {
         config: Config,
         observer: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Self, BindError> {
-        config.check(endpoint).map_err(BindError::Config)?;
+        config.check(endpoint)?;
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
         endpoint.prepare_folder().map_err(failed)?;
         let listener = Listener::bind(endpoint.path(), config.socket_mode).map_err(|error| match error {
@@ -88,7 +88,7 @@ impl Exporter {
         })?;
         let shared =
             Shared::new(config, Box::new(observer)).map_err(|error| match error.downcast::<Lacking>() {
-                Ok(lacking) => BindError::Config(lacking.to_string()),
+                Ok(lacking) => BindError::Config(ConfigError::Lacking(*lacking)),
                 Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
             })?;
         let shared = Arc::new(shared);
@@ -181,7 +181,10 @@ impl Exporter {
     /// Returns whether every present reader can read adopted memory; the error names one that
     /// cannot, and the reason. A reader that joins later may be unable to: then publishing fails
     /// with [`PublishError::NotForAll`].
-    pub fn can_adopt(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// [`CannotAdopt`] with the first reader that cannot.
+    pub fn can_adopt(&self) -> Result<(), CannotAdopt> {
         self.0.shared.lock().cannot_adopt().map_or(Ok(()), Err)
     }
 

@@ -5,7 +5,7 @@
 use crate::stream::{Stream, holds};
 use frameshare::{
     Endpoint, Policy,
-    exporter::{self, BindError, Exporter},
+    exporter::{self, BindError, ConfigError, Exporter},
     reader::{self, Item, ReadError},
 };
 use std::{thread, time::Duration};
@@ -15,7 +15,7 @@ fn socket_open_to_others_needs_path_and_mode() {
     let stream = Stream::new();
     let refused =
         |endpoint: &Endpoint, config: exporter::Config| match Exporter::bind(endpoint, config, |_| ()) {
-            Err(BindError::Config(text)) => text,
+            Err(BindError::Config(error)) => error,
             other => panic!("{other:?}"),
         };
     let named = Endpoint::of_stream(&"frameshare-test".parse().unwrap()).unwrap();
@@ -23,12 +23,16 @@ fn socket_open_to_others_needs_path_and_mode() {
     let gids = exporter::Config::default().allowed_gids(vec![1]);
     let mode = |socket_mode| exporter::Config::default().socket_mode(socket_mode);
     for config in [uids(0o666), gids.clone(), mode(0o666)] {
-        assert!(refused(&named, config).contains("socket path"));
+        assert_eq!(refused(&named, config), ConfigError::NamedForOthers);
     }
     for config in [uids(0o600), uids(0o644), gids] {
-        assert!(refused(&stream.endpoint, config).contains("0666"));
+        let error = refused(&stream.endpoint, config);
+        assert!(matches!(error, ConfigError::OthersKeptOut(_)), "{error}");
+        assert!(error.to_string().contains("0666"), "{error}");
     }
-    assert!(refused(&stream.endpoint, mode(0o1666)).contains("01666"));
+    let error = refused(&stream.endpoint, mode(0o1666));
+    assert_eq!(error, ConfigError::SocketMode(0o1666));
+    assert!(error.to_string().contains("01666"), "{error}");
 
     let mode_of_socket = || {
         use std::os::unix::fs::PermissionsExt;

@@ -195,6 +195,7 @@ impl FrameshareSink {
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
             }
+            other => gst::info!(CAT, imp = self, "{other:?}"),
         }
     }
 

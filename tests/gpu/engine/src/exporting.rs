@@ -329,5 +329,6 @@ fn in_words(notice: &Notice) -> String {
             format!("others could write (refused: {refused}): {why}")
         }
         Notice::SocketBound => "socket bound".into(),
+        other => format!("{other:?}"),
     }
 }

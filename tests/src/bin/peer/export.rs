@@ -65,6 +65,7 @@ fn line(notice: &Notice) -> Value {
             json!({ "event": "others-could-write", "refused": refused, "why": why })
         }
         Notice::SocketBound => json!({ "event": "socket-bound" }),
+        other => json!({ "event": format!("{other:?}") }),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Identity of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReaderInfo {
     /// Unique among all readers of this exporter, past ones included.
     pub id: u64,
@@ -24,6 +25,7 @@ pub struct ReaderInfo {
 
 /// An event of a reader or of the stream's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// The reader was admitted.
     ReaderAdded(ReaderInfo),

@@ -8,6 +8,7 @@ use frameshare_protocol::{FenceKind, MemoryKind};
 
 /// Statistics of one reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReaderStats {
     /// Identity of the reader.
     pub info: ReaderInfo,
@@ -27,6 +28,7 @@ pub struct ReaderStats {
 
 /// Statistics of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The present readers.
     pub readers: Vec<ReaderStats>,

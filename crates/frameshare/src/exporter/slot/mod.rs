@@ -58,6 +58,7 @@ impl From<Interrupted> for AcquireError {
 
 /// The reason why there is no slot.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AcquireError {
     /// All slots within the limit are in use.
     #[error("all {max_slots} slots are in use: allow more slots")]

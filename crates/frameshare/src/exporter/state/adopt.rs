@@ -4,7 +4,10 @@
 
 use super::State;
 use crate::{
-    exporter::slot::{AcquireError, Generation, Slot},
+    exporter::{
+        frame::CannotAdopt,
+        slot::{AcquireError, Generation, Slot},
+    },
     memory::{Address, Allocation, MemoryError, adopted},
 };
 use frameshare_protocol::MemoryKind;
@@ -66,16 +69,14 @@ impl State {
     }
 
     /// Names a reader that cannot read adopted memory, with the reason, if there is one.
-    pub fn cannot_adopt(&self) -> Option<String> {
+    pub fn cannot_adopt(&self) -> Option<CannotAdopt> {
         self.links.iter().find_map(|link| {
-            let info = &link.info;
-            link.cannot_adopt()
-                .map(|why| format!("reader {} ({}, process {}): {why}", info.id, info.name, info.pid))
+            link.cannot_adopt().map(|why| CannotAdopt { reader: link.info.clone(), why: why.into() })
         })
     }
 
     /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
-    pub fn not_for_all(&self, slot: &Slot) -> Option<String> {
+    pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
         let mut foreign = self.generations.iter().filter(|one| one.is_adopted());
         foreign.any(|one| one.id == slot.0.generation).then(|| self.cannot_adopt()).flatten()
     }

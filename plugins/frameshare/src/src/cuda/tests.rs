@@ -892,7 +892,7 @@ fn local_reader_in_other_context_gets_copied_surfaces() {
     let reader = Reader::at(&path, "video/x-raw(memory:CUDAMemory)").play();
     exporter.wait_for_reader(&frameshare::Interrupt::new().unwrap()).unwrap();
     let why = exporter.can_adopt().unwrap_err();
-    assert!(why.contains("another CUDA context"), "{why}");
+    assert!(why.why.contains("another CUDA context"), "{why}");
     drop(reader);
 }
 
