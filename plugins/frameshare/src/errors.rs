@@ -2,7 +2,7 @@
 
 //! The engine's errors as GStreamer messages: domain, code, and advice.
 
-use frameshare::exporter::BindError;
+use frameshare::exporter::{BindError, ConfigError};
 
 /// Returns the message of a stream that could not be opened. The error's own text names the
 /// endpoint, and the process that uses it.
@@ -17,7 +17,23 @@ pub(crate) fn bind(error: &BindError) -> gst::ErrorMessage {
                 error
             )
         ),
-        BindError::Config(_) => gst::error_msg!(gst::ResourceError::Settings, ("{}", error)),
+        BindError::Config(config) => gst::error_msg!(gst::ResourceError::Settings, ("{}", of_config(config))),
         _ => gst::error_msg!(gst::ResourceError::Failed, ("{}", error)),
+    }
+}
+
+/// The text of a configuration error, which names the sink's properties.
+fn of_config(error: &ConfigError) -> String {
+    match error {
+        ConfigError::NamedForOthers => {
+            "allowed-uids, allowed-gids and socket-mode need a socket-path, in a folder \
+            that the others may enter: the folder of streams that have a name is closed to other users"
+                .into()
+        }
+        ConfigError::OthersKeptOut(mode) => format!(
+            "allowed-uids and allowed-gids let others read, and socket-mode 0{mode:o} keeps them out: set it to 0660 \
+             for the socket's group, or to 0666, which lets everybody connect and be refused"
+        ),
+        other => other.to_string(),
     }
 }

@@ -105,7 +105,7 @@ fn blocking_reader_is_reported_on_the_bus() {
     assert!(blocked >= 1_000_000_000, "{blocked}");
     let cut_off = next("framesharesink-reader-cut-off");
     assert_eq!(cut_off.get::<&str>("reason").unwrap(), "too-slow");
-    assert!(cut_off.get::<&str>("why").unwrap().contains("reader-timeout"));
+    assert!(cut_off.get::<&str>("why").unwrap().contains("reader timeout"));
     // A reader that disconnects by itself causes no message.
     drop(sink.reader(Policy::Latest, 1));
     let quiet = bus.timed_pop_filtered(gst::ClockTime::from_mseconds(100), &[gst::MessageType::Element]);
