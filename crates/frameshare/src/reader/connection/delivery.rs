@@ -24,7 +24,7 @@ use crate::{
         lease::{Announcement, Channel, Frame, Generations, Lease},
         stats::Stats,
     },
-    sys::{Drained, Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
+    sys::{Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
@@ -268,11 +268,11 @@ impl Connection {
         if self.waiting.is_full() {
             return Err(ProtocolViolation::EarlyMessages.into());
         }
-        if self.sleep.socket() == Drained::Descriptor {
+        if self.sleep.is_violated() {
             return Err(ProtocolViolation::DescriptorOverWake.into());
         }
         // Checked before the last messages are received.
-        let is_gone = self.sleep.socket() == Drained::Closed || self.exporter.has_exited();
+        let is_gone = self.sleep.is_closed() || self.exporter.has_exited();
         // Bounds one call, against an exporter that never stops sending.
         for _ in 0..MAX_WAITING {
             if !self.exporter.is_connected() || self.waiting.is_full() {

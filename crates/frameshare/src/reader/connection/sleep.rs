@@ -18,26 +18,41 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Sleep {
     channel: Arc<Channel>,
+    wake: WakeState,
+}
+
+/// State of the wake-up socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WakeState {
+    /// Wake-ups can arrive.
+    Drained,
     /// A wake-up has arrived and is not drained yet.
-    is_signaled: bool,
-    /// State of the wake-up socket when it was last drained.
-    socket: Drained,
+    Signaled,
+    /// The exporter has closed its end.
+    Closed,
+    /// The exporter sent a descriptor, which breaks the protocol.
+    Violated,
 }
 
 impl Sleep {
     pub fn new(channel: Arc<Channel>) -> Self {
-        Self { channel, is_signaled: false, socket: Drained::Open }
+        Self { channel, wake: WakeState::Drained }
     }
 
-    /// State of the wake-up socket when it was last drained.
-    pub fn socket(&self) -> Drained {
-        self.socket
+    /// Returns whether the exporter has closed its end of the wake-up socket.
+    pub fn is_closed(&self) -> bool {
+        self.wake == WakeState::Closed
+    }
+
+    /// Returns whether the exporter sent a descriptor over the wake-up socket.
+    pub fn is_violated(&self) -> bool {
+        self.wake == WakeState::Violated
     }
 
     /// Sets the sleeping flag. The wake-up of the last sleep is drained now, after its frame has
     /// been handed on.
     pub fn announce(&mut self) {
-        if self.is_signaled {
+        if self.wake == WakeState::Signaled {
             self.drain();
         }
         self.channel.consumer().announce_sleep();
@@ -50,9 +65,12 @@ impl Sleep {
 
     /// Drains the wake-up socket.
     pub fn drain(&mut self) {
-        self.is_signaled = false;
-        if self.socket == Drained::Open {
-            self.socket = self.channel.wake().drain();
+        if matches!(self.wake, WakeState::Drained | WakeState::Signaled) {
+            self.wake = match self.channel.wake().drain() {
+                Drained::Open => WakeState::Drained,
+                Drained::Closed => WakeState::Closed,
+                Drained::Descriptor => WakeState::Violated,
+            };
         }
     }
 
@@ -68,7 +86,7 @@ impl Sleep {
         timeout: Timeout,
     ) -> io::Result<bool> {
         // Such a socket may not report further wake-ups.
-        if self.socket == Drained::Descriptor {
+        if self.is_violated() {
             return Ok(true);
         }
         let poll = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
@@ -77,7 +95,9 @@ impl Sleep {
         let mut fds = [poll(interrupt.as_fd()), poll(wake), poll(control), poll(gone)];
         wait(&mut fds, timeout)?;
         let has_messages = is_ready(&fds[2]) || is_ready(&fds[3]);
-        self.is_signaled |= is_ready(&fds[1]);
-        Ok(has_messages || self.socket == Drained::Closed)
+        if is_ready(&fds[1]) && self.wake == WakeState::Drained {
+            self.wake = WakeState::Signaled;
+        }
+        Ok(has_messages || self.is_closed())
     }
 }

@@ -45,11 +45,20 @@ pub(in crate::reader) struct Settings {
 pub(in crate::reader) struct GpuWait {
     pending: Arc<PendingFrames>,
     context: Arc<Context>,
-    is_speculative: bool,
+    mode: Mode,
     settings: Settings,
     recheck: Recheck,
-    /// Waiting streams are being unblocked.
-    is_unblocking: bool,
+}
+
+/// Delivery of frames that are not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Frames wait for their ready fences.
+    WrittenOnly,
+    /// Frames are delivered speculatively.
+    Speculative,
+    /// The exporter is dead: the streams that wait for it are being unblocked.
+    Unblocking,
 }
 
 impl GpuWait {
@@ -68,8 +77,8 @@ impl GpuWait {
         if is_speculative && is_timeline && !settings.is_local {
             unblock::watch(channel, &pending, context, gone, settings.fence_timeout);
         }
-        let (context, recheck) = (context.clone(), Recheck::Nothing);
-        Self { pending, context, is_speculative, settings, recheck, is_unblocking: false }
+        let mode = if is_speculative { Mode::Speculative } else { Mode::WrittenOnly };
+        Self { pending, context: context.clone(), mode, settings, recheck: Recheck::Nothing }
     }
 
     /// Returns whether the next frame is written.
@@ -100,7 +109,7 @@ impl GpuWait {
     /// Returns whether to deliver the next frame, which is not written. A frame that is not written
     /// when the exporter dies never will be.
     pub fn deliver_unwritten(&mut self, entry: usize, sequence: u64, is_connected: bool) -> bool {
-        let delivers = self.is_speculative && is_connected && !self.pending.is_given_up();
+        let delivers = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
         if delivers {
             self.pending.push(entry, sequence);
         } else {
@@ -122,14 +131,14 @@ impl GpuWait {
     /// Unblocks the streams that wait for frames that will not be written. With `is_closed` the
     /// exporter has sent a close message, and first finishes its work.
     pub fn unblock(&mut self, gone: Option<OwnedFd>, is_closed: bool) {
-        self.is_unblocking = true;
+        self.mode = Mode::Unblocking;
         Orphan::new(self.pending.clone(), self.context.clone(), gone).unblock(is_closed);
     }
 
     /// Returns whether streams wait for values that this process may store, and does not yet. An
     /// exporter in this process finishes its work, with or without a close message.
     pub fn needs_unblocking(&self) -> bool {
-        self.pending.kind() == FenceKind::Timeline && !self.settings.is_local && !self.is_unblocking
+        self.pending.kind() == FenceKind::Timeline && !self.settings.is_local && self.mode != Mode::Unblocking
     }
 }
 

@@ -15,9 +15,9 @@
 
 use super::pending::PendingFrames;
 use crate::{
+    gpu,
     gpu::poller::{Polled, Poller},
-    gpu::{self, DeferredDrop},
-    reader::lease::{Channel, Watcher},
+    reader::lease::{Channel, Teardown, Watcher},
     sys::{Interrupt, Timeout, is_ready, wait},
 };
 use frameshare_cuda::context::Context;
@@ -25,7 +25,7 @@ use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -39,9 +39,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum duration of a burst of stores while another process keeps overwriting the value: a GPU
 /// then sees both values equally often.
 const CONTEST: Duration = Duration::from_millis(8);
-
-/// Pending teardown of a watcher; dropped last.
-type Teardown = Arc<Mutex<Option<DeferredDrop>>>;
 
 /// The pending frames of a connection whose exporter will not signal their fences.
 pub(super) struct Orphan {
@@ -157,7 +154,7 @@ pub(super) fn watch(
     // Without a process handle, only polling and the deadline help.
     let gone = gone.and_then(|gone| gone.try_clone().ok());
     let teardown = Teardown::default();
-    channel.set_watcher(Watcher { closed: closed.clone(), teardown: Arc::clone(&teardown) });
+    channel.set_watcher(Watcher::new(closed.clone(), Arc::clone(&teardown)));
     let (pending, context) = (Arc::clone(pending), Arc::clone(context));
     let run = move || {
         // Dropped last.

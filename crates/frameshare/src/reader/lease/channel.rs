@@ -51,9 +51,25 @@ pub(in crate::reader) struct Channel {
 #[derive(Debug)]
 pub(in crate::reader) struct Watcher {
     /// Set when the channel is dropped.
-    pub closed: Interrupt,
+    closed: Interrupt,
     /// The watcher's pending teardown from then on.
-    pub teardown: Arc<Mutex<Option<DeferredDrop>>>,
+    teardown: Teardown,
+}
+
+/// Pending teardown of a watcher, which its thread drops last.
+pub(in crate::reader) type Teardown = Arc<Mutex<Option<DeferredDrop>>>;
+
+impl Watcher {
+    /// A watcher that ends when `closed` is set.
+    pub fn new(closed: Interrupt, teardown: Teardown) -> Self {
+        Self { closed, teardown }
+    }
+
+    /// Ends the watch, and counts its thread as a deferred drop until the thread has ended.
+    fn close(&self) {
+        *self.teardown.lock().unwrap_or_else(PoisonError::into_inner) = Some(DeferredDrop::new());
+        self.closed.set();
+    }
 }
 
 impl Channel {
@@ -229,8 +245,7 @@ impl Drop for Channel {
     /// fences.
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.get() {
-            *watcher.teardown.lock().unwrap_or_else(PoisonError::into_inner) = Some(DeferredDrop::new());
-            watcher.closed.set();
+            watcher.close();
         }
         if let Some(streams) = self.streams.take() {
             let context = streams.context().clone();

@@ -14,7 +14,7 @@ mod release;
 
 pub use frame::Frame;
 pub(super) use {
-    channel::{Channel, Watcher},
+    channel::{Channel, Teardown, Watcher},
     frame::Lease,
     generations::{Announcement, Generations},
 };
