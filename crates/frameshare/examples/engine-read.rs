@@ -14,11 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = std::env::args().nth(1).ok_or("usage: engine-read STREAM")?;
     let endpoint = Endpoint::of_stream(&stream.parse()?)?;
     let interrupt = Interrupt::new()?;
-    let config = Config {
-        policy: Policy::Lossless,
-        connection_timeout: Some(Duration::from_secs(5)),
-        ..Default::default()
-    };
+    let config = Config::default().policy(Policy::Lossless).connection_timeout(Some(Duration::from_secs(5)));
     let mut reader = Reader::connect(&endpoint, config, &interrupt)?;
     let mut frames = 0;
     while let Some(item) = reader.next(None, &interrupt)? {

@@ -36,7 +36,7 @@ impl Stream {
     }
 
     fn reader(&self, policy: Policy, max_held: u32) -> Reader {
-        let config = reader::Config { policy, max_held, ..Default::default() };
+        let config = reader::Config::default().policy(policy).max_held(max_held);
         Reader::connect(&self.endpoint, config, &self.interrupt).unwrap()
     }
 

@@ -74,7 +74,7 @@ fn fill(start: *mut u8, size: u64, value: u8) {
 }
 
 fn reconnecting() -> Config {
-    Config { reconnect: true, connection_timeout: Some(PATIENCE), ..Default::default() }
+    Config::default().reconnect(true).connection_timeout(Some(PATIENCE))
 }
 
 /// Calls `next` until it yields an item or an error.
@@ -115,7 +115,7 @@ fn short_timeouts_deliver_events_end_and_close() {
         for timeout in [Duration::ZERO, Duration::from_micros(100)] {
             let stream = Stream::new();
             let exporter = stream.exporter();
-            let mut reader = stream.connect(Config { busy_poll, ..Default::default() }).unwrap();
+            let mut reader = stream.connect(Config::default().busy_poll(busy_poll)).unwrap();
             let mut next = || poll_until_some(|| reader.next(Some(timeout), &stream.interrupt));
             exporter.set_format(Format { caps: "test".into(), video: None });
             assert!(matches!(next(), Ok(Item::Format(_))));
@@ -224,7 +224,7 @@ fn event_loop_reconnects_without_blocking() {
 fn search_ends_with_connection_timeout() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let config = Config { connection_timeout: Some(Duration::from_millis(200)), ..reconnecting() };
+    let config = reconnecting().connection_timeout(Some(Duration::from_millis(200)));
     let mut reader = stream.connect(config).unwrap();
     drop(exporter);
     let end = poll_until_some(|| reader.next(Some(SHORT), &stream.interrupt));
@@ -244,8 +244,7 @@ fn silent_exporter_ends_connect_after_its_own_timeout() {
     let silent = stream.silent_listener(8);
     let timeout = Duration::from_millis(300);
     let begin = Instant::now();
-    let error =
-        stream.connect(Config { connection_timeout: Some(timeout), ..Default::default() }).unwrap_err();
+    let error = stream.connect(Config::default().connection_timeout(Some(timeout))).unwrap_err();
     // The old limit for an answer was 5 s.
     assert!((timeout..Duration::from_secs(4)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     let text = error.to_string();
@@ -261,7 +260,7 @@ fn silent_exporter_ends_connect_after_its_own_timeout() {
 fn reader_of_silent_exporter_finds_its_successor() {
     let stream = Stream::new();
     let silent = stream.silent_listener(8);
-    let config = Config { connection_timeout: None, ..Default::default() };
+    let config = Config::default().connection_timeout(None);
     thread::scope(|scope| {
         let reader = scope.spawn(|| stream.connect(config));
         // Longer than the old limit for an answer.
@@ -288,10 +287,10 @@ fn connect_waits_for_room_in_full_backlog() {
         crowd.push(socket);
     }
     let timeout = Some(Duration::from_millis(200));
-    let error = stream.connect(Config { connection_timeout: timeout, ..Default::default() }).unwrap_err();
+    let error = stream.connect(Config::default().connection_timeout(timeout)).unwrap_err();
     assert!(error.to_string().contains("answer"), "{error}");
     thread::scope(|scope| {
-        let config = Config { connection_timeout: Some(PATIENCE), ..Default::default() };
+        let config = Config::default().connection_timeout(Some(PATIENCE));
         let reader = scope.spawn(|| stream.connect(config));
         thread::sleep(Duration::from_millis(100));
         drop(silent);
@@ -310,7 +309,7 @@ fn refusal_without_credit_is_retried_on_reconnect() {
     drop(exporter);
     // Another reader comes first, and takes all credit of the successor.
     let exporter = stream.exporter_with(config());
-    let greedy = stream.connect(Config { max_held: 8, ..Default::default() }).unwrap();
+    let greedy = stream.connect(Config::default().max_held(8)).unwrap();
     assert_eq!(greedy.credit(), 4);
     for _ in 0..20 {
         let item = reader.next(Some(SHORT), &stream.interrupt);
@@ -326,10 +325,10 @@ fn refusal_without_credit_is_retried_on_reconnect() {
 fn lasting_refusal_is_the_final_error() {
     let stream = Stream::new();
     let _exporter = stream.exporter_with(exporter::Config::default().max_slots(6));
-    let _greedy = stream.connect(Config { max_held: 8, ..Default::default() }).unwrap();
+    let _greedy = stream.connect(Config::default().max_held(8)).unwrap();
     for reconnect in [false, true] {
         let connection_timeout = Some(Duration::from_secs(2));
-        let config = Config { reconnect, connection_timeout, ..Default::default() };
+        let config = Config::default().reconnect(reconnect).connection_timeout(connection_timeout);
         let error = stream.connect(config).unwrap_err();
         assert!(matches!(error, ConnectError::Refused { reason: Reason::NoCreditLeft, .. }), "{error}");
     }
@@ -367,7 +366,7 @@ fn paused_latest_reader_survives_200_format_changes() {
     for (max_held, changes) in [(4, 200_u64), (64, 100)] {
         let stream = Stream::new();
         let exporter = stream.exporter_with(exporter::Config::default().max_held_limit(64).max_slots(128));
-        let config = Config { policy: Policy::Latest, max_held, ..Default::default() };
+        let config = Config::default().policy(Policy::Latest).max_held(max_held);
         let mut reader = stream.connect(config).unwrap();
         let change = |number: u64| {
             let caps = format!("video/x-raw, format=NV12, width={number}, height=1080, framerate=30/1");
@@ -428,7 +427,7 @@ fn stopped_exporter_is_reported_once() {
 fn fence_timeout_of_zero_is_refused() {
     let stream = Stream::new();
     let _exporter = stream.exporter();
-    let error = stream.connect(Config { fence_timeout: Duration::ZERO, ..Default::default() }).unwrap_err();
+    let error = stream.connect(Config::default().fence_timeout(Duration::ZERO)).unwrap_err();
     assert!(
         matches!(error, ConnectError::Config(_)) && error.to_string().contains("fence_timeout"),
         "{error}"

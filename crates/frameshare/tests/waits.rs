@@ -31,7 +31,7 @@ fn stream(credit: u32) -> (tempfile::TempDir, Exporter, mpsc::Receiver<Reason>, 
     };
     let config = Config::default().reader_timeout(TIMEOUT);
     let exporter = Exporter::bind(&endpoint, config, observer).unwrap();
-    let config = reader::Config { policy: Policy::Lossless, max_held: credit, ..Default::default() };
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(credit);
     let reader = Reader::connect(&endpoint, config, &Interrupt::new().unwrap()).unwrap();
     (folder, exporter, removed, reader)
 }

@@ -109,7 +109,7 @@ fn pipeline(run: &Run, watch: Watch) -> Result<ManuallyDrop<gst::Pipeline>> {
 
 /// Reads with the engine alone.
 fn bare(run: &Run, mut watch: Watch) -> Result<()> {
-    let mut config = Config { policy: Policy::Lossless, ..Config::default() };
+    let mut config = Config::default().policy(Policy::Lossless);
     config.max_held = run.max_held.unwrap_or(config.max_held);
     let interrupt = Interrupt::new()?;
     let mut reader = Reader::connect(&Endpoint::at(&run.socket)?, config, &interrupt)?;

@@ -65,7 +65,7 @@ impl Fixture {
         let interrupt = Interrupt::new().expect("a descriptor");
         let config = exporter::Config::default().reader_timeout(Duration::from_millis(2));
         let exporter = Exporter::bind(&endpoint, config, |_| ()).expect("the name is free");
-        let config = reader::Config { name: "honest".into(), ..Default::default() };
+        let config = reader::Config::default().name("honest");
         let honest = Reader::connect(&endpoint, config, &interrupt).expect("there is credit");
         Self { path, exporter, honest, interrupt, _folder: folder }
     }

@@ -145,11 +145,9 @@ impl Fixture {
             _ => {}
         }
         self.answers.send((packet, offer)).expect("the thread is there");
-        let config = reader::Config {
-            connection_timeout: Some(Duration::from_secs(1)),
-            max_held: MAX_CREDIT as u32,
-            ..Default::default()
-        };
+        let config = reader::Config::default()
+            .connection_timeout(Some(Duration::from_secs(1)))
+            .max_held(MAX_CREDIT as u32);
         let reader = Reader::connect(&self.endpoint, config, &self.interrupt);
         let exporter = self.exporters.recv().expect("the thread is there").expect("the reader connects");
         let shared = Shared { exporter, hung_up: false, metadata, slots: Vec::new(), credit };

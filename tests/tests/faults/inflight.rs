@@ -44,7 +44,7 @@ fn join_and_violate_protocol(path: &Path) -> Channel {
 /// Joins, takes one frame, and receives nothing from then on.
 fn join_and_hold(path: &Path) -> (Reader, Item) {
     let interrupt = Interrupt::new().unwrap();
-    let config = Config { policy: Policy::Latest, max_held: 1, ..Default::default() };
+    let config = Config::default().policy(Policy::Latest).max_held(1);
     let mut reader = Reader::connect(&Endpoint::at(path).unwrap(), config, &interrupt).unwrap();
     loop {
         match reader.next(Some(Duration::from_secs(60)), &interrupt).unwrap() {

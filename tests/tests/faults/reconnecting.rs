@@ -24,7 +24,7 @@ const HELD_UP: Duration = Duration::from_millis(HELD_UP_MS);
 fn connect(run: &TestRun, path: &str, reconnect: bool) -> (Reader, Interrupt) {
     let interrupt = Interrupt::new().unwrap();
     let endpoint = Endpoint::at(run.path(path)).unwrap();
-    let config = Config { reconnect, connection_timeout: Some(PATIENCE), ..Default::default() };
+    let config = Config::default().reconnect(reconnect).connection_timeout(Some(PATIENCE));
     (Reader::connect(&endpoint, config, &interrupt).unwrap(), interrupt)
 }
 

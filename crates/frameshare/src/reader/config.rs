@@ -10,8 +10,14 @@ use std::{sync::Arc, time::Duration};
 /// Default of [`Config::max_metadata_bytes`].
 pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 
-/// Configuration of a reader.
+/// Configuration of a reader: [`Config::default`] and its setters.
+///
+/// ```
+/// # use frameshare::{Policy, reader::Config};
+/// let config = Config::default().policy(Policy::Lossless).max_held(2);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Name of the reader in the exporter's statistics; cut to 128 bytes.
     pub name: String,
@@ -91,6 +97,100 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(2),
             max_metadata_bytes: MAX_METADATA_BYTES,
         }
+    }
+}
+
+/// Setters. [`Reader::connect`](super::Reader::connect) checks the values.
+impl Config {
+    /// Sets [`name`](Self#structfield.name).
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets [`policy`](Self#structfield.policy).
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets [`max_held`](Self#structfield.max_held).
+    #[must_use]
+    pub fn max_held(mut self, max_held: u32) -> Self {
+        self.max_held = max_held;
+        self
+    }
+
+    /// Sets [`busy_poll`](Self#structfield.busy_poll).
+    #[must_use]
+    pub fn busy_poll(mut self, busy_poll: Duration) -> Self {
+        self.busy_poll = busy_poll;
+        self
+    }
+
+    /// Sets [`connection_timeout`](Self#structfield.connection_timeout).
+    #[must_use]
+    pub fn connection_timeout(mut self, connection_timeout: Option<Duration>) -> Self {
+        self.connection_timeout = connection_timeout;
+        self
+    }
+
+    /// Sets [`reconnect`](Self#structfield.reconnect).
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: bool) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// Sets [`exporter_uid`](Self#structfield.exporter_uid).
+    #[must_use]
+    pub fn exporter_uid(mut self, exporter_uid: Option<u32>) -> Self {
+        self.exporter_uid = exporter_uid;
+        self
+    }
+
+    /// Sets [`gpu`](Self#structfield.gpu).
+    #[must_use]
+    pub fn gpu(mut self, gpu: Option<Arc<Context>>) -> Self {
+        self.gpu = gpu;
+        self
+    }
+
+    /// Sets [`host_fallback`](Self#structfield.host_fallback).
+    #[must_use]
+    pub fn host_fallback(mut self, host_fallback: bool) -> Self {
+        self.host_fallback = host_fallback;
+        self
+    }
+
+    /// Sets [`fence`](Self#structfield.fence).
+    #[must_use]
+    pub fn fence(mut self, fence: Option<FenceKind>) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// Sets [`gpu_wait`](Self#structfield.gpu_wait).
+    #[must_use]
+    pub fn gpu_wait(mut self, gpu_wait: Option<bool>) -> Self {
+        self.gpu_wait = gpu_wait;
+        self
+    }
+
+    /// Sets [`fence_timeout`](Self#structfield.fence_timeout).
+    #[must_use]
+    pub fn fence_timeout(mut self, fence_timeout: Duration) -> Self {
+        self.fence_timeout = fence_timeout;
+        self
+    }
+
+    /// Sets [`max_metadata_bytes`](Self#structfield.max_metadata_bytes).
+    #[must_use]
+    pub fn max_metadata_bytes(mut self, max_metadata_bytes: u64) -> Self {
+        self.max_metadata_bytes = max_metadata_bytes;
+        self
     }
 }
 

@@ -13,7 +13,7 @@ use frameshare::{
 fn reader_without_free_credit_is_refused() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(exporter::Config::default().max_slots(12).max_held_limit(6));
-    let ask = |max_held| stream.try_reader(reader::Config { max_held, ..Default::default() });
+    let ask = |max_held| stream.try_reader(reader::Config::default().max_held(max_held));
     let (first, second) = (ask(8).unwrap(), ask(8).unwrap());
     assert_eq!((first.credit(), second.credit()), (6, 4), "the limit, then the rest of 12 - 2");
     let Err(ConnectError::Refused { reason, text }) = ask(1) else { panic!("there was credit left") };
@@ -27,7 +27,7 @@ fn reader_without_free_credit_is_refused() {
 fn upstream_cannot_take_reserved_slots() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(exporter::Config::default().max_slots(12));
-    let mut reader = stream.try_reader(reader::Config { max_held: 4, ..Default::default() }).unwrap();
+    let mut reader = stream.try_reader(reader::Config::default().max_held(4)).unwrap();
     let mut pool = Vec::new();
     let error = loop {
         match exporter.acquire(SIZE, Purpose::Pool) {

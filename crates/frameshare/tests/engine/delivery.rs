@@ -78,8 +78,7 @@ fn latest_reader_at_credit_limit_drops_newest() {
 fn timely_releases_make_room_for_every_reader() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let reader =
-        |policy| stream.try_reader(reader::Config { policy, max_held: 1, ..Default::default() }).unwrap();
+    let reader = |policy| stream.try_reader(reader::Config::default().policy(policy).max_held(1)).unwrap();
     let mut readers = [reader(Policy::Latest), reader(Policy::Lossless), reader(Policy::Latest)];
     let mut held = Vec::new();
     for seed in 1..=100 {
@@ -100,7 +99,7 @@ fn timely_releases_make_room_for_every_reader() {
 fn frames_lost_before_end_are_counted() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let mut reader = stream.try_reader(reader::Config { max_held: 1, ..Default::default() }).unwrap();
+    let mut reader = stream.try_reader(reader::Config::default().max_held(1)).unwrap();
     stream.publish(&exporter, 1).unwrap();
     let held = stream.next_frame(&mut reader);
     for seed in 2..=6 {
@@ -171,7 +170,7 @@ fn frames_outlive_their_reader() {
         stream.publish(&exporter, seed).unwrap();
     }
     assert!(holds(&held, 1), "a frame was written while it was held");
-    assert_eq!(stream.try_reader(reader::Config { max_held: 8, ..Default::default() }).unwrap().credit(), 2);
+    assert_eq!(stream.try_reader(reader::Config::default().max_held(8)).unwrap().credit(), 2);
     drop(held);
     until(|| exporter.stats().free_slots == exporter.stats().slots);
 }

@@ -68,7 +68,7 @@ fn name_in_use_is_refused_and_stale_socket_replaced() {
 fn reconnecting_reader_finds_next_exporter() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let mut steady = stream.try_reader(reader::Config { reconnect: true, ..Default::default() }).unwrap();
+    let mut steady = stream.try_reader(reader::Config::default().reconnect(true)).unwrap();
     let mut fickle = stream.reader(Policy::Latest);
     stream.publish(&exporter, 1).unwrap();
     assert!(holds(&stream.next_frame(&mut steady), 1) && holds(&stream.next_frame(&mut fickle), 1));

@@ -20,7 +20,7 @@ fn messages_keep_their_place_between_frames() {
     exporter.send_event(event(2, false, 2)).unwrap();
     exporter.send_event(event(1, true, 3)).unwrap();
     // A joining reader gets the format and the newest sticky event of each kind.
-    let mut reader = stream.try_reader(reader::Config { max_held: 8, ..Default::default() }).unwrap();
+    let mut reader = stream.try_reader(reader::Config::default().max_held(8)).unwrap();
     stream.publish(&exporter, 1).unwrap();
     exporter.set_format(format("a"));
     stream.publish(&exporter, 2).unwrap();
@@ -125,7 +125,7 @@ fn reader_of_continued_stream_gets_no_end() {
 fn polling_reader_gets_events_and_end() {
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let polling = reader::Config { busy_poll: Duration::from_secs(3600), ..Default::default() };
+    let polling = reader::Config::default().busy_poll(Duration::from_secs(3600));
     let mut reader = stream.try_reader(polling).unwrap();
     let read = thread::spawn({
         let interrupt = stream.interrupt.clone();

@@ -67,8 +67,7 @@ fn paused_reader_gets_metadata_of_any_size() {
     for policy in [Policy::Lossless, Policy::Latest] {
         let stream = Stream::new();
         let exporter = stream.exporter();
-        let mut reader =
-            stream.try_reader(reader::Config { policy, max_held: 16, ..Default::default() }).unwrap();
+        let mut reader = stream.try_reader(reader::Config::default().policy(policy).max_held(16)).unwrap();
         let mut next = 1;
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -19,7 +19,7 @@ fn ungranted_lossless_reader_is_refused() {
     let stream = Stream::new();
     let config = exporter::Config::default().lossless_readers(LosslessReaders::None);
     let _exporter = stream.exporter_with(config);
-    let config = reader::Config { policy: Policy::Lossless, ..Default::default() };
+    let config = reader::Config::default().policy(Policy::Lossless);
     let Err(ConnectError::Refused { reason, .. }) = stream.try_reader(config) else {
         panic!("it was granted")
     };
@@ -94,7 +94,7 @@ fn released_reader_beside_stuck_one_is_kept() {
         // The exporter waits for no reader at all.
         let config = exporter::Config::default().reader_timeout(Duration::ZERO);
         let exporter = stream.exporter_with(config);
-        let config = || reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+        let config = || reader::Config::default().policy(Policy::Lossless).max_held(1);
         let [mut slow, mut good] = [(); 2].map(|()| stream.try_reader(config()).unwrap());
         stream.publish(&exporter, 1).unwrap();
         let held = (stream.next_frame(&mut slow), stream.next_frame(&mut good));
@@ -111,7 +111,7 @@ fn ended_leases_are_reclaimed_after_blocked_publish() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let reader = |policy, max_held| {
-        stream.try_reader(reader::Config { policy, max_held, ..Default::default() }).unwrap()
+        stream.try_reader(reader::Config::default().policy(policy).max_held(max_held)).unwrap()
     };
     let (mut full, mut other) = (reader(Policy::Lossless, 1), reader(Policy::Latest, 4));
     let surface = Arc::new(());

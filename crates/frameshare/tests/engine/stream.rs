@@ -36,7 +36,7 @@ impl Stream {
     }
 
     pub fn reader(&self, policy: Policy) -> Reader {
-        self.try_reader(reader::Config { policy, ..Default::default() }).unwrap()
+        self.try_reader(reader::Config::default().policy(policy)).unwrap()
     }
 
     pub fn try_reader(&self, config: reader::Config) -> Result<Reader, ConnectError> {

@@ -18,7 +18,7 @@ use std::{
 fn every_wait_can_be_interrupted() {
     let stream = Stream::new();
     let interrupt = Interrupt::new().unwrap();
-    let config = reader::Config { connection_timeout: None, ..Default::default() };
+    let config = reader::Config::default().connection_timeout(None);
     let interrupted = |wait: &dyn Fn()| {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -142,7 +142,7 @@ fn concurrent_waits_miss_no_wake_up() {
     const MISSED: Duration = Duration::from_millis(950);
     let stream = Stream::new();
     let exporter = stream.exporter();
-    let config = reader::Config { policy: Policy::Lossless, max_held: 1, ..Default::default() };
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(1);
     let mut reader = stream.try_reader(config).unwrap();
     let begin = Instant::now();
     let missed = thread::scope(|scope| {
@@ -179,7 +179,7 @@ fn exporter_falling_asleep_misses_no_release() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let busy_poll = Duration::from_millis(1);
-    let config = reader::Config { policy: Policy::Lossless, max_held: 1, busy_poll, ..Default::default() };
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(1).busy_poll(busy_poll);
     let mut reader = stream.try_reader(config).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -444,27 +444,23 @@ impl FrameshareSrc {
     ) -> Result<Reader, ConnectError> {
         let Running { endpoint, settings, cuda, .. } = running;
         let keeps = lock(&self.negotiated).downstream.keeps;
-        let config = reader::Config {
-            name: format!("framesharesrc {}", self.obj().name()),
-            policy: settings.policy.into(),
-            // Two more than downstream keeps: one on its way downstream and one on its way back.
-            max_held: if keeps == 0 {
-                settings.max_held
-            } else {
-                settings.max_held.max(keeps.saturating_add(2))
-            }
-            .min(frameshare::MAX_CREDIT),
-            busy_poll: settings.busy_poll(),
-            connection_timeout: settings.connection_timeout(),
-            reconnect: settings.reconnect,
-            exporter_uid: settings.exporter_uid(),
-            gpu: cuda.as_ref().map(|cuda| cuda.engine().clone()),
-            host_fallback: takes == Takes::Both,
-            fence: settings.fence.kind(),
-            gpu_wait: settings.gpu_wait.wanted(),
-            fence_timeout: settings.fence_timeout(),
-            max_metadata_bytes: settings.max_metadata_bytes,
-        };
+        // Two more than downstream keeps: one on its way downstream and one on its way back.
+        let max_held =
+            if keeps == 0 { settings.max_held } else { settings.max_held.max(keeps.saturating_add(2)) };
+        let config = reader::Config::default()
+            .name(format!("framesharesrc {}", self.obj().name()))
+            .policy(settings.policy.into())
+            .max_held(max_held.min(frameshare::MAX_CREDIT))
+            .busy_poll(settings.busy_poll())
+            .connection_timeout(settings.connection_timeout())
+            .reconnect(settings.reconnect)
+            .exporter_uid(settings.exporter_uid())
+            .gpu(cuda.as_ref().map(|cuda| cuda.engine().clone()))
+            .host_fallback(takes == Takes::Both)
+            .fence(settings.fence.kind())
+            .gpu_wait(settings.gpu_wait.wanted())
+            .fence_timeout(settings.fence_timeout())
+            .max_metadata_bytes(settings.max_metadata_bytes);
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         Reader::connect(endpoint, config, interrupt)
     }

@@ -102,7 +102,7 @@ fn element(path: &Path, properties: &[(&str, &str)]) -> gst::Element {
 }
 
 fn connect(path: &Path, policy: Policy, max_held: u32) -> Reader {
-    let config = reader::Config { policy, max_held, ..reader::Config::default() };
+    let config = reader::Config::default().policy(policy).max_held(max_held);
     Reader::connect(&Endpoint::at(path).unwrap(), config, &Interrupt::new().unwrap()).unwrap()
 }
 

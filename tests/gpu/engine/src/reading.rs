@@ -73,21 +73,21 @@ impl Reading {
 
     fn open(connect: &Connect, gpu: Option<Gpu>) -> Result<Reading> {
         let default = reader::Config::default();
-        let config = reader::Config {
-            policy: connect.policy,
-            max_held: connect.max_held.unwrap_or(default.max_held),
-            busy_poll: Duration::from_micros(connect.busy_poll_us),
-            gpu: gpu.as_ref().map(|gpu| gpu.context.clone()),
-            fence: connect.fence,
-            gpu_wait: connect.gpu_wait,
-            connection_timeout: connect
-                .connection_timeout_ms
-                .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
-            reconnect: connect.reconnect,
-            exporter_uid: connect.exporter_uid,
-            fence_timeout: connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis),
-            ..default
-        };
+        let config = reader::Config::default()
+            .policy(connect.policy)
+            .max_held(connect.max_held.unwrap_or(default.max_held))
+            .busy_poll(Duration::from_micros(connect.busy_poll_us))
+            .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
+            .fence(connect.fence)
+            .gpu_wait(connect.gpu_wait)
+            .connection_timeout(
+                connect
+                    .connection_timeout_ms
+                    .map_or(default.connection_timeout, |ms| Some(Duration::from_millis(ms))),
+            )
+            .reconnect(connect.reconnect)
+            .exporter_uid(connect.exporter_uid)
+            .fence_timeout(connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis));
         let begin = Instant::now();
         let reader = worker::reader(&connect.path, config)?;
         Ok(Reading {

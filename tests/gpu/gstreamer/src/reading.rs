@@ -42,14 +42,12 @@ impl Reading {
             Some((context, stream))
         };
         let default = Config::default();
-        let config = Config {
-            policy: if connect.lossless { Policy::Lossless } else { Policy::Latest },
-            max_held: connect.max_held.unwrap_or(default.max_held),
-            gpu: gpu.as_ref().map(|(context, _)| context.clone()),
-            connection_timeout: Some(Duration::from_secs(20)),
-            fence_timeout: GIVEN_UP,
-            ..default
-        };
+        let config = Config::default()
+            .policy(if connect.lossless { Policy::Lossless } else { Policy::Latest })
+            .max_held(connect.max_held.unwrap_or(default.max_held))
+            .gpu(gpu.as_ref().map(|(context, _)| context.clone()))
+            .connection_timeout(Some(Duration::from_secs(20)))
+            .fence_timeout(GIVEN_UP);
         let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
         Ok(Reading { held: Vec::new(), reader, gpu, info: None, bytes: Vec::new() })
     }

@@ -31,15 +31,13 @@ struct Tally {
 pub fn read(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
     let timeout = Duration::from_millis(options.or("timeout-ms", 5000)?);
-    let config = reader::Config {
-        name: "peer".into(),
-        policy: options.or("policy", Policy::Latest)?,
-        max_held: options.or("max-held", 4)?,
-        connection_timeout: Some(timeout),
-        reconnect: options.is_set("reconnect"),
-        exporter_uid: options.get("exporter-uid")?,
-        ..Default::default()
-    };
+    let config = reader::Config::default()
+        .name("peer")
+        .policy(options.or("policy", Policy::Latest)?)
+        .max_held(options.or("max-held", 4)?)
+        .connection_timeout(Some(timeout))
+        .reconnect(options.is_set("reconnect"))
+        .exporter_uid(options.get("exporter-uid")?);
     let mut reader = Reader::connect(&options.endpoint()?, config, &interrupt)?;
     let stats = reader.stats();
     print(&json!({ "event": "connected", "credit": stats.credit, "exporter": stats.exporter_pid }))?;
