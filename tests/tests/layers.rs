@@ -5,7 +5,11 @@
 //! `cargo deny` (see deny.toml) watches the whole tree of dependencies; this test watches the
 //! workspace's own manifests, dev-dependencies too, and says which rule an edge breaks.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 
@@ -26,12 +30,18 @@ const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2",
 const LAYERS: [Layer; 5] = [
     // Messages and shared layouts: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
-    // The only crate that calls CUDA; depends on no other layer.
+    // The only crate that calls CUDA; depends on no other layer. Engine and plugin use it.
     Layer { name: "frameshare-cuda", uses: &[], never: &[] },
-    // The engine: no GStreamer, and no direct call of CUDA.
+    // The engine: no GStreamer, no driver call of its own. Of CUDA it re-exports the types of its
+    // signatures only.
     Layer { name: "frameshare", uses: &["frameshare-protocol", "frameshare-cuda"], never: &[] },
     Layer { name: "gst-cuda", uses: &[], never: &[] },
-    Layer { name: "gst-plugin-frameshare", uses: &["frameshare", "gst-cuda"], never: &[] },
+    // The plugin copies and uploads with frameshare-cuda, not through the engine.
+    Layer {
+        name: "gst-plugin-frameshare",
+        uses: &["frameshare", "frameshare-cuda", "gst-cuda"],
+        never: &["frameshare-protocol"],
+    },
 ];
 
 /// Families of crates, and the only crates that may use them. Tests may use all of them.
@@ -147,6 +157,7 @@ fn broken_layers_are_reported() {
                 ("gst-cuda", None),
                 ("gstreamer", None),
                 ("frameshare-cuda", None),
+                ("frameshare-protocol", None),
                 ("libloading", Some("build")),
             ],
         ),
@@ -160,11 +171,67 @@ fn broken_layers_are_reported() {
         "frameshare must not use gstreamer-video: only gst-plugin-frameshare and gst-cuda may",
         "frameshare must not use cudarc: only frameshare-cuda may",
         "frameshare must not use simcuda",
-        "gst-plugin-frameshare must not use frameshare-cuda",
+        "gst-plugin-frameshare must not use frameshare-protocol",
         "gst-plugin-frameshare must not use libloading: only frameshare-cuda and gst-cuda may",
         "frameshare-new has no place in the layers: give it one in tests/tests/layers.rs",
     ];
     assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);
+}
+
+/// The engine lets nobody program CUDA through it: it re-exports the types that its own signatures
+/// name, in one place, and nothing else of frameshare-cuda.
+#[test]
+fn engine_reexports_cuda_types_of_signatures_only() {
+    const TYPES: [&str; 6] =
+        ["Error", "Result", "context::Context", "device::Device", "device::Uuid", "stream::Stream"];
+    let engine = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/frameshare/src");
+    let mut found = Vec::new();
+    for file in sources(&engine) {
+        let text = fs::read_to_string(&file).expect("a source file can be read");
+        found.extend(reexports(&text, "frameshare_cuda"));
+    }
+    found.sort();
+    assert_eq!(found, TYPES);
+}
+
+/// Negative control: a re-export of the crate, of a module and of a type are each found.
+#[test]
+fn reexports_are_found_in_every_form() {
+    let found = |text| reexports(text, "frameshare_cuda");
+    assert_eq!(found("pub use frameshare_cuda as cuda;"), ["as cuda"]);
+    assert_eq!(found("pub use frameshare_cuda;"), [""]);
+    assert_eq!(found("    pub use frameshare_cuda::copy;"), ["copy"]);
+    assert_eq!(
+        found("pub use frameshare_cuda::{\n    Error,\n    device::{self, Uuid},\n};"),
+        ["Error", "device::self", "device::Uuid"]
+    );
+    assert_eq!(found("use frameshare_cuda::Error;\npub use frameshare_protocol::Policy;"), [""; 0]);
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a source folder can be read");
+    let entries = entries.map(|entry| entry.expect("a folder can be listed").path());
+    let files = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(files).filter(|path| path.extension().is_some_and(|kind| kind == "rs")).collect()
+}
+
+/// Returns the paths below `krate` that a source file re-exports; "" is the crate itself.
+fn reexports(text: &str, krate: &str) -> Vec<String> {
+    let statements = text.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let ours = statements.filter_map(|statement| statement.strip_prefix(krate));
+    ours.flat_map(|tree| leaves("", tree.trim_start_matches("::").trim())).collect()
+}
+
+/// Returns the paths of a tree of imports, such as `a::{b, c::d}`.
+fn leaves(prefix: &str, tree: &str) -> Vec<String> {
+    let Some((head, rest)) = tree.split_once('{') else { return vec![format!("{prefix}{tree}")] };
+    let (prefix, inner) = (format!("{prefix}{head}"), rest.strip_suffix('}').expect("braces are closed"));
+    let mut depth = 0;
+    let items = inner.split(|c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    items.map(str::trim).filter(|item| !item.is_empty()).flat_map(|item| leaves(&prefix, item)).collect()
 }
 
 /// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the

@@ -68,7 +68,18 @@ pub use {
     sys::{Interrupt, monotonic_ns},
 };
 
-pub use frameshare_cuda as cuda;
+/// Types of CUDA in the signatures of this crate. Copies, events, memory and all else are in the
+/// `frameshare_cuda` crate.
+#[cfg(not(loom))]
+pub mod cuda {
+    pub use frameshare_cuda::{
+        Error, Result,
+        context::Context,
+        device::{Device, Uuid},
+        stream::Stream,
+    };
+}
+
 pub use frameshare_protocol::{
     Descriptor, FenceKind, MemoryKind, Plane, Policy, StreamName,
     limits::{MAX_CREDIT, MAX_SLOTS},

@@ -6,7 +6,7 @@
 //! Handles are passed on along with the object that keeps them alive.
 #![allow(unsafe_code)]
 
-use frameshare::cuda::{self, context::Context, stream::Stream};
+use frameshare_cuda::{context::Context, stream::Stream};
 use std::{sync::Arc, time::Duration};
 
 /// Maximum time that a stopping element waits for the GPU to finish with shared memory, and for
@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) const SETTLED: Duration = Duration::from_millis(200);
 
 /// Wraps a context that an element shares with its neighbors.
-pub(crate) fn engine_context(context: &gst_cuda::Context) -> cuda::Result<Arc<Context>> {
+pub(crate) fn engine_context(context: &gst_cuda::Context) -> frameshare_cuda::Result<Arc<Context>> {
     // SAFETY: the CUcontext lives as long as the object, a reference to which is handed over.
     unsafe { Context::handed_in(context.handle(), context.clone()) }
 }

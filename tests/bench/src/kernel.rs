@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use anyhow::{Context as _, Result, anyhow};
-use frameshare::cuda::{DevicePtr, context::Context, memory::vmm, stream::Stream};
+use frameshare_cuda::{DevicePtr, context::Context, memory::vmm, stream::Stream};
 use frameshare_gpu_harness::kernel::Kernel;
 use gst_cuda::memory::Memory;
 use std::{

@@ -5,7 +5,7 @@
 use super::copies::{Path, Reason};
 use crate::rows::rows;
 use frameshare::{
-    Plane, cuda,
+    Plane,
     exporter::{AcquireError, Slot},
 };
 
@@ -35,11 +35,11 @@ pub(super) enum PlaceError {
     /// The property asks for sharing in place, which is impossible for this reason.
     NotInPlace(Reason),
     /// The GPU has failed.
-    Gpu(cuda::Error),
+    Gpu(frameshare_cuda::Error),
 }
 
-impl From<cuda::Error> for PlaceError {
-    fn from(error: cuda::Error) -> Self {
+impl From<frameshare_cuda::Error> for PlaceError {
+    fn from(error: frameshare_cuda::Error) -> Self {
         Self::Gpu(error)
     }
 }

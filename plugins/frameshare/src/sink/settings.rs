@@ -6,9 +6,9 @@ use super::kinds::{Export, Memory};
 use crate::FrameshareFence;
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
-    cuda::context::Context,
     exporter::{self, Config},
 };
+use frameshare_cuda::context::Context;
 use gst::prelude::*;
 use std::{
     sync::{Arc, LazyLock},

@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::cuda::event::Event;
-use frameshare::cuda::host::{Access, Registration};
-use frameshare::cuda::stream::Stream;
 use frameshare::reader::Frame;
+use frameshare_cuda::event::Event;
+use frameshare_cuda::host::{Access, Registration};
+use frameshare_cuda::stream::Stream;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::gpu::{self, Gpu};

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::cuda::context::Context;
-use frameshare::cuda::memory::legacy;
-use frameshare::cuda::stream::Stream;
 use frameshare::exporter::{self, AcquireError, Exporter, Frame, Notice, Purpose, Slot};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt};
+use frameshare_cuda::context::Context;
+use frameshare_cuda::memory::legacy;
+use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};

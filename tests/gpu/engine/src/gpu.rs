@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::cuda::DevicePtr;
-use frameshare::cuda::context::Context;
-use frameshare::cuda::device::Device;
-use frameshare::cuda::event::Event;
-use frameshare::cuda::memory::{legacy, pool, vmm};
-use frameshare::cuda::stream::Stream;
 use frameshare::memory::Address;
 use frameshare::{MemoryKind, exporter::Slot, reader::Frame};
+use frameshare_cuda::DevicePtr;
+use frameshare_cuda::context::Context;
+use frameshare_cuda::device::Device;
+use frameshare_cuda::event::Event;
+use frameshare_cuda::memory::{legacy, pool, vmm};
+use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::random::Random;
 
 use crate::job::Slow;
@@ -127,7 +127,7 @@ pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {
 
 fn soil_each<T>(
     gpu: &Gpu,
-    allocate: impl Fn() -> frameshare::cuda::Result<T>,
+    allocate: impl Fn() -> frameshare_cuda::Result<T>,
     place: impl Fn(&T) -> (DevicePtr, usize),
 ) -> Result<()> {
     const PIECES: usize = 64;

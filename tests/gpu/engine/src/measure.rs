@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use frameshare::cuda::calls;
+use frameshare_cuda::calls;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::job::{Percentiles, Steady};

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare::Interrupt;
-use frameshare::cuda::context::Context;
-use frameshare::cuda::event::Event;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
+use frameshare_cuda::context::Context;
+use frameshare_cuda::event::Event;
 use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

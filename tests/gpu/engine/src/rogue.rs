@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::cuda::event::Event;
-use frameshare::cuda::memory::{legacy, pool};
 use frameshare::{FenceKind, MemoryKind, Policy};
+use frameshare_cuda::event::Event;
+use frameshare_cuda::memory::{legacy, pool};
 use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter, ToReader, Welcome};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use frameshare::cuda::event::Event;
-use frameshare::cuda::memory::legacy;
 use frameshare::reader::Reader;
 use frameshare::{Endpoint, Interrupt};
+use frameshare_cuda::event::Event;
+use frameshare_cuda::memory::legacy;
 use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::exporting::{Exporting, Owners};

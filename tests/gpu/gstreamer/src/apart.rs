@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::cuda::{context::Context, device::Device, memory::vmm, stream::Stream};
+use frameshare_cuda::{context::Context, device::Device, memory::vmm, stream::Stream};
 use gst::prelude::*;
 use gst_cuda::memory::Memory;
 use gst_video::VideoInfo;

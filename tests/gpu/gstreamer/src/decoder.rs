@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::cuda::{context::Context, stream::Stream};
+use frameshare_cuda::{context::Context, stream::Stream};
 use gst::prelude::*;
 use gst_cuda::context::ElementContext;
 use gst_cuda::{Reusable, memory};

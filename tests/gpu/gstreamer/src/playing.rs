@@ -179,7 +179,7 @@ impl Playing {
             |structure: &gst::StructureRef, name: &str| structure.get::<String>(name).unwrap_or_default();
         let readers = stats.get::<gst::Array>("readers")?;
         let fences = readers.iter().filter_map(|reader| reader.get::<gst::Structure>().ok());
-        let calls = frameshare::cuda::calls::snapshot();
+        let calls = frameshare_cuda::calls::snapshot();
         Ok(Stats {
             published: stats.get("published")?,
             first_frame_at: self.first_frame_at.get().copied(),

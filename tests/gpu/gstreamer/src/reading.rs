@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::cuda::{context::Context, device::Device, stream::Stream};
 use frameshare::memory::Address;
 use frameshare::reader::{Config, Frame, Item, Reader};
 use frameshare::{Endpoint, Interrupt, Policy};
+use frameshare_cuda::{context::Context, device::Device, stream::Stream};
 use frameshare_gpu_harness::GIVEN_UP;
 use gst_video::{VideoFormat, VideoInfo};
 

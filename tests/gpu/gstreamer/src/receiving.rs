@@ -54,12 +54,12 @@ pub fn receive(job: &Receive) -> Result<Received> {
             }
             let count = received.frames.len() as u64;
             if job.counted.is_some_and(|(from, _)| from == count) {
-                calls = Some(frameshare::cuda::calls::snapshot());
+                calls = Some(frameshare_cuda::calls::snapshot());
             }
             if let (Some((_, to)), Some(before)) = (job.counted, &calls)
                 && to == count
             {
-                let counted = frameshare::cuda::calls::snapshot().since(before);
+                let counted = frameshare_cuda::calls::snapshot().since(before);
                 received.calls = counted.iter().map(|(call, count)| (call.to_owned(), count)).collect();
             }
         }

@@ -3,7 +3,7 @@
 //! Peer process: executes the commands of its case in order.
 
 use anyhow::{Context as _, Result};
-use frameshare::cuda::{context::Context, device::Device, memory::legacy};
+use frameshare_cuda::{context::Context, device::Device, memory::legacy};
 use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::apart;
@@ -55,7 +55,7 @@ impl Worker {
             Command::Disconnect => drop(self.reading.take()),
             Command::BecomeNobody => {
                 // Load the driver first: its files may not be readable by that user.
-                frameshare::cuda::device::Device::all()?;
+                frameshare_cuda::device::Device::all()?;
                 let nobody = rustix::process::Uid::from_raw(65534);
                 rustix::thread::set_thread_uid(nobody).context("cannot switch to the unprivileged user")?;
                 die_with_parent()?;

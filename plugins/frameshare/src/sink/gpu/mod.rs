@@ -27,16 +27,16 @@ use crate::{
     rows::rows,
 };
 use frameshare::{
-    cuda::{
-        self, Error,
-        context::Context,
-        copy::{Plane, Side},
-        event::Event,
-        stream::Stream,
-    },
     exporter::{Exporter, Slot},
     fence::Written,
     memory::Address,
+};
+use frameshare_cuda::{
+    Error,
+    context::Context,
+    copy::{Plane, Side},
+    event::Event,
+    stream::Stream,
 };
 use gst_video::VideoInfo;
 use staging::Staging;
@@ -78,7 +78,7 @@ impl Gpu {
     /// Works in a context that the sink shares with neighboring elements.
     pub(super) fn new(context: gst_cuda::Context) -> Result<Self, String> {
         let stream = gst_cuda::Stream::new(&context).ok_or("the driver gives no stream")?;
-        let open = || -> cuda::Result<_> {
+        let open = || -> frameshare_cuda::Result<_> {
             let engine = engine_context(&context)?;
             let arrived = Event::new(&engine)?;
             let null = match arrived.record_context() {
@@ -105,7 +105,7 @@ impl Gpu {
 
     /// Makes work queued from now on wait for all work so far of the context that a frame comes
     /// from.
-    fn wait_for_writers(&self, from: &gst_cuda::Context) -> cuda::Result<()> {
+    fn wait_for_writers(&self, from: &gst_cuda::Context) -> frameshare_cuda::Result<()> {
         if *from == self.context {
             match &self.null {
                 Some(null) => self.arrived.record(null)?,
@@ -137,7 +137,7 @@ impl Gpu {
         from: &Picture<'_>,
         context: &gst_cuda::Context,
         source: gst::Buffer,
-    ) -> cuda::Result<()> {
+    ) -> frameshare_cuda::Result<()> {
         let Address::Device(start) = slot.address() else {
             return Err(Error::Refused("a slot of the host's"));
         };
@@ -168,7 +168,7 @@ impl Gpu {
 
     /// Uploads `size` bytes of host memory, as `fill` writes them, into a slot, through pinned
     /// memory.
-    pub(super) fn upload<E: From<cuda::Error>>(
+    pub(super) fn upload<E: From<frameshare_cuda::Error>>(
         &self,
         exporter: &Exporter,
         slot: &Slot,
@@ -216,7 +216,7 @@ mod tests {
         let config = Config::default().gpu(Some(gpu.engine.clone()));
         let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
         const SIZE: u64 = 320 * 240;
-        let fill = |_: &mut gst::BufferRef| Ok::<_, cuda::Error>(());
+        let fill = |_: &mut gst::BufferRef| Ok::<_, frameshare_cuda::Error>(());
         let info = VideoInfo::builder(gst_video::VideoFormat::Gray8, 320, 240).build().unwrap();
         let source = exporter.acquire(SIZE, Purpose::Copy).unwrap();
         let Address::Device(address) = source.address() else { panic!("it is a slot of the GPU") };

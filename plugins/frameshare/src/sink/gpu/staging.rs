@@ -8,13 +8,10 @@
 //! registration.
 #![allow(unsafe_code)]
 
-use frameshare::{
-    DropWhenIdle,
-    cuda::{
-        self,
-        context::Context,
-        host::{Access, Registration},
-    },
+use frameshare::DropWhenIdle;
+use frameshare_cuda::{
+    context::Context,
+    host::{Access, Registration},
 };
 use std::{
     alloc::{self, Layout},
@@ -55,8 +52,9 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(size: usize) -> cuda::Result<Arc<Self>> {
-        let refused = cuda::Error::Refused("there is no host memory for a frame on its way to the GPU");
+    fn new(size: usize) -> frameshare_cuda::Result<Arc<Self>> {
+        let refused =
+            frameshare_cuda::Error::Refused("there is no host memory for a frame on its way to the GPU");
         let size = size.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| refused.clone())?;
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| refused.clone())?;
         // SAFETY: the layout is not empty.
@@ -79,7 +77,7 @@ impl Staging {
 
     /// Returns a block of `size` bytes. Registering a new one takes some hundred µs, which ends
     /// once there are enough.
-    pub(super) fn take(&self, size: usize) -> cuda::Result<Block> {
+    pub(super) fn take(&self, size: usize) -> frameshare_cuda::Result<Block> {
         let block = |pages| Block { pages: Some(pages), size, home: self.idle.clone() };
         let mut small = Vec::new();
         {
@@ -144,7 +142,7 @@ impl Drop for Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameshare::cuda::{device::Device, stream::Stream};
+    use frameshare_cuda::{device::Device, stream::Stream};
     use std::{io::Write as _, sync::mpsc, thread, time::Duration};
 
     #[test]

@@ -10,7 +10,7 @@
 
 use super::{CudaError, Line, place::size_of_plane};
 use crate::src::{lease::Lease, picture::Picture};
-use frameshare::cuda::{
+use frameshare_cuda::{
     context::Context,
     copy::{Plane, Side},
     event::Event,
@@ -48,7 +48,7 @@ impl Copies {
         context: &gst_cuda::Context,
         line: &Line,
     ) -> Result<gst::Buffer, CudaError> {
-        let failed = |error: frameshare::cuda::Error| CudaError::Copy(error.to_string());
+        let failed = |error: frameshare_cuda::Error| CudaError::Copy(error.to_string());
         let pool = self.pool(&picture.info, context, &line.gst)?;
         let mut buffer =
             pool.acquire_buffer(None).map_err(|error| CudaError::Copy(format!("no buffer: {error}")))?;

@@ -11,10 +11,7 @@ use super::{FrameshareSrc, imp::CAT};
 use crate::gpu::{engine_context, engine_stream};
 use copies::Copies;
 pub(super) use frames::{CudaError, to_buffer};
-use frameshare::{
-    cuda,
-    reader::{ConnectError, Reader},
-};
+use frameshare::reader::{ConnectError, Reader};
 use gst_cuda::context::ElementContext;
 use std::sync::Arc;
 pub(super) use used::used_on;
@@ -106,11 +103,11 @@ pub(super) fn open_on(shared: &ElementContext, device: u32) -> Option<Cuda> {
 /// CUDA stream, as GStreamer's object and as the engine's.
 struct Line {
     gst: gst_cuda::Stream,
-    engine: cuda::stream::Stream,
+    engine: frameshare_cuda::stream::Stream,
 }
 
 impl Line {
-    fn new(gst: gst_cuda::Stream, context: &Arc<cuda::context::Context>) -> Self {
+    fn new(gst: gst_cuda::Stream, context: &Arc<frameshare_cuda::context::Context>) -> Self {
         Self { engine: engine_stream(context, &gst), gst }
     }
 }
@@ -119,7 +116,7 @@ impl Line {
 pub(super) struct Cuda {
     context: gst_cuda::Context,
     /// The same context, as the engine's object.
-    engine: Arc<cuda::context::Context>,
+    engine: Arc<frameshare_cuda::context::Context>,
     /// Used if downstream proposes no stream.
     own: gst_cuda::Stream,
     /// Stream in use.
@@ -148,7 +145,7 @@ impl Cuda {
     }
 
     /// Returns the context as the engine's object.
-    pub fn engine(&self) -> &Arc<cuda::context::Context> {
+    pub fn engine(&self) -> &Arc<frameshare_cuda::context::Context> {
         &self.engine
     }
 
@@ -161,7 +158,8 @@ impl Cuda {
             Err(_) => return None,
         };
         let is_another = self.engine.device().uuid() != theirs;
-        let device = cuda::device::Device::with_uuid(theirs).ok().flatten().filter(|_| is_another)?;
+        let device =
+            frameshare_cuda::device::Device::with_uuid(theirs).ok().flatten().filter(|_| is_another)?;
         u32::try_from(device.ordinal()).ok()
     }
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::src::lease::Lease;
 use downstream::{Gpu, Reader, check_on_cpu, memory, sequence};
 use exporter::Exporter;
-use frameshare::cuda::{context::Context, device::Device, stream::Stream};
+use frameshare_cuda::{context::Context, device::Device, stream::Stream};
 use glib::subclass::types::ObjectSubclassIsExt;
 use gst::prelude::*;
 use place::{Place, size_of_plane};
@@ -45,7 +45,7 @@ fn skip(test: &str, reason: &str) {
 }
 
 /// Negative control in place of a lease: the frame is released in the order of its memory's stream.
-struct InOrder(Option<(Lease, cuda::stream::Stream)>);
+struct InOrder(Option<(Lease, frameshare_cuda::stream::Stream)>);
 
 impl Drop for InOrder {
     fn drop(&mut self) {
@@ -329,7 +329,7 @@ fn release_waits_for_named_stream_of_other_context() {
     let (count, wrong) = read_in_another_context(false);
     assert!(count == 40 && !wrong.is_empty(), "none of {count} frames is wrong");
     // Naming a stream does not query the list of GPUs; only `Device::get` above does.
-    let asked = cuda::calls::snapshot().count("cuDeviceGetCount");
+    let asked = frameshare_cuda::calls::snapshot().count("cuDeviceGetCount");
     assert!(asked <= 1, "the GPUs were listed {asked} times");
 }
 
@@ -786,7 +786,9 @@ fn inner(test: &str, fail: &str) -> bool {
     if !is_there(test) {
         return false;
     }
-    if cuda::device::Device::all().unwrap().len() < 2 || std::env::var_os("SIMCUDA_DEVICES").is_none() {
+    if frameshare_cuda::device::Device::all().unwrap().len() < 2
+        || std::env::var_os("SIMCUDA_DEVICES").is_none()
+    {
         skip(test, "it needs the simulated driver with two devices");
         return false;
     }

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::cuda::memory::{pool, vmm};
 use frameshare::{Descriptor, FenceKind, MemoryKind, Reason};
+use frameshare_cuda::memory::{pool, vmm};
 use frameshare_protocol::limits::MAX_SLOT_SIZE;
 use frameshare_protocol::message::{EVENT_HANDLE, ToExporter, ToReader};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, queue, timeline, timeline_size};

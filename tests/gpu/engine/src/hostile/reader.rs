@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::cuda::memory::vmm;
 use frameshare::{FenceKind, MemoryKind, Policy, Reason};
+use frameshare_cuda::memory::vmm;
 use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, release_at, timeline, timeline_size};
 use frameshare_tests::raw::{Page, RawReader, encoded};

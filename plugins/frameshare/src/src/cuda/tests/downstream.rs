@@ -15,7 +15,7 @@ use super::{
     size_of_plane,
 };
 use crate::{FrameshareMeta, src::FrameshareSrc};
-use frameshare::cuda::{
+use frameshare_cuda::{
     context::Context,
     copy::{Plane, Side},
     memory::vmm,

@@ -10,11 +10,11 @@
 use super::{PATIENCE, size_of_plane};
 use frameshare::{
     Endpoint, FenceKind, Format, Interrupt, MemoryKind, Plane,
-    cuda::{context::Context, device::Device, memory::legacy, stream::Stream},
     exporter::{self, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::Address,
 };
+use frameshare_cuda::{context::Context, device::Device, memory::legacy, stream::Stream};
 use gst_video::VideoInfo;
 use std::{
     io::{BufRead, BufReader, Write},
