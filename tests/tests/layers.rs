@@ -178,7 +178,7 @@ fn broken_layers_are_reported() {
     assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);
 }
 
-/// The engine lets nobody program CUDA through it: it re-exports the types that its own signatures
+/// CUDA is not programmed through the engine: it re-exports the types that its own signatures
 /// name, in one place, and nothing else of frameshare-cuda.
 #[test]
 fn engine_reexports_cuda_types_of_signatures_only() {

@@ -139,7 +139,11 @@ impl Exporter {
             let memory = match unallocated.allocate() {
                 Ok(memory) => memory,
                 // A reader that leaves messages unreceived pays for their files and memory.
-                Err(error) if is_exhausted(&*error.cause) && self.locked(State::evict_heaviest) => continue,
+                Err(error)
+                    if error.system().is_some_and(is_exhausted) && self.locked(State::evict_heaviest) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             let id = self.0.shared.id;

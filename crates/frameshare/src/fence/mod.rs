@@ -101,6 +101,7 @@ pub trait ReaderFence: Debug + Send + Sync {
 /// A fence that can no longer be relied on; its connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} fence: {cause}")]
+#[non_exhaustive]
 pub struct FenceError {
     /// The kind of fence.
     pub kind: FenceKind,

@@ -3,7 +3,7 @@
 //! Adopted GPU memory: another component allocated and owns it, such as a decoder's output
 //! surfaces. It is shared in place by a legacy handle.
 
-use super::{Address, Allocation, Handle, MemoryError};
+use super::{Address, Allocation, Handle, MemoryError, Operation};
 use frameshare_cuda::{context::Context, memory::adopted};
 use frameshare_protocol::MemoryKind;
 use std::{any::Any, sync::Mutex};
@@ -31,7 +31,7 @@ pub fn buffer_id(context: &Context, pointer: u64) -> Result<u64, MemoryError> {
 }
 
 fn failed(error: frameshare_cuda::Error) -> MemoryError {
-    MemoryError::while_doing("share", None, MemoryKind::Legacy)(error.into())
+    MemoryError::of(Operation::Share, None, MemoryKind::Legacy)(error.into())
 }
 
 impl AdoptedAllocation {

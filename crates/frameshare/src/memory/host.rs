@@ -2,7 +2,9 @@
 
 //! Host memory: memory files that are sealed against resizing and against readers' writes.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, length};
+use super::{
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, length,
+};
 use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
 use frameshare_protocol::MemoryKind;
 use std::{
@@ -33,7 +35,7 @@ impl Allocator for Host {
             SealedAgainst::ResizingAndWriting.seal(&fd)?;
             Ok(HostAllocation { fd, mapping, size })
         };
-        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Host))?))
+        Ok(Arc::new(allocate().map_err(MemoryError::of(Operation::Allocate, size, MemoryKind::Host))?))
     }
 }
 
@@ -45,11 +47,11 @@ impl Importer for Host {
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let fd = fd.ok_or("the message lacks its descriptor")?;
+            let fd = fd.ok_or(MemoryFault::NoDescriptor)?;
             check_memfd(fd, size, SealedAgainst::ResizingAndWriting)?;
             Ok(Mapping::read_only(fd, length(size)?)?)
         };
-        let mapping = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Host))?;
+        let mapping = import().map_err(MemoryError::of(Operation::Import, size, MemoryKind::Host))?;
         Ok(Arc::new(HostImport(mapping)))
     }
 }

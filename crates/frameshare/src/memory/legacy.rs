@@ -8,7 +8,8 @@
 //! cuIpcOpenMemHandle).
 
 use super::{
-    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, clear,
+    import_again, length,
 };
 use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{context::Context, memory::legacy};
@@ -76,15 +77,8 @@ fn others_are_open(context: &Context) -> bool {
 
 /// Explains the driver's refusal of an import: it does not report that another context has the
 /// memory open.
-fn explain(error: frameshare_cuda::Error, context: &Context) -> Box<dyn std::error::Error + Send + Sync> {
-    if !others_are_open(context) {
-        return error.into();
-    }
-    format!(
-        "one CUDA context of a process can open such memory of an exporter, and another context of this \
-         process seems to have it open: share that context, or select vmm memory in the exporter ({error})"
-    )
-    .into()
+fn explain(error: frameshare_cuda::Error, context: &Context) -> MemoryFault {
+    if others_are_open(context) { MemoryFault::OpenElsewhere(error) } else { error.into() }
 }
 
 impl Allocator for Legacy {
@@ -96,7 +90,7 @@ impl Allocator for Legacy {
             let handle = memory.export();
             Ok(LegacyAllocation { _memory: DropWhenIdle::new(&self.0, memory), start, size, handle })
         };
-        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Legacy))?))
+        Ok(Arc::new(allocate().map_err(MemoryError::of(Operation::Allocate, size, MemoryKind::Legacy))?))
     }
 }
 
@@ -108,11 +102,11 @@ impl Importer for Legacy {
         _fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let handle = handle.try_into().map_err(|_| "the handle is not 64 bytes long")?;
+            let handle = handle.try_into().map_err(|_| MemoryFault::HandleLength)?;
             let import = || legacy::Import::new(&self.0, handle);
             import_again(import, |_| others_are_open(&self.0)).map_err(|error| explain(error, &self.0))
         };
-        let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Legacy))?;
+        let import = import().map_err(MemoryError::of(Operation::Import, size, MemoryKind::Legacy))?;
         Ok(Arc::new(LegacyImport { memory: import, _open: Open::new(&self.0) }))
     }
 }

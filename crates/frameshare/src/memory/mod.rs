@@ -6,12 +6,15 @@
 //! of slots are the same for all kinds, and are managed by the exporter and the reader.
 
 pub mod adopted;
+mod error;
 pub mod host;
 pub mod legacy;
 pub mod pool;
 pub(crate) mod same_process;
 pub mod select;
 pub mod vmm;
+
+pub use error::{MemoryError, MemoryFault, Operation};
 
 use crate::gpu;
 use frameshare_cuda::context::Context;
@@ -94,18 +97,18 @@ pub trait Importer: Debug + Send + Sync {
 /// # Errors
 /// [`MemoryError`] without the context, or if the driver fails.
 pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
-    let failed = MemoryError::while_doing("allocate", None, kind);
+    let failed = MemoryError::of(Operation::Allocate, None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
         (MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, None) => {
-            return Err(failed("the configuration names no CUDA context".into()));
+            return Err(failed(MemoryFault::NoContext));
         }
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
             Arc::new(pool::PoolAllocator::new(gpu).map_err(|error| failed(error.into()))?)
         }
-        _ => return Err(failed("this version has no such kind".into())),
+        _ => return Err(failed(MemoryFault::UnknownKind)),
     })
 }
 
@@ -119,16 +122,16 @@ pub fn importer(
     gpu: Option<&Arc<Context>>,
     fd: Option<BorrowedFd<'_>>,
 ) -> Result<Arc<dyn Importer>, MemoryError> {
-    let failed = MemoryError::while_doing("import", None, kind);
+    let failed = MemoryError::of(Operation::Import, None, kind);
     Ok(match (kind, gpu) {
         (MemoryKind::Host, _) => Arc::new(host::Host),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {
-            let fd = fd.ok_or_else(|| failed("the message lacks the descriptor of the pool".into()))?;
+            let fd = fd.ok_or_else(|| failed(MemoryFault::NoDescriptor))?;
             Arc::new(pool::PoolImporter::new(gpu, fd).map_err(|error| failed(error.into()))?)
         }
-        _ => return Err(failed("this reader did not offer this kind".into())),
+        _ => return Err(failed(MemoryFault::NotOffered)),
     })
 }
 
@@ -136,36 +139,6 @@ pub fn importer(
 /// behavior is undefined (CUDA driver API, cuIpcCloseMemHandle and cuMemPoolImportPointer).
 pub fn frees_imports_first(kind: MemoryKind) -> bool {
     matches!(kind, MemoryKind::Legacy | MemoryKind::Pool)
-}
-
-/// An error of allocating, importing or sharing memory.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {}{kind} memory: {cause}", bytes_of(*.size))]
-pub struct MemoryError {
-    /// `allocate`, `import` or `share`.
-    pub doing: &'static str,
-    /// Size in bytes; `None` if the error concerns the kind as such.
-    pub size: Option<u64>,
-    /// The kind of memory.
-    pub kind: MemoryKind,
-    /// The system's error.
-    pub cause: Box<dyn std::error::Error + Send + Sync>,
-}
-
-impl MemoryError {
-    /// Wraps causes in errors.
-    fn while_doing(
-        doing: &'static str,
-        size: impl Into<Option<u64>>,
-        kind: MemoryKind,
-    ) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
-        let size = size.into();
-        move |cause| Self { doing, size, kind, cause }
-    }
-}
-
-fn bytes_of(size: Option<u64>) -> String {
-    size.map(|size| format!("{size} bytes of ")).unwrap_or_default()
 }
 
 /// Returns a number that tells a CUDA context from others of this process, and does not reveal its
@@ -177,8 +150,8 @@ pub(crate) fn context_number(context: &Arc<Context>) -> u64 {
 }
 
 /// Converts a size to this machine's type.
-fn length(size: u64) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
-    usize::try_from(size).map_err(|_| "the size exceeds the address space".into())
+fn length(size: u64) -> Result<usize, MemoryFault> {
+    usize::try_from(size).map_err(|_| MemoryFault::TooLarge)
 }
 
 /// Imports; retries once if an earlier import of this process conflicts, which may be waiting for

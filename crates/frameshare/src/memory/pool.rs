@@ -8,7 +8,8 @@
 //! exporter checks.
 
 use super::{
-    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, import_again, length,
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, clear,
+    import_again, length,
 };
 use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{Error, context::Context, memory::pool, stream::Stream};
@@ -70,7 +71,7 @@ impl Allocator for PoolAllocator {
             let token = memory.export()?;
             Ok(PoolAllocation { _memory: DropWhenIdle::new(&self.gpu, memory), start, size, token })
         };
-        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Pool))?))
+        Ok(Arc::new(allocate().map_err(MemoryError::of(Operation::Allocate, size, MemoryKind::Pool))?))
     }
 }
 
@@ -82,11 +83,11 @@ impl Importer for PoolImporter {
         _fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let token = handle.try_into().map_err(|_| "the token is not 64 bytes long")?;
+            let token = handle.try_into().map_err(|_| MemoryFault::HandleLength)?;
             let is_imported = |error: &Error| matches!(error, Error::Refused(_));
             Ok(import_again(|| self.0.import(token), is_imported)?)
         };
-        let memory = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Pool))?;
+        let memory = import().map_err(MemoryError::of(Operation::Import, size, MemoryKind::Pool))?;
         Ok(Arc::new(PoolImport(memory)))
     }
 }

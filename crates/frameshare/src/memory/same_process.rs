@@ -3,7 +3,7 @@
 //! Memory of this very process, of kinds that CUDA cannot import there: a reader in the exporter's
 //! own process uses the exporter's pointer.
 
-use super::{Address, Allocation, Import, MemoryError};
+use super::{Address, Allocation, Import, MemoryError, MemoryFault, Operation};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -44,15 +44,13 @@ pub(crate) fn find(
     kind: MemoryKind,
     context: Option<&Arc<Context>>,
 ) -> Result<Arc<dyn Import>, MemoryError> {
-    let failed = MemoryError::while_doing("import", None, kind);
+    let failed = MemoryError::of(Operation::Import, None, kind);
     let local = local();
-    let entry = local.get(&key).ok_or_else(|| failed("the exporter has freed it".into()))?;
+    let entry = local.get(&key).ok_or_else(|| failed(MemoryFault::Freed))?;
     if entry.context != identity(context) {
-        return Err(failed(
-            "within one process it can be read in the exporter's CUDA context only: use vmm memory".into(),
-        ));
+        return Err(failed(MemoryFault::OtherContext));
     }
-    let memory = entry.memory.upgrade().ok_or_else(|| failed("the exporter has freed it".into()))?;
+    let memory = entry.memory.upgrade().ok_or_else(|| failed(MemoryFault::Freed))?;
     Ok(Arc::new(Local(memory)))
 }
 

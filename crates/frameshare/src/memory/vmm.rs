@@ -3,7 +3,10 @@
 //! GPU memory with a file descriptor of its own: it outlives its exporter, and readers map it
 //! read-only.
 
-use super::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, clear, length};
+use super::{
+    Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, clear,
+    length,
+};
 use crate::gpu::DropWhenIdle;
 use frameshare_cuda::{context::Context, host::Access, memory::vmm};
 use frameshare_protocol::MemoryKind;
@@ -35,7 +38,7 @@ impl Allocator for Vmm {
             let (fd, start, size) = (memory.export()?, memory.ptr(), memory.size() as u64);
             Ok(VmmAllocation { _memory: DropWhenIdle::new(&self.0, memory), start, size, fd })
         };
-        Ok(Arc::new(allocate().map_err(MemoryError::while_doing("allocate", size, MemoryKind::Vmm))?))
+        Ok(Arc::new(allocate().map_err(MemoryError::of(Operation::Allocate, size, MemoryKind::Vmm))?))
     }
 }
 
@@ -47,10 +50,10 @@ impl Importer for Vmm {
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<Arc<dyn Import>, MemoryError> {
         let import = || {
-            let fd = fd.ok_or("the message lacks its descriptor")?;
+            let fd = fd.ok_or(MemoryFault::NoDescriptor)?;
             Ok(vmm::Import::new(&self.0, fd, length(size)?, Access::Read)?)
         };
-        let import = import().map_err(MemoryError::while_doing("import", size, MemoryKind::Vmm))?;
+        let import = import().map_err(MemoryError::of(Operation::Import, size, MemoryKind::Vmm))?;
         Ok(Arc::new(VmmImport(import)))
     }
 }

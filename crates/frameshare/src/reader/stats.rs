@@ -4,6 +4,7 @@
 
 /// Statistics of a reader over all its connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The run of the stream that it reads.
     pub session: u64,

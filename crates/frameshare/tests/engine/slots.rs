@@ -6,10 +6,11 @@ use crate::stream::{SIZE, Stream, format, frame_in};
 use frameshare::{
     Interrupt, MemoryKind, Policy,
     exporter::{self, AcquireError, Frame, Purpose},
-    memory::MemoryError,
+    memory::{MemoryError, Operation},
     reader,
 };
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -103,8 +104,8 @@ fn exhausted_memory_reuses_large_enough_slots() {
     let exporter = stream.exporter();
     let interrupt = Interrupt::new().unwrap();
     let wait = |size| {
-        let cause = "it has run out".into();
-        let error = MemoryError { doing: "allocate", size: Some(size), kind: MemoryKind::Host, cause };
+        let cause = io::Error::from(io::ErrorKind::OutOfMemory);
+        let error = MemoryError::new(Operation::Allocate, size, MemoryKind::Host, cause);
         exporter.wait_for_slot(size, error.into(), &interrupt)
     };
     assert!(matches!(wait(SIZE), Err(AcquireError::Memory(_))), "there is none at all");
@@ -121,8 +122,8 @@ fn slot_waiter_gets_first_released_slot() {
     let exporter = stream.exporter();
     let interrupt = Interrupt::new().unwrap();
     let wait = || {
-        let cause = "it has run out".into();
-        let error = MemoryError { doing: "allocate", size: Some(SIZE), kind: MemoryKind::Host, cause };
+        let cause = io::Error::from(io::ErrorKind::OutOfMemory);
+        let error = MemoryError::new(Operation::Allocate, SIZE, MemoryKind::Host, cause);
         let begin = Instant::now();
         exporter.wait_for_slot(SIZE, error.into(), &interrupt).unwrap();
         begin.elapsed()

@@ -78,7 +78,7 @@ fn get<T>(table: &[Option<T>], id: Id) -> Result<&T> {
 }
 
 fn refused(error: &MemoryError) -> Answer {
-    (Reply::Refused { doing: error.doing.to_owned(), kind: error.kind, text: error.to_string() }, None)
+    (Reply::Refused { doing: error.operation.to_string(), kind: error.kind, text: error.to_string() }, None)
 }
 
 fn state(polled: Result<FenceState, FenceError>) -> Answer {

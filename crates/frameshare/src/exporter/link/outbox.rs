@@ -336,8 +336,7 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Returns whether this process lacks files or memory, possibly because of unreceived messages.
-pub fn is_exhausted(error: &(dyn std::error::Error + 'static)) -> bool {
-    let errno =
-        error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error);
+pub fn is_exhausted(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC))
 }

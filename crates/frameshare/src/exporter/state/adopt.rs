@@ -8,7 +8,7 @@ use crate::{
         frame::CannotAdopt,
         slot::{AcquireError, Generation, Slot},
     },
-    memory::{Address, Allocation, MemoryError, adopted},
+    memory::{Address, Allocation, MemoryError, MemoryFault, Operation, adopted},
 };
 use frameshare_protocol::MemoryKind;
 use std::any::Any;
@@ -39,8 +39,8 @@ impl State {
             return Err(AcquireError::Closed);
         }
         let Some(gpu) = self.config.gpu.clone() else {
-            let cause = "no GPU was given to share it on".into();
-            return Err(MemoryError { doing: "share", size: None, kind: MemoryKind::Legacy, cause }.into());
+            let (kind, cause) = (MemoryKind::Legacy, MemoryFault::NoContext);
+            return Err(MemoryError::new(Operation::Share, None, kind, cause).into());
         };
         let buffer_id = adopted::buffer_id(&gpu, pointer)?;
         let open = |one: &Generation| one.is_adopted() && !one.retired;
