@@ -2,7 +2,10 @@
 
 //! Frame descriptors: the content of one queue entry, as 64-bit words.
 
-use crate::limits::{MAX_PLANES, METADATA_AREA};
+use crate::{
+    ids::{AreaIndex, Sequence, SlotId},
+    limits::{MAX_PLANES, METADATA_AREA},
+};
 
 /// Length of an encoded descriptor in 64-bit words: three cache lines.
 pub const WORDS: usize = 24;
@@ -22,15 +25,13 @@ pub struct Plane {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Sequence number of the frame in the stream, counted from 1.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// Number of ordered control messages sent to this reader before this frame.
     pub messages: u64,
-    /// Generation of the slot.
-    pub generation: u32,
     /// Slot that holds the frame.
-    pub slot: u32,
+    pub slot: SlotId,
     /// Metadata area assigned to the frame.
-    pub area: u32,
+    pub area: AreaIndex,
     /// Bytes of metadata in that area.
     pub metadata: u32,
     /// Bytes from the start of the slot to the start of the frame.
@@ -62,7 +63,7 @@ pub struct Descriptor {
 #[error("descriptor of frame {sequence} has an invalid {field}")]
 pub struct InvalidDescriptor {
     /// Sequence number in the descriptor.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The invalid field.
     pub field: &'static str,
 }
@@ -74,10 +75,10 @@ impl Descriptor {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let [a, b, c, d] = self.planes;
         [
-            self.sequence,
+            self.sequence.0,
             self.messages,
-            pair(self.generation, self.slot),
-            pair(self.area, self.metadata),
+            pair(self.slot.generation, self.slot.index),
+            pair(self.area.0, self.metadata),
             self.offset,
             self.size,
             some(self.pts),
@@ -114,14 +115,13 @@ impl Descriptor {
         let some = |word: u64| (word != NONE).then_some(word);
         let high = |word: u64| (word >> 32) as u32;
         let low = |word: u64| word as u32;
-        let invalid = |field| InvalidDescriptor { sequence: words[0], field };
+        let invalid = |field| InvalidDescriptor { sequence: Sequence(words[0]), field };
         let plane = |index: usize, stride: u32| Plane { offset: words[14 + index], stride: stride as i32 };
         let descriptor = Self {
-            sequence: words[0],
+            sequence: Sequence(words[0]),
             messages: words[1],
-            generation: high(words[2]),
-            slot: low(words[2]),
-            area: high(words[3]),
+            slot: SlotId { generation: high(words[2]), index: low(words[2]) },
+            area: AreaIndex(high(words[3])),
             metadata: low(words[3]),
             offset: words[4],
             size: words[5],
@@ -180,11 +180,10 @@ mod tests {
 
     fn sample() -> Descriptor {
         Descriptor {
-            sequence: 42,
+            sequence: Sequence(42),
             messages: 3,
-            generation: 2,
-            slot: 5,
-            area: 6,
+            slot: SlotId { generation: 2, index: 5 },
+            area: AreaIndex(6),
             metadata: 77,
             offset: 4096,
             size: 1000,

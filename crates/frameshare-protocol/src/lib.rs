@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
+pub mod ids;
 pub mod kind;
 pub mod limits;
 pub mod message;
@@ -22,6 +23,7 @@ pub mod name;
 pub mod page;
 
 pub use descriptor::{Descriptor, Plane};
+pub use ids::{AreaIndex, EntryIndex, Sequence, SlotId};
 pub use kind::{FenceKind, MemoryKind, Policy};
 pub use name::StreamName;
 

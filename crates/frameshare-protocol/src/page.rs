@@ -17,7 +17,11 @@
 //!
 //! An entry holds one lease at a time. Entries are unordered; sequence numbers give the order.
 
-use crate::{VERSION, descriptor, limits};
+use crate::{
+    VERSION, descriptor,
+    ids::{EntryIndex, Sequence},
+    limits,
+};
 
 /// Word offsets in the header of the queue page.
 pub mod queue {
@@ -51,34 +55,34 @@ pub mod timeline {
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fshrq\0\0\0") | (VERSION as u64) << 48;
 
 /// Returns the word offset of the descriptor of `entry` in the queue page.
-pub const fn descriptor_at(entry: usize) -> usize {
-    queue::ENTRIES + entry * descriptor::WORDS
+pub const fn descriptor_at(entry: EntryIndex) -> usize {
+    queue::ENTRIES + entry.0 * descriptor::WORDS
 }
 
 /// Returns the word offset of the claim of `entry` in the claims page.
-pub const fn claim_at(entry: usize) -> usize {
-    claims::ENTRIES + entry
+pub const fn claim_at(entry: EntryIndex) -> usize {
+    claims::ENTRIES + entry.0
 }
 
 /// Returns the size in bytes of a queue page with `entries` entries.
 pub const fn queue_size(entries: usize) -> usize {
-    descriptor_at(entries) * 8
+    descriptor_at(EntryIndex(entries)) * 8
 }
 
 /// Returns the size in bytes of a claims page with `entries` entries.
 pub const fn claims_size(entries: usize) -> usize {
-    claim_at(entries) * 8
+    claim_at(EntryIndex(entries)) * 8
 }
 
 /// Returns the word offset of the release value of `entry` in the timeline page.
-pub const fn release_at(entry: usize) -> usize {
-    timeline::ENTRIES + entry
+pub const fn release_at(entry: EntryIndex) -> usize {
+    timeline::ENTRIES + entry.0
 }
 
 /// Returns the size in bytes of a timeline page with `entries` entries: whole pages, as the GPU
 /// maps them.
 pub const fn timeline_size(entries: usize) -> usize {
-    (release_at(entries) * 8).next_multiple_of(4096)
+    (release_at(EntryIndex(entries)) * 8).next_multiple_of(4096)
 }
 
 /// Returns the size in bytes of the metadata areas for `slots` slots.
@@ -106,7 +110,7 @@ pub enum ClaimState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Sequence number of the frame, below 2⁶².
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// State of the frame.
     pub state: ClaimState,
 }
@@ -114,7 +118,7 @@ pub struct Claim {
 impl Claim {
     /// Encodes the claim as a word.
     pub const fn encode(self) -> u64 {
-        self.sequence << 2 | self.state as u64
+        self.sequence.0 << 2 | self.state as u64
     }
 
     /// Decodes a claim word; every value is valid.
@@ -125,7 +129,7 @@ impl Claim {
             2 => ClaimState::Taken,
             _ => ClaimState::Released,
         };
-        Self { sequence: word >> 2, state }
+        Self { sequence: Sequence(word >> 2), state }
     }
 }
 
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn claim_round_trip_is_lossless() {
         for state in [ClaimState::Revoked, ClaimState::Published, ClaimState::Taken, ClaimState::Released] {
-            for sequence in [0, 1, 7, (1 << 62) - 1] {
+            for sequence in [0, 1, 7, (1 << 62) - 1].map(Sequence) {
                 let claim = Claim { sequence, state };
                 assert_eq!(Claim::decode(claim.encode()), claim);
             }

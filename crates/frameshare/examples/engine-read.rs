@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 frames += 1;
                 let sum: u64 = frame.bytes().iter().map(|byte| u64::from(byte.load(Relaxed))).sum();
                 let mean = sum / frame.len().max(1) as u64;
-                println!("frame {}: mean brightness {mean}", frame.descriptor().sequence);
+                println!("frame {}: mean brightness {mean}", frame.descriptor().sequence.0);
             } // the slot returns to the exporter here
             Item::EndOfStream => break,
             _ => {}

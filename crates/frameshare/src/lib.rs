@@ -81,7 +81,7 @@ pub mod cuda {
 }
 
 pub use frameshare_protocol::{
-    Descriptor, FenceKind, MemoryKind, Plane, Policy, StreamName,
+    AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, StreamName,
     limits::{MAX_CREDIT, MAX_SLOTS},
     message::{Format, Reason, Video},
 };

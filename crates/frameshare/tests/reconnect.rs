@@ -3,7 +3,7 @@
 //! A reader's timeouts and its search for an exporter, as an application sees them.
 
 use frameshare::{
-    Endpoint, Event, Format, Interrupt, Policy, Reason,
+    Endpoint, Event, Format, Interrupt, Policy, Reason, Sequence,
     exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
     reader::{Config, ConnectError, Item, ReadError, Reader},
@@ -61,7 +61,7 @@ impl Stream {
     }
 }
 
-fn publish(exporter: &Exporter, interrupt: &Interrupt, size: u64, value: u8) -> u64 {
+fn publish(exporter: &Exporter, interrupt: &Interrupt, size: u64, value: u8) -> Sequence {
     let slot = exporter.acquire(size, Purpose::Copy).unwrap();
     fill(slot.as_ptr().unwrap().as_ptr(), size, value);
     exporter.publish(Frame { size, ..Frame::new(&slot, size, Written::Cpu) }, interrupt).unwrap()
@@ -383,7 +383,7 @@ fn paused_latest_reader_survives_200_format_changes() {
             match reader.next(Some(timeout), &stream.interrupt).unwrap()? {
                 Item::Format(format) => caps = format.caps.clone(),
                 Item::Frame(frame) => {
-                    let number = frame.descriptor().sequence - 1;
+                    let number = frame.descriptor().sequence.0 - 1;
                     assert!(caps.contains(&format!("width={number},")), "frame {number} has caps {caps}");
                     assert_eq!(frame.len() as u64, 4096 * (1 + number % 3));
                     let mut bytes = frame.bytes().iter();

@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use frameshare::{
-    Descriptor,
+    Descriptor, EntryIndex, Sequence, SlotId,
     queue::{Consumer, Producer, Revocation},
 };
 use frameshare_protocol::page::{ClaimState, claims_size, queue_size};
@@ -52,7 +52,7 @@ impl std::ops::Deref for Page {
 
 /// Takes this number of frames.
 fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
-    let (mut last, mut count) = (0, 0);
+    let (mut last, mut count) = (Sequence(0), 0);
     while count < frames {
         let Some(found) = consumer.oldest() else {
             thread::yield_now();
@@ -65,8 +65,8 @@ fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
         }
         assert!(sequence > last, "out of order");
         // SAFETY: the frame is claimed, so no thread writes it until it is released.
-        let words = unsafe { *slots.0[found.descriptor.slot as usize].get() };
-        assert_eq!(words, [sequence; WORDS], "the frame was written while it was leased");
+        let words = unsafe { *slots.0[found.descriptor.slot.index as usize].get() };
+        assert_eq!(words, [sequence.0; WORDS], "the frame was written while it was leased");
         consumer.release(found.entry, sequence);
         (last, count) = (sequence, count + 1);
     }
@@ -74,21 +74,22 @@ fn read(consumer: &Consumer<Page>, slots: &Slots, frames: u64) {
 
 /// Publishes until the end, revoking frames that are not taken in time.
 fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
-    let mut leases: [Option<(u64, usize)>; ENTRIES] = [None; ENTRIES];
-    for sequence in 1.. {
+    let mut leases: [Option<(Sequence, usize)>; ENTRIES] = [None; ENTRIES];
+    for sequence in (1..).map(Sequence) {
         if is_over.load(Relaxed) {
             break;
         }
         for (entry, lease) in leases.iter_mut().enumerate() {
             let Some((of, _)) = *lease else { continue };
-            if producer.state(entry, of).expect("the reader is honest") == ClaimState::Released {
+            if producer.state(EntryIndex(entry), of).expect("the reader is honest") == ClaimState::Released {
                 *lease = None;
             }
         }
         let entry = leases.iter().position(Option::is_none).or_else(|| {
             let oldest = (0..ENTRIES).min_by_key(|entry| leases[*entry])?;
             let (of, _) = leases[oldest]?;
-            let revoked = producer.revoke(oldest, of).expect("the reader is honest") == Revocation::Revoked;
+            let revoked =
+                producer.revoke(EntryIndex(oldest), of).expect("the reader is honest") == Revocation::Revoked;
             revoked.then(|| leases[oldest] = None).map(|()| oldest)
         });
         let Some(entry) = entry else {
@@ -99,16 +100,23 @@ fn write(producer: &Producer<Page>, slots: &Slots, is_over: &AtomicBool) {
         let used = |slot: &usize| leases.iter().flatten().any(|(_, of)| of == slot);
         let slot = (0..SLOTS).find(|slot| !used(slot)).expect("there are more slots than leases");
         // SAFETY: no lease is on this slot, so no thread reads it until it is published.
-        unsafe { *slots.0[slot].get() = [sequence; WORDS] };
+        unsafe { *slots.0[slot].get() = [sequence.0; WORDS] };
         leases[entry] = Some((sequence, slot));
-        producer.publish(entry, &Descriptor { sequence, slot: slot as u32, ..Default::default() });
+        producer.publish(
+            EntryIndex(entry),
+            &Descriptor {
+                sequence,
+                slot: SlotId { generation: 0, index: slot as u32 },
+                ..Default::default()
+            },
+        );
     }
 }
 
 #[test]
 fn queue_alone_orders_frames() {
     let (queue, claims) = (Page::new(queue_size(ENTRIES)), Page::new(claims_size(ENTRIES)));
-    let producer = Producer::new(queue.clone(), claims.clone(), ENTRIES, 1);
+    let producer = Producer::new(queue.clone(), claims.clone(), ENTRIES, Sequence(1));
     let consumer = Consumer::new(queue, claims, ENTRIES).expect("the page is ready");
     let slots = Slots(std::array::from_fn(|_| UnsafeCell::new([0; WORDS])));
     let is_over = AtomicBool::new(false);

@@ -9,7 +9,7 @@
 use super::Choices;
 use crate::raw::{Channel, RawReader, encoded, hello};
 use frameshare::{
-    Endpoint, Interrupt, Policy,
+    Endpoint, EntryIndex, Interrupt, Policy, Sequence,
     exporter::{self, Exporter, Frame, Purpose},
     fence::Written,
     queue::Consumer,
@@ -97,16 +97,16 @@ impl Fixture {
                 2 => hostile.claims[choices.below(page / 8)].store(choices.number(), Relaxed),
                 3 => {
                     // An almost valid claim word.
-                    let word = &hostile.claims[claim_at(choices.below(credit))];
+                    let word = &hostile.claims[claim_at(EntryIndex(choices.below(credit)))];
                     let now = Claim::decode(word.load(Relaxed));
-                    let sequence = now.sequence.wrapping_add(choices.number()) & ((1 << 62) - 1);
+                    let sequence = now.sequence.0.wrapping_add(choices.number()) & ((1 << 62) - 1);
                     let state = match choices.byte() % 4 {
                         0 => ClaimState::Revoked,
                         1 => ClaimState::Published,
                         2 => ClaimState::Taken,
                         _ => ClaimState::Released,
                     };
-                    word.store(Claim { sequence, state }.encode(), Relaxed);
+                    word.store(Claim { sequence: Sequence(sequence), state }.encode(), Relaxed);
                 }
                 4 => {
                     if let Some(Ok(found)) = consumer.oldest() {
@@ -115,8 +115,8 @@ impl Fixture {
                 }
                 5 => {
                     let entry = choices.below(credit);
-                    let now = Claim::decode(hostile.claims[claim_at(entry)].load(Relaxed));
-                    consumer.release(entry, now.sequence);
+                    let now = Claim::decode(hostile.claims[claim_at(EntryIndex(entry))].load(Relaxed));
+                    consumer.release(EntryIndex(entry), now.sequence);
                 }
                 6 => {
                     let packet = match choices.byte() % 4 {

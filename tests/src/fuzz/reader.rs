@@ -10,7 +10,7 @@
 use super::Choices;
 use crate::raw::{Listener, Offer, RawExporter, Seals, encoded, memfd};
 use frameshare::{
-    Descriptor, Endpoint, Format, Interrupt, MemoryKind, Plane,
+    AreaIndex, Descriptor, Endpoint, EntryIndex, Format, Interrupt, MemoryKind, Plane, Sequence, SlotId,
     reader::{self, Frame, Item, Reader},
 };
 use frameshare_protocol::{
@@ -197,8 +197,7 @@ impl Shared {
         let mut descriptor = Descriptor {
             sequence: self.exporter.next,
             messages: self.exporter.messages,
-            generation: choices.byte() as u32 % 3,
-            slot: choices.byte() as u32 % 4,
+            slot: SlotId { generation: choices.byte() as u32 % 3, index: choices.byte() as u32 % 4 },
             offset: choices.number() & 0xffff,
             size: choices.number() & 0x3fff,
             ..Default::default()
@@ -207,8 +206,8 @@ impl Shared {
             0 => descriptor.size = choices.number(),
             1 => descriptor.offset = choices.number(),
             2 => descriptor.messages = choices.number(),
-            3 => descriptor.sequence = choices.number(),
-            4 => descriptor.area = choices.number() as u32,
+            3 => descriptor.sequence = Sequence(choices.number()),
+            4 => descriptor.area = AreaIndex(choices.number() as u32),
             5 => descriptor.metadata = choices.number() as u32,
             6 => descriptor.plane_count = choices.number() as u32,
             7 => {
@@ -220,10 +219,10 @@ impl Shared {
             9 => descriptor.metadata = choices.below(4097) as u32,
             _ => {}
         }
-        self.exporter.next = descriptor.sequence.wrapping_add(1);
+        self.exporter.next = descriptor.sequence.next();
         // Sequence numbers have 62 bits; the producer relies on it.
-        descriptor.sequence &= (1 << 62) - 1;
-        self.exporter.producer.publish(choices.below(self.credit), &descriptor);
+        descriptor.sequence.0 &= (1 << 62) - 1;
+        self.exporter.producer.publish(EntryIndex(choices.below(self.credit)), &descriptor);
     }
 
     /// Sends a generation and slots of it.
@@ -232,7 +231,7 @@ impl Shared {
         let slot_size = if choices.byte() < 200 { SLOT } else { choices.number() % MAX_SLOT_SIZE };
         let memory = if choices.byte() < 240 { MemoryKind::Host } else { MemoryKind::Vmm };
         self.send(&ToReader::Generation { generation, memory, slot_size, adopted: false }, None);
-        for slot in 0..choices.byte() as u32 % 4 {
+        for index in 0..choices.byte() as u32 % 4 {
             let fd = if choices.byte() < 200 {
                 let fd = memfd(SLOT).expect("memory");
                 Seals::SizeAndWrites.put_on(&fd).expect("a fresh file can be sealed");
@@ -240,13 +239,13 @@ impl Shared {
             } else {
                 some_fd(choices)
             };
-            self.send(&ToReader::Slot { generation, slot, handle: Vec::new() }, Some(&fd));
+            self.send(&ToReader::Slot { slot: SlotId { generation, index }, handle: Vec::new() }, Some(&fd));
             self.slots.push(fd);
         }
     }
 
     fn send_message(&mut self, choices: &mut Choices<'_>) {
-        let before = self.exporter.next.wrapping_add(choices.number()).wrapping_sub(choices.number());
+        let before = self.exporter.next.0.wrapping_add(choices.number()).wrapping_sub(choices.number());
         let payload = |choices: &mut Choices<'_>| {
             if choices.byte() < 128 {
                 (Payload::Inline(choices.some_bytes(128).to_vec()), None)
@@ -255,12 +254,12 @@ impl Shared {
             }
         };
         let (message, fd) = match choices.byte() % 8 {
-            0 => (ToReader::Retire { before, generation: choices.byte() as u32 % 4 }, None),
+            0 => (ToReader::Retire { before: Sequence(before), generation: choices.byte() as u32 % 4 }, None),
             1 => {
                 let caps = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
                 (
                     ToReader::Format {
-                        before,
+                        before: Sequence(before),
                         memory: MemoryKind::Host,
                         format: Format { caps, video: None },
                     },
@@ -269,13 +268,13 @@ impl Shared {
             }
             2 | 3 => {
                 let (payload, fd) = payload(choices);
-                (ToReader::Event { before, kind: choices.number() as u32, payload }, fd)
+                (ToReader::Event { before: Sequence(before), kind: choices.number() as u32, payload }, fd)
             }
             4 | 5 => {
                 let (payload, fd) = payload(choices);
-                (ToReader::Metadata { sequence: before, payload }, fd)
+                (ToReader::Metadata { sequence: Sequence(before), payload }, fd)
             }
-            6 => (ToReader::EndOfStream { before }, None),
+            6 => (ToReader::EndOfStream { before: Sequence(before) }, None),
             _ if choices.byte() < 200 => (ToReader::EndOfStream { before: self.exporter.next }, None),
             _ => {
                 let text = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();

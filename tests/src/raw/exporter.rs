@@ -3,7 +3,7 @@
 //! Exporter side of the protocol without the engine: a socket and shared pages.
 
 use super::{Channel, Listener, Page, Seals, encoded, memfd};
-use frameshare::{Descriptor, FenceKind, MemoryKind, Policy, queue::Producer};
+use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId, queue::Producer};
 use frameshare_protocol::{
     message::{Format, ToReader, Welcome},
     page::{claims_size, metadata_size, queue_size},
@@ -46,7 +46,7 @@ pub struct RawExporter {
     /// The exporter's end of the wake socket.
     pub wake: OwnedFd,
     /// Sequence number of the next frame.
-    pub next: u64,
+    pub next: Sequence,
     /// Number of ordered messages sent.
     pub messages: u64,
     credit: usize,
@@ -88,7 +88,7 @@ impl Offer {
         }
         let map = |at: usize| Page::writable(&fds[at], sizes[at]);
         let (queue, claims, metadata) = (map(0)?, map(1)?, map(2)?);
-        let producer = Producer::new(map(0)?, map(1)?, credit, next);
+        let producer = Producer::new(map(0)?, map(1)?, credit, Sequence(next));
         let (wake, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         fds.push(theirs);
@@ -101,7 +101,7 @@ impl Offer {
             events: Vec::new(),
             gpu: None,
             areas,
-            next,
+            next: Sequence(next),
         };
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
     }
@@ -180,20 +180,23 @@ impl RawExporter {
         let memory = MemoryKind::Host;
         let message = ToReader::Generation { generation, memory, slot_size: size, adopted: false };
         self.send_message(&message, None)?;
-        self.send_message(&ToReader::Slot { generation, slot: 0, handle: Vec::new() }, Some(file))
+        self.send_message(
+            &ToReader::Slot { slot: SlotId { generation, index: 0 }, handle: Vec::new() },
+            Some(file),
+        )
     }
 
     /// Publishes a whole slot and wakes the reader.
     pub fn publish(&mut self, generation: u32, size: u64) {
-        let descriptor = Descriptor { generation, size, ..Default::default() };
+        let descriptor = Descriptor { slot: SlotId { generation, index: 0 }, size, ..Default::default() };
         self.publish_as(descriptor);
     }
 
     /// Publishes a descriptor, with the next sequence number and message count filled in.
     pub fn publish_as(&mut self, descriptor: Descriptor) {
         let descriptor = Descriptor { sequence: self.next, messages: self.messages, ..descriptor };
-        self.producer.publish((self.next as usize) % self.credit, &descriptor);
-        self.next += 1;
+        self.producer.publish(EntryIndex(self.next.0 as usize % self.credit), &descriptor);
+        self.next = self.next.next();
         self.wake_reader();
     }
 

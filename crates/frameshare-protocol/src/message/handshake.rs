@@ -2,7 +2,10 @@
 
 //! The handshake: `Hello` of the reader, `Welcome` of the exporter.
 
-use crate::kind::{FenceKind, MemoryKind, Policy};
+use crate::{
+    ids::Sequence,
+    kind::{FenceKind, MemoryKind, Policy},
+};
 use serde::{Deserialize, Serialize};
 
 /// A random number drawn once per process: two peers with equal nonces are the same process.
@@ -58,5 +61,5 @@ pub struct Welcome {
     /// Number of metadata areas.
     pub areas: u32,
     /// Sequence number of the next frame to be published.
-    pub next: u64,
+    pub next: Sequence,
 }

@@ -4,6 +4,7 @@
 
 use super::{codec::HEADER, *};
 use crate::{
+    Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
     limits::{MAX_CREDIT, MAX_GPUS, MAX_MESSAGE, MAX_PEER_NAME, MAX_TEXT},
 };
@@ -31,12 +32,12 @@ fn message_round_trip_is_lossless() {
     for message in [
         ToReader::Gpu { gpu: [3; 16], fence: FenceKind::Event, events: vec![1; 2 * EVENT_HANDLE] },
         ToReader::Generation { generation: 1, memory: MemoryKind::Vmm, slot_size: 1 << 21, adopted: true },
-        ToReader::Slot { generation: 1, slot: 3, handle: vec![9; 64] },
-        ToReader::Retire { before: 9, generation: 1 },
-        ToReader::Format { before: 9, memory: MemoryKind::Vmm, format },
-        ToReader::Event { before: 9, kind: 2, payload: Payload::Sealed(100_000) },
-        ToReader::Metadata { sequence: 9, payload: Payload::Inline(vec![1, 2, 3]) },
-        ToReader::EndOfStream { before: 10 },
+        ToReader::Slot { slot: SlotId { generation: 1, index: 3 }, handle: vec![9; 64] },
+        ToReader::Retire { before: Sequence(9), generation: 1 },
+        ToReader::Format { before: Sequence(9), memory: MemoryKind::Vmm, format },
+        ToReader::Event { before: Sequence(9), kind: 2, payload: Payload::Sealed(100_000) },
+        ToReader::Metadata { sequence: Sequence(9), payload: Payload::Inline(vec![1, 2, 3]) },
+        ToReader::EndOfStream { before: Sequence(10) },
         ToReader::Goodbye { reason: Reason::TooSlow, text: "too slow".into() },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
@@ -92,6 +93,7 @@ fn peer_text_is_truncated_to_one_printable_line() {
 
 #[test]
 fn message_over_size_limit_is_not_encoded() {
-    let message = ToReader::Event { before: 1, kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
+    let message =
+        ToReader::Event { before: Sequence(1), kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
     assert!(message.encode().is_err());
 }

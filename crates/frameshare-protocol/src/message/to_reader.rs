@@ -8,6 +8,7 @@ use super::{
     handshake::{EVENT_HANDLE, GpuUuid, Welcome},
 };
 use crate::{
+    ids::{Sequence, SlotId},
     kind::{FenceKind, MemoryKind},
     limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT},
 };
@@ -52,10 +53,8 @@ pub enum ToReader {
     /// A slot of a generation, to be imported. Carries a descriptor if the memory kind has one per
     /// slot.
     Slot {
-        /// Generation of the slot.
-        generation: u32,
-        /// Number of the slot in its generation.
-        slot: u32,
+        /// The slot.
+        slot: SlotId,
         /// Data that an import of this memory kind needs in addition to a descriptor.
         handle: Vec<u8>,
     },
@@ -63,14 +62,14 @@ pub enum ToReader {
     /// and acknowledge with [`ToExporter::Retired`](super::ToExporter::Retired).
     Retire {
         /// Sequence number of the first frame after the message.
-        before: u64,
+        before: Sequence,
         /// The retired generation.
         generation: u32,
     },
     /// The format of the frames from `before` on.
     Format {
         /// Sequence number of the first frame after the message.
-        before: u64,
+        before: Sequence,
         /// Memory kind in which this reader receives the frames.
         memory: MemoryKind,
         /// The format.
@@ -79,7 +78,7 @@ pub enum ToReader {
     /// An event in order with the frames, defined by the publisher.
     Event {
         /// Sequence number of the first frame after the message.
-        before: u64,
+        before: Sequence,
         /// Kind of event.
         kind: u32,
         /// Content of the event; a sealed payload carries a descriptor.
@@ -88,14 +87,14 @@ pub enum ToReader {
     /// Metadata of frame `sequence` that is too large for the frame's metadata area.
     Metadata {
         /// Sequence number of the frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The metadata; a sealed payload carries a descriptor.
         payload: Payload,
     },
     /// End of the stream. The stream may resume later.
     EndOfStream {
         /// Sequence number of the first frame after the message, if there is one.
-        before: u64,
+        before: Sequence,
     },
     /// Close message: the exporter closes this connection.
     Goodbye {
@@ -161,7 +160,7 @@ impl ToReader {
             Self::Generation { slot_size, .. } => {
                 check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;
             }
-            Self::Slot { slot, .. } => check(*slot < MAX_SLOTS, "slot out of range")?,
+            Self::Slot { slot, .. } => check(slot.index < MAX_SLOTS, "slot out of range")?,
             Self::Event { payload: Payload::Sealed(size), .. }
             | Self::Metadata { payload: Payload::Sealed(size), .. } => {
                 check((1..=MAX_PAYLOAD).contains(size), "payload too long")?;

@@ -49,7 +49,10 @@ use crate::{
 };
 use delivery::backpressure;
 use frameshare_cuda::{context::Context, stream::Stream};
-use frameshare_protocol::message::{Format, Reason};
+use frameshare_protocol::{
+    Sequence,
+    message::{Format, Reason},
+};
 use link::is_exhausted;
 use service::Service;
 use slot::Place;
@@ -221,7 +224,7 @@ impl Exporter {
     ///
     /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or
     /// nothing: after an interrupt no reader has the frame, and it can be published again.
-    pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
+    pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
         delivery::publish(&self.0.shared, frame, interrupt)
     }
 

@@ -15,7 +15,7 @@ use frameshare_cuda::{
     fence::ipc_event::{self, PER_PROCESS},
     stream::Stream,
 };
-use frameshare_protocol::{FenceKind, message::EVENT_HANDLE};
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence, message::EVENT_HANDLE};
 use once_cell::sync::Lazy;
 use std::{
     collections::HashMap,
@@ -165,9 +165,9 @@ impl ReaderEvents {
 }
 
 /// Returns the event of an entry, which is below the agreed credit.
-fn of(events: &[Event], entry: usize) -> Result<&Event, FenceError> {
+fn of(events: &[Event], entry: EntryIndex) -> Result<&Event, FenceError> {
     let none = frameshare_cuda::Error::Refused("an entry that there is no event for");
-    events.get(entry).ok_or_else(|| failed(FenceKind::Event)(none))
+    events.get(entry.0).ok_or_else(|| failed(FenceKind::Event)(none))
 }
 
 fn poll(event: &Event) -> Result<FenceState, FenceError> {
@@ -182,8 +182,8 @@ impl ExporterFence for ExporterEvents {
 
     fn signal_ready(
         &mut self,
-        entry: usize,
-        _sequence: u64,
+        entry: EntryIndex,
+        _sequence: Sequence,
         signals: &mut Signals,
     ) -> Result<(), FenceError> {
         let ready = of(&self.events.ready, entry)?;
@@ -191,7 +191,7 @@ impl ExporterFence for ExporterEvents {
         ready.record(&self.stream).map_err(failed(FenceKind::Event))
     }
 
-    fn poll_released(&mut self, entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_released(&mut self, entry: EntryIndex, _sequence: Sequence) -> Result<FenceState, FenceError> {
         poll(of(&self.events.released, entry)?)
     }
 }
@@ -201,11 +201,11 @@ impl ReaderFence for ReaderEvents {
         FenceKind::Event
     }
 
-    fn poll_ready(&self, entry: usize, _sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_ready(&self, entry: EntryIndex, _sequence: Sequence) -> Result<FenceState, FenceError> {
         poll(of(&self.events.ready, entry)?)
     }
 
-    fn wait_ready(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn wait_ready(&self, entry: EntryIndex, _sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         let ready = of(&self.events.ready, entry)?;
         let wait = || {
             if stream.context().as_raw() == ready.context().as_raw() {
@@ -219,7 +219,12 @@ impl ReaderFence for ReaderEvents {
         wait().map_err(failed(FenceKind::Event))
     }
 
-    fn signal_released(&self, entry: usize, _sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn signal_released(
+        &self,
+        entry: EntryIndex,
+        _sequence: Sequence,
+        stream: &Stream,
+    ) -> Result<(), FenceError> {
         of(&self.events.released, entry)?.record(stream).map_err(failed(FenceKind::Event))
     }
 

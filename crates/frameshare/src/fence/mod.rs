@@ -22,7 +22,7 @@ pub mod timeline;
 pub use signals::{Signals, Written};
 
 use frameshare_cuda::stream::Stream;
-use frameshare_protocol::FenceKind;
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 use std::fmt::Debug;
 
 /// Progress of unblocking.
@@ -58,12 +58,17 @@ pub trait ExporterFence: Debug + Send {
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails.
-    fn signal_ready(&mut self, entry: usize, sequence: u64, signals: &mut Signals) -> Result<(), FenceError>;
+    fn signal_ready(
+        &mut self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        signals: &mut Signals,
+    ) -> Result<(), FenceError>;
     /// Polls the release fence. Called after the reader has released the frame.
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails, or the reader wrote an invalid value.
-    fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
+    fn poll_released(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError>;
 }
 
 /// The reader's side.
@@ -74,18 +79,23 @@ pub trait ReaderFence: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails, or the exporter wrote an invalid value.
-    fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError>;
+    fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError>;
     /// Makes work queued on `stream` from now on start after the ready fence.
     ///
     /// # Errors
     /// As [`ReaderFence::poll_ready`].
-    fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
+    fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError>;
     /// Signals the release fence behind the work queued on `stream` so far. Called before the
     /// release.
     ///
     /// # Errors
     /// [`FenceError`] if the driver fails.
-    fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError>;
+    fn signal_released(
+        &self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        stream: &Stream,
+    ) -> Result<(), FenceError>;
     /// Checks that the exporter has kept the rules of its fence; otherwise streams may wait without
     /// end.
     ///
@@ -120,9 +130,9 @@ pub enum FenceFault {
     #[error("the release word of entry {entry} reads {found} while frame {sequence} is leased")]
     Violation {
         /// The entry.
-        entry: usize,
+        entry: EntryIndex,
         /// The frame in it.
-        sequence: u64,
+        sequence: Sequence,
         /// The value found.
         found: u64,
     },

@@ -4,7 +4,7 @@
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, Unblocking};
 use frameshare_cuda::stream::Stream;
-use frameshare_protocol::FenceKind;
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 
 /// The fence of host memory. The queue's own atomics order everything.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,11 +15,11 @@ impl ExporterFence for NoFence {
         FenceKind::None
     }
 
-    fn signal_ready(&mut self, _: usize, _: u64, _: &mut Signals) -> Result<(), FenceError> {
+    fn signal_ready(&mut self, _: EntryIndex, _: Sequence, _: &mut Signals) -> Result<(), FenceError> {
         Ok(())
     }
 
-    fn poll_released(&mut self, _: usize, _: u64) -> Result<FenceState, FenceError> {
+    fn poll_released(&mut self, _: EntryIndex, _: Sequence) -> Result<FenceState, FenceError> {
         Ok(FenceState::Ready)
     }
 }
@@ -29,15 +29,15 @@ impl ReaderFence for NoFence {
         FenceKind::None
     }
 
-    fn poll_ready(&self, _: usize, _: u64) -> Result<FenceState, FenceError> {
+    fn poll_ready(&self, _: EntryIndex, _: Sequence) -> Result<FenceState, FenceError> {
         Ok(FenceState::Ready)
     }
 
-    fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+    fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
         Ok(())
     }
 
-    fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+    fn signal_released(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
         // An application that copies host frames to a GPU itself also waits for the copy before it
         // drops them.
         Err(FenceError { kind: FenceKind::None, cause: FenceFault::NoGpu })

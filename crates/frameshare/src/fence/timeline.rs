@@ -19,7 +19,7 @@ use frameshare_cuda::{
     stream::Stream,
 };
 use frameshare_protocol::{
-    FenceKind,
+    EntryIndex, FenceKind, Sequence,
     page::{release_at, timeline, timeline_size},
 };
 use std::{
@@ -116,18 +116,18 @@ impl ExporterFence for Timeline {
 
     fn signal_ready(
         &mut self,
-        _entry: usize,
-        sequence: u64,
+        _entry: EntryIndex,
+        sequence: Sequence,
         signals: &mut Signals,
     ) -> Result<(), FenceError> {
-        signals.add_word(&self.page, timeline::READY, sequence)
+        signals.add_word(&self.page, timeline::READY, sequence.0)
     }
 
-    fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_released(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
         // The value goes from one leased sequence number to the next: a higher one is invalid.
         match self.word(release_at(entry))?.load() {
-            found if found == sequence => Ok(FenceState::Ready),
-            found if found < sequence => Ok(FenceState::Pending),
+            found if found == sequence.0 => Ok(FenceState::Ready),
+            found if found < sequence.0 => Ok(FenceState::Pending),
             found => {
                 let cause = FenceFault::Violation { entry, sequence, found };
                 Err(FenceError { kind: FenceKind::Timeline, cause })
@@ -179,11 +179,11 @@ impl ReaderFence for ReaderTimeline {
         FenceKind::Timeline
     }
 
-    fn poll_ready(&self, _entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
-        Ok(if self.written()? >= sequence { FenceState::Ready } else { FenceState::Pending })
+    fn poll_ready(&self, _entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
+        Ok(if self.written()? >= sequence.0 { FenceState::Ready } else { FenceState::Pending })
     }
 
-    fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         // A written frame needs no work on the GPU.
         if self.poll_ready(entry, sequence)? == FenceState::Ready {
             return Ok(());
@@ -191,16 +191,24 @@ impl ReaderFence for ReaderTimeline {
         let word = self.page.word(timeline::READY)?;
         // Either this thread sees the flag of unblocking, or unblocking sees this thread's wait.
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        self.awaited.fetch_max(sequence, Ordering::SeqCst);
-        let waits =
-            if self.is_unblocking.load(Ordering::SeqCst) { Ok(()) } else { stream.wait_word(word, sequence) };
+        self.awaited.fetch_max(sequence.0, Ordering::SeqCst);
+        let waits = if self.is_unblocking.load(Ordering::SeqCst) {
+            Ok(())
+        } else {
+            stream.wait_word(word, sequence.0)
+        };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         waits.map_err(failed(FenceKind::Timeline))
     }
 
-    fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn signal_released(
+        &self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        stream: &Stream,
+    ) -> Result<(), FenceError> {
         let word = self.page.word(release_at(entry))?;
-        stream.write_word(word, sequence).map_err(failed(FenceKind::Timeline))
+        stream.write_word(word, sequence.0).map_err(failed(FenceKind::Timeline))
     }
 
     fn check(&self) -> Result<(), FenceError> {

@@ -5,15 +5,15 @@
 
 use super::{Address, Allocation, Import, MemoryError, MemoryFault, Operation};
 use frameshare_cuda::context::Context;
-use frameshare_protocol::MemoryKind;
+use frameshare_protocol::{MemoryKind, SlotId};
 use once_cell::sync::Lazy;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// Session, generation and slot.
-type Key = (u64, u32, u32);
+/// Session and slot.
+type Key = (u64, SlotId);
 
 struct Entry {
     memory: Weak<dyn Allocation>,

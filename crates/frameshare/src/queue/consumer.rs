@@ -5,7 +5,7 @@
 use super::COPIED;
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
-    Descriptor, descriptor,
+    Descriptor, EntryIndex, Sequence, descriptor,
     descriptor::InvalidDescriptor,
     page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
 };
@@ -29,7 +29,7 @@ pub struct Consumer<P> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The entry that carries the lease.
-    pub entry: usize,
+    pub entry: EntryIndex,
     /// The description of the frame.
     pub descriptor: Descriptor,
 }
@@ -55,8 +55,9 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         let mut torn = 0;
         loop {
             // SYNC(publish): everything below the head is complete.
-            let head = self.queue[queue::HEAD].load(Ordering::Acquire);
-            let (entry, sequence) = (0..self.entries)
+            let head = self.head();
+            let (entry, sequence) = self
+                .entries()
                 .filter_map(|entry| {
                     let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
                     let open = claim.state == ClaimState::Published && claim.sequence < head;
@@ -87,9 +88,13 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         }
     }
 
+    fn entries(&self) -> impl Iterator<Item = EntryIndex> + use<P> {
+        (0..self.entries).map(EntryIndex)
+    }
+
     /// Returns whether a publication before `before`, made before this call, waits to be taken.
-    pub fn has_published(&self, before: u64) -> bool {
-        (0..self.entries).any(|entry| {
+    pub fn has_published(&self, before: Sequence) -> bool {
+        self.entries().any(|entry| {
             let claim = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
             claim.state == ClaimState::Published && claim.sequence < before
         })
@@ -98,7 +103,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     /// Claims a publication; false if the exporter revoked it, even if it has reused the entry
     /// since.
     #[must_use = "a publication that was not claimed is not the reader's"]
-    pub fn claim(&self, entry: usize, sequence: u64) -> bool {
+    pub fn claim(&self, entry: EntryIndex, sequence: Sequence) -> bool {
         let published = Claim { sequence, state: ClaimState::Published };
         let taken = Claim { sequence, state: ClaimState::Taken };
         // SYNC(claim): release, so that the copy of the descriptor stays before it; acquire, so
@@ -110,7 +115,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
 
     /// Ends the lease on a claimed publication. Returns true if the exporter sleeps and needs a
     /// wake-up.
-    pub fn release(&self, entry: usize, sequence: u64) -> bool {
+    pub fn release(&self, entry: EntryIndex, sequence: Sequence) -> bool {
         let released = Claim { sequence, state: ClaimState::Released };
         // SYNC(release): all accesses to the frame come before.
         self.claims[claim_at(entry)].store(released.encode(), Ordering::Release);
@@ -134,7 +139,7 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
     }
 
     /// The sequence number after the newest publication.
-    pub fn head(&self) -> u64 {
-        self.queue[queue::HEAD].load(Ordering::Acquire)
+    pub fn head(&self) -> Sequence {
+        Sequence(self.queue[queue::HEAD].load(Ordering::Acquire))
     }
 }

@@ -5,7 +5,7 @@
 use super::COPIED;
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
-    Descriptor,
+    Descriptor, EntryIndex, Sequence,
     page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
 };
 use std::ops::Deref;
@@ -25,9 +25,9 @@ pub struct Producer<P> {
 #[error("the claim of entry {entry} reads {found:?} while it carries frame {sequence}")]
 pub struct Violation {
     /// The entry.
-    pub entry: usize,
+    pub entry: EntryIndex,
     /// The publication that it carries.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The claim word found.
     pub found: Claim,
 }
@@ -44,16 +44,16 @@ pub enum Revocation {
 impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     /// Makes a queue of `entries` entries in two fresh pages (all zero, long enough for that many
     /// entries), whose first publication will have the sequence number `next`.
-    pub fn new(queue: P, claims: P, entries: usize, next: u64) -> Self {
-        queue[queue::HEAD].store(next, Ordering::Relaxed);
+    pub fn new(queue: P, claims: P, entries: usize, next: Sequence) -> Self {
+        queue[queue::HEAD].store(next.0, Ordering::Relaxed);
         queue[queue::MAGIC].store(MAGIC, Ordering::Release);
         Self { queue, claims, entries, waits: AtomicU64::new(0) }
     }
 
     /// Publishes into an entry without a lease. Returns true if the reader sleeps and needs a
     /// wake-up.
-    pub fn publish(&self, entry: usize, descriptor: &Descriptor) -> bool {
-        debug_assert!(entry < self.entries);
+    pub fn publish(&self, entry: EntryIndex, descriptor: &Descriptor) -> bool {
+        debug_assert!(entry.0 < self.entries);
         let at = descriptor_at(entry);
         // SYNC(revoke): the revocation that made the entry free before the words that follow,
         // against the reader's second load of the claim.
@@ -64,13 +64,13 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
         let claim = Claim { sequence: descriptor.sequence, state: ClaimState::Published };
         // SYNC(publish): the descriptor before the claim, the claim before the head.
         self.claims[claim_at(entry)].store(claim.encode(), Ordering::Release);
-        self.queue[queue::HEAD].store(descriptor.sequence + 1, Ordering::Release);
+        self.queue[queue::HEAD].store(descriptor.sequence.next().0, Ordering::Release);
         self.reader_sleeps()
     }
 
     /// Moves the head past a publication that this reader does not get.
-    pub fn skip(&self, sequence: u64) {
-        self.queue[queue::HEAD].store(sequence + 1, Ordering::Release);
+    pub fn skip(&self, sequence: Sequence) {
+        self.queue[queue::HEAD].store(sequence.next().0, Ordering::Release);
     }
 
     /// Returns whether the reader sleeps and needs a wake-up. Called after every change that it may
@@ -87,7 +87,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     ///
     /// # Errors
     /// [`Violation`] if the reader wrote another word.
-    pub fn state(&self, entry: usize, sequence: u64) -> Result<ClaimState, Violation> {
+    pub fn state(&self, entry: EntryIndex, sequence: Sequence) -> Result<ClaimState, Violation> {
         // SYNC(release): all the reader's accesses to the frame come before what follows here.
         let found = Claim::decode(self.claims[claim_at(entry)].load(Ordering::Acquire));
         if found.sequence == sequence && found.state != ClaimState::Revoked {
@@ -101,7 +101,7 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
     ///
     /// # Errors
     /// As [`Producer::state`].
-    pub fn revoke(&self, entry: usize, sequence: u64) -> Result<Revocation, Violation> {
+    pub fn revoke(&self, entry: EntryIndex, sequence: Sequence) -> Result<Revocation, Violation> {
         let published = Claim { sequence, state: ClaimState::Published };
         let revoked = Claim { sequence, state: ClaimState::Revoked };
         // SYNC(claim): against the reader's exchange on the same word; exactly one of the two

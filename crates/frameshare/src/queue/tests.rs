@@ -6,7 +6,7 @@
 use super::*;
 use crate::atomic::AtomicU64;
 use frameshare_protocol::{
-    Descriptor,
+    Descriptor, EntryIndex, Sequence, SlotId,
     page::{ClaimState, claims_size, queue_size},
 };
 
@@ -14,6 +14,8 @@ use frameshare_protocol::{
 use loom::{sync::Arc, thread};
 #[cfg(not(loom))]
 use std::sync::Arc;
+
+const ENTRY: EntryIndex = EntryIndex(0);
 
 #[cfg(not(loom))]
 fn model(f: impl Fn()) {
@@ -47,16 +49,16 @@ impl std::ops::Deref for Page {
 
 fn queue(entries: usize) -> (Producer<Page>, Consumer<Page>) {
     let (queue, claims) = (Page::new(queue_size(entries)), Page::new(claims_size(entries)));
-    let producer = Producer::new(queue.clone(), claims.clone(), entries, 1);
+    let producer = Producer::new(queue.clone(), claims.clone(), entries, Sequence(1));
     (producer, Consumer::new(queue, claims, entries).expect("the page is ready"))
 }
 
 /// A descriptor whose first words all derive from its sequence number; the others are zero.
-fn descriptor(sequence: u64) -> Descriptor {
+fn descriptor(sequence: Sequence) -> Descriptor {
     Descriptor {
         sequence,
-        messages: sequence * 3,
-        slot: sequence as u32 * 5,
+        messages: sequence.0 * 3,
+        slot: SlotId { generation: 0, index: sequence.0 as u32 * 5 },
         pts: Some(0),
         dts: Some(0),
         duration: Some(0),
@@ -80,10 +82,13 @@ fn publications_of_any_entries_are_read_in_order() {
     model(|| {
         let (producer, consumer) = queue(3);
         for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
-            producer.publish(entry, &descriptor(sequence));
+            producer.publish(EntryIndex(entry), &descriptor(Sequence(sequence)));
         }
         for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
-            assert_eq!(take(&consumer), Some(Taken { entry, descriptor: descriptor(sequence) }));
+            assert_eq!(
+                take(&consumer),
+                Some(Taken { entry: EntryIndex(entry), descriptor: descriptor(Sequence(sequence)) })
+            );
         }
         assert_eq!(take(&consumer), None);
     });
@@ -93,14 +98,14 @@ fn publications_of_any_entries_are_read_in_order() {
 fn revoked_frame_is_not_taken_and_taken_not_revoked() {
     model(|| {
         let (producer, consumer) = queue(1);
-        producer.publish(0, &descriptor(1));
-        assert_eq!(producer.revoke(0, 1), Ok(Revocation::Revoked));
+        producer.publish(ENTRY, &descriptor(Sequence(1)));
+        assert_eq!(producer.revoke(ENTRY, Sequence(1)), Ok(Revocation::Revoked));
         assert_eq!(take(&consumer), None);
-        producer.publish(0, &descriptor(2));
+        producer.publish(ENTRY, &descriptor(Sequence(2)));
         assert!(take(&consumer).is_some());
-        assert_eq!(producer.revoke(0, 2), Ok(Revocation::TooLate(ClaimState::Taken)));
-        consumer.release(0, 2);
-        assert_eq!(producer.state(0, 2), Ok(ClaimState::Released));
+        assert_eq!(producer.revoke(ENTRY, Sequence(2)), Ok(Revocation::TooLate(ClaimState::Taken)));
+        consumer.release(ENTRY, Sequence(2));
+        assert_eq!(producer.state(ENTRY, Sequence(2)), Ok(ClaimState::Released));
     });
 }
 
@@ -108,13 +113,13 @@ fn revoked_frame_is_not_taken_and_taken_not_revoked() {
 fn claim_of_other_sequence_number_fails() {
     model(|| {
         let (producer, consumer) = queue(1);
-        producer.publish(0, &descriptor(1));
+        producer.publish(ENTRY, &descriptor(Sequence(1)));
         let stale = consumer.oldest().unwrap().unwrap();
-        producer.revoke(0, 1).unwrap();
-        producer.publish(0, &descriptor(2));
+        producer.revoke(ENTRY, Sequence(1)).unwrap();
+        producer.publish(ENTRY, &descriptor(Sequence(2)));
         // The entry is published again, so a claim that checked only the state would succeed here.
         assert!(!consumer.claim(stale.entry, stale.descriptor.sequence));
-        assert_eq!(take(&consumer).unwrap().descriptor, descriptor(2));
+        assert_eq!(take(&consumer).unwrap().descriptor, descriptor(Sequence(2)));
     });
 }
 
@@ -122,10 +127,10 @@ fn claim_of_other_sequence_number_fails() {
 fn invalid_claim_words_are_violations() {
     model(|| {
         let (producer, consumer) = queue(1);
-        producer.publish(0, &descriptor(1));
-        consumer.release(0, 9);
-        assert!(producer.state(0, 1).is_err());
-        assert!(producer.revoke(0, 1).is_err());
+        producer.publish(ENTRY, &descriptor(Sequence(1)));
+        consumer.release(ENTRY, Sequence(9));
+        assert!(producer.state(ENTRY, Sequence(1)).is_err());
+        assert!(producer.revoke(ENTRY, Sequence(1)).is_err());
     });
 }
 
@@ -138,8 +143,8 @@ impl std::ops::Deref for Flickering {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
         use frameshare_protocol::page::{Claim, claim_at};
-        let word = &self.0[claim_at(0)];
-        let sequence = Claim::decode(word.load(crate::atomic::Ordering::Relaxed)).sequence + 1;
+        let word = &self.0[claim_at(ENTRY)];
+        let sequence = Claim::decode(word.load(crate::atomic::Ordering::Relaxed)).sequence.next();
         let claim = Claim { sequence, state: ClaimState::Published };
         word.store(claim.encode(), crate::atomic::Ordering::Relaxed);
         &self.0
@@ -150,7 +155,7 @@ impl std::ops::Deref for Flickering {
 #[test]
 fn oldest_fails_on_unstable_claim_word() {
     let (queue, claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
-    Producer::new(queue.clone(), claims.clone(), 1, u64::MAX);
+    Producer::new(queue.clone(), claims.clone(), 1, Sequence(u64::MAX));
     let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
     let found = consumer.oldest().expect("something is published").unwrap_err();
     assert!(found.field.contains("never stays"), "{found}");

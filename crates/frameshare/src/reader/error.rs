@@ -6,6 +6,7 @@ use super::connection::TrustedUsers;
 use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::SENT_OVER_WAKE};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
+    AreaIndex, Sequence, SlotId,
     descriptor::InvalidDescriptor,
     limits::MAX_CREDIT,
     message::{DecodeError, Reason, TooLong},
@@ -149,7 +150,7 @@ pub enum ReadError {
     #[error("frame {sequence} was not written within {limit:?}: the exporter's GPU has failed or hangs{}", and_unwritten(*.torn, *.lost))]
     Stalled {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The limit: [`Config::fence_timeout`](super::Config::fence_timeout).
         limit: Duration,
         /// Frames that were delivered before a ready fence that was never signaled.
@@ -243,7 +244,7 @@ pub enum ProtocolViolation {
     #[error("{missing} messages before frame {sequence} did not arrive")]
     MissingMessages {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The number of messages.
         missing: u64,
     },
@@ -266,20 +267,16 @@ pub enum ProtocolViolation {
         limit: usize,
     },
     /// A slot was announced twice.
-    #[error("slot {slot} of generation {generation} was announced twice")]
+    #[error("slot {slot} was announced twice")]
     DuplicateSlot {
-        /// The generation.
-        generation: u32,
         /// The slot.
-        slot: u32,
+        slot: SlotId,
     },
     /// A slot came before its generation, or after its retirement.
-    #[error("slot {slot} is of the unknown generation {generation}")]
+    #[error("slot {} is of the unknown generation {}", slot.index, slot.generation)]
     SlotOfUnknownGeneration {
-        /// The generation.
-        generation: u32,
         /// The slot.
-        slot: u32,
+        slot: SlotId,
     },
     /// The descriptor of a frame is invalid, or the frame is not inside its slot.
     #[error(transparent)]
@@ -288,7 +285,7 @@ pub enum ProtocolViolation {
     #[error("frame {sequence} is in the unknown generation {generation}")]
     UnknownGeneration {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The generation.
         generation: u32,
     },
@@ -296,7 +293,7 @@ pub enum ProtocolViolation {
     #[error("frame {sequence} is in the unknown slot {slot}")]
     UnknownSlot {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The slot.
         slot: u32,
     },
@@ -304,17 +301,17 @@ pub enum ProtocolViolation {
     #[error("frame {sequence} has its metadata in the unknown area {area}")]
     UnknownArea {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The area.
-        area: u32,
+        area: AreaIndex,
     },
     /// Sequence numbers went back.
     #[error("frame {sequence} came after frame {after}")]
     FrameOrder {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The last frame before it.
-        after: u64,
+        after: Sequence,
     },
     /// Every frame is revoked at the moment of its claim.
     #[error("{count} frames in a row were revoked at the moment of their claim")]

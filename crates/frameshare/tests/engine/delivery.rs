@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, fill, frame_in, holds, until};
 use frameshare::{
-    Policy,
+    Policy, Sequence,
     exporter::{self, Frame, Purpose},
     reader::{self, Item},
 };
@@ -18,13 +18,13 @@ fn lossless_reader_gets_every_frame_in_order() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for seed in 1..=5000 {
-                assert_eq!(stream.publish(&exporter, seed), Ok(seed));
+                assert_eq!(stream.publish(&exporter, seed), Ok(Sequence(seed)));
             }
             exporter.end_of_stream();
         });
         for seed in 1..=5000 {
             let frame = stream.next_frame(&mut reader);
-            assert_eq!((frame.descriptor().sequence, frame.lost_before()), (seed, 0));
+            assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));
             assert!(holds(&frame, seed), "frame {seed} is damaged");
         }
         assert!(matches!(stream.next(&mut reader), Ok(Item::EndOfStream)));
@@ -45,7 +45,7 @@ fn latest_reader_counts_lost_oldest_frames() {
     }
     for (sequence, lost) in [(7, 6), (8, 0), (9, 0), (10, 0)] {
         let frame = stream.next_frame(&mut reader);
-        assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, lost));
+        assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (sequence, lost));
         assert!(holds(&frame, sequence));
     }
     let lost = &exporter.stats().readers[0];
@@ -71,7 +71,7 @@ fn latest_reader_at_credit_limit_drops_newest() {
     drop(held);
     stream.publish(&exporter, 9).unwrap();
     let frame = stream.next_frame(&mut reader);
-    assert_eq!((frame.descriptor().sequence, frame.lost_before()), (9, 4));
+    assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (9, 4));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn timely_releases_make_room_for_every_reader() {
         exporter.publish(Frame { size: SIZE, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         held.extend(readers.iter_mut().map(|reader| stream.next_frame(reader)));
         for frame in &held {
-            assert_eq!((frame.descriptor().sequence, frame.lost_before()), (seed, 0));
+            assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));
         }
     }
 }
@@ -125,7 +125,7 @@ fn readers_join_and_leave_during_publication() {
             let mut seed = 0;
             while publishing.load(Ordering::Relaxed) {
                 seed += 1;
-                assert_eq!(stream.publish(&exporter, seed), Ok(seed));
+                assert_eq!(stream.publish(&exporter, seed), Ok(Sequence(seed)));
             }
         });
         let visits: Vec<_> = (0..3)
@@ -137,7 +137,7 @@ fn readers_join_and_leave_during_publication() {
                         let mut reader = stream.reader(policy);
                         for index in 0..20 {
                             let frame = stream.next_frame(&mut reader);
-                            assert!(holds(&frame, frame.descriptor().sequence), "a damaged frame");
+                            assert!(holds(&frame, frame.descriptor().sequence.0), "a damaged frame");
                             assert!(index == 0 || visitor > 0 || frame.lost_before() == 0, "a lost frame");
                         }
                     }

@@ -86,7 +86,7 @@ fn reconnecting_reader_finds_next_exporter() {
         next.join().unwrap()
     });
     let frame = stream.next_frame(&mut steady);
-    assert!(holds(&frame, 2) && frame.descriptor().sequence == 1 && frame.session() != session);
+    assert!(holds(&frame, 2) && frame.descriptor().sequence.0 == 1 && frame.session() != session);
     assert!(matches!(stream.next(&mut fickle), Err(ReadError::Stopped(_))));
     let stats = steady.stats();
     assert_eq!((stats.received, stats.reconnects), (2, 1));

@@ -19,7 +19,7 @@ fn new_format_replaces_generation() {
         }
         assert!(held.iter().zip(1..).all(|(frame, seed)| frame.len() as u64 == size && holds(frame, seed)));
         assert_eq!(exporter.stats().slot_size, size.next_multiple_of(4096));
-        assert_eq!(held[0].descriptor().generation, round + 1);
+        assert_eq!(held[0].descriptor().slot.generation, round + 1);
         if round == 3 {
             // Held across the change: still present, and unchanged.
             exporter.set_format(format("held over"));

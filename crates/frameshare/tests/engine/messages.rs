@@ -37,7 +37,7 @@ fn messages_keep_their_place_between_frames() {
         seen.push(match stream.next(&mut reader) {
             Ok(Item::Format(format)) => format!("format {}", format.caps),
             Ok(Item::Event(event)) => format!("event {} {:?}", event.kind, event.payload),
-            Ok(Item::Frame(frame)) => format!("frame {}", frame.descriptor().sequence),
+            Ok(Item::Frame(frame)) => format!("frame {}", frame.descriptor().sequence.0),
             Ok(Item::EndOfStream) => "end".into(),
             Ok(Item::Reconnected) => unreachable!("not asked for"),
             Err(error) => break error,
@@ -112,7 +112,7 @@ fn reader_of_continued_stream_gets_no_end() {
             loop {
                 match stream.next(reader).unwrap() {
                     Item::EndOfStream => *ended = true,
-                    Item::Frame(frame) => break assert_eq!(frame.descriptor().sequence, 2),
+                    Item::Frame(frame) => break assert_eq!(frame.descriptor().sequence.0, 2),
                     _ => {}
                 }
             }

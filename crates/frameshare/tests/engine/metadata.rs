@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, byte, frame_in};
 use frameshare::{
-    Plane, Policy,
+    Plane, Policy, Sequence,
     exporter::{Frame, PublishError, Purpose},
     reader::{self, Item},
 };
@@ -74,7 +74,7 @@ fn paused_reader_gets_metadata_of_any_size() {
                 for sequence in 1..=FRAMES {
                     let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
                     let frame = Frame { metadata: &metadata(sequence), ..frame_in(&slot) };
-                    assert_eq!(exporter.publish(frame, &stream.interrupt), Ok(sequence));
+                    assert_eq!(exporter.publish(frame, &stream.interrupt), Ok(Sequence(sequence)));
                 }
                 exporter.end_of_stream();
             });
@@ -82,7 +82,7 @@ fn paused_reader_gets_metadata_of_any_size() {
             loop {
                 match stream.next(&mut reader).unwrap() {
                     Item::Frame(frame) => {
-                        let sequence = frame.descriptor().sequence;
+                        let sequence = frame.descriptor().sequence.0;
                         assert_eq!(sequence, next + frame.lost_before());
                         assert!(
                             frame.metadata() == metadata(sequence),

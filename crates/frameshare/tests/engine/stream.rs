@@ -3,7 +3,7 @@
 //! One stream in a folder of its own, and frames whose content derives from a seed.
 
 use frameshare::{
-    Endpoint, Format, Interrupt, Policy,
+    Endpoint, Format, Interrupt, Policy, Sequence,
     exporter::{self, Exporter, Frame, PublishError, Purpose},
     fence::Written,
     reader::{self, ConnectError, Item, ReadError, Reader},
@@ -44,11 +44,11 @@ impl Stream {
     }
 
     /// Publishes a frame whose every byte derives from `seed`.
-    pub fn publish(&self, exporter: &Exporter, seed: u64) -> Result<u64, PublishError> {
+    pub fn publish(&self, exporter: &Exporter, seed: u64) -> Result<Sequence, PublishError> {
         self.publish_sized(exporter, seed, SIZE)
     }
 
-    pub fn publish_sized(&self, exporter: &Exporter, seed: u64, size: u64) -> Result<u64, PublishError> {
+    pub fn publish_sized(&self, exporter: &Exporter, seed: u64, size: u64) -> Result<Sequence, PublishError> {
         let slot = exporter.acquire(size, Purpose::Copy).unwrap();
         fill(slot.as_ptr().unwrap().as_ptr(), size, seed);
         exporter.publish(Frame { size, ..frame_in(&slot) }, &self.interrupt)

@@ -4,7 +4,7 @@
 
 use crate::stream::{SIZE, Stream, frame_in, holds};
 use frameshare::{
-    Event, Interrupt, Policy,
+    Event, Interrupt, Policy, Sequence,
     exporter::{PublishError, Purpose},
     reader::{self, ConnectError, Item, ReadError, Reader},
 };
@@ -57,7 +57,7 @@ fn every_wait_can_be_interrupted() {
         assert!(holds(&stream.next_frame(&mut reader), seed));
     }
     assert_eq!(exporter.drain(Duration::from_secs(60), &interrupt), Ok(true));
-    assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Ok(5));
+    assert_eq!(exporter.publish(frame_in(&slot), &interrupt), Ok(Sequence(5)));
     assert_eq!(exporter.drain(Duration::ZERO, &interrupt), Ok(false));
 }
 

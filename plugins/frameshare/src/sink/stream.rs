@@ -15,7 +15,7 @@ use crate::{
     pool::{Home, memory},
 };
 use frameshare::{
-    Interrupt,
+    Interrupt, Sequence,
     exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot},
     fence::Written,
 };
@@ -224,7 +224,7 @@ impl Stream {
         info: Option<&gst_video::VideoInfo>,
         times: Times,
         is_seam: bool,
-    ) -> Result<u64, PublishError> {
+    ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);

@@ -118,7 +118,7 @@ pub(super) fn to_buffer(
     let on_gpu = matches!(frame.address(), Address::Device(_));
     let meta = crate::meta::Frame {
         session: frame.session(),
-        sequence: descriptor.sequence,
+        sequence: descriptor.sequence.0,
         lost_before: frame.lost_before(),
         published: descriptor.published,
         used_on: on_gpu.then_some(cuda::used_on),

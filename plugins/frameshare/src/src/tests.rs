@@ -5,7 +5,7 @@
 use super::FrameshareSrc;
 use crate::meta::FrameshareMeta;
 use frameshare::{
-    Endpoint, Format, Interrupt, Plane, Video,
+    Endpoint, Format, Interrupt, Plane, Sequence, Video,
     exporter::{Config, Exporter, Frame, Purpose, Slot},
     monotonic_ns,
 };
@@ -48,7 +48,7 @@ impl Stream {
     }
 
     /// Publishes a frame filled with `value`.
-    fn publish(&self, value: u8, planes: &[Plane], pts: Option<u64>) -> u64 {
+    fn publish(&self, value: u8, planes: &[Plane], pts: Option<u64>) -> Sequence {
         let size =
             planes.iter().map(|plane| plane.offset + plane.stride as u64 * 16).max().unwrap_or(SIZE as u64);
         let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();

@@ -90,7 +90,7 @@ fn reader_joining_after_flush_of_eos_gets_new_frames() {
     sink.harness.push_event(gst::event::Segment::new(&gst::FormattedSegment::<gst::ClockTime>::new()));
     sink.push(gst::Buffer::from_slice(noise(2, info.size())));
     let item = next(&mut reader);
-    assert!(matches!(&item, Item::Frame(frame) if frame.descriptor().sequence == 2), "{item:?}");
+    assert!(matches!(&item, Item::Frame(frame) if frame.descriptor().sequence.0 == 2), "{item:?}");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn no_frame_is_published_before_playing() {
     let quiet = reader.next(Some(Duration::from_millis(200)), &Interrupt::new().unwrap());
     assert!(matches!(quiet, Ok(None)), "{quiet:?}");
     pipeline.set_state(gst::State::Playing).unwrap();
-    assert_eq!(next_frame(&mut reader).descriptor().sequence, 1);
+    assert_eq!(next_frame(&mut reader).descriptor().sequence.0, 1);
     pipeline.set_state(gst::State::Null).unwrap();
 }
 
@@ -143,7 +143,7 @@ fn state_changes_do_not_wait_for_readers() {
     assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok());
     for sequence in 1..20 {
         let frame = next_frame(&mut reader);
-        assert_eq!((frame.descriptor().sequence, frame.lost_before()), (sequence, 0));
+        assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (sequence, 0));
     }
     // Stop during the wait.
     std::thread::sleep(Duration::from_millis(100));
@@ -169,7 +169,7 @@ fn waiting_sink_gives_first_frame_to_first_reader() {
     }
     pipeline.set_state(gst::State::Playing).unwrap();
     let mut reader = connect_patiently(&path);
-    assert_eq!(next_frame(&mut reader).descriptor().sequence, 1);
+    assert_eq!(next_frame(&mut reader).descriptor().sequence.0, 1);
     pipeline.set_state(gst::State::Null).unwrap();
 }
 

@@ -125,7 +125,7 @@ impl Captures {
         unsafe { gpu::download(frame, capture.start.as_ptr(), stream) }?;
         capture.done.record(stream)?;
         capture.pending =
-            Some(Pending { sequence: frame.descriptor().sequence, size: frame.len(), expected });
+            Some(Pending { sequence: frame.descriptor().sequence.0, size: frame.len(), expected });
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use frameshare::exporter::{self, AcquireError, Exporter, Frame, Notice, Purpose, Slot};
 use frameshare::fence::Written;
-use frameshare::{Endpoint, Format, Interrupt};
+use frameshare::{Endpoint, Format, Interrupt, Sequence};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::memory::legacy;
 use frameshare_cuda::stream::Stream;
@@ -229,7 +229,7 @@ impl Exporting {
             let frame = Frame { written, size: job.size, metadata: &metadata, ..frame_in(&slot) };
             let sequence = self.exporter.publish(frame, &self.interrupt)?;
             ensure!(
-                sequence == self.next,
+                sequence == Sequence(self.next),
                 "frame {} was published with sequence number {sequence}",
                 self.next
             );

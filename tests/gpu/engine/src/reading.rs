@@ -187,7 +187,7 @@ impl Reading {
         }
         tally.frames += 1;
         tally.lost += frame.lost_before();
-        let (session, sequence) = (frame.session(), frame.descriptor().sequence);
+        let (session, sequence) = (frame.session(), frame.descriptor().sequence.0);
         if let Some((before, expected)) = self.expected.replace((session, sequence + 1))
             && before == session
         {
@@ -321,7 +321,7 @@ impl Reading {
         let gpu = self.gpu.as_ref().context("the reader has no GPU")?;
         let mut captures = Captures::new(gpu, self.held.len().max(1), room)?;
         for frame in &self.held {
-            let expected = gpu::byte_of(frame.descriptor().sequence);
+            let expected = gpu::byte_of(frame.descriptor().sequence.0);
             captures.begin(frame, expected, &gpu.stream, PATIENCE)?;
         }
         ensure!(captures.settle(PATIENCE)? == 0, "the download of a held frame does not complete");
@@ -354,7 +354,7 @@ fn at_home(on: Where) -> bool {
 
 /// Checks every byte of a frame in host memory.
 fn look(frame: &Frame, tally: &mut Tally) {
-    let sequence = frame.descriptor().sequence;
+    let sequence = frame.descriptor().sequence.0;
     let expected = gpu::byte_of(sequence);
     let wrong = frame.bytes().iter().filter(|byte| byte.load(Ordering::Relaxed) != expected).count();
     if wrong > 0 {

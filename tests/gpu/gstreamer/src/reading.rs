@@ -89,7 +89,7 @@ impl Reading {
 
     fn take(&mut self, frame: Frame, job: &Read, was: &mut WasRead) -> Result<()> {
         was.lost += frame.lost_before();
-        let sequence = frame.descriptor().sequence;
+        let sequence = frame.descriptor().sequence.0;
         let planes: Vec<_> = frame.descriptor().used_planes().to_vec();
         match frame.address() {
             Address::Host(_) => {

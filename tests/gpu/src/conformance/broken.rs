@@ -9,9 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use frameshare::FenceKind;
 use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Unblocking};
 use frameshare::memory::{Address, Allocation, Allocator, Handle, Import, Importer, MemoryError};
+use frameshare::{EntryIndex, FenceKind, Sequence};
 use frameshare_cuda::stream::Stream;
 
 use super::bytes::Bytes;
@@ -159,15 +159,22 @@ impl ExporterFence for BrokenExporterFence {
         self.inner.kind()
     }
 
-    fn signal_ready(&mut self, entry: usize, sequence: u64, signals: &mut Signals) -> Result<(), FenceError> {
+    fn signal_ready(
+        &mut self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        signals: &mut Signals,
+    ) -> Result<(), FenceError> {
         self.inner.signal_ready(entry, sequence, signals)
     }
 
-    fn poll_released(&mut self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_released(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
         match self.defect {
             Defect::ReleasedEarly => Ok(FenceState::Ready),
             Defect::NeverReleased => Ok(FenceState::Pending),
-            Defect::EntriesSwapped => self.inner.poll_released(entry ^ 1, sequence ^ 1),
+            Defect::EntriesSwapped => {
+                self.inner.poll_released(EntryIndex(entry.0 ^ 1), Sequence(sequence.0 ^ 1))
+            }
             Defect::ErrorsHidden => {
                 Ok(self.inner.poll_released(entry, sequence).unwrap_or(FenceState::Ready))
             }
@@ -192,7 +199,7 @@ impl ReaderFence for BrokenReaderFence {
         self.inner.kind()
     }
 
-    fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+    fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
         match self.defect {
             Defect::ReadyEarly => return Ok(FenceState::Ready),
             Defect::NeverReady => return Ok(FenceState::Pending),
@@ -202,19 +209,24 @@ impl ReaderFence for BrokenReaderFence {
         }
         let state = self.inner.poll_ready(entry, sequence)?;
         if state == FenceState::Ready {
-            self.ready.store(sequence, Ordering::Relaxed);
+            self.ready.store(sequence.0, Ordering::Relaxed);
         }
         Ok(state)
     }
 
-    fn wait_ready(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn wait_ready(&self, entry: EntryIndex, sequence: Sequence, stream: &Stream) -> Result<(), FenceError> {
         match self.defect {
             Defect::NoWait => Ok(()),
             _ => self.inner.wait_ready(entry, sequence, stream),
         }
     }
 
-    fn signal_released(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    fn signal_released(
+        &self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        stream: &Stream,
+    ) -> Result<(), FenceError> {
         match (self.inner.signal_released(entry, sequence, stream), self.defect) {
             (Err(_), Defect::ErrorsHidden) => Ok(()),
             (signaled, _) => signaled,

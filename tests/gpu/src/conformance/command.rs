@@ -2,7 +2,7 @@
 
 //! Commands of a rule to its exporter and reader.
 
-use frameshare::{FenceKind, MemoryKind};
+use frameshare::{EntryIndex, FenceKind, MemoryKind, Sequence};
 use serde::{Deserialize, Serialize};
 
 /// Number that a process assigned to one of its objects.
@@ -72,8 +72,8 @@ pub enum Content {
 /// A frame: the entry of the reader's queue, and the sequence number.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Frame {
-    pub entry: usize,
-    pub sequence: u64,
+    pub entry: EntryIndex,
+    pub sequence: Sequence,
 }
 
 /// A command.

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use frameshare::FenceKind;
+use frameshare::{EntryIndex, FenceKind, Sequence};
 
 use super::command::{Command, Frame};
 use super::sides::{Side, connect, frame};
@@ -76,7 +76,11 @@ impl Fence {
 /// frames have no such work.
 pub fn ready_follows_writers_work(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
-    for frame in [frame(0, 1), frame(1, 2), frame(0, 3)] {
+    for frame in [
+        frame(EntryIndex(0), Sequence(1)),
+        frame(EntryIndex(1), Sequence(2)),
+        frame(EntryIndex(0), Sequence(3)),
+    ] {
         let is_pending = fence.exporter.answer(Command::Stall)?;
         fence.signal_ready(frame)?;
         if is_pending {
@@ -93,7 +97,11 @@ pub fn ready_follows_writers_work(subject: Kind) -> Result<()> {
 /// A frame is released once the reader's work before the signal is complete, and not before.
 pub fn release_follows_readers_work(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
-    for frame in [frame(0, 1), frame(1, 2), frame(0, 3)] {
+    for frame in [
+        frame(EntryIndex(0), Sequence(1)),
+        frame(EntryIndex(1), Sequence(2)),
+        frame(EntryIndex(0), Sequence(3)),
+    ] {
         fence.signal_ready(frame)?;
         fence.becomes_ready(frame)?;
         let is_pending = fence.reader.answer(Command::Stall)?;
@@ -111,10 +119,10 @@ pub fn release_follows_readers_work(subject: Kind) -> Result<()> {
 pub fn entries_signal_in_any_order(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
     for (entry, sequence) in [(2, 1), (0, 2), (1, 3)] {
-        fence.signal_ready(frame(entry, sequence))?;
+        fence.signal_ready(frame(EntryIndex(entry), Sequence(sequence)))?;
     }
     for (entry, sequence) in [(1, 3), (2, 1), (0, 2)] {
-        let frame = frame(entry, sequence);
+        let frame = frame(EntryIndex(entry), Sequence(sequence));
         fence.becomes_ready(frame)?;
         fence.signal_released(frame)?;
         fence.becomes_released(frame)?;
@@ -125,12 +133,12 @@ pub fn entries_signal_in_any_order(subject: Kind) -> Result<()> {
 /// A signal that arrived before the exporter was killed stays valid.
 pub fn signal_survives_killed_exporter(subject: Kind) -> Result<()> {
     let mut fence = Fence::new(subject)?;
-    for frame in [frame(0, 1), frame(1, 2)] {
+    for frame in [frame(EntryIndex(0), Sequence(1)), frame(EntryIndex(1), Sequence(2))] {
         fence.signal_ready(frame)?;
         fence.becomes_ready(frame)?;
     }
     fence.exporter.kill()?;
-    for frame in [frame(0, 1), frame(1, 2)] {
+    for frame in [frame(EntryIndex(0), Sequence(1)), frame(EntryIndex(1), Sequence(2))] {
         rule!(fence.is_ready(frame)?, "{frame:?} is no longer ready after the exporter's death");
     }
     Ok(())
@@ -139,7 +147,11 @@ pub fn signal_survives_killed_exporter(subject: Kind) -> Result<()> {
 /// A stream of the reader waits until the frame is written.
 pub fn stream_waits_for_ready(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
-    for frame in [frame(0, 1), frame(1, 2), frame(0, 3)] {
+    for frame in [
+        frame(EntryIndex(0), Sequence(1)),
+        frame(EntryIndex(1), Sequence(2)),
+        frame(EntryIndex(0), Sequence(3)),
+    ] {
         fence.exporter.answer(Command::Stall)?;
         fence.signal_ready(frame)?;
         fence.reader.tell(Command::WaitReady(frame))?;
@@ -157,7 +169,7 @@ pub fn stream_waits_for_ready(subject: Kind) -> Result<()> {
 /// The signal of an earlier frame of an entry does not count for a later one.
 pub fn reused_entry_is_pending(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
-    let (first, second) = (frame(0, 1), frame(0, 2));
+    let (first, second) = (frame(EntryIndex(0), Sequence(1)), frame(EntryIndex(0), Sequence(2)));
     fence.signal_ready(first)?;
     fence.becomes_ready(first)?;
     fence.signal_released(first)?;
@@ -173,7 +185,7 @@ pub fn reused_entry_is_pending(subject: Kind) -> Result<()> {
 pub fn entries_are_released_separately(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
     // The sequence numbers differ in their last bit, as the entries do: see `EntriesSwapped`.
-    let (slow, fast) = (frame(0, 2), frame(1, 3));
+    let (slow, fast) = (frame(EntryIndex(0), Sequence(2)), frame(EntryIndex(1), Sequence(3)));
     for frame in [slow, fast] {
         fence.signal_ready(frame)?;
         fence.becomes_ready(frame)?;
@@ -190,7 +202,7 @@ pub fn entries_are_released_separately(subject: Kind) -> Result<()> {
 /// An entry beyond the fence's is an error.
 pub fn unknown_entry_is_an_error(subject: Kind) -> Result<()> {
     let fence = Fence::new(subject)?;
-    let unknown = frame(1 << 20, 1);
+    let unknown = frame(EntryIndex(1 << 20), Sequence(1));
     let polled = fence.exporter.fault(Command::PollReleased(unknown))?;
     rule!(polled.is_some(), "the exporter polls an entry that does not exist");
     let signaled = fence.reader.fault(Command::SignalReleased { frame: unknown, second: false })?;

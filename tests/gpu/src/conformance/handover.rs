@@ -3,6 +3,7 @@
 //! Rule of memory and fence together: no frame is torn.
 
 use anyhow::Result;
+use frameshare::{EntryIndex, Sequence};
 use frameshare_gpu_harness::random::Random;
 
 use super::command::{Command, Defect};
@@ -55,7 +56,10 @@ pub fn no_frame_is_torn(subject: Subject<Frames>) -> Result<()> {
         let entry = (sequence % SLOTS) as usize;
         let (allocation, import) = slots[entry];
         let (delays_us, delay_us) = delays(defect, &mut random);
-        let (frame, after) = (frame(entry, sequence), sequence.checked_sub(SLOTS).filter(|after| *after > 0));
+        let (frame, after) = (
+            frame(EntryIndex(entry), Sequence(sequence)),
+            sequence.checked_sub(SLOTS).filter(|after| *after > 0),
+        );
         let value = (sequence % 251) as u8;
         exporter.tell(Command::Publish { allocation, frame, after, size: SIZE, value, delays_us })?;
         reader.tell(Command::Take { import, frame, size: SIZE, delay_us })?;

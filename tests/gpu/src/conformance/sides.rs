@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use anyhow::{Result, bail};
-use frameshare::{FenceKind, MemoryKind};
+use frameshare::{EntryIndex, FenceKind, MemoryKind, Sequence};
 use frameshare_gpu_harness::{Skip, Start};
 
 use super::Subject;
@@ -190,6 +190,6 @@ pub fn connect(kind: FenceKind, defect: Option<Defect>, exporter: &Side, reader:
 }
 
 /// Returns the frame of an entry.
-pub fn frame(entry: usize, sequence: u64) -> Frame {
+pub fn frame(entry: EntryIndex, sequence: Sequence) -> Frame {
     Frame { entry, sequence }
 }

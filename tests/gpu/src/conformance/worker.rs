@@ -13,7 +13,7 @@ use frameshare::fence::none::NoFence;
 use frameshare::fence::timeline::{ReaderTimeline, Timeline, TimelinePage};
 use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Written};
 use frameshare::memory::{self, Allocation, Allocator, Import, Importer, MemoryError};
-use frameshare::{FenceKind, MemoryKind};
+use frameshare::{EntryIndex, FenceKind, MemoryKind, Sequence};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::device::Device;
 use frameshare_cuda::fence;
@@ -373,10 +373,10 @@ impl Worker {
         Ok(true)
     }
 
-    fn await_release(&mut self, entry: usize, sequence: Option<u64>) -> Result<()> {
+    fn await_release(&mut self, entry: EntryIndex, sequence: Option<u64>) -> Result<()> {
         let Some(sequence) = sequence else { return Ok(()) };
         let end = Instant::now() + PATIENCE;
-        while self.poll_released(Frame { entry, sequence })?? == FenceState::Pending {
+        while self.poll_released(Frame { entry, sequence: Sequence(sequence) })?? == FenceState::Pending {
             ensure!(Instant::now() < end, "frame {sequence} is not released");
             std::thread::sleep(Duration::from_micros(50));
         }

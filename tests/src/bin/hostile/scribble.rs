@@ -3,6 +3,7 @@
 //! A helper process of the attacker that writes all over a page, as fast as it can.
 
 use crate::Result;
+use frameshare::Sequence;
 use frameshare_protocol::page::Claim;
 use frameshare_tests::raw::Page;
 use std::{
@@ -35,8 +36,8 @@ pub fn scribble(bytes: usize, ms: u64) -> Result<()> {
                 // Almost valid words pass more checks than random ones.
                 0 => {
                     let claim = Claim::decode(word.load(Relaxed));
-                    let sequence = claim.sequence.wrapping_add(state >> 60) & ((1 << 62) - 1);
-                    word.store(Claim { sequence, ..claim }.encode(), Relaxed);
+                    let sequence = claim.sequence.0.wrapping_add(state >> 60) & ((1 << 62) - 1);
+                    word.store(Claim { sequence: Sequence(sequence), ..claim }.encode(), Relaxed);
                 }
                 1 => word.store(word.load(Relaxed) ^ 1 << (state >> 58), Relaxed),
                 2 => word.store(0, Relaxed),

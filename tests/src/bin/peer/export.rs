@@ -10,7 +10,7 @@
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{
-    Event, Format, Interrupt,
+    Event, Format, Interrupt, Sequence,
     exporter::{self, Exporter, LosslessReaders, Notice, Purpose},
 };
 use frameshare_tests::content;
@@ -121,7 +121,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         if sequence % PROGRESS == 0 {
             print(&json!({ "event": "progress", "published": sequence }))?;
         }
-        if published != sequence {
+        if published != Sequence(sequence) {
             return Err(format!("frame {sequence} was published as {published}").into());
         }
     }

@@ -9,7 +9,7 @@
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{
-    Interrupt, Policy, monotonic_ns,
+    Interrupt, Policy, Sequence, monotonic_ns,
     reader::{self, Frame, Item, Reader},
 };
 use frameshare_tests::content;
@@ -23,7 +23,7 @@ struct Tally {
     lost: u64,
     bad: u64,
     /// Next sequence number if no frame is lost.
-    expected: Option<u64>,
+    expected: Option<Sequence>,
     /// Times from publication to delivery in µs. Kept on request only, since a long run has many.
     latencies: Option<Vec<u64>>,
 }
@@ -72,7 +72,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
             Some(Item::EndOfStream) => break "eos".to_owned(),
             Some(Item::Frame(frame)) => {
                 if tally.expected.is_none() {
-                    print(&json!({ "event": "first", "sequence": frame.descriptor().sequence }))?;
+                    print(&json!({ "event": "first", "sequence": frame.descriptor().sequence.0 }))?;
                 }
                 let line = tally.count(&frame, sums, verify);
                 if !quiet {
@@ -129,7 +129,7 @@ fn bytes(frame: &Frame) -> &[u8] {
 }
 
 fn is_whole(frame: &Frame) -> bool {
-    content::is_filled(bytes(frame), frame.descriptor().sequence)
+    content::is_filled(bytes(frame), frame.descriptor().sequence.0)
 }
 
 impl Tally {
@@ -140,9 +140,10 @@ impl Tally {
         if let Some(latencies) = &mut self.latencies {
             latencies.push(monotonic_ns().saturating_sub(descriptor.published) / 1000);
         }
-        let is_gap_counted = self.expected.is_none_or(|expected| expected + frame.lost_before() == sequence);
+        let is_gap_counted =
+            self.expected.is_none_or(|expected| sequence.since(expected) == frame.lost_before());
         let is_good = is_gap_counted && (!verify || is_whole(frame));
-        self.expected = Some(sequence + 1);
+        self.expected = Some(sequence.next());
         self.frames += 1;
         self.lost += frame.lost_before();
         self.bad += u64::from(!is_good);

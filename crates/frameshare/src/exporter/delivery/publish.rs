@@ -16,9 +16,9 @@ use crate::{
     },
     sys::Timeout,
 };
-use frameshare_protocol::{Descriptor, limits::MAX_PLANES};
+use frameshare_protocol::{Descriptor, Sequence, limits::MAX_PLANES};
 
-pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<u64, PublishError> {
+pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
     let inner = &frame.slot.0;
     if inner.exporter != shared.id {
         return Err(PublishError::Invalid("its slot is another exporter's"));
@@ -29,8 +29,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
         return Err(PublishError::Invalid("too many planes or too much metadata"));
     }
     let mut descriptor = Descriptor {
-        generation: inner.generation,
-        slot: inner.index,
+        slot: inner.id,
         offset: frame.offset,
         size: frame.size,
         pts: frame.pts,

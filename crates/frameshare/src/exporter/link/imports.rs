@@ -2,6 +2,7 @@
 
 //! A reader's imports: the generations and slots that were introduced to it.
 
+use frameshare_protocol::SlotId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem,
@@ -29,13 +30,13 @@ impl Imports {
         self.0.contains_key(&generation)
     }
 
-    pub fn has(&self, generation: u32, slot: u32) -> bool {
-        self.0.get(&generation).is_some_and(|generation| generation.slots.contains(&slot))
+    pub fn has(&self, slot: SlotId) -> bool {
+        self.0.get(&slot.generation).is_some_and(|generation| generation.slots.contains(&slot.index))
     }
 
     /// Records that a slot was introduced.
-    pub fn add(&mut self, generation: u32, slot: u32) {
-        self.0.entry(generation).or_default().slots.insert(slot);
+    pub fn add(&mut self, slot: SlotId) {
+        self.0.entry(slot.generation).or_default().slots.insert(slot.index);
     }
 
     /// Records that the reader is asked to drop its imports of a generation. Returns false if it

@@ -12,7 +12,9 @@ use crate::{
     queue::{Producer, Revocation},
     sys::Words,
 };
-use frameshare_protocol::{Descriptor, FenceKind, MemoryKind, message::Reason, page::ClaimState};
+use frameshare_protocol::{
+    AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Sequence, message::Reason, page::ClaimState,
+};
 use std::{
     cell::LazyCell,
     mem,
@@ -22,8 +24,8 @@ use std::{
 /// A lease, as the exporter's state records it.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
-    sequence: u64,
-    area: usize,
+    sequence: Sequence,
+    area: AreaIndex,
     /// The frame is in GPU memory: its lease ends after the reader's release fence.
     is_fenced: bool,
     /// Time when it was first seen released with its fence pending.
@@ -72,13 +74,13 @@ pub struct Leases {
     fence: Box<dyn ExporterFence>,
     choice: Selected<FenceKind>,
     /// The first frame that is neither published to the reader nor lost.
-    next: u64,
+    next: Sequence,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
     /// Buffer for sequence numbers and entries of released frames.
-    released: Vec<(u64, usize)>,
+    released: Vec<(Sequence, EntryIndex)>,
     /// Entry of the frame that is being published.
-    offered: Option<usize>,
+    offered: Option<EntryIndex>,
     sent: u64,
     lost: u64,
 }
@@ -90,7 +92,7 @@ impl Leases {
         producer: Producer<Words>,
         fence: Box<dyn ExporterFence>,
         choice: Selected<FenceKind>,
-        next: u64,
+        next: Sequence,
     ) -> Self {
         Self {
             producer,
@@ -131,9 +133,9 @@ impl Leases {
     /// ready fence if the frame needs one. [`Leases::publish`] follows.
     pub fn offer(
         &mut self,
-        entry: usize,
-        area: usize,
-        sequence: u64,
+        entry: EntryIndex,
+        area: AreaIndex,
+        sequence: Sequence,
         kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
@@ -142,7 +144,7 @@ impl Leases {
         if is_fenced {
             self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
         }
-        self.entries[entry] = Some(Lease { sequence, area, is_fenced, released: None });
+        self.entries[entry.0] = Some(Lease { sequence, area, is_fenced, released: None });
         self.offered = Some(entry);
         Ok(())
     }
@@ -152,40 +154,43 @@ impl Leases {
     pub fn publish(&mut self, descriptor: &Descriptor, messages: u64) -> bool {
         let Some(entry) = self.offered.take() else { return false };
         self.sent += 1;
-        self.lost += descriptor.sequence - self.next;
-        self.next = descriptor.sequence + 1;
+        self.lost += descriptor.sequence.since(self.next);
+        self.next = descriptor.sequence.next();
         self.producer.publish(entry, &Descriptor { messages, ..descriptor.clone() })
     }
 
     /// Returns whether the reader may still get a frame: it joined before the frame, and has not
     /// lost it.
-    pub fn may_get(&self, sequence: u64) -> bool {
+    pub fn may_get(&self, sequence: Sequence) -> bool {
         sequence >= self.next
     }
 
     /// Counts the frames before `next` that the reader has not got as lost. Returns true if the
     /// reader needs a wake-up: messages behind these frames, such as the end of the stream, may now
     /// be delivered.
-    pub fn lose_before(&mut self, next: u64) -> bool {
+    pub fn lose_before(&mut self, next: Sequence) -> bool {
         if next <= self.next {
             return false;
         }
-        self.lost += next - self.next;
+        self.lost += next.since(self.next);
         self.next = next;
-        self.producer.skip(next - 1);
+        self.producer.skip(next.previous());
         self.producer.reader_sleeps()
     }
 
     /// Finds leases that the reader has ended, and appends their areas to `ended`. Returns true if
     /// a release fence is still pending; one that is pending for longer than `timeout` is an error.
     /// Frames behind a pending event are not polled in every call.
-    pub fn collect_released(&mut self, ended: &mut Vec<usize>, timeout: Duration) -> Result<bool, Ending> {
+    pub fn collect_released(
+        &mut self,
+        ended: &mut Vec<AreaIndex>,
+        timeout: Duration,
+    ) -> Result<bool, Ending> {
         let mut released = mem::take(&mut self.released);
         released.clear();
-        for (index, lease) in self.entries.iter().enumerate() {
-            let Some(Lease { sequence, .. }) = *lease else { continue };
-            if self.producer.state(index, sequence).map_err(violation)? == ClaimState::Released {
-                released.push((sequence, index));
+        for (entry, Lease { sequence, .. }) in self.leases() {
+            if self.producer.state(entry, sequence).map_err(violation)? == ClaimState::Released {
+                released.push((sequence, entry));
             }
         }
         if self.in_order.so_far {
@@ -199,8 +204,8 @@ impl Leases {
     /// Ends the released leases whose fences are ready. Returns true if some are not.
     fn end_released(
         &mut self,
-        released: &[(u64, usize)],
-        ended: &mut Vec<usize>,
+        released: &[(Sequence, EntryIndex)],
+        ended: &mut Vec<AreaIndex>,
         timeout: Duration,
     ) -> Result<bool, Ending> {
         let now: LazyCell<Instant> = LazyCell::new(Instant::now);
@@ -215,8 +220,8 @@ impl Leases {
             };
             ended.push(area);
             // The oldest fence may have completed after its poll and before this one.
-            if let Some((sequence, index)) = oldest.filter(|_| self.in_order.so_far) {
-                let state = self.fence.poll_released(index, sequence).map_err(fence_failed)?;
+            if let Some((sequence, entry)) = oldest.filter(|_| self.in_order.so_far) {
+                let state = self.fence.poll_released(entry, sequence).map_err(fence_failed)?;
                 self.in_order.so_far = state == FenceState::Ready;
             }
         }
@@ -227,19 +232,19 @@ impl Leases {
     /// for at most `timeout`.
     fn end_if_ready(
         &mut self,
-        (sequence, index): (u64, usize),
+        (sequence, entry): (Sequence, EntryIndex),
         now: &LazyCell<Instant>,
         timeout: Duration,
-    ) -> Result<Option<usize>, Ending> {
-        let state = match self.entries[index] {
+    ) -> Result<Option<AreaIndex>, Ending> {
+        let state = match self.entries[entry.0] {
             Some(Lease { is_fenced: false, .. }) => FenceState::Ready,
-            _ => self.fence.poll_released(index, sequence).map_err(fence_failed)?,
+            _ => self.fence.poll_released(entry, sequence).map_err(fence_failed)?,
         };
-        let entry = &mut self.entries[index];
+        let lease = &mut self.entries[entry.0];
         if state == FenceState::Ready {
-            return Ok(entry.take().map(|lease| lease.area));
+            return Ok(lease.take().map(|lease| lease.area));
         }
-        let since = entry.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
+        let since = lease.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
         if now.duration_since(since) > timeout {
             let text = format!(
                 "its GPU work on frame {sequence} did not end within the fence timeout ({timeout:?})"
@@ -271,9 +276,9 @@ impl Leases {
 
     /// Returns a vacant entry, if there is one; otherwise revokes the oldest untaken frame, and
     /// returns its entry.
-    pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Option<usize>, Ending> {
+    pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
         match self.entries.iter().position(Option::is_none) {
-            Some(entry) => Ok(Some(entry)),
+            Some(entry) => Ok(Some(EntryIndex(entry))),
             None => self.revoke_oldest(ended, |_| true),
         }
     }
@@ -281,36 +286,42 @@ impl Leases {
     /// Revokes the oldest untaken frame among those in certain areas, and returns its entry.
     pub fn revoke_oldest(
         &mut self,
-        ended: &mut Vec<usize>,
-        may: impl Fn(usize) -> bool,
-    ) -> Result<Option<usize>, Ending> {
-        let leases = self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
-        let mut leases: Vec<(usize, Lease)> = leases.filter(|(_, lease)| may(lease.area)).collect();
+        ended: &mut Vec<AreaIndex>,
+        may: impl Fn(AreaIndex) -> bool,
+    ) -> Result<Option<EntryIndex>, Ending> {
+        let mut leases: Vec<_> = self.leases().filter(|(_, lease)| may(lease.area)).collect();
         leases.sort_unstable_by_key(|(_, lease)| lease.sequence);
-        for (index, lease) in leases {
-            if self.producer.revoke(index, lease.sequence).map_err(violation)? == Revocation::Revoked {
+        for (entry, lease) in leases {
+            if self.producer.revoke(entry, lease.sequence).map_err(violation)? == Revocation::Revoked {
                 self.lost += 1;
                 ended.push(lease.area);
-                self.entries[index] = None;
-                return Ok(Some(index));
+                self.entries[entry.0] = None;
+                return Ok(Some(entry));
             }
         }
         Ok(None)
     }
 
+    /// The leases with their entries.
+    fn leases(&self) -> impl Iterator<Item = (EntryIndex, Lease)> {
+        let leases = self.entries.iter().enumerate();
+        leases.filter_map(|(entry, lease)| Some((EntryIndex(entry), (*lease)?)))
+    }
+
     /// The areas of all leases.
-    pub fn areas(&self) -> impl Iterator<Item = usize> {
+    pub fn areas(&self) -> impl Iterator<Item = AreaIndex> {
         self.entries.iter().flatten().map(|lease| lease.area)
     }
 
     /// Revokes all untaken frames, and collects released ones that it meets.
-    pub fn revoke_untaken(&mut self, ended: &mut Vec<usize>) -> Result<(), Ending> {
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            let Some(Lease { sequence, area, .. }) = *entry else { continue };
-            if self.producer.revoke(index, sequence).map_err(violation)? == Revocation::Revoked {
+    pub fn revoke_untaken(&mut self, ended: &mut Vec<AreaIndex>) -> Result<(), Ending> {
+        for (entry, lease) in self.entries.iter_mut().enumerate() {
+            let Some(Lease { sequence, area, .. }) = *lease else { continue };
+            let revoked = self.producer.revoke(EntryIndex(entry), sequence).map_err(violation)?;
+            if revoked == Revocation::Revoked {
                 self.lost += 1;
                 ended.push(area);
-                *entry = None;
+                *lease = None;
             }
         }
         self.collect_released(ended, Duration::MAX).map(|_| ())
@@ -322,16 +333,15 @@ impl Leases {
     }
 
     /// Takes all leases away and returns their areas.
-    pub fn take_all(&mut self) -> Vec<usize> {
+    pub fn take_all(&mut self) -> Vec<AreaIndex> {
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
     }
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.
-    pub fn stats(&self, info: ReaderInfo, next: u64) -> ReaderStats {
-        let leases = self.entries.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
+    pub fn stats(&self, info: ReaderInfo, next: Sequence) -> ReaderStats {
         let (mut held, mut queued, mut oldest) = (0, 0, next);
-        for (index, lease) in leases {
-            match self.producer.state(index, lease.sequence) {
+        for (entry, lease) in self.leases() {
+            match self.producer.state(entry, lease.sequence) {
                 Ok(ClaimState::Published) => {
                     queued += 1;
                     oldest = oldest.min(lease.sequence);
@@ -347,7 +357,7 @@ impl Leases {
             sent: self.sent,
             lost: self.lost,
             fence: self.choice.clone(),
-            lag: next - oldest,
+            lag: next.since(oldest),
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     sys::{Peer, Socket, Wake, Words},
 };
 use frameshare_protocol::{
-    Descriptor, FenceKind, MemoryKind, Policy,
+    AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId,
     message::{GpuUuid, Hello, Reason, ToReader},
 };
 use imports::Imports;
@@ -98,7 +98,7 @@ pub struct Link {
 pub struct Delivery {
     pub producer: Producer<Words>,
     /// The first frame that the reader may get.
-    pub next: u64,
+    pub next: Sequence,
     pub wake: Wake,
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
@@ -231,7 +231,7 @@ impl Link {
     }
 
     /// Asks the reader to drop its imports of a generation, if it has any.
-    pub fn retire(&mut self, before: u64, generation: u32) -> Result<(), Ending> {
+    pub fn retire(&mut self, before: Sequence, generation: u32) -> Result<(), Ending> {
         if self.imports.retire(generation) {
             self.send(&ToReader::Retire { before, generation })
         } else {
@@ -286,8 +286,8 @@ impl Link {
         adopted: bool,
         pool: Option<&Arc<dyn Allocator>>,
     ) -> Result<(), Ending> {
-        let (generation, index) = (slot.0.generation, slot.0.index);
-        if self.imports.has(generation, index) {
+        let id @ SlotId { generation, .. } = slot.0.id;
+        if self.imports.has(id) {
             return Ok(());
         }
         if !self.imports.has_any(generation) {
@@ -296,10 +296,10 @@ impl Link {
             self.send_with(&ToReader::Generation { generation, memory: kind, slot_size, adopted }, pool)?;
         }
         let handle = slot.0.memory.handle();
-        let message = ToReader::Slot { generation, slot: index, handle: handle.bytes.to_vec() };
+        let message = ToReader::Slot { slot: id, handle: handle.bytes.to_vec() };
         let memory = handle.fd.map(|_| Attachment::Slot(slot.0.memory.clone()));
         self.send_with(&message, memory)?;
-        self.imports.add(generation, index);
+        self.imports.add(id);
         Ok(())
     }
 
@@ -313,9 +313,9 @@ impl Link {
     /// ready fence if the frame needs one. [`Link::publish`] follows.
     pub fn offer(
         &mut self,
-        entry: usize,
-        area: usize,
-        sequence: u64,
+        entry: EntryIndex,
+        area: AreaIndex,
+        sequence: Sequence,
         kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
@@ -342,7 +342,7 @@ impl Link {
 
     /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
     /// oldest untaken frame. `None` if the reader is full, or messages wait.
-    pub fn vacate(&mut self, ended: &mut Vec<usize>) -> Result<Option<usize>, Ending> {
+    pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
         if self.has_backlog() { Ok(None) } else { self.leases.vacate(ended) }
     }
 
@@ -384,7 +384,7 @@ impl Link {
     }
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.
-    pub fn stats(&self, next: u64) -> ReaderStats {
+    pub fn stats(&self, next: Sequence) -> ReaderStats {
         self.leases.stats(self.info.clone(), next)
     }
 

@@ -5,7 +5,7 @@
 use super::{AcquireError, Slot, SlotInner};
 use crate::memory::{Allocation, Allocator, MemoryError, adopted::AdoptedAllocation, allocator};
 use frameshare_cuda::context::Context;
-use frameshare_protocol::MemoryKind;
+use frameshare_protocol::{MemoryKind, SlotId};
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
@@ -98,16 +98,16 @@ impl Generation {
     pub fn adopt(&mut self, memory: AdoptedAllocation, buffer_id: u64, exporter: u64) -> Slot {
         let slot = self.add(Arc::new(memory), exporter);
         if let Source::Adopted(known) = &mut self.source {
-            known.insert(buffer_id, slot.0.index);
+            known.insert(buffer_id, slot.0.id.index);
         }
         slot
     }
 
     /// Makes a slot of fresh memory.
     pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64) -> Slot {
-        let (generation, index) = (self.id, self.len());
+        let id = SlotId { generation: self.id, index: self.len() };
         let (kept, registered) = (OnceLock::new(), OnceLock::new());
-        let slot = Arc::new(SlotInner { exporter, generation, index, kept, registered, memory });
+        let slot = Arc::new(SlotInner { exporter, id, kept, registered, memory });
         self.slots.push(slot.clone());
         Slot(slot)
     }
@@ -160,14 +160,14 @@ impl Generation {
     /// held upstream as well.
     pub fn count_held(&mut self, published: impl Fn(u32) -> bool) -> u32 {
         let held =
-            self.slots.iter_mut().filter_map(|slot| Arc::get_mut(slot).is_none().then_some(slot.index));
+            self.slots.iter_mut().filter_map(|slot| Arc::get_mut(slot).is_none().then_some(slot.id.index));
         held.filter(|index| !published(*index)).count() as u32
     }
 
     /// Returns whether publications are the only holders of all slots; a slot has `of(slot)` of
     /// them.
     pub fn is_held_by_publications_alone(&self, of: impl Fn(u32) -> usize) -> bool {
-        self.slots.iter().all(|slot| Arc::strong_count(slot) == 1 + of(slot.index))
+        self.slots.iter().all(|slot| Arc::strong_count(slot) == 1 + of(slot.id.index))
     }
 
     /// Removes free slots, and returns them to be freed.

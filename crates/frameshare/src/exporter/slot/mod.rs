@@ -12,6 +12,7 @@ use crate::{
     memory::{Address, Allocation, MemoryError},
 };
 use frameshare_cuda::host::Registration;
+use frameshare_protocol::SlotId;
 use std::{
     any::Any,
     ptr::NonNull,
@@ -30,8 +31,7 @@ pub struct Slot(pub(in crate::exporter) Arc<SlotInner>);
 pub struct SlotInner {
     /// The exporter that owns it.
     pub exporter: u64,
-    pub generation: u32,
-    pub index: u32,
+    pub id: SlotId,
     // Declared before the memory, so that it is dropped first: the user data may refer to the
     // memory.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,

@@ -78,6 +78,6 @@ impl State {
     /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
     pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
         let mut foreign = self.generations.iter().filter(|one| one.is_adopted());
-        foreign.any(|one| one.id == slot.0.generation).then(|| self.cannot_adopt()).flatten()
+        foreign.any(|one| one.id == slot.0.id.generation).then(|| self.cannot_adopt()).flatten()
     }
 }

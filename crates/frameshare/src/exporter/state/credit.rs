@@ -4,6 +4,7 @@
 
 use super::{Publication, State};
 use crate::{exporter::slot::Generation, sys::is_own_or_root};
+use frameshare_protocol::SlotId;
 
 impl State {
     /// The sum of all readers' credits.
@@ -33,6 +34,6 @@ pub fn held_upstream(generation: &mut Generation, publications: &[Option<Publica
     let id = generation.id;
     generation.count_held(|index| {
         let mut slots = publications.iter().flatten().map(|publication| &publication.slot.0);
-        slots.any(|slot| slot.generation == id && slot.index == index)
+        slots.any(|slot| slot.id == SlotId { generation: id, index })
     })
 }

@@ -16,7 +16,7 @@ use crate::{
     memory::Address,
 };
 use frameshare_cuda::{Status, context::Context, event::Event, stream::Stream};
-use frameshare_protocol::Descriptor;
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The downloads of one exporter.
@@ -36,7 +36,7 @@ pub struct Download {
     /// The destination.
     pub slot: Slot,
     /// The area of the source publication: one lease on it is the download's.
-    pub area: usize,
+    pub area: AreaIndex,
     pub descriptor: Descriptor,
     pub oversized: Option<Packet>,
 }
@@ -52,7 +52,7 @@ impl Downloads {
     }
 
     /// The sequence number of the first of them.
-    pub fn first(&self) -> Option<u64> {
+    pub fn first(&self) -> Option<Sequence> {
         self.waiting.front().map(|download| download.descriptor.sequence)
     }
 
@@ -62,7 +62,7 @@ impl Downloads {
         signals: &Signals,
         from: &Slot,
         to: Slot,
-        area: usize,
+        area: AreaIndex,
         descriptor: Descriptor,
         oversized: Option<Packet>,
     ) -> frameshare_cuda::Result<()> {
@@ -77,8 +77,7 @@ impl Downloads {
         // `done` completes.
         unsafe { self.stream.download(target.as_ptr(), source + descriptor.offset, size) }?;
         done.record(&self.stream)?;
-        let descriptor =
-            Descriptor { generation: to.0.generation, slot: to.0.index, offset: 0, ..descriptor };
+        let descriptor = Descriptor { slot: to.0.id, offset: 0, ..descriptor };
         self.waiting.push_back(Download { done, slot: to, area, descriptor, oversized });
         Ok(())
     }
@@ -93,7 +92,7 @@ impl Downloads {
 
     /// Drops all downloads under way, after a failure. Returns the areas of their source
     /// publications.
-    pub fn give_up(&mut self) -> Vec<usize> {
+    pub fn give_up(&mut self) -> Vec<AreaIndex> {
         self.waiting.drain(..).map(|download| download.area).collect()
     }
 

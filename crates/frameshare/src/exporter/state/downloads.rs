@@ -11,8 +11,7 @@ use crate::{
     sys::{load_bytes, monotonic_ns, store_bytes},
 };
 use frameshare_protocol::{
-    Descriptor, MemoryKind,
-    limits::METADATA_AREA,
+    AreaIndex, Descriptor, MemoryKind,
     message::{Reason, ToReader},
 };
 
@@ -95,7 +94,7 @@ impl State {
         &mut self,
         from: &Slot,
         to: Slot,
-        area: usize,
+        area: AreaIndex,
         descriptor: Descriptor,
         oversized: Option<Packet>,
     ) {
@@ -127,7 +126,7 @@ impl State {
             self.end_lease(download.area);
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
             if let Some(area) = self.open_publication(download.slot.clone(), None) {
-                let mut descriptor = Descriptor { area: area as u32, ..download.descriptor.clone() };
+                let mut descriptor = Descriptor { area, ..download.descriptor.clone() };
                 descriptor.published = monotonic_ns();
                 self.copy_metadata(download.area, area, descriptor.metadata as usize);
                 self.offer_all(true, &download.slot, area, sequence, download.oversized.as_ref());
@@ -143,9 +142,9 @@ impl State {
 
     /// Copies the metadata of one publication to another. The source area has not been used again:
     /// the caller has just ended the last lease on it, and nothing has been published since.
-    fn copy_metadata(&self, from: usize, to: usize, length: usize) {
-        let at = |area: usize| area * METADATA_AREA / 8;
-        store_bytes(&self.metadata, at(to), &load_bytes(&self.metadata, at(from), length));
+    fn copy_metadata(&self, from: AreaIndex, to: AreaIndex, length: usize) {
+        let metadata = load_bytes(&self.metadata, from.first_word(), length);
+        store_bytes(&self.metadata, to.first_word(), &metadata);
     }
 
     /// Returns whether downloads are under way.

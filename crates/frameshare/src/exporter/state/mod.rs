@@ -41,7 +41,7 @@ use crate::{
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
-    MemoryKind,
+    MemoryKind, Sequence,
     message::{Format, Payload},
     page::metadata_size,
 };
@@ -100,7 +100,7 @@ pub struct State {
     /// Publications by metadata area.
     publications: Vec<Option<Publication>>,
     /// The sequence number of the next publication.
-    next: u64,
+    next: Sequence,
     format: Option<Format>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
@@ -160,7 +160,7 @@ impl State {
             links: Vec::new(),
             draining: Vec::new(),
             promised: 0,
-            next: 1,
+            next: Sequence::FIRST,
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
@@ -276,7 +276,7 @@ impl State {
     }
 
     /// The sequence number of the next publication.
-    pub fn next_sequence(&self) -> u64 {
+    pub fn next_sequence(&self) -> Sequence {
         self.next
     }
 

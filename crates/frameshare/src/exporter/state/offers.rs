@@ -12,7 +12,7 @@ use crate::{
     sys::{monotonic_ns, store_bytes},
 };
 use frameshare_protocol::{
-    Descriptor, MemoryKind,
+    AreaIndex, Descriptor, EntryIndex, MemoryKind, Sequence,
     limits::METADATA_AREA,
     message::{Payload, Reason, ToReader},
 };
@@ -25,7 +25,7 @@ impl State {
         frame: Frame<'_>,
         mut descriptor: Descriptor,
         target: &mut Option<Slot>,
-    ) -> Result<u64, PublishError> {
+    ) -> Result<Sequence, PublishError> {
         // Makes the context current once for all driver calls of the frame. A host frame needs
         // none.
         let gpu = self.config.gpu.clone().filter(|_| frame.slot.as_ptr().is_none());
@@ -39,7 +39,7 @@ impl State {
             }
         };
         let sequence = self.next;
-        self.next += 1;
+        self.next = sequence.next();
         self.go_on();
         // Cannot fail: there are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
@@ -47,11 +47,11 @@ impl State {
             return Ok(sequence);
         };
         descriptor.sequence = sequence;
-        descriptor.area = area as u32;
+        descriptor.area = area;
         let fits = frame.metadata.len() <= METADATA_AREA;
         if fits {
             descriptor.metadata = frame.metadata.len() as u32;
-            store_bytes(&self.metadata, area * METADATA_AREA / 8, frame.metadata);
+            store_bytes(&self.metadata, area.first_word(), frame.metadata);
         }
         // Oversized metadata is encoded once for all readers.
         let oversized = (!fits && !self.links.is_empty()).then(|| {
@@ -97,8 +97,8 @@ impl State {
         &mut self,
         is_download: bool,
         slot: &Slot,
-        area: usize,
-        sequence: u64,
+        area: AreaIndex,
+        sequence: Sequence,
         oversized: Option<&Packet>,
     ) {
         let in_host = slot.as_ptr().is_some();
@@ -146,12 +146,12 @@ impl State {
         &mut self,
         index: usize,
         slot: &Slot,
-        area: usize,
-        sequence: u64,
+        area: AreaIndex,
+        sequence: Sequence,
         oversized: Option<&Packet>,
     ) -> Result<(), Ending> {
         let room = self.make_room(index)?;
-        let generation = self.generations.iter().find(|one| one.id == slot.0.generation);
+        let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
         let link = &mut self.links[index];
         let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
         let kind = generation.kind;
@@ -168,7 +168,7 @@ impl State {
 
     /// Makes room for a lease in a link, by its policy, and reclaims the areas of leases that ended
     /// for it.
-    fn make_room(&mut self, index: usize) -> Result<Option<usize>, Ending> {
+    fn make_room(&mut self, index: usize) -> Result<Option<EntryIndex>, Ending> {
         let mut ended = Vec::new();
         let vacancy = self.links[index].vacate(&mut ended);
         self.end_leases(ended);

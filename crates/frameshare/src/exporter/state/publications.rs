@@ -4,6 +4,7 @@
 
 use super::{State, Watch};
 use crate::exporter::slot::Slot;
+use frameshare_protocol::AreaIndex;
 use std::any::Any;
 
 /// A publication with at least one lease.
@@ -15,7 +16,7 @@ pub struct Publication {
 
 impl State {
     /// Records a publication without leases, and returns its metadata area.
-    pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<usize> {
+    pub fn open_publication(&mut self, slot: Slot, keep: Option<Box<dyn Any + Send>>) -> Option<AreaIndex> {
         let Some(area) = self.publications.iter().position(Option::is_none) else {
             self.dropped.extend(keep);
             return None;
@@ -24,29 +25,29 @@ impl State {
             self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
         }
         self.publications[area] = Some(Publication { slot, leases: 1, keep });
-        Some(area)
+        Some(AreaIndex(area as u32))
     }
 
     /// Counts one more lease on a publication.
-    pub fn add_lease(&mut self, area: usize) {
-        if let Some(publication) = &mut self.publications[area] {
+    pub fn add_lease(&mut self, area: AreaIndex) {
+        if let Some(publication) = &mut self.publications[area.0 as usize] {
             publication.leases += 1;
         }
     }
 
-    pub fn end_leases(&mut self, areas: Vec<usize>) {
+    pub fn end_leases(&mut self, areas: Vec<AreaIndex>) {
         for area in areas {
             self.end_lease(area);
         }
     }
 
     /// Ends one lease on a publication: a reader's, a download's, or the publisher's own.
-    pub fn end_lease(&mut self, area: usize) {
-        let Some(publication) = &mut self.publications[area] else { return };
+    pub fn end_lease(&mut self, area: AreaIndex) {
+        let Some(publication) = &mut self.publications[area.0 as usize] else { return };
         publication.leases -= 1;
         if publication.leases == 0 {
             self.dropped.extend(publication.keep.take());
-            self.publications[area] = None;
+            self.publications[area.0 as usize] = None;
         }
     }
 }

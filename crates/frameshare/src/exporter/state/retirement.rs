@@ -7,7 +7,7 @@ use crate::{
     exporter::link::{Ending, Link, Presence},
     memory::frees_imports_first,
 };
-use frameshare_protocol::{MemoryKind, message::Reason};
+use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
 use std::mem;
 
 impl State {
@@ -22,7 +22,7 @@ impl State {
             let (id, kind) = (generation.id, generation.kind);
             let of = |slot| {
                 let in_slot = |publication: &&Publication| {
-                    publication.slot.0.generation == id && publication.slot.0.index == slot
+                    publication.slot.0.id == SlotId { generation: id, index: slot }
                 };
                 publications.iter().flatten().filter(in_slot).count()
             };

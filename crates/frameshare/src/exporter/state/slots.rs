@@ -7,7 +7,7 @@ use crate::{
     exporter::slot::{AcquireError, Generation, Place, Purpose, Slot, Unallocated},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
 };
-use frameshare_protocol::MemoryKind;
+use frameshare_protocol::{AreaIndex, MemoryKind};
 use std::{collections::BTreeSet, mem, sync::Arc};
 
 /// Slots are allocated in whole pages.
@@ -65,7 +65,7 @@ impl State {
     pub fn reuse_slot(&mut self, size: u64) -> Option<Slot> {
         let kind = self.kind();
         let lossless = self.links.iter().filter(|link| link.is_lossless());
-        let needed: BTreeSet<usize> = lossless.flat_map(|link| link.leases.areas()).collect();
+        let needed: BTreeSet<AreaIndex> = lossless.flat_map(|link| link.leases.areas()).collect();
         loop {
             let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
             if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
@@ -119,7 +119,7 @@ impl State {
         if !frees_imports_first(kind) {
             return;
         }
-        let key = (self.session, slot.0.generation, slot.0.index);
+        let key = (self.session, slot.0.id);
         same_process::note(key, &slot.0.memory, self.config.gpu.as_ref());
     }
 }

@@ -16,7 +16,7 @@ impl State {
         });
         Stats {
             readers: self.links.iter().map(|link| link.stats(next)).collect(),
-            published: next - 1,
+            published: next.previous().0,
             slots,
             free_slots,
             max_slots: self.config.max_slots,

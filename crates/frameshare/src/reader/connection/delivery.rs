@@ -28,8 +28,8 @@ use crate::{
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
-    MemoryKind,
-    limits::{MAX_BACKLOG, METADATA_AREA},
+    EntryIndex, MemoryKind, Sequence,
+    limits::MAX_BACKLOG,
     message::{Reason, ToReader, Welcome},
 };
 use std::{
@@ -58,7 +58,7 @@ pub(in crate::reader) struct Connection {
     /// Limit of each message, and of the waiting ones together.
     max_metadata_bytes: u64,
     /// Oversized metadata of the next frame, which arrived as a message, and its sequence number.
-    oversized: Option<(u64, Vec<u8>)>,
+    oversized: Option<(Sequence, Vec<u8>)>,
     progress: Progress,
     sleep: Sleep,
 }
@@ -132,7 +132,7 @@ impl Connection {
             let sequence = taken.descriptor.sequence;
             let expected = self.progress.expected();
             if sequence < expected {
-                return Err(ProtocolViolation::FrameOrder { sequence, after: expected - 1 }.into());
+                return Err(ProtocolViolation::FrameOrder { sequence, after: expected.previous() }.into());
             }
             // Messages come in order: received ones precede those still under way.
             match self.apply_due(sequence) {
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Returns whether a fenced frame is written, or may be delivered speculatively.
-    fn may_be_delivered(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+    fn may_be_delivered(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<bool, ReadError> {
         // Without a fence the frame is a violation, which is found when the frame is made.
         let Some(wait) = self.gpu.wait() else { return Ok(true) };
         let is_written = wait.is_written(entry, sequence)?;
@@ -190,7 +190,7 @@ impl Connection {
     }
 
     /// Ends the connection if a speculatively delivered frame, or frame `next`, is late.
-    fn check_deadline(&mut self, next: Option<u64>) -> Result<(), ReadError> {
+    fn check_deadline(&mut self, next: Option<Sequence>) -> Result<(), ReadError> {
         let late = self.gpu.wait().map(|wait| wait.find_late(next)).transpose()?;
         if let Some(sequence) = late.flatten() {
             self.exporter.end(End::Stalled { sequence, limit: self.gpu.fence_timeout() });
@@ -200,7 +200,7 @@ impl Connection {
 
     /// Applies the first waiting message if its place is at `sequence` or before: `None` if it is
     /// not, `Some(None)` if it yields no item.
-    fn apply_due(&mut self, sequence: u64) -> Option<Option<Item>> {
+    fn apply_due(&mut self, sequence: Sequence) -> Option<Option<Item>> {
         let (before, message) = self.waiting.pop_before(sequence)?;
         Some(match message {
             Ordered::Format(memory, format) => {
@@ -231,15 +231,12 @@ impl Connection {
         let lease = Lease::new(self.channel.clone(), entry, sequence, is_fenced);
         let lost_before = self.progress.deliver(sequence);
         let import = self.generations.find(&descriptor)?;
-        if descriptor.area >= self.areas {
+        if descriptor.area.0 >= self.areas {
             return Err(ProtocolViolation::UnknownArea { sequence, area: descriptor.area }.into());
         }
         let metadata = match self.oversized.take() {
             Some((of, bytes)) if of == sequence => bytes,
-            _ => {
-                let at = descriptor.area as usize * METADATA_AREA / 8;
-                load_bytes(&self.metadata, at, descriptor.metadata as usize)
-            }
+            _ => load_bytes(&self.metadata, descriptor.area.first_word(), descriptor.metadata as usize),
         };
         Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), lease))
     }
@@ -308,8 +305,8 @@ impl Connection {
                 let new = Announcement { generation, memory, slot_size, adopted };
                 self.generations.add(new, fd.as_ref())?;
             }
-            ToReader::Slot { generation, slot, handle } => {
-                self.generations.import(generation, slot, &handle, fd.as_ref())?;
+            ToReader::Slot { slot, handle } => {
+                self.generations.import(slot, &handle, fd.as_ref())?;
             }
             // Many generations are retired while a reader is paused: a retirement waits only for
             // untaken frames. Held frames keep their imports.

@@ -6,7 +6,7 @@ use crate::{
     reader::error::ReadError,
     sys::{Peer, Socket, Timeout, is_ready, wait},
 };
-use frameshare_protocol::message::Reason;
+use frameshare_protocol::{Sequence, message::Reason};
 use rustix::event::{PollFd, PollFlags};
 use std::{mem, os::fd::OwnedFd, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) enum End {
     /// A frame's ready fence missed its deadline.
     Stalled {
         /// The frame.
-        sequence: u64,
+        sequence: Sequence,
         /// The deadline.
         limit: Duration,
     },

@@ -3,7 +3,7 @@
 //! Order of messages and frames: a message waits until the frames before it are delivered.
 
 use crate::event::Event;
-use frameshare_protocol::{MemoryKind, message::Format};
+use frameshare_protocol::{MemoryKind, Sequence, message::Format};
 use std::{collections::VecDeque, sync::Arc};
 
 /// Maximum number of messages that wait for their frames. An exporter that keeps the protocol sends
@@ -41,7 +41,7 @@ impl Ordered {
 #[derive(Debug)]
 pub(super) struct MessageQueue {
     /// Each with the sequence number of the first frame after it.
-    waiting: VecDeque<(u64, Ordered)>,
+    waiting: VecDeque<(Sequence, Ordered)>,
     bytes: usize,
     /// Limit of `bytes`.
     max_bytes: u64,
@@ -59,7 +59,7 @@ impl MessageQueue {
 
     /// Queues a message in front of frame `before`. Late metadata of a frame comes before messages
     /// that follow the frame.
-    pub fn push(&mut self, before: u64, message: Ordered) {
+    pub fn push(&mut self, before: Sequence, message: Ordered) {
         self.bytes += message.bytes();
         let place = self.waiting.partition_point(|(other, _)| *other <= before);
         self.waiting.insert(place, (before, message));
@@ -67,7 +67,7 @@ impl MessageQueue {
 
     /// Takes the first message if its place is in front of frame `sequence`, with the sequence
     /// number of the first frame after it.
-    pub fn pop_before(&mut self, sequence: u64) -> Option<(u64, Ordered)> {
+    pub fn pop_before(&mut self, sequence: Sequence) -> Option<(Sequence, Ordered)> {
         self.waiting.front().filter(|(before, _)| *before <= sequence)?;
         let (before, message) = self.waiting.pop_front()?;
         self.bytes -= message.bytes();
@@ -82,29 +82,32 @@ mod tests {
     #[test]
     fn messages_wait_for_frames_before_them() {
         let mut queue = MessageQueue::new(1 << 20);
-        queue.push(2, Ordered::Retire(1));
-        queue.push(5, Ordered::EndOfStream);
-        queue.push(2, Ordered::Retire(2));
-        assert!(queue.pop_before(1).is_none());
+        queue.push(Sequence(2), Ordered::Retire(1));
+        queue.push(Sequence(5), Ordered::EndOfStream);
+        queue.push(Sequence(2), Ordered::Retire(2));
+        assert!(queue.pop_before(Sequence(1)).is_none());
         for generation in [1, 2] {
-            let next = queue.pop_before(4);
-            assert!(matches!(next, Some((2, Ordered::Retire(found))) if found == generation), "{next:?}");
+            let next = queue.pop_before(Sequence(4));
+            assert!(
+                matches!(next, Some((Sequence(2), Ordered::Retire(found))) if found == generation),
+                "{next:?}"
+            );
         }
-        assert!(queue.pop_before(4).is_none());
-        assert!(matches!(queue.pop_before(5), Some((5, Ordered::EndOfStream))));
+        assert!(queue.pop_before(Sequence(4)).is_none());
+        assert!(matches!(queue.pop_before(Sequence(5)), Some((Sequence(5), Ordered::EndOfStream))));
     }
 
     #[test]
     fn queue_is_full_at_either_limit() {
         let mut queue = MessageQueue::new(3);
-        queue.push(1, Ordered::Metadata(vec![0; 2]));
+        queue.push(Sequence(1), Ordered::Metadata(vec![0; 2]));
         assert!(!queue.is_full());
-        queue.push(1, Ordered::Metadata(vec![0; 1]));
+        queue.push(Sequence(1), Ordered::Metadata(vec![0; 1]));
         assert!(queue.is_full());
-        assert!(queue.pop_before(1).is_some() && !queue.is_full());
+        assert!(queue.pop_before(Sequence(1)).is_some() && !queue.is_full());
         for _ in 1..MAX_WAITING {
             assert!(!queue.is_full());
-            queue.push(1, Ordered::EndOfStream);
+            queue.push(Sequence(1), Ordered::EndOfStream);
         }
         assert!(queue.is_full());
     }

@@ -2,11 +2,13 @@
 
 //! Progress through the sequence numbers of one connection: received and lost frames.
 
+use frameshare_protocol::Sequence;
+
 /// The next sequence number, and the counts so far.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// The next sequence number if no frame is lost.
-    expected: u64,
+    expected: Sequence,
     received: u64,
     /// Frames lost before delivered ones.
     lost: u64,
@@ -16,20 +18,20 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Progress of a reader whose first frame is `next`.
-    pub fn new(next: u64) -> Self {
+    pub fn new(next: Sequence) -> Self {
         Self { expected: next, received: 0, lost: 0, undelivered: 0 }
     }
 
     /// The next sequence number if no frame is lost.
-    pub fn expected(&self) -> u64 {
+    pub fn expected(&self) -> Sequence {
         self.expected
     }
 
     /// Counts a delivered frame, which is the expected one or a later one. Returns the number of
     /// frames lost before it.
-    pub fn deliver(&mut self, sequence: u64) -> u64 {
-        let lost = sequence - self.expected;
-        self.expected = sequence + 1;
+    pub fn deliver(&mut self, sequence: Sequence) -> u64 {
+        let lost = sequence.since(self.expected);
+        self.expected = sequence.next();
         self.undelivered = 0;
         self.lost += lost;
         self.received += 1;
@@ -37,8 +39,8 @@ impl Progress {
     }
 
     /// Counts the frames up to `before` as lost, for now: the stream ends there.
-    pub fn end(&mut self, before: u64) {
-        self.undelivered = before.saturating_sub(self.expected);
+    pub fn end(&mut self, before: Sequence) {
+        self.undelivered = before.since(self.expected);
     }
 
     /// Number of delivered frames.
@@ -63,13 +65,13 @@ mod tests {
 
     #[test]
     fn missing_sequence_numbers_count_as_lost() {
-        let mut progress = Progress::new(5);
-        assert_eq!(progress.deliver(5), 0);
-        assert_eq!(progress.deliver(8), 2);
-        progress.end(12);
+        let mut progress = Progress::new(Sequence(5));
+        assert_eq!(progress.deliver(Sequence(5)), 0);
+        assert_eq!(progress.deliver(Sequence(8)), 2);
+        progress.end(Sequence(12));
         assert_eq!((progress.received(), progress.undelivered(), progress.lost()), (2, 3, 5));
         // The stream continues, and the frames arrive after all.
-        assert_eq!(progress.deliver(9), 0);
+        assert_eq!(progress.deliver(Sequence(9)), 0);
         assert_eq!((progress.received(), progress.undelivered(), progress.lost()), (3, 0, 2));
     }
 }

@@ -3,7 +3,7 @@
 //! Speculatively delivered frames whose ready fence is pending.
 
 use crate::fence::{FenceError, FenceState, ReaderFence, Unblocking};
-use frameshare_protocol::FenceKind;
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 use std::{
     collections::VecDeque,
     sync::{
@@ -27,9 +27,9 @@ pub(super) struct PendingFrames {
 #[derive(Debug, Default)]
 struct Delivered {
     /// Their entries and sequence numbers, oldest first.
-    frames: VecDeque<(usize, u64)>,
+    frames: VecDeque<(EntryIndex, Sequence)>,
     /// The oldest frame that was unwritten at the last poll, and the time since when.
-    unwritten: Option<(u64, Instant)>,
+    unwritten: Option<(Sequence, Instant)>,
 }
 
 impl PendingFrames {
@@ -46,7 +46,7 @@ impl PendingFrames {
     ///
     /// # Errors
     /// The failure of the fence.
-    pub fn is_pending(&self, entry: usize, sequence: u64) -> Result<bool, FenceError> {
+    pub fn is_pending(&self, entry: EntryIndex, sequence: Sequence) -> Result<bool, FenceError> {
         Ok(self.fence.poll_ready(entry, sequence)? == FenceState::Pending)
     }
 
@@ -55,12 +55,12 @@ impl PendingFrames {
     }
 
     /// Records a speculatively delivered frame.
-    pub fn push(&self, entry: usize, sequence: u64) {
+    pub fn push(&self, entry: EntryIndex, sequence: Sequence) {
         self.delivered().frames.push_back((entry, sequence));
     }
 
     /// Drops the records of frames in an entry.
-    pub fn forget(&self, entry: usize) {
+    pub fn forget(&self, entry: EntryIndex) {
         self.delivered().frames.retain(|(used, _)| *used != entry);
     }
 
@@ -69,7 +69,7 @@ impl PendingFrames {
     ///
     /// # Errors
     /// The failure of the fence.
-    pub fn oldest(&self, next: Option<u64>) -> Result<Option<(u64, Duration)>, FenceError> {
+    pub fn oldest(&self, next: Option<Sequence>) -> Result<Option<(Sequence, Duration)>, FenceError> {
         self.fence.check()?;
         let mut delivered = self.delivered();
         while let Some(&(entry, sequence)) = delivered.frames.front() {

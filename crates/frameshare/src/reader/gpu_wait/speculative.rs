@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use frameshare_cuda::context::Context;
-use frameshare_protocol::FenceKind;
+use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// The condition that a sleeping reader has to poll, since no notification follows the end of GPU
@@ -85,7 +85,7 @@ impl GpuWait {
     ///
     /// # Errors
     /// [`ReadError::Fence`], or [`ReadError::Violation`] if the ready value went back.
-    pub fn is_written(&mut self, entry: usize, sequence: u64) -> Result<bool, ReadError> {
+    pub fn is_written(&mut self, entry: EntryIndex, sequence: Sequence) -> Result<bool, ReadError> {
         // An entry is reused only after its last frame was written and read, so its event stands
         // for the present one. One timeline value stands for all.
         if self.pending.kind() == FenceKind::Event {
@@ -99,7 +99,7 @@ impl GpuWait {
     ///
     /// # Errors
     /// [`ReadError::Fence`], or [`ReadError::Violation`] if the ready value went back.
-    pub fn find_late(&mut self, next: Option<u64>) -> Result<Option<u64>, ReadError> {
+    pub fn find_late(&mut self, next: Option<Sequence>) -> Result<Option<Sequence>, ReadError> {
         let unwritten = self.pending.oldest(next).map_err(failed)?;
         self.recheck = if unwritten.is_some() { Recheck::Deadline } else { Recheck::Nothing };
         let is_late = |waited| waited > self.settings.fence_timeout;
@@ -108,7 +108,7 @@ impl GpuWait {
 
     /// Returns whether to deliver the next frame, which is not written. A frame that is not written
     /// when the exporter dies never will be.
-    pub fn deliver_unwritten(&mut self, entry: usize, sequence: u64, is_connected: bool) -> bool {
+    pub fn deliver_unwritten(&mut self, entry: EntryIndex, sequence: Sequence, is_connected: bool) -> bool {
         let delivers = self.mode == Mode::Speculative && is_connected && !self.pending.is_given_up();
         if delivers {
             self.pending.push(entry, sequence);

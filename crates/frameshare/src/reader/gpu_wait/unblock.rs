@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::fence::{FenceError, FenceState, ReaderFence, Unblocking, none::NoFence};
     use frameshare_cuda::stream::Stream;
-    use frameshare_protocol::FenceKind;
+    use frameshare_protocol::{EntryIndex, FenceKind, Sequence};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Counts its checks.
@@ -234,15 +234,15 @@ mod tests {
             FenceKind::Timeline
         }
 
-        fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+        fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
             NoFence.poll_ready(entry, sequence)
         }
 
-        fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+        fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
             Ok(())
         }
 
-        fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+        fn signal_released(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
             Ok(())
         }
 

@@ -16,7 +16,10 @@ use crate::{
     sys::{Interrupt, ProcessLock, Socket, Wake, Words},
 };
 use frameshare_cuda::{context::Context, stream::Stream};
-use frameshare_protocol::message::{Reason, ToExporter};
+use frameshare_protocol::{
+    EntryIndex, Sequence,
+    message::{Reason, ToExporter},
+};
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError,
     atomic::{AtomicU32, Ordering},
@@ -158,7 +161,13 @@ impl Channel {
 
     /// Ends a lease: on a fenced frame after all GPU work of the context on the frame, and the work
     /// on the streams that the application named.
-    pub fn release(self: &Arc<Self>, entry: usize, sequence: u64, is_fenced: bool, used: Vec<Stream>) {
+    pub fn release(
+        self: &Arc<Self>,
+        entry: EntryIndex,
+        sequence: Sequence,
+        is_fenced: bool,
+        used: Vec<Stream>,
+    ) {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some((streams, released)) = self.fenced(entry, sequence).filter(|_| is_fenced) else {
             return self.end_lease(entry, sequence);
@@ -174,7 +183,7 @@ impl Channel {
     }
 
     /// Ends a lease from the deferred-release thread.
-    fn release_blocking(&self, entry: usize, sequence: u64, used: &[Stream]) -> Attempt {
+    fn release_blocking(&self, entry: EntryIndex, sequence: Sequence, used: &[Stream]) -> Attempt {
         let Some((streams, released)) = self.fenced(entry, sequence) else { return Attempt::Done };
         match streams.signal_blocking(released, used) {
             Ok(()) => self.end_lease(entry, sequence),
@@ -188,7 +197,12 @@ impl Channel {
     ///
     /// # Errors
     /// The failure of the fence.
-    pub fn release_on(&self, entry: usize, sequence: u64, stream: &Stream) -> Result<(), FenceError> {
+    pub fn release_on(
+        &self,
+        entry: EntryIndex,
+        sequence: Sequence,
+        stream: &Stream,
+    ) -> Result<(), FenceError> {
         if let Some((streams, released)) = self.fenced(entry, sequence) {
             streams.signal_after(released, stream)?;
         }
@@ -199,12 +213,12 @@ impl Channel {
 
     /// The release streams, and the publication that they release; `None` until the exporter uses a
     /// GPU.
-    fn fenced(&self, entry: usize, sequence: u64) -> Option<(&ReleaseStreams, Released<'_>)> {
+    fn fenced(&self, entry: EntryIndex, sequence: Sequence) -> Option<(&ReleaseStreams, Released<'_>)> {
         let (streams, fence) = (self.streams.get()?, self.fence.get()?.as_ref());
         Some((streams, Released { fence, entry, sequence }))
     }
 
-    fn end_lease(&self, entry: usize, sequence: u64) {
+    fn end_lease(&self, entry: EntryIndex, sequence: Sequence) {
         if self.consumer.release(entry, sequence) {
             self.wake.ring();
         }
@@ -286,15 +300,15 @@ mod tests {
             FenceKind::Event
         }
 
-        fn poll_ready(&self, entry: usize, sequence: u64) -> Result<FenceState, FenceError> {
+        fn poll_ready(&self, entry: EntryIndex, sequence: Sequence) -> Result<FenceState, FenceError> {
             NoFence.poll_ready(entry, sequence)
         }
 
-        fn wait_ready(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+        fn wait_ready(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
             Ok(())
         }
 
-        fn signal_released(&self, _: usize, _: u64, _: &Stream) -> Result<(), FenceError> {
+        fn signal_released(&self, _: EntryIndex, _: Sequence, _: &Stream) -> Result<(), FenceError> {
             Ok(())
         }
 
@@ -318,7 +332,7 @@ mod tests {
         let page =
             |size: usize| Words::from(Mapping::writable(memfd("test", size as u64).unwrap(), size).unwrap());
         let (queue, claims) = (page(queue_size(1)), page(claims_size(1)));
-        Producer::new(queue.clone(), claims.clone(), 1, 1);
+        Producer::new(queue.clone(), claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(queue, claims, 1).unwrap();
         (Channel::new(1, consumer, wake, socket, None), theirs, their_wake)
     }

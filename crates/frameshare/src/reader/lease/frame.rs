@@ -14,7 +14,7 @@ use crate::{
     memory::Address,
 };
 use frameshare_cuda::stream::Stream;
-use frameshare_protocol::Descriptor;
+use frameshare_protocol::{Descriptor, EntryIndex, Sequence};
 use std::{
     any::Any,
     ptr::NonNull,
@@ -26,8 +26,8 @@ use std::{
 #[must_use = "dropping a lease releases the frame"]
 pub(in crate::reader) struct Lease {
     channel: Arc<Channel>,
-    entry: usize,
-    sequence: u64,
+    entry: EntryIndex,
+    sequence: Sequence,
     /// The frame is in GPU memory.
     is_fenced: bool,
     /// Streams of other contexts on which the application reads the frame.
@@ -37,7 +37,7 @@ pub(in crate::reader) struct Lease {
 }
 
 impl Lease {
-    pub fn new(channel: Arc<Channel>, entry: usize, sequence: u64, is_fenced: bool) -> Self {
+    pub fn new(channel: Arc<Channel>, entry: EntryIndex, sequence: Sequence, is_fenced: bool) -> Self {
         channel.add_lease();
         Self { channel, entry, sequence, is_fenced, used: Mutex::default(), ended: false }
     }

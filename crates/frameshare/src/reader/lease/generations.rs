@@ -11,7 +11,7 @@ use crate::{
     reader::error::{ProtocolViolation, ReadError},
     sys::UntrustedFd,
 };
-use frameshare_protocol::{Descriptor, MemoryKind, limits::MAX_TEXT, message::ToExporter};
+use frameshare_protocol::{Descriptor, MemoryKind, SlotId, limits::MAX_TEXT, message::ToExporter};
 use std::{collections::BTreeMap, os::fd::AsFd, sync::Arc};
 
 /// Maximum number of generations, and of slots of all of them, that are imported at once: a process
@@ -101,40 +101,32 @@ impl Generations {
     ///
     /// # Errors
     /// As [`Generations::add`].
-    pub fn import(
-        &mut self,
-        generation: u32,
-        slot: u32,
-        handle: &[u8],
-        fd: Option<&UntrustedFd>,
-    ) -> Result<(), ReadError> {
+    pub fn import(&mut self, slot: SlotId, handle: &[u8], fd: Option<&UntrustedFd>) -> Result<(), ReadError> {
         let imports: usize = self.entries.values().map(|one| one.slots.len()).sum();
         if imports >= MAX_IMPORTS {
             return Err(ProtocolViolation::TooManySlots { limit: MAX_IMPORTS }.into());
         }
-        let found = self.entries.get_mut(&generation);
-        let found = found.ok_or(ProtocolViolation::SlotOfUnknownGeneration { generation, slot })?;
+        let found = self.entries.get_mut(&slot.generation);
+        let found = found.ok_or(ProtocolViolation::SlotOfUnknownGeneration { slot })?;
         let context = self.channel.context();
         let import = match &found.source {
             Source::Importer(importer) => {
                 importer.import(found.imports.slot_size(), handle, fd.map(AsFd::as_fd))
             }
-            Source::SameProcess => {
-                same_process::find((self.channel.session(), generation, slot), found.memory, context)
-            }
+            Source::SameProcess => same_process::find((self.channel.session(), slot), found.memory, context),
             Source::Unreadable => return Ok(()),
         };
         let import = match import {
             Ok(import) => import,
             Err(error) if found.is_replaceable && context.is_some() => {
                 found.source = Source::Unreadable;
-                report(&self.channel, generation, &error);
+                report(&self.channel, slot.generation, &error);
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
-        match found.slots.insert(slot, Arc::new(Imported::new(import, found.imports.clone()))) {
-            Some(_) => Err(ProtocolViolation::DuplicateSlot { generation, slot }.into()),
+        match found.slots.insert(slot.index, Arc::new(Imported::new(import, found.imports.clone()))) {
+            Some(_) => Err(ProtocolViolation::DuplicateSlot { slot }.into()),
             None => Ok(()),
         }
     }
@@ -146,20 +138,20 @@ impl Generations {
 
     /// Returns whether an import of the frame's generation failed: the next frames are elsewhere.
     pub fn is_unreadable(&self, descriptor: &Descriptor) -> bool {
-        let generation = self.entries.get(&descriptor.generation);
+        let generation = self.entries.get(&descriptor.slot.generation);
         generation.is_some_and(|generation| matches!(generation.source, Source::Unreadable))
     }
 
     /// Returns whether the frame's slot is imported.
     pub fn has_imported(&self, descriptor: &Descriptor) -> bool {
-        let generation = self.entries.get(&descriptor.generation);
-        generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot))
+        let generation = self.entries.get(&descriptor.slot.generation);
+        generation.is_some_and(|generation| generation.slots.contains_key(&descriptor.slot.index))
     }
 
     /// Returns whether a frame has fences. Host frames have none: they are complete when they are
     /// published.
     pub fn is_fenced(&self, descriptor: &Descriptor) -> bool {
-        let generation = self.entries.get(&descriptor.generation);
+        let generation = self.entries.get(&descriptor.slot.generation);
         generation.is_none_or(|generation| generation.memory != MemoryKind::Host)
     }
 
@@ -168,10 +160,11 @@ impl Generations {
     /// # Errors
     /// The violation if there is no such slot, or the frame is not inside it.
     pub fn find(&self, descriptor: &Descriptor) -> Result<&Arc<Imported>, ProtocolViolation> {
-        let &Descriptor { sequence, generation, slot, .. } = descriptor;
+        let &Descriptor { sequence, slot: SlotId { generation, index }, .. } = descriptor;
         let found = self.entries.get(&generation);
         let found = found.ok_or(ProtocolViolation::UnknownGeneration { sequence, generation })?;
-        let import = found.slots.get(&slot).ok_or(ProtocolViolation::UnknownSlot { sequence, slot })?;
+        let import =
+            found.slots.get(&index).ok_or(ProtocolViolation::UnknownSlot { sequence, slot: index })?;
         descriptor.check_frame(found.imports.slot_size())?;
         Ok(import)
     }

@@ -7,6 +7,7 @@
 use super::deferred_release::{DeferredReleases, Release};
 use crate::fence::{FenceError, FenceFault, ReaderFence};
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
+use frameshare_protocol::{EntryIndex, Sequence};
 use std::{
     slice,
     sync::{Arc, Mutex, PoisonError},
@@ -35,8 +36,8 @@ struct ReleaseStream {
 #[derive(Clone, Copy)]
 pub(super) struct Released<'a> {
     pub fence: &'a dyn ReaderFence,
-    pub entry: usize,
-    pub sequence: u64,
+    pub entry: EntryIndex,
+    pub sequence: Sequence,
 }
 
 impl ReleaseStreams {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::{Descriptor, FenceKind, MemoryKind, Reason};
+use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Reason, SlotId};
 use frameshare_cuda::memory::{pool, vmm};
 use frameshare_protocol::limits::MAX_SLOT_SIZE;
 use frameshare_protocol::message::{EVENT_HANDLE, ToExporter, ToReader};
@@ -172,7 +172,9 @@ impl Harmer {
     }
 
     fn slot(&mut self, slot: u32, handle: Vec<u8>, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-        Ok(self.exporter()?.send_message(&ToReader::Slot { generation: 1, slot, handle }, fd)?)
+        Ok(self
+            .exporter()?
+            .send_message(&ToReader::Slot { slot: SlotId { generation: 1, index: slot }, handle }, fd)?)
     }
 
     /// Accepts a reader as an honest exporter does, and sends it one slot.
@@ -208,7 +210,11 @@ impl Harmer {
 
     /// Publishes a frame without signaling its ready fence.
     fn publish_unwritten(&mut self) -> Result<()> {
-        self.exporter()?.publish_as(Descriptor { generation: 1, size: SIZE, ..Descriptor::default() });
+        self.exporter()?.publish_as(Descriptor {
+            slot: SlotId { generation: 1, index: 0 },
+            size: SIZE,
+            ..Descriptor::default()
+        });
         Ok(())
     }
 
@@ -217,9 +223,9 @@ impl Harmer {
         self.wait_until_read()?;
         let start = self.memory.as_ref().context("no memory was allocated")?.ptr();
         let next = self.exporter()?.next;
-        gpu::fill(start, SIZE, gpu::byte_of(next), &self.gpu.stream)?;
+        gpu::fill(start, SIZE, gpu::byte_of(next.0), &self.gpu.stream)?;
         self.gpu.stream.synchronize()?;
-        self.ready()?[timeline::READY].store(next, Ordering::Release);
+        self.ready()?[timeline::READY].store(next.0, Ordering::Release);
         self.publish_unwritten()
     }
 
@@ -234,10 +240,10 @@ impl Harmer {
         let words = self.ready()?;
         let exporter = self.exporter()?;
         let is_read = |entry: usize| {
-            let claim = Claim::decode(exporter.claims[claim_at(entry)].load(Ordering::Acquire));
+            let claim = Claim::decode(exporter.claims[claim_at(EntryIndex(entry))].load(Ordering::Acquire));
             let word = words[timeline::ENTRIES + entry].load(Ordering::Acquire);
             claim.state == ClaimState::Revoked
-                || (claim.state == ClaimState::Released && word == claim.sequence)
+                || (claim.state == ClaimState::Released && word == claim.sequence.0)
         };
         wait_for(|| (0..CREDIT).all(is_read)).context("the reader does not release its frames")
     }
@@ -245,9 +251,10 @@ impl Harmer {
     /// Waits until the reader has taken the newest frame.
     fn wait_until_taken(&mut self) -> Result<()> {
         let exporter = self.exporter()?;
-        let (newest, entry) = (exporter.next - 1, (exporter.next - 1) as usize % CREDIT);
+        let newest = exporter.next.previous();
+        let entry = newest.0 as usize % CREDIT;
         let taken = || {
-            let claim = Claim::decode(exporter.claims[claim_at(entry)].load(Ordering::Acquire));
+            let claim = Claim::decode(exporter.claims[claim_at(EntryIndex(entry))].load(Ordering::Acquire));
             claim.sequence == newest && matches!(claim.state, ClaimState::Taken | ClaimState::Released)
         };
         wait_for(taken).context("the reader does not take the frame")
@@ -459,8 +466,13 @@ fn frame_outside(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
     harmer.publish_some()?;
     let next = harmer.exporter()?.next;
-    harmer.ready()?[timeline::READY].store(next, Ordering::Release);
-    let outside = Descriptor { generation: 1, offset: SLOT - SIZE + 1, size: SIZE, ..Descriptor::default() };
+    harmer.ready()?[timeline::READY].store(next.0, Ordering::Release);
+    let outside = Descriptor {
+        slot: SlotId { generation: 1, index: 0 },
+        offset: SLOT - SIZE + 1,
+        size: SIZE,
+        ..Descriptor::default()
+    };
     harmer.exporter()?.publish_as(outside);
     Ok(())
 }
@@ -469,8 +481,12 @@ fn frame_of_no_slot(harmer: &mut Harmer) -> Result<()> {
     harmer.meet()?;
     harmer.publish_some()?;
     let next = harmer.exporter()?.next;
-    harmer.ready()?[timeline::READY].store(next, Ordering::Release);
-    harmer.exporter()?.publish_as(Descriptor { generation: 1, slot: 7, size: SIZE, ..Descriptor::default() });
+    harmer.ready()?[timeline::READY].store(next.0, Ordering::Release);
+    harmer.exporter()?.publish_as(Descriptor {
+        slot: SlotId { generation: 1, index: 7 },
+        size: SIZE,
+        ..Descriptor::default()
+    });
     Ok(())
 }
 
@@ -531,9 +547,15 @@ fn never_written_in_one_entry(harmer: &mut Harmer) -> Result<()> {
     while Instant::now() < until && !harmer.exporter()?.channel.hangs_up(Duration::ZERO) {
         let exporter = harmer.exporter()?;
         let (sequence, messages) = (exporter.next, exporter.messages);
-        let frame = Descriptor { generation: 1, size: SIZE, sequence, messages, ..Descriptor::default() };
-        exporter.producer.publish(0, &frame);
-        exporter.next += 1;
+        let frame = Descriptor {
+            slot: SlotId { generation: 1, index: 0 },
+            size: SIZE,
+            sequence,
+            messages,
+            ..Descriptor::default()
+        };
+        exporter.producer.publish(EntryIndex(0), &frame);
+        exporter.next = exporter.next.next();
         exporter.wake_reader();
         thread::sleep(FENCE_TIMEOUT / 20);
     }

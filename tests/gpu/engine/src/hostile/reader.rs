@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use frameshare::{FenceKind, MemoryKind, Policy, Reason};
+use frameshare::{EntryIndex, FenceKind, MemoryKind, Policy, Reason, Sequence};
 use frameshare_cuda::memory::vmm;
 use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, release_at, timeline, timeline_size};
@@ -117,14 +117,14 @@ impl Admitted {
         let until = Instant::now() + PATIENCE;
         loop {
             for entry in 0..self.raw.welcome.credit as usize {
-                let word = &self.raw.claims[claim_at(entry)];
+                let word = &self.raw.claims[claim_at(EntryIndex(entry))];
                 let (found, claim) =
                     (word.load(Ordering::Acquire), Claim::decode(word.load(Ordering::Acquire)));
                 let taken = Claim { state: ClaimState::Taken, ..claim }.encode();
                 if claim.state == ClaimState::Published
                     && word.compare_exchange(found, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
                 {
-                    return Ok((entry, claim.sequence));
+                    return Ok((entry, claim.sequence.0));
                 }
             }
             ensure!(Instant::now() < until, "no frame arrived in time");
@@ -134,14 +134,14 @@ impl Admitted {
 
     /// Marks a frame as released, regardless of its release fence.
     fn release(&self, entry: usize, sequence: u64) {
-        let released = Claim { sequence, state: ClaimState::Released };
-        self.raw.claims[claim_at(entry)].store(released.encode(), Ordering::SeqCst);
+        let released = Claim { sequence: Sequence(sequence), state: ClaimState::Released };
+        self.raw.claims[claim_at(EntryIndex(entry))].store(released.encode(), Ordering::SeqCst);
     }
 
     /// Takes a frame and releases it immediately, with this release value.
     fn release_with(&self, word: impl Fn(u64) -> u64) -> Result<()> {
         let (entry, sequence) = self.take()?;
-        self.words[release_at(entry)].store(word(sequence), Ordering::SeqCst);
+        self.words[release_at(EntryIndex(entry))].store(word(sequence), Ordering::SeqCst);
         self.release(entry, sequence);
         Ok(())
     }
@@ -175,7 +175,7 @@ fn word_elsewhere(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let (entry, sequence) = reader.take()?;
     let another = (entry + 1) % reader.raw.welcome.credit as usize;
-    reader.words[release_at(another)].store(sequence, Ordering::SeqCst);
+    reader.words[release_at(EntryIndex(another))].store(sequence, Ordering::SeqCst);
     reader.release(entry, sequence);
     reader.is_cut_off()
 }
@@ -212,8 +212,8 @@ fn punched(intruder: &Intruder) -> Result<()> {
 fn another_claim(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let (entry, sequence) = reader.take()?;
-    let claim = Claim { sequence: sequence + 5, state: ClaimState::Taken };
-    reader.raw.claims[claim_at(entry)].store(claim.encode(), Ordering::SeqCst);
+    let claim = Claim { sequence: Sequence(sequence + 5), state: ClaimState::Taken };
+    reader.raw.claims[claim_at(EntryIndex(entry))].store(claim.encode(), Ordering::SeqCst);
     reader.is_cut_off()
 }
 

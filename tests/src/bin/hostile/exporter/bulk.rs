@@ -11,6 +11,7 @@ use super::{
     metas::{number, text},
 };
 use crate::Result;
+use frameshare::Sequence;
 use frameshare_protocol::{
     limits::MAX_PAYLOAD,
     message::{Payload, ToReader},
@@ -166,7 +167,10 @@ pub fn early_tags(listener: &Listener) -> Result<RawExporter> {
     let file = file(&head, size)?;
     for _ in 0..64 {
         let payload = Payload::Sealed(size as u64);
-        exporter.send_message(&ToReader::Event { before: 1, kind: TAGS, payload }, Some(file.as_fd()))?;
+        exporter.send_message(
+            &ToReader::Event { before: Sequence(1), kind: TAGS, payload },
+            Some(file.as_fd()),
+        )?;
         exporter.wake_reader();
     }
     Ok(exporter)

@@ -7,7 +7,7 @@ use crate::{
     Result,
     foreign::{self, Make, Trap},
 };
-use frameshare::Reason;
+use frameshare::{Reason, Sequence};
 use frameshare_protocol::message::{Payload, ToReader};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
@@ -40,7 +40,7 @@ fn as_payload(make: Make, listener: &Listener) -> Result<RawExporter> {
     let fd = make()?;
     let mut exporter = accept(listener)?;
     let payload = Payload::Sealed(100);
-    exporter.send_message(&ToReader::Event { before: 2, kind: 4, payload }, Some(fd.as_fd()))?;
+    exporter.send_message(&ToReader::Event { before: Sequence(2), kind: 4, payload }, Some(fd.as_fd()))?;
     exporter.publish(1, SLOT);
     fd.sent();
     Ok(exporter)

@@ -4,14 +4,14 @@
 
 use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
-use frameshare::Descriptor;
+use frameshare::{AreaIndex, Descriptor, Sequence, SlotId};
 use frameshare_protocol::limits::METADATA_AREA;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
 
 fn publish(listener: &Listener, descriptor: Descriptor) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    exporter.publish_as(Descriptor { generation: 1, ..descriptor });
+    exporter.publish_as(Descriptor { slot: SlotId { generation: 1, ..descriptor.slot }, ..descriptor });
     Ok(exporter)
 }
 
@@ -20,7 +20,10 @@ pub fn outside(listener: &Listener) -> Result<RawExporter> {
 }
 
 pub fn of_no_slot(listener: &Listener) -> Result<RawExporter> {
-    publish(listener, Descriptor { slot: 3, size: SLOT, ..Default::default() })
+    publish(
+        listener,
+        Descriptor { slot: SlotId { generation: 0, index: 3 }, size: SLOT, ..Default::default() },
+    )
 }
 
 /// Sequence numbers must rise.
@@ -28,7 +31,7 @@ pub fn again(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     exporter.publish(1, SLOT);
     wait_until_taken(&exporter);
-    exporter.next = 1;
+    exporter.next = Sequence(1);
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
@@ -36,14 +39,14 @@ pub fn again(listener: &Listener) -> Result<RawExporter> {
 /// The largest number of lost frames that can be counted.
 pub fn far_ahead(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    exporter.next = (1 << 62) - 2;
+    exporter.next = Sequence((1 << 62) - 2);
     exporter.publish(1, SLOT);
     Ok(exporter)
 }
 
 pub fn metadata_nowhere(listener: &Listener) -> Result<RawExporter> {
     let (area, metadata) = (u32::MAX, METADATA_AREA as u32);
-    publish(listener, Descriptor { area, metadata, size: SLOT, ..Default::default() })
+    publish(listener, Descriptor { area: AreaIndex(area), metadata, size: SLOT, ..Default::default() })
 }
 
 /// The frame's content changes all the time.

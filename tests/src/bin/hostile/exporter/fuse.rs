@@ -4,6 +4,7 @@
 
 use super::{CAPS, SLOT, accept};
 use crate::{Result, foreign::Trap};
+use frameshare::Sequence;
 use frameshare_protocol::message::{Payload, ToReader};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
@@ -51,7 +52,7 @@ fn as_slot(fd: Trap, listener: &Listener) -> Result<RawExporter> {
 
 fn as_payload(fd: Trap, listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    let event = ToReader::Event { before: 2, kind: 4, payload: Payload::Sealed(100) };
+    let event = ToReader::Event { before: Sequence(2), kind: 4, payload: Payload::Sealed(100) };
     let sent = exporter.send_message(&event, Some(fd.as_fd()));
     fd.sent();
     sent?;

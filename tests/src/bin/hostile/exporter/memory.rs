@@ -4,7 +4,7 @@
 
 use super::{CAPS, SLOT};
 use crate::Result;
-use frameshare::MemoryKind;
+use frameshare::{MemoryKind, SlotId};
 use frameshare_protocol::{limits::MAX_SLOT_SIZE, message::ToReader};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, Seals, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
@@ -26,7 +26,7 @@ fn generation(number: u32) -> ToReader {
 }
 
 fn slot(generation: u32, slot: u32) -> ToReader {
-    ToReader::Slot { generation, slot, handle: Vec::new() }
+    ToReader::Slot { slot: SlotId { generation, index: slot }, handle: Vec::new() }
 }
 
 /// Sends a file as a slot, and publishes a frame in it.

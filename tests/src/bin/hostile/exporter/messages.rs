@@ -4,7 +4,7 @@
 
 use super::{AFTERWARDS, SLOT, accept};
 use crate::Result;
-use frameshare::{Descriptor, Reason};
+use frameshare::{Descriptor, Reason, Sequence, SlotId};
 use frameshare_protocol::{
     limits::{MAX_MESSAGE, MAX_PAYLOAD},
     message::{Payload, ToReader},
@@ -30,7 +30,7 @@ fn send_message(listener: &Listener, message: &ToReader, fd: Option<BorrowedFd<'
 }
 
 fn sealed_event(size: u64) -> ToReader {
-    ToReader::Event { before: 2, kind: 4, payload: Payload::Sealed(size) }
+    ToReader::Event { before: Sequence(2), kind: 4, payload: Payload::Sealed(size) }
 }
 
 pub fn garbage(listener: &Listener) -> Result<RawExporter> {
@@ -73,7 +73,8 @@ pub fn payload_can_shrink(listener: &Listener) -> Result<RawExporter> {
 /// The reader would have to keep such messages without bound.
 pub fn for_no_frame(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    let message = ToReader::Event { before: u64::MAX, kind: 4, payload: Payload::Inline(vec![1; 1000]) };
+    let message =
+        ToReader::Event { before: Sequence(u64::MAX), kind: 4, payload: Payload::Inline(vec![1; 1000]) };
     while exporter.send_message(&message, None).is_ok() {
         exporter.wake_reader();
     }
@@ -85,7 +86,7 @@ pub fn payloads_for_no_frame(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     let file = memfd(1 << 20)?;
     Seals::SizeAndWrites.put_on(&file)?;
-    let message = ToReader::Event { before: u64::MAX, kind: 4, payload: Payload::Sealed(1 << 20) };
+    let message = ToReader::Event { before: Sequence(u64::MAX), kind: 4, payload: Payload::Sealed(1 << 20) };
     while exporter.send_message(&message, Some(file.as_fd())).is_ok() {
         exporter.wake_reader();
     }
@@ -97,7 +98,8 @@ pub fn without_end(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     let end = Instant::now() + AFTERWARDS;
     while Instant::now() < end {
-        let message = ToReader::Event { before: 1, kind: u32::MAX, payload: Payload::Inline(vec![0xff; 9]) };
+        let message =
+            ToReader::Event { before: Sequence(1), kind: u32::MAX, payload: Payload::Inline(vec![0xff; 9]) };
         if exporter.send_message(&message, None).is_err() {
             break;
         }
@@ -109,7 +111,11 @@ pub fn without_end(listener: &Listener) -> Result<RawExporter> {
 pub fn do_not_come(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     exporter.messages = 1 << 60;
-    exporter.publish_as(Descriptor { generation: 1, size: SLOT, ..Default::default() });
+    exporter.publish_as(Descriptor {
+        slot: SlotId { generation: 1, index: 0 },
+        size: SLOT,
+        ..Default::default()
+    });
     Ok(exporter)
 }
 
@@ -117,7 +123,11 @@ pub fn do_not_come(listener: &Listener) -> Result<RawExporter> {
 pub fn does_not_come(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     exporter.messages += 1;
-    exporter.publish_as(Descriptor { generation: 1, size: SLOT, ..Default::default() });
+    exporter.publish_as(Descriptor {
+        slot: SlotId { generation: 1, index: 0 },
+        size: SLOT,
+        ..Default::default()
+    });
     std::thread::sleep(AFTERWARDS);
     Ok(exporter)
 }

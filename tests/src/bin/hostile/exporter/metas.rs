@@ -4,7 +4,7 @@
 
 use super::{CAPS, SLOT, wait_until_taken};
 use crate::Result;
-use frameshare::Descriptor;
+use frameshare::{Descriptor, SlotId};
 use frameshare_protocol::limits::METADATA_AREA;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter};
 use std::sync::atomic::Ordering::Relaxed;
@@ -85,7 +85,12 @@ pub fn metas(listener: &Listener) -> Result<RawExporter> {
             word.store(u64::from_le_bytes(value), Relaxed);
         }
         let metadata = bytes.len() as u32;
-        exporter.publish_as(Descriptor { generation: 1, size: SLOT, metadata, ..Default::default() });
+        exporter.publish_as(Descriptor {
+            slot: SlotId { generation: 1, index: 0 },
+            size: SLOT,
+            metadata,
+            ..Default::default()
+        });
     }
     Ok(exporter)
 }

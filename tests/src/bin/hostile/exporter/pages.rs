@@ -4,6 +4,7 @@
 
 use super::{AFTERWARDS, CAPS, SLOT, accept};
 use crate::{Result, scribble};
+use frameshare::{EntryIndex, Sequence};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims_size, queue, queue_size};
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
@@ -23,8 +24,8 @@ pub fn flicker(listener: &Listener) -> Result<RawExporter> {
     while Instant::now() < end {
         for _ in 0..100_000 {
             sequence += 1;
-            let claim = Claim { sequence, state: ClaimState::Published };
-            exporter.claims[claim_at(0)].store(claim.encode(), Relaxed);
+            let claim = Claim { sequence: Sequence(sequence), state: ClaimState::Published };
+            exporter.claims[claim_at(EntryIndex(0))].store(claim.encode(), Relaxed);
         }
         exporter.wake_reader();
         if exporter.channel.hangs_up(Duration::ZERO) {

@@ -3,7 +3,7 @@
 //! Attacks by the welcome and its pages and sockets.
 
 use crate::Result;
-use frameshare::{FenceKind, Reason};
+use frameshare::{FenceKind, Reason, Sequence};
 use frameshare_protocol::{
     message::{EVENT_HANDLE, ToReader},
     page::{claims_size, queue_size},
@@ -61,7 +61,7 @@ pub fn never(listener: &Listener) -> Result<RawExporter> {
 pub fn something_else(listener: &Listener) -> Result<RawExporter> {
     let mut offer = offer()?;
     offer.fds.clear();
-    Ok(offer.send_as(&encoded(ToReader::EndOfStream { before: 1 }.encode()), listener, PATIENCE)?)
+    Ok(offer.send_as(&encoded(ToReader::EndOfStream { before: Sequence(1) }.encode()), listener, PATIENCE)?)
 }
 
 pub fn refusal(listener: &Listener) -> Result<RawExporter> {

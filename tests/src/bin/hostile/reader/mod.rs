@@ -14,7 +14,7 @@ mod wakes;
 pub use floods::stay_silent;
 
 use crate::Result;
-use frameshare::{Policy, queue::Consumer};
+use frameshare::{EntryIndex, Policy, Sequence, queue::Consumer};
 use frameshare_tests::raw::{PATIENCE, RawReader, hello};
 use std::{
     path::Path,
@@ -110,7 +110,7 @@ fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> Result<T> {
 }
 
 /// Takes the oldest frame, and returns its entry and sequence number.
-fn take(reader: &RawReader) -> Result<(usize, u64)> {
+fn take(reader: &RawReader) -> Result<(EntryIndex, Sequence)> {
     let consumer = consumer(reader);
     wait_for("a frame", || {
         let found = consumer.oldest()?.ok()?;

@@ -4,6 +4,7 @@
 
 use super::{Fate, consumer, cut_off, join, take, wait_for};
 use crate::Result;
+use frameshare::{EntryIndex, Sequence};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, claims_size};
 use frameshare_tests::raw::RawReader;
 use std::{
@@ -55,15 +56,15 @@ pub fn revoked(path: &Path) -> Result<Fate> {
 
 /// Releases another entry's frame, and one that was reclaimed long ago.
 pub fn foreign(path: &Path) -> Result<Fate> {
-    change(path, |claim| Claim { sequence: claim.sequence ^ 1, ..claim })
+    change(path, |claim| Claim { sequence: Sequence(claim.sequence.0 ^ 1), ..claim })
 }
 
 pub fn ahead(path: &Path) -> Result<Fate> {
-    change(path, |claim| Claim { sequence: claim.sequence + 1000, state: ClaimState::Released })
+    change(path, |claim| Claim { sequence: Sequence(claim.sequence.0 + 1000), state: ClaimState::Released })
 }
 
 pub fn stale(path: &Path) -> Result<Fate> {
-    change(path, |claim| Claim { sequence: claim.sequence - 1, state: ClaimState::Released })
+    change(path, |claim| Claim { sequence: claim.sequence.previous(), state: ClaimState::Released })
 }
 
 /// Releases a frame twice, until the entry carries another frame and the word is a violation.
@@ -97,11 +98,11 @@ pub fn untaken(path: &Path) -> Result<Fate> {
 /// violation.
 pub fn flip_after_revoke(path: &Path) -> Result<Fate> {
     let reader = join(path)?;
-    let word = &reader.claims[claim_at(0)];
+    let word = &reader.claims[claim_at(EntryIndex(0))];
     let end = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end {
         let claim = Claim::decode(word.load(SeqCst));
-        if claim.state == ClaimState::Revoked && claim.sequence > 0 {
+        if claim.state == ClaimState::Revoked && claim.sequence > Sequence(0) {
             word.store(Claim { state: ClaimState::Taken, ..claim }.encode(), SeqCst);
         }
     }

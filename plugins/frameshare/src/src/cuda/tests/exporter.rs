@@ -9,7 +9,7 @@
 
 use super::{PATIENCE, size_of_plane};
 use frameshare::{
-    Endpoint, FenceKind, Format, Interrupt, MemoryKind, Plane,
+    Endpoint, FenceKind, Format, Interrupt, MemoryKind, Plane, Sequence,
     exporter::{self, Frame, PublishError, Purpose, Slot},
     fence::Written,
     memory::Address,
@@ -244,7 +244,7 @@ impl Serving {
         self.next += 1;
     }
 
-    fn publish_in(&self, slot: &Slot, late_us: u64) -> Result<u64, PublishError> {
+    fn publish_in(&self, slot: &Slot, late_us: u64) -> Result<Sequence, PublishError> {
         let (size, planes) = self.shape.as_ref().unwrap();
         let byte = byte_of(self.next);
         let written = match (slot.address(), &self.writer) {
