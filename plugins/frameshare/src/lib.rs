@@ -20,6 +20,7 @@ mod pool;
 mod rows;
 mod sink;
 mod src;
+mod sync;
 mod time;
 
 pub use fence::FrameshareFence;

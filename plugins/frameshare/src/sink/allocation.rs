@@ -4,10 +4,14 @@
 
 use super::{
     gpu::SURFACES,
-    imp::{CAT, FrameshareSink, lock},
+    imp::FrameshareSink,
     kinds::{Export, Memory},
+    log::CAT,
 };
-use crate::pool::{HostPool, cuda::CudaPool};
+use crate::{
+    pool::{HostPool, cuda::CudaPool},
+    sync::lock,
+};
 use gst::subclass::prelude::*;
 
 /// Number of surfaces for a decoder whose surfaces are copied and returned at once.

@@ -3,18 +3,27 @@
 //! `framesharesink`.
 
 mod allocation;
+mod announced;
 mod caps;
+mod connection;
 mod copies;
 mod events;
+mod failure;
 mod gpu;
 mod imp;
 mod kinds;
+mod log;
 mod messages;
+mod negotiation;
+mod notices;
 mod placed;
 mod refusal;
+mod render;
+mod session;
 mod settings;
 mod stats;
 mod stream;
+mod timing;
 mod vfuncs;
 mod waiting;
 

@@ -7,35 +7,31 @@
 //! stream with an error instead.
 
 use super::{
-    imp::{CAT, FrameshareSink, Input},
+    imp::{FrameshareSink, Input},
+    log::CAT,
     stream::Stream,
 };
 use gst::{prelude::*, subclass::prelude::*};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Whether the sink has refused caps or a buffer since it was opened.
-#[derive(Default)]
-pub(super) struct Failure(AtomicBool);
-
-/// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts the
-/// error for memory that cannot be shared.
-pub(super) fn watch_caps(sink: &FrameshareSink, pad: &gst::Pad) {
-    let sink = sink.downgrade();
-    pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
-        if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
-            && let Some(sink) = sink.upgrade()
-        {
-            sink.input().offered = Some(caps.caps_owned());
-            if let Err(message) = super::caps::check_memory(caps.caps()) {
-                sink.post_error_message(message);
-                sink.note_failure();
-            }
-        }
-        gst::PadProbeReturn::Ok
-    });
-}
 
 impl FrameshareSink {
+    /// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts the
+    /// error for memory that cannot be shared.
+    pub(super) fn watch_caps(&self, pad: &gst::Pad) {
+        let sink = self.downgrade();
+        pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+            if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
+                && let Some(sink) = sink.upgrade()
+            {
+                sink.input().offered = Some(caps.caps_owned());
+                if let Err(message) = super::caps::check_memory(caps.caps()) {
+                    sink.post_error_message(message);
+                    sink.note_failure();
+                }
+            }
+            gst::PadProbeReturn::Ok
+        });
+    }
+
     /// Returns whether a caps query may come from a link that is being made in a stopped pipeline.
     pub(super) fn is_being_linked(&self) -> bool {
         let sink = self.obj();
@@ -54,7 +50,7 @@ impl FrameshareSink {
     /// Records that caps or a buffer were refused, after the error was posted.
     pub(super) fn note_failure(&self) {
         if let Some(stream) = self.stream() {
-            stream.failure.0.store(true, Relaxed);
+            stream.failure.set();
         }
     }
 
@@ -63,7 +59,7 @@ impl FrameshareSink {
         let offered = self.input().offered.take();
         let pad = self.obj().static_pad("sink");
         let refused = offered.is_some() && offered != pad.and_then(|pad| pad.current_caps());
-        if refused || stream.failure.0.load(Relaxed) {
+        if refused || stream.failure.is_set() {
             stream.exporter.fail("its pipeline sent what framesharesink cannot share");
         } else {
             stream.exporter.end_of_stream();

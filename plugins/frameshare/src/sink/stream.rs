@@ -4,10 +4,11 @@
 
 use super::{
     copies::{Copies, Path, Reason},
+    failure::Failure,
     gpu::{Gpu, NoGpu, Surfaces},
     kinds::Export,
+    log::CAT,
     placed::{PlaceError, Placed, copy_picture, slot_size, whole},
-    refusal::Failure,
     waiting::Waiting,
 };
 use crate::{
@@ -138,7 +139,7 @@ impl Stream {
 
     pub(super) fn count_copy(&self, reason: Reason, bytes: u64) {
         if self.copies.count(reason, bytes) {
-            gst::info!(super::imp::CAT, "frames are copied: {}", reason.name());
+            gst::info!(CAT, "frames are copied: {}", reason.name());
         }
     }
 

@@ -10,23 +10,25 @@
 //! the parent's one of the same name, called with the same.
 #![allow(unsafe_code)]
 
-use super::imp;
+use super::imp::FrameshareSink;
 use glib::{prelude::*, translate::*};
 use gst::subclass::prelude::*;
 
-/// Routes `wait_event` to [`imp::FrameshareSink::wait_event`], and splits buffer lists into
-/// buffers, each of which waits for its own time.
-pub(super) fn install(class: &mut glib::Class<gst_base::BaseSink>) {
-    let class = class.as_mut();
-    class.wait_event = Some(wait_event);
-    class.render_list = None;
+impl FrameshareSink {
+    /// Routes `wait_event` to [`FrameshareSink::wait_event`], and splits buffer lists into buffers,
+    /// each of which waits for its own time.
+    pub(super) fn override_vfuncs(class: &mut glib::Class<gst_base::BaseSink>) {
+        let class = class.as_mut();
+        class.wait_event = Some(wait_event);
+        class.render_list = None;
+    }
 }
 
 unsafe extern "C" fn wait_event(
     sink: *mut gst_base::ffi::GstBaseSink,
     event: *mut gst::ffi::GstEvent,
 ) -> gst::ffi::GstFlowReturn {
-    type Instance = <imp::FrameshareSink as ObjectSubclass>::Instance;
+    type Instance = <FrameshareSink as ObjectSubclass>::Instance;
     // SAFETY: this function is only in the class of this type, so `sink` is an instance of it,
     // alive during the call, as `event` is.
     let (imp, event) =
@@ -38,15 +40,12 @@ unsafe extern "C" fn wait_event(
     })
 }
 
-fn parent_wait_event(
-    imp: &imp::FrameshareSink,
-    event: &gst::Event,
-) -> Result<gst::FlowSuccess, gst::FlowError> {
+fn parent_wait_event(imp: &FrameshareSink, event: &gst::Event) -> Result<gst::FlowSuccess, gst::FlowError> {
     // SAFETY: the type's data exists once an instance does. The parent class of this type is
     // GstBaseSink's, which lives as long as the type; its function gets an instance and an event
     // that outlive the call.
     unsafe {
-        let parent = imp::FrameshareSink::type_data().as_ref().parent_class();
+        let parent = FrameshareSink::type_data().as_ref().parent_class();
         let class = &*parent.cast::<gst_base::ffi::GstBaseSinkClass>();
         let Some(wait_event) = class.wait_event else { return Ok(gst::FlowSuccess::Ok) };
         let sink = imp.obj().as_ptr().cast::<gst_base::ffi::GstBaseSink>();

@@ -2,7 +2,7 @@
 
 //! Handling of in-band events.
 
-use super::imp::{CAT, FrameshareSrc, Running};
+use super::{imp::FrameshareSrc, log::CAT, running::Running};
 use crate::{
     events::{self, EventError, Gap, Incoming},
     meta::budget::OverBudget,

@@ -111,7 +111,7 @@ pub(super) fn to_buffer(
         Ok(metas) => metas,
         Err(MetaError::OverBudget(error)) => return Err(error.into()),
         Err(error) => {
-            gst::warning!(super::imp::CAT, "Dropping the metas of frame {}: {error}", descriptor.sequence);
+            gst::warning!(super::log::CAT, "Dropping the metas of frame {}: {error}", descriptor.sequence);
             Metas::default()
         }
     };
@@ -147,7 +147,7 @@ pub(super) fn to_buffer(
 
     let buffer_ref = buffer.make_mut();
     if let Err(error) = metas.add_to(buffer_ref, crop.is_some()) {
-        gst::warning!(super::imp::CAT, "Dropping some metas of frame {}: {error}", descriptor.sequence);
+        gst::warning!(super::log::CAT, "Dropping some metas of frame {}: {error}", descriptor.sequence);
     }
     FrameshareMeta::add(buffer_ref, meta);
     stamp(buffer_ref, &descriptor, context.time);

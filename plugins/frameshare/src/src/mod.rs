@@ -2,8 +2,10 @@
 
 //! `framesharesrc`: zero-copy source for the frames of another process.
 
+mod connecting;
 mod copies;
 mod cuda;
+mod delivery;
 mod errors;
 mod events;
 mod frames;
@@ -12,9 +14,13 @@ pub(crate) mod hostile;
 mod imp;
 mod layout;
 mod lease;
+mod log;
+mod negotiation;
 mod opening;
+mod opening_state;
 mod pause;
 mod picture;
+mod running;
 mod settings;
 mod stats;
 #[cfg(test)]

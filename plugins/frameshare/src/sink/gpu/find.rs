@@ -6,7 +6,10 @@
 //! frames in any memory, the sink therefore waits for the first caps with CUDA memory.
 
 use super::Gpu;
-use crate::sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream};
+use crate::{
+    sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream},
+    sync::lock,
+};
 use gst::{prelude::*, subclass::prelude::*};
 
 /// The reason why a sink has no GPU.
@@ -72,7 +75,7 @@ impl FrameshareSink {
         if !stream.awaits_gpu() {
             return stream.memory_why().map(Into::into);
         }
-        let settings = crate::sink::imp::lock(&self.settings).clone();
+        let settings = lock(&self.settings).clone();
         self.open_gpu(&settings).and_then(|gpu| stream.use_gpu(gpu)).err()
     }
 

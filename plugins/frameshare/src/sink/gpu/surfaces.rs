@@ -111,7 +111,7 @@ impl Surfaces {
                 Ok(shared)
             }
             Err(error) => {
-                gst::debug!(super::super::imp::CAT, "a surface cannot be shared in place: {error}");
+                gst::debug!(super::super::log::CAT, "a surface cannot be shared in place: {error}");
                 self.span().refused = Some(Reason::NotShareable);
                 Err(Reason::NotShareable)
             }

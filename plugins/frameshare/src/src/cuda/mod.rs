@@ -7,7 +7,7 @@ mod frames;
 mod place;
 mod used;
 
-use super::{FrameshareSrc, imp::CAT};
+use super::{FrameshareSrc, log::CAT};
 use crate::gpu::{engine_context, engine_stream};
 use copies::Copies;
 pub(super) use frames::{CudaError, to_buffer};

@@ -7,7 +7,7 @@
 //! streams.
 #![allow(unsafe_code)]
 
-use crate::src::{imp::CAT, lease::Lease};
+use crate::src::{lease::Lease, log::CAT};
 use glib::ffi::{GFALSE, GTRUE, gboolean, gpointer};
 use std::{panic::catch_unwind, sync::Arc};
 

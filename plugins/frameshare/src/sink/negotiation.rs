@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Negotiation: the caps that the sink accepts, and those that it announces to readers.
+
+use super::{caps, imp::FrameshareSink, kinds::Memory, log::CAT};
+use crate::{meta::budget::Budget, sync::lock};
+use frameshare::{Format, Video};
+use gst::subclass::prelude::*;
+
+impl FrameshareSink {
+    /// Returns the caps that the sink accepts now.
+    pub(super) fn accepted_caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {
+        let (any_caps, memory) = {
+            let settings = lock(&self.settings);
+            (settings.any_caps, settings.memory)
+        };
+        let has_gpu = self
+            .stream()
+            .map_or(memory != Memory::Host, |stream| stream.gpu().is_some() || stream.awaits_gpu());
+        let mut caps = match (any_caps, has_gpu) {
+            (true, _) => gst::Caps::new_any(),
+            (false, true) => caps::template(),
+            (false, false) => caps::host_template(),
+        };
+        if self.is_being_linked() {
+            caps.merge(caps::any_memory());
+        }
+        Some(match filter {
+            Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
+            None => caps,
+        })
+    }
+
+    /// Sends new caps to readers, or refuses them.
+    pub(super) fn take_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
+        let stream = self.stream();
+        // The pad's probe has posted the error.
+        if caps::check_memory(caps).is_err() {
+            return Err(gst::loggable_error!(CAT, "refused {}", caps));
+        }
+        let cuda = stream.as_ref().filter(|_| caps::is_cuda(caps));
+        if let Some(why) = cuda.and_then(|stream| self.begin_gpu(stream)) {
+            self.post_error_message(caps::without_gpu(&why));
+            self.note_failure();
+            return Err(gst::loggable_error!(CAT, "refused {}", caps));
+        }
+        let info = crate::pool::video_info(caps);
+        let video = info.as_ref().map(|info| Video {
+            format: info.format().to_string(),
+            width: info.width(),
+            height: info.height(),
+        });
+        self.forget_prepared();
+        {
+            let mut input = lock(&self.input);
+            (input.has_caps, input.info) = (true, info);
+        }
+        if let Some(stream) = stream {
+            let auto = lock(&self.settings).memory == Memory::Auto;
+            stream.use_host_memory(auto && !caps::is_cuda(caps));
+            let text = caps::without_cuda(caps).to_string();
+            // Readers parse the text themselves and accept known types of fields only.
+            if crate::meta::parse_caps(&text, &Budget::new(u64::MAX)).is_err() {
+                self.post_error_message(caps::unreadable(&text));
+                return Err(gst::loggable_error!(CAT, "readers cannot read {}", caps));
+            }
+            stream.exporter.set_format(Format { caps: text, video });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Notices of the exporter, as signals and messages.
+
+use super::{imp::FrameshareSink, log::CAT, messages, stats};
+use frameshare::exporter::Notice;
+use gst::{prelude::*, subclass::prelude::*};
+
+impl FrameshareSink {
+    /// Handles a notice of the exporter; called on its threads.
+    pub(super) fn notice(&self, notice: Notice) {
+        let sink = self.obj();
+        match notice {
+            Notice::ReaderAdded(reader) => {
+                gst::info!(CAT, imp = self, "reader added: {reader:?}");
+                sink.emit_by_name::<()>("reader-added", &[&stats::reader(&reader)]);
+                sink.notify("num-clients");
+            }
+            Notice::ReaderRemoved { reader, reason, why } => {
+                gst::info!(CAT, imp = self, "reader removed: {why}: {reader:?}");
+                if let Some(message) = messages::cut_off(&reader, reason, &why) {
+                    gst::warning!(CAT, imp = self, "reader cut off: {why}: {reader:?}");
+                    self.post(message);
+                }
+                sink.emit_by_name::<()>("reader-removed", &[&stats::reader(&reader), &why]);
+                sink.notify("num-clients");
+            }
+            Notice::ReaderRefused { pid, uid, why } => {
+                gst::warning!(CAT, imp = self, "reader refused: process {pid} of user {uid}: {why}");
+            }
+            Notice::ReaderBlocking { reader, blocked_for } => {
+                gst::warning!(CAT, imp = self, "waiting for {blocked_for:?} for reader {reader:?}");
+                self.post(messages::blocking(&reader, blocked_for));
+            }
+            Notice::SocketLost { why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Close,
+                    (
+                        "Readers can no longer connect: the socket was removed or replaced ({}); restart this element, or remove what took its place",
+                        why
+                    )
+                );
+            }
+            Notice::OthersCouldWrite { refused: true, why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Settings,
+                    (
+                        "Readers of other users are refused: {}; update the kernel, or set allow-udmabuf to let them read and write",
+                        why
+                    )
+                );
+            }
+            Notice::OthersCouldWrite { refused: false, why } => {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Settings,
+                    (
+                        "Readers of other users are admitted untested: {}; let this user open the device, or set allow-udmabuf to accept the risk",
+                        why
+                    )
+                );
+            }
+            Notice::SocketBound => {
+                gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
+            }
+            other => gst::info!(CAT, imp = self, "{other:?}"),
+        }
+    }
+
+    /// Posts an element message.
+    fn post(&self, structure: gst::Structure) {
+        let sink = self.obj();
+        let message = gst::message::Element::builder(structure).src(&*sink).build();
+        // It fails without a bus.
+        let _ = sink.post_message(message);
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The way of a frame: placed in a slot while it waits for its time, then published.
+
+use super::{
+    imp::FrameshareSink,
+    log::CAT,
+    placed::{PlaceError, Placed},
+    stream::Stream,
+};
+use crate::sync::lock;
+use frameshare::exporter::{AcquireError, PublishError};
+use gst::subclass::prelude::*;
+use gst_base::prelude::*;
+
+impl FrameshareSink {
+    /// Copies a frame now, if it must be copied, while it waits for its time.
+    pub(super) fn prepare_frame(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
+        // GstBaseSink prepares the preroll buffer twice.
+        let again = |prepared: &(gst::Buffer, _)| prepared.0.as_ptr() == buffer.as_ptr();
+        if lock(&self.input).prepared.as_ref().is_some_and(again) {
+            return Ok(gst::FlowSuccess::Ok);
+        }
+        let prepared = match self.place(&stream, buffer) {
+            tried @ (Ok(_) | Err(PlaceError::NoneFree(..))) => Some((buffer.clone(), tried)),
+            // Other failures are repeated, and reported, when the frame is due.
+            Err(_) => None,
+        };
+        let last = std::mem::replace(&mut lock(&self.input).prepared, prepared);
+        drop(last);
+        Ok(gst::FlowSuccess::Ok)
+    }
+
+    /// Publishes a frame that is due.
+    pub(super) fn render_frame(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
+        // GstBaseSink passes buffers without caps; readers cannot interpret them.
+        let has_caps = lock(&self.input).has_caps;
+        let any_caps = lock(&self.settings).any_caps;
+        if self.is_empty_frame(buffer) {
+            return Ok(gst::FlowSuccess::Ok);
+        }
+        if !has_caps && !any_caps {
+            gst::element_imp_error!(
+                self,
+                gst::CoreError::Negotiation,
+                ("Upstream did not say what it sends: put a capsfilter or a typefind before framesharesink")
+            );
+            self.note_failure();
+            return Err(gst::FlowError::NotNegotiated);
+        }
+        self.wait_for_connection(&stream, buffer)?;
+        self.wait_for_delay(buffer)?;
+        let place = || self.place(&stream, buffer);
+        let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
+        loop {
+            // Converted again after a pause, which moved the base time.
+            let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
+            let (info, is_seam) = {
+                let input = self.input();
+                (input.info.clone(), input.is_seam)
+            };
+            match stream.publish(&placed, buffer, info.as_ref(), times, is_seam) {
+                Ok(sequence) => {
+                    self.input().is_seam = false;
+                    gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
+                    return Ok(gst::FlowSuccess::Ok);
+                }
+                Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
+                Err(PublishError::NotForAll(why)) => {
+                    gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
+                    let place = || stream.place_for_all(buffer, info.as_ref());
+                    placed = self.place_now(&stream, None, place)?;
+                }
+                Err(error) => {
+                    gst::element_imp_error!(
+                        self,
+                        gst::ResourceError::Write,
+                        ("The frame could not be published: {}", error)
+                    );
+                    self.note_failure();
+                    return Err(gst::FlowError::Error);
+                }
+            }
+        }
+    }
+
+    pub(super) fn place(&self, stream: &Stream, buffer: &gst::Buffer) -> Result<Placed, PlaceError> {
+        let info = lock(&self.input).info.clone();
+        stream.place(buffer, info.as_ref())
+    }
+
+    /// Returns the frame that `prepare` placed for this buffer, if it did.
+    pub(super) fn prepared(&self, buffer: &gst::Buffer) -> Option<Result<Placed, PlaceError>> {
+        let (of, placed) = lock(&self.input).prepared.take()?;
+        (of.as_ptr() == buffer.as_ptr()).then_some(placed)
+    }
+
+    /// Places a frame that is due, with the result of `place` in `first` if there is one. Without a
+    /// free slot, and without memory for another one, waits for one.
+    pub(super) fn place_now(
+        &self,
+        stream: &Stream,
+        first: Option<Result<Placed, PlaceError>>,
+        place: impl Fn() -> Result<Placed, PlaceError>,
+    ) -> Result<Placed, gst::FlowError> {
+        match first.unwrap_or_else(&place) {
+            tried @ Err(PlaceError::NoneFree(..)) => {
+                stream.home.want_slots(true);
+                let placed = self.place_when_free(stream, tried, place);
+                stream.home.want_slots(false);
+                placed
+            }
+            tried => tried.map_err(|error| self.post_place_error(error)),
+        }
+    }
+
+    fn place_when_free(
+        &self,
+        stream: &Stream,
+        mut tried: Result<Placed, PlaceError>,
+        place: impl Fn() -> Result<Placed, PlaceError>,
+    ) -> Result<Placed, gst::FlowError> {
+        while let Err(PlaceError::NoneFree(size, error)) = tried {
+            tried = match stream.exporter.wait_for_slot(size, error, &stream.interrupt) {
+                Ok(slot) => {
+                    // The next attempt finds it.
+                    drop(slot);
+                    place()
+                }
+                Err(AcquireError::Interrupted) => {
+                    self.obj().wait_preroll()?;
+                    place()
+                }
+                Err(error) => Err(PlaceError::NoSlot(error)),
+            };
+        }
+        tried.map_err(|error| self.post_place_error(error))
+    }
+
+    pub(super) fn forget_prepared(&self) {
+        let prepared = lock(&self.input).prepared.take();
+        drop(prepared);
+    }
+
+    fn post_place_error(&self, error: PlaceError) -> gst::FlowError {
+        match error {
+            PlaceError::NoneFree(_, error) | PlaceError::NoSlot(error) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::NoSpaceLeft,
+                ("There is no slot for the next frame: {}", error)
+            ),
+            PlaceError::BadBuffer(what) => {
+                gst::element_imp_error!(self, gst::StreamError::Format, ("Upstream sent {}", what))
+            }
+            PlaceError::NotInPlace(reason) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::Settings,
+                (
+                    "export=in-place is asked for, and a frame cannot be shared in place ({}): use export=auto",
+                    reason.name()
+                )
+            ),
+            PlaceError::Gpu(error) => gst::element_imp_error!(
+                self,
+                gst::ResourceError::Write,
+                ("The frame could not be copied on the GPU: {}", error)
+            ),
+        }
+        self.note_failure();
+        gst::FlowError::Error
+    }
+}

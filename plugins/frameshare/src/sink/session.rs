@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One run of the sink: opening of the stream, its end, its close.
+
+use super::{
+    imp::{FrameshareSink, Input},
+    log::CAT,
+    stats,
+    stream::Stream,
+};
+use crate::sync::lock;
+use frameshare::{Interrupt, exporter::Exporter};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+use std::{sync::Arc, time::Instant};
+
+impl FrameshareSink {
+    /// Opens the stream for readers.
+    pub(super) fn open(&self) -> Result<(), gst::ErrorMessage> {
+        let settings = lock(&self.settings).clone();
+        let endpoint = settings.endpoint()?;
+        let interrupt = Interrupt::new().map_err(|error| {
+            gst::error_msg!(gst::ResourceError::Failed, ("Cannot make an eventfd: {}", error))
+        })?;
+        let sink = self.obj().downgrade();
+        let observer = move |notice| {
+            if let Some(sink) = sink.upgrade() {
+                sink.imp().notice(notice);
+            }
+        };
+        let gpu = self.find_gpu(&settings)?;
+        let context = gpu.as_ref().ok().map(|gpu| gpu.engine.clone());
+        let exporter = Exporter::bind(&endpoint, settings.config(context), observer)
+            .map_err(|error| crate::errors::bind(&error))?;
+        gst::info!(CAT, imp = self, "sharing at {endpoint}");
+        match &gpu {
+            Ok(_) => gst::info!(CAT, imp = self, "GPU memory: {:?}", exporter.stats().memory),
+            Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),
+        }
+        *lock(&self.input) = Input::default();
+        *lock(&self.stream) = Some(Arc::new(Stream::new(exporter, interrupt, gpu, settings.export)));
+        // Readers that connected before are counted.
+        self.obj().notify("num-clients");
+        Ok(())
+    }
+
+    /// Closes the stream. Readers keep the frames that they hold.
+    pub(super) fn close(&self) {
+        let input = std::mem::take(&mut *lock(&self.input));
+        let stream = lock(&self.stream).take();
+        drop(input);
+        if let Some(stream) = stream {
+            gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
+            stream.home.close();
+            stream.surfaces.end_span(&stream.exporter);
+            let had_gpu = stream.gpu().is_some();
+            drop(stream);
+            self.context.clear();
+            if had_gpu {
+                crate::gpu::settle();
+            }
+            self.obj().notify("num-clients");
+        }
+    }
+
+    /// Handles a gap that is due, or the end of the stream, which is answered when this returns.
+    pub(super) fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
+        if let gst::EventView::Gap(gap) = event.view() {
+            self.forward_gap(gap);
+        }
+        let (Some(stream), gst::EventView::Eos(_)) = (self.stream(), event.view()) else { return Ok(()) };
+        self.end(&stream);
+        let timeout = lock(&self.settings).drain_timeout;
+        let begin = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(begin.elapsed());
+            match stream.exporter.drain(left, &stream.interrupt) {
+                Ok(true) => break,
+                Ok(false) => {
+                    gst::warning!(CAT, imp = self, "lossless readers did not finish within {timeout:?}");
+                    break;
+                }
+                Err(_) => self.obj().wait_preroll()?,
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Connection to the exporter, on the GPU that its frames are on.
+
+use super::{
+    cuda::{self, Takes},
+    errors,
+    imp::FrameshareSrc,
+    log::CAT,
+    running::Running,
+};
+use crate::sync::lock;
+use frameshare::{
+    Interrupt,
+    reader::{self, ConnectError, Reader},
+};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl FrameshareSrc {
+    pub(super) fn connect(
+        &self,
+        running: &mut Running,
+        interrupt: &Interrupt,
+    ) -> Result<Reader, gst::FlowError> {
+        let caps = self.obj().src_pad().peer_query_caps(None);
+        let takes = Takes::of(&caps);
+        let opened = cuda::open(&self.obj(), &self.cuda, takes, running.settings.device());
+        running.cuda = opened.map_err(|error| {
+            self.post_error_message(errors::of_cuda(&error, &running.endpoint));
+            gst::FlowError::Error
+        })?;
+        let mut connected = self.connect_with(running, takes, interrupt);
+        if running.settings.device().is_none()
+            && let Some(exporters) =
+                running.cuda.as_ref().and_then(|cuda| cuda.device_of_exporter(&connected))
+        {
+            gst::info!(CAT, imp = self, "Reading on GPU {exporters}, which holds the exporter's frames");
+            if let Some(cuda) = cuda::open_on(&self.cuda, exporters) {
+                drop(connected);
+                running.cuda = Some(cuda);
+                connected = self.connect_with(running, takes, interrupt);
+            }
+        }
+        let reader = connected.map_err(|error| match errors::of_connect(&error, &running.endpoint) {
+            Some(message) => {
+                self.post_error_message(message);
+                gst::FlowError::Error
+            }
+            None => gst::FlowError::Flushing,
+        })?;
+        self.note(&reader);
+        Ok(reader)
+    }
+
+    /// Connects with the current CUDA context, if there is one.
+    fn connect_with(
+        &self,
+        running: &Running,
+        takes: Takes,
+        interrupt: &Interrupt,
+    ) -> Result<Reader, ConnectError> {
+        let Running { endpoint, settings, cuda, .. } = running;
+        let keeps = lock(&self.negotiated).downstream.keeps;
+        // Two more than downstream keeps: one on its way downstream and one on its way back.
+        let max_held =
+            if keeps == 0 { settings.max_held } else { settings.max_held.max(keeps.saturating_add(2)) };
+        let config = reader::Config::default()
+            .name(format!("framesharesrc {}", self.obj().name()))
+            .policy(settings.policy.into())
+            .max_held(max_held.min(frameshare::MAX_CREDIT))
+            .busy_poll(settings.busy_poll())
+            .connection_timeout(settings.connection_timeout())
+            .reconnect(settings.reconnect)
+            .exporter_uid(settings.exporter_uid())
+            .gpu(cuda.as_ref().map(|cuda| cuda.engine().clone()))
+            .host_fallback(takes == Takes::Both)
+            .fence(settings.fence.kind())
+            .gpu_wait(settings.gpu_wait.wanted())
+            .fence_timeout(settings.fence_timeout())
+            .max_metadata_bytes(settings.max_metadata_bytes);
+        gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
+        Reader::connect(endpoint, config, interrupt)
+    }
+
+    pub(super) fn note_connection(&self, running: &Running) {
+        running.reader.iter().for_each(|reader| self.note(reader));
+    }
+
+    fn note(&self, reader: &Reader) {
+        let stats = reader.stats();
+        gst::info!(CAT, imp = self, "Session {:x} of process {}", stats.session, stats.exporter_pid);
+        self.figures.session.store(stats.session, Relaxed);
+        self.figures.exporter.store(stats.exporter_pid, Relaxed);
+        self.figures.credit.store(stats.credit, Relaxed);
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Delivery: the items of the stream, as buffers and events.
+
+use super::{
+    errors,
+    frames::{self, Context, FrameError, Way},
+    imp::FrameshareSrc,
+    log::CAT,
+    running::Running,
+    stats::Figures,
+    timing::RunningTime,
+};
+use crate::sync::lock;
+use frameshare::{
+    Interrupt,
+    memory::Address,
+    reader::{Frame, Item, ReadError},
+};
+use gst::{prelude::*, subclass::prelude::*};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+impl FrameshareSrc {
+    /// Waits for the next frame and handles formats and events in front of it.
+    pub(super) fn next_buffer(
+        &self,
+        running: &mut Running,
+        interrupt: &Interrupt,
+    ) -> Result<gst::Buffer, gst::FlowError> {
+        if running.has_ended {
+            return Err(gst::FlowError::Eos);
+        }
+        loop {
+            let item = match &mut running.reader {
+                Some(reader) => reader.next(None, interrupt),
+                None => {
+                    running.reader = Some(self.connect(running, interrupt)?);
+                    continue;
+                }
+            };
+            match item {
+                Ok(Some(Item::Frame(frame))) => {
+                    self.open(running);
+                    return self.take_frame(running, frame);
+                }
+                Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
+                Ok(Some(Item::Event(event))) => {
+                    self.take_event(running, &event).map_err(|error| {
+                        running.reader = None;
+                        self.post_error_message(errors::of_budget(error, &running.endpoint));
+                        gst::FlowError::Error
+                    })?;
+                }
+                Ok(Some(Item::Reconnected)) => {
+                    gst::info!(CAT, imp = self, "Reconnected to {}", running.endpoint);
+                    Figures::count(&self.figures.reconnections);
+                    running.is_seam = true;
+                    self.note_connection(running);
+                    self.note_losses(running);
+                }
+                Ok(Some(Item::EndOfStream)) => {
+                    gst::info!(CAT, imp = self, "The stream has ended");
+                    self.open(running);
+                    self.note_losses(running);
+                    // Disconnect now: a connected reader that takes no frames would block the
+                    // exporter.
+                    running.reader = None;
+                    running.has_ended = true;
+                    return Err(gst::FlowError::Eos);
+                }
+                Ok(None) => {}
+                Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
+                Err(error) => {
+                    self.note_losses(running);
+                    running.reader = None;
+                    self.post_error_message(errors::of_read(&error, &running.endpoint));
+                    return Err(gst::FlowError::Error);
+                }
+            }
+        }
+    }
+
+    fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
+        // The caps must name the memory of this frame, even if other memory was announced.
+        let on_gpu = matches!(frame.address(), Address::Device(_));
+        if on_gpu != self.figures.on_gpu.load(Relaxed) {
+            let caps = lock(&self.negotiated).caps.clone();
+            caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;
+        }
+        let lost = frame.lost_before();
+        let is_last_credit = running.reader.as_ref().is_some_and(|reader| reader.held() >= reader.credit());
+        #[cfg(test)]
+        let is_last_credit = is_last_credit && !self.holds_everything.load(Relaxed);
+        let (downstream, cuda_stream) = {
+            let negotiated = lock(&self.negotiated);
+            (negotiated.downstream, negotiated.cuda_stream.clone())
+        };
+        if let Some(cuda) = &mut running.cuda {
+            cuda.adopt(cuda_stream.as_ref());
+            #[cfg(test)]
+            {
+                cuda.releases_in_order = self.releases_in_order.load(Relaxed);
+            }
+        }
+        // A stream without caps carries untyped bytes.
+        let shape = running.shape.get_or_insert_default();
+        let context = Context {
+            shape,
+            downstream,
+            time: self.running_time(),
+            is_last_credit,
+            held: &self.figures.held,
+            copies: &mut running.copies,
+            cuda: running.cuda.as_mut(),
+            budget: &running.budget,
+        };
+        let (mut buffer, way) = frames::to_buffer(frame, context).map_err(|error| {
+            if let FrameError::OverBudget(error) = error {
+                self.post_error_message(errors::of_budget(error, &running.endpoint));
+                return gst::FlowError::Error;
+            }
+            gst::element_imp_error!(
+                self,
+                gst::StreamError::Format,
+                ("Cannot use a frame of {}: {error}", running.endpoint)
+            );
+            gst::FlowError::Error
+        })?;
+        Figures::count(&self.figures.received);
+        match way {
+            Way::InPlace => {}
+            Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
+            Way::CopiedForLayout => Figures::count(&self.figures.copied_for_layout),
+        }
+        if std::mem::take(&mut running.is_seam) || lost > 0 {
+            buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
+        }
+        if lost > 0 {
+            self.note_losses(running);
+            self.post_loss(&buffer);
+        }
+        Ok(buffer)
+    }
+
+    /// Updates the loss counter: frames are lost in front of delivered frames and when an exporter
+    /// dies.
+    fn note_losses(&self, running: &Running) {
+        if let Some(reader) = &running.reader {
+            self.figures.lost.store(reader.stats().lost, Relaxed);
+        }
+    }
+
+    /// Posts a QoS message for frames lost before `buffer`.
+    fn post_loss(&self, buffer: &gst::BufferRef) {
+        let element = self.obj();
+        // The counts come from the exporter and may be any number; GStreamer reserves u64::MAX for
+        // "none".
+        let count = |figure: &AtomicU64| figure.load(Relaxed).min(u64::MAX - 1);
+        let (received, lost) = (count(&self.figures.received), count(&self.figures.lost));
+        gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
+        let message = gst::message::Qos::builder(true)
+            .running_time(buffer.pts())
+            .stream_time(buffer.pts())
+            .timestamp(buffer.pts())
+            .duration(buffer.duration())
+            .stats(gst::format::Buffers::from_u64(received), gst::format::Buffers::from_u64(lost))
+            .src(&*element)
+            .build();
+        let _ = element.post_message(message);
+    }
+
+    /// Returns the current conversion from the exporter's time to running time.
+    pub(super) fn running_time(&self) -> RunningTime {
+        let element = self.obj();
+        RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! State of a running source.
+
+use super::{
+    copies::Copies,
+    cuda::Cuda,
+    frames::{Downstream, Shape},
+    opening_state::Opening,
+    settings::Settings,
+};
+use crate::meta::budget::Budget;
+use frameshare::{Endpoint, reader::Reader};
+
+/// Negotiated format and the downstream element's allocation answer.
+#[derive(Default)]
+pub(super) struct Negotiated {
+    pub(super) caps: Option<gst::Caps>,
+    /// Duration of one frame, if the caps name a rate.
+    pub(super) frame_duration: Option<gst::ClockTime>,
+    pub(super) downstream: Downstream,
+    /// The CUDA stream that downstream proposes.
+    pub(super) cuda_stream: Option<gst_cuda::Stream>,
+}
+
+/// State from `start` to `stop`, owned by the streaming thread.
+pub(super) struct Running {
+    pub(super) endpoint: Endpoint,
+    pub(super) settings: Settings,
+    pub(super) reader: Option<Reader>,
+    pub(super) shape: Option<Shape>,
+    pub(super) copies: Copies,
+    /// CUDA context and stream for frames in GPU memory.
+    pub(super) cuda: Option<Cuda>,
+    /// The next buffer starts a discontinuity.
+    pub(super) is_seam: bool,
+    pub(super) has_ended: bool,
+    pub(super) opening: Opening,
+    /// Limit for the memory of the exporter's metadata.
+    pub(super) budget: Budget,
+}
