@@ -183,21 +183,21 @@ pub struct Rules {
 ///
 /// The caller of [`Reusable::wrap`] must keep the region allocated until this object and all loans
 /// are dropped.
-pub struct Reusable(Arc<Place>);
+pub struct Reusable(Arc<Idle>);
 
 /// The memory while it is idle. While it is loaned, its [`Loan`] refers to this.
 #[derive(Default)]
-struct Place(Mutex<Option<gst::Memory>>);
+struct Idle(Mutex<Option<gst::Memory>>);
 
 /// Data attached to the wrapped memory for its lifetime.
 struct Carried(Mutex<Option<Loan>>);
 
 struct Loan {
-    back: Arc<Place>,
+    back: Arc<Idle>,
     held: Box<dyn Any + Send>,
 }
 
-impl Place {
+impl Idle {
     fn idle(&self) -> MutexGuard<'_, Option<gst::Memory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +254,7 @@ impl Reusable {
             }
             from_glib_full(memory)
         };
-        Some(Self(Arc::new(Place(Mutex::new(memory)))))
+        Some(Self(Arc::new(Idle(Mutex::new(memory)))))
     }
 
     /// Loans the memory together with `held`. `pending` means that writes on its stream may still

@@ -5,13 +5,13 @@
 //! `framesharesink` shares the frames of a pipeline with any number of other processes;
 //! `framesharesrc` reads them in place. The engine is the crate `frameshare`.
 
+mod cuda;
 mod errors;
 mod events;
 mod fence;
 mod flags;
-mod gpu;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub mod fuzzing;
 mod log;
 mod meta;
 mod mutability;

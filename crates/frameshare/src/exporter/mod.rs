@@ -55,7 +55,7 @@ use frameshare_protocol::{
 };
 use link::is_exhausted;
 use service::Service;
-use slot::Place;
+use slot::Vacancy;
 use state::{Shared, State};
 use std::{any::Any, sync::Arc, time::Duration};
 
@@ -136,8 +136,8 @@ impl Exporter {
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
         loop {
             let unallocated = match self.locked(|state| state.place(size, purpose))? {
-                Place::Free(slot) => return Ok(slot),
-                Place::Unallocated(slot) => slot,
+                Vacancy::Free(slot) => return Ok(slot),
+                Vacancy::Unallocated(slot) => slot,
             };
             let memory = match unallocated.allocate() {
                 Ok(memory) => memory,

@@ -37,7 +37,7 @@ pub struct Listener {
     socket: UntrustedFd,
     path: PathBuf,
     mode: u32,
-    place: Place,
+    place: Location,
     /// Device and inode of the socket's file.
     file: (u64, u64),
     /// Closed for a moment to accept and refuse a connection when no descriptors are left.
@@ -48,7 +48,7 @@ pub struct Listener {
 
 /// Location of a socket: a name in a folder.
 #[derive(Debug)]
-struct Place {
+struct Location {
     folder: OwnedFd,
     socket: OsString,
     lock: OsString,
@@ -76,7 +76,7 @@ pub enum FileState {
     Lost(String),
 }
 
-impl Place {
+impl Location {
     fn of(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -123,7 +123,7 @@ impl Listener {
     ///
     /// [`BindFailure::InUse`] if another process owns the name, or listens at the path.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, BindFailure> {
-        let place = Place::of(path)?;
+        let place = Location::of(path)?;
         let lock = place.lock()?;
         let (socket, file) = listen_at(path, mode, &place)?;
         Ok(Self { socket, path: path.to_owned(), mode, place, file, spare: spare(), lock })
@@ -171,7 +171,7 @@ impl Listener {
 
     fn bind_again(&mut self, is_locked: bool) -> Result<(), BindFailure> {
         // The path may lead to another folder now.
-        let place = Place::of(&self.path)?;
+        let place = Location::of(&self.path)?;
         let is_locked = is_locked && self.lock.is_at(place.folder.as_fd(), &place.lock);
         let lock = if is_locked { None } else { Some(place.lock()?) };
         if place.file()? != Some(self.file) {
@@ -187,7 +187,7 @@ impl Listener {
 }
 
 /// Binds and listens, in place of a socket without a listener. The caller holds the name's lock.
-fn listen_at(path: &Path, mode: u32, place: &Place) -> Result<(UntrustedFd, (u64, u64)), BindFailure> {
+fn listen_at(path: &Path, mode: u32, place: &Location) -> Result<(UntrustedFd, (u64, u64)), BindFailure> {
     let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
     if let Some(stale) = place.file()? {
         if let Some(holder) = listening_at(&address)? {

@@ -49,7 +49,7 @@ unsafe impl Sync for FrameshareMeta {}
 
 /// The values of a [`FrameshareMeta`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct FrameInfo {
     pub session: u64,
     pub sequence: u64,
     pub lost_before: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Frame {
 
 impl FrameshareMeta {
     /// Adds the meta to a buffer.
-    pub(crate) fn add(buffer: &mut gst::BufferRef, frame: Frame) {
+    pub(crate) fn add(buffer: &mut gst::BufferRef, frame: FrameInfo) {
         let Some(info) = registered() else { return };
         // SAFETY: `info` is a registered meta's, `init` takes no parameters, and the buffer is
         // writable: it is borrowed mutably.
@@ -217,7 +217,7 @@ unsafe extern "C" fn transform(
     // SAFETY: GStreamer calls this with a meta of this type and a writable buffer.
     let (meta, destination) =
         unsafe { (&*meta.cast::<FrameshareMeta>(), gst::BufferRef::from_mut_ptr(destination)) };
-    let frame = Frame {
+    let frame = FrameInfo {
         session: meta.session(),
         sequence: meta.sequence(),
         lost_before: meta.lost_before(),
@@ -232,7 +232,8 @@ unsafe extern "C" fn transform(
 mod tests {
     use super::*;
 
-    const FRAME: Frame = Frame { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None };
+    const FRAME: FrameInfo =
+        FrameInfo { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None };
 
     #[test]
     fn the_meta_says_what_was_put_in_and_goes_along_with_copies() {

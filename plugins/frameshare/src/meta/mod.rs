@@ -14,7 +14,7 @@ mod raw;
 pub(crate) mod wire;
 
 pub(crate) use caps::parse as parse_caps;
-pub(crate) use frame::Frame;
+pub(crate) use frame::FrameInfo;
 pub use frame::FrameshareMeta;
 
 static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|| {

@@ -10,7 +10,7 @@
 //! `state`, is not held while buffers are dropped, since dropping a buffer can call any code.
 
 use super::{
-    CAT, Home,
+    CAT, SlotAllocator,
     memory::{self, Origin},
     planes,
 };
@@ -45,13 +45,13 @@ struct State {
 
 #[derive(Default)]
 pub(crate) struct HostPool {
-    home: OnceLock<Arc<Home>>,
+    slots: OnceLock<Arc<SlotAllocator>>,
     state: Mutex<State>,
 }
 
 impl HostPool {
-    pub(super) fn settle(&self, home: Arc<Home>) {
-        let _ = self.home.set(home);
+    pub(super) fn settle(&self, slots: Arc<SlotAllocator>) {
+        let _ = self.slots.set(slots);
     }
 
     pub(super) fn trim(&self) {
@@ -70,13 +70,13 @@ impl HostPool {
     /// The memory of a new buffer.
     fn memory(&self, shape: &Shape) -> Option<gst::Memory> {
         let (start, end) = shape.extent()?;
-        let home = self.home.get()?;
+        let slots = self.slots.get()?;
         // Larger alignments than a page's are met by the heap.
-        let slot = if shape.params.align() < 4096 { home.slot(end as u64) } else { None };
+        let slot = if shape.params.align() < 4096 { slots.slot(end as u64) } else { None };
         if let Some(memory) = slot.and_then(|slot| memory::wrap(slot, end, start, shape.size)) {
             return Some(memory);
         }
-        home.count_private();
+        slots.count_private();
         memory::private(shape.size, &shape.params)
     }
 
@@ -153,8 +153,8 @@ impl BufferPoolImpl for HostPool {
         if let Some(buffer) = self.unused() {
             return Ok(buffer);
         }
-        if let Some(home) = self.home.get() {
-            home.reclaim();
+        if let Some(slots) = self.slots.get() {
+            slots.reclaim();
         }
         self.unused().map_or_else(|| self.alloc_buffer(params), Ok)
     }
@@ -184,7 +184,7 @@ impl BufferPoolImpl for HostPool {
         let whole = !buffer.flags().contains(gst::BufferFlags::TAG_MEMORY) && buffer.is_all_memory_writable();
         let in_slot =
             buffer.n_memory() == 1 && matches!(memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
-        let may_keep = self.home.get().is_some_and(|home| home.may_keep_slots());
+        let may_keep = self.slots.get().is_some_and(|slots| slots.may_keep_slots());
         if !whole || !in_slot || !may_keep || self.obj().is_flushing() {
             return;
         }

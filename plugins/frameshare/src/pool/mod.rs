@@ -8,12 +8,12 @@
 //! take such buffers back), and when the pool is stopped or trimmed for the others.
 
 pub(crate) mod cuda;
-mod home;
 mod imp;
 pub(crate) mod memory;
 mod planes;
+mod slot_allocator;
 
-pub(crate) use home::Home;
+pub(crate) use slot_allocator::SlotAllocator;
 
 use glib::subclass::prelude::*;
 use gst::prelude::*;
@@ -39,10 +39,10 @@ impl HostPool {
     /// A pool for buffers of these caps and at least this size, with a video meta on each if the
     /// caps are of raw video; upstream may configure it otherwise. None if GStreamer refuses the
     /// configuration.
-    pub(crate) fn new(home: &Arc<Home>, caps: &gst::Caps, size: u32, video: bool) -> Option<Self> {
+    pub(crate) fn new(slots: &Arc<SlotAllocator>, caps: &gst::Caps, size: u32, video: bool) -> Option<Self> {
         let pool: Self = glib::Object::new();
-        pool.imp().settle(home.clone());
-        home.add(&pool);
+        pool.imp().settle(slots.clone());
+        slots.add(&pool);
         let mut config = pool.config();
         config.set_params(Some(caps), size, 0, 0);
         if video {

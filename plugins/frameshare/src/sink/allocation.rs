@@ -3,7 +3,7 @@
 //! Allocation proposal: the memory that upstream is offered.
 
 use super::{
-    gpu::SURFACES,
+    cuda::SURFACES,
     imp::FrameshareSink,
     kinds::{Export, Memory},
     log::CAT,
@@ -37,7 +37,7 @@ impl FrameshareSink {
             self.begin_gpu(&stream);
         }
         if let (Some(gpu), true) = (stream.gpu(), is_cuda) {
-            match CudaPool::new(&stream.home, &gpu.context, &gpu.stream, &caps) {
+            match CudaPool::new(&stream.slots, &gpu.context, &gpu.stream, &caps) {
                 Some(pool) => {
                     let surfaces = if stream.export == Export::Copy { COPIED_SURFACES } else { SURFACES };
                     query.add_allocation_pool(Some(&pool), pool.size(), surfaces, 0);
@@ -54,7 +54,7 @@ impl FrameshareSink {
             gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
         })?;
         // No maximum: libav's decoders refuse small ones, and the exporter has one.
-        match HostPool::new(&stream.home, &caps, size, true) {
+        match HostPool::new(&stream.slots, &caps, size, true) {
             Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
             None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
         }

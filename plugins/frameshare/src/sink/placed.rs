@@ -2,7 +2,7 @@
 
 //! A frame ready to be published: its slot, and its planes.
 
-use super::copies::{Path, Reason};
+use super::copy_stats::{CopyReason, Path};
 use crate::rows::rows;
 use frameshare::{
     Plane,
@@ -33,7 +33,7 @@ pub(super) enum PlaceError {
     /// The buffer contradicts its caps, as the text says.
     BadBuffer(String),
     /// The property asks for sharing in place, which is impossible for this reason.
-    NotInPlace(Reason),
+    NotInPlace(CopyReason),
     /// The GPU has failed.
     Gpu(frameshare_cuda::Error),
 }
@@ -97,7 +97,7 @@ pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Opt
     holds_more.then(|| whole().build().ok()).flatten()
 }
 
-/// Copies a frame by the CPU.
+/// CopyStats a frame by the CPU.
 pub(super) fn copy_picture(
     from: &gst::BufferRef,
     to: &mut gst::BufferRef,

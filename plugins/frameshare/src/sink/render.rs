@@ -14,7 +14,7 @@ use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 
 impl FrameshareSink {
-    /// Copies a frame now, if it must be copied, while it waits for its time.
+    /// CopyStats a frame now, if it must be copied, while it waits for its time.
     pub(super) fn prepare_frame(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
         // GstBaseSink prepares the preroll buffer twice.
@@ -107,9 +107,9 @@ impl FrameshareSink {
     ) -> Result<Placed, gst::FlowError> {
         match first.unwrap_or_else(&place) {
             tried @ Err(PlaceError::NoneFree(..)) => {
-                stream.home.want_slots(true);
+                stream.slots.want_slots(true);
                 let placed = self.place_when_free(stream, tried, place);
-                stream.home.want_slots(false);
+                stream.slots.want_slots(false);
                 placed
             }
             tried => tried.map_err(|error| self.post_place_error(error)),

@@ -51,13 +51,13 @@ impl FrameshareSink {
         drop(input);
         if let Some(stream) = stream {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));
-            stream.home.close();
+            stream.slots.close();
             stream.surfaces.end_span(&stream.exporter);
             let had_gpu = stream.gpu().is_some();
             drop(stream);
             self.context.clear();
             if had_gpu {
-                crate::gpu::settle();
+                crate::cuda::settle();
             }
             self.obj().notify("num-clients");
         }

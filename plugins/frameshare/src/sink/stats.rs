@@ -41,7 +41,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
     };
     let stats = stream.exporter.stats();
     let reasons = stream
-        .copies
+        .copy_stats
         .reasons()
         .fold(gst::Structure::builder("copies"), |builder, (reason, count)| builder.field(reason, count));
     let pool = gst::Structure::builder("pool")
@@ -51,17 +51,17 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .field("free-slots", stats.free_slots)
         .field("max-slots", stats.max_slots)
         .field("slot-size", stats.slot_size)
-        .field("private-buffers", stream.home.private())
+        .field("private-buffers", stream.slots.private())
         .build();
     let paths = stream
-        .copies
+        .copy_stats
         .paths()
         .fold(gst::Structure::builder("paths"), |builder, (path, count)| builder.field(path, count));
     gst::Structure::builder(name)
         .field("published", stats.published)
         .field("paths", paths.build())
-        .field("copies", stream.copies.total())
-        .field("copied-bytes", stream.copies.bytes())
+        .field("copies", stream.copy_stats.total())
+        .field("copied-bytes", stream.copy_stats.bytes())
         .field("copy-reasons", reasons.build())
         .field("surfaces-held", stream.surfaces.held())
         .field("pool", pool)

@@ -3,9 +3,9 @@
 //! One run of the sink, from READY to READY: the exporter, and the placement of frames.
 
 use super::{
-    copies::{Copies, Path, Reason},
+    copy_stats::{CopyReason, CopyStats, Path},
+    cuda::{Gpu, NoGpu, Surfaces},
     failure::Failure,
-    gpu::{Gpu, NoGpu, Surfaces},
     kinds::Export,
     log::CAT,
     placed::{PlaceError, Placed, copy_picture, slot_size, whole},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     flags, meta,
-    pool::{Home, memory},
+    pool::{SlotAllocator, memory},
 };
 use frameshare::{
     Interrupt, Sequence,
@@ -35,11 +35,11 @@ pub(super) struct Times {
 
 pub(super) struct Stream {
     pub(super) exporter: Exporter,
-    pub(super) home: Arc<Home>,
+    pub(super) slots: Arc<SlotAllocator>,
     pub(super) interrupt: Interrupt,
     pub(super) waiting: Waiting,
     pub(super) failure: Failure,
-    pub(super) copies: Copies,
+    pub(super) copy_stats: CopyStats,
     /// Resources for GPU frames, once there are some.
     gpu: OnceLock<Gpu>,
     /// The reason why there is no GPU so far.
@@ -57,18 +57,18 @@ impl Stream {
         gpu: Result<Gpu, NoGpu>,
         export: Export,
     ) -> Self {
-        let home = Arc::new(Home::new(exporter.clone()));
+        let slots = Arc::new(SlotAllocator::new(exporter.clone()));
         let (gpu, no_gpu) = match gpu {
             Ok(gpu) => (OnceLock::from(gpu), NoGpu::NotYet),
             Err(why) => (OnceLock::new(), why),
         };
         Self {
             exporter,
-            home,
+            slots,
             waiting: Waiting::new(interrupt.clone()),
             interrupt,
             failure: Failure::default(),
-            copies: Copies::default(),
+            copy_stats: CopyStats::default(),
             gpu,
             no_gpu,
             export,
@@ -137,42 +137,42 @@ impl Stream {
         }
     }
 
-    pub(super) fn count_copy(&self, reason: Reason, bytes: u64) {
-        if self.copies.count(reason, bytes) {
+    pub(super) fn count_copy(&self, reason: CopyReason, bytes: u64) {
+        if self.copy_stats.count(reason, bytes) {
             gst::info!(CAT, "frames are copied: {}", reason.name());
         }
     }
 
     /// Returns the slot of a buffer, and its offset in it; or the reason why its frame must be
     /// copied.
-    fn slot_of(&self, buffer: &gst::BufferRef) -> Result<(Slot, u64), Reason> {
+    fn slot_of(&self, buffer: &gst::BufferRef) -> Result<(Slot, u64), CopyReason> {
         if buffer.n_memory() > 1 {
-            return Err(Reason::SeveralMemories);
+            return Err(CopyReason::SeveralMemories);
         }
         if buffer.n_memory() == 0 {
-            return Err(Reason::ForeignMemory);
+            return Err(CopyReason::ForeignMemory);
         }
         let memory = buffer.peek_memory(0);
         let slot = match memory::origin(memory) {
-            None => return Err(Reason::ForeignMemory),
-            Some(memory::Origin::Private) => return Err(Reason::NoFreeSlot),
+            None => return Err(CopyReason::ForeignMemory),
+            Some(memory::Origin::Private) => return Err(CopyReason::NoFreeSlot),
             Some(memory::Origin::Slot(slot)) if !slot.belongs_to(&self.exporter) => {
-                return Err(Reason::OtherStream);
+                return Err(CopyReason::OtherStream);
             }
             Some(memory::Origin::Slot(slot)) => slot,
         };
         // By the address of the bytes: the offset of a sub-memory is defined by its allocator.
-        let map = memory.map_readable().map_err(|_| Reason::ForeignMemory)?;
-        let start = slot.as_ptr().ok_or(Reason::ForeignMemory)?.as_ptr() as u64;
+        let map = memory.map_readable().map_err(|_| CopyReason::ForeignMemory)?;
+        let start = slot.as_ptr().ok_or(CopyReason::ForeignMemory)?.as_ptr() as u64;
         let offset = (map.as_ptr() as u64).checked_sub(start);
         let end = offset.and_then(|offset| offset.checked_add(map.size() as u64));
         match offset {
             Some(offset) if end.is_some_and(|end| end <= slot.size()) => Ok((slot.clone(), offset)),
-            _ => Err(Reason::ForeignMemory),
+            _ => Err(CopyReason::ForeignMemory),
         }
     }
 
-    /// Copies the frame into a slot of its own, in the default layout: everything in memory if that
+    /// CopyStats the frame into a slot of its own, in the default layout: everything in memory if that
     /// is more than the caps say, since a crop meta counts from there.
     fn copy(
         &self,
@@ -205,7 +205,7 @@ impl Stream {
     pub(super) fn free_slot(&self, size: u64) -> Result<Slot, PlaceError> {
         let acquire = || self.exporter.acquire(size, Purpose::Copy);
         let slot = acquire().or_else(|error| {
-            self.home.trim();
+            self.slots.trim();
             self.exporter.reclaim();
             // After an allocation failure there is no second attempt.
             if matches!(error, AcquireError::Exhausted { .. }) { acquire() } else { Err(error) }
@@ -254,7 +254,7 @@ impl Stream {
             },
         };
         let sequence = self.exporter.publish(frame, &self.interrupt)?;
-        self.copies.published(placed.path);
+        self.copy_stats.published(placed.path);
         Ok(sequence)
     }
 }

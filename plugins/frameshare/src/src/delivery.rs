@@ -110,7 +110,7 @@ impl FrameshareSrc {
             time: self.running_time(),
             is_last_credit,
             held: &self.figures.held,
-            copies: &mut running.copies,
+            copy_pool: &mut running.copy_pool,
             cuda: running.cuda.as_mut(),
             budget: &running.budget,
         };

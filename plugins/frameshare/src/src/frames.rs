@@ -3,10 +3,10 @@
 //! Conversion of frames to buffers: in place if possible, otherwise as a copy.
 
 use super::{
-    copies::Copies,
+    copy_pool::CopyPool,
     cuda::{self, Cuda, CudaError},
     layout::BadLayout,
-    lease::Lease,
+    leased_memory::LeasedMemory,
     picture::Picture,
     timing::RunningTime,
 };
@@ -76,7 +76,7 @@ pub(super) struct Context<'a> {
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
-    pub copies: &'a mut Copies,
+    pub copy_pool: &'a mut CopyPool,
     /// CUDA context and stream for frames in GPU memory.
     pub cuda: Option<&'a mut Cuda>,
     /// Memory limit of metadata.
@@ -116,7 +116,7 @@ pub(super) fn to_buffer(
         }
     };
     let on_gpu = matches!(frame.address(), Address::Device(_));
-    let meta = crate::meta::Frame {
+    let meta = crate::meta::FrameInfo {
         session: frame.session(),
         sequence: descriptor.sequence.0,
         lost_before: frame.lost_before(),
@@ -128,7 +128,7 @@ pub(super) fn to_buffer(
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
-    let lease = Lease::new(frame, context.held);
+    let lease = LeasedMemory::new(frame, context.held);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
     if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
@@ -155,16 +155,16 @@ pub(super) fn to_buffer(
 }
 
 fn in_system_memory(
-    lease: Lease,
+    lease: LeasedMemory,
     picture: Option<&Picture<'_>>,
     context: &mut Context<'_>,
 ) -> Result<(gst::Buffer, Way), FrameError> {
     if let Some(picture) = picture.filter(|picture| !picture.is_default && !context.downstream.video_meta) {
-        let copy = copy_picture(lease, picture, context.shape, context.copies)?;
+        let copy = copy_picture(lease, picture, context.shape, context.copy_pool)?;
         return Ok((copy, Way::CopiedForLayout));
     }
     let (mut buffer, way) = if context.is_last_credit {
-        (copy_bytes(&lease, context.copies)?, Way::CopiedForCredit)
+        (copy_bytes(&lease, context.copy_pool)?, Way::CopiedForCredit)
     } else {
         let mut buffer = gst::Buffer::new();
         buffer.make_mut().append_memory(lease.into_memory());
@@ -194,10 +194,10 @@ fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime
     buffer.set_flags(keep | flags::from_word(descriptor.flags));
 }
 
-/// Copies the bytes of a frame to private memory.
-fn copy_bytes(lease: &Lease, copies: &mut Copies) -> Result<gst::Buffer, glib::BoolError> {
+/// CopyPool the bytes of a frame to private memory.
+fn copy_bytes(lease: &LeasedMemory, copy_pool: &mut CopyPool) -> Result<gst::Buffer, glib::BoolError> {
     let bytes = lease.as_ref();
-    let mut buffer = copies.acquire(bytes.len())?;
+    let mut buffer = copy_pool.acquire(bytes.len())?;
     buffer
         .make_mut()
         .copy_from_slice(0, bytes)
@@ -205,18 +205,18 @@ fn copy_bytes(lease: &Lease, copies: &mut Copies) -> Result<gst::Buffer, glib::B
     Ok(buffer)
 }
 
-/// Copies the image of a frame to private memory, in the default layout of its format.
+/// CopyPool the image of a frame to private memory, in the default layout of its format.
 fn copy_picture(
-    lease: Lease,
+    lease: LeasedMemory,
     picture: &Picture<'_>,
     shape: &Shape,
-    copies: &mut Copies,
+    copy_pool: &mut CopyPool,
 ) -> Result<gst::Buffer, glib::BoolError> {
     let info = shape.video.as_ref().ok_or_else(|| glib::bool_error!("no raw video"))?;
     let mut source = gst::Buffer::new();
     source.make_mut().append_memory(lease.into_memory());
     picture.add_meta(source.make_mut())?;
-    let mut copy = copies.acquire(info.size())?;
+    let mut copy = copy_pool.acquire(info.size())?;
     {
         let source = VideoFrameRef::from_buffer_ref_readable(&source, info)?;
         let mut copy = VideoFrameRef::from_buffer_ref_writable(copy.make_mut(), info)?;

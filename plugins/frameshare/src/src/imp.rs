@@ -9,7 +9,7 @@
 //! `create` takes the streaming state out of `running` and puts it back.
 
 use super::{
-    copies::Copies,
+    copy_pool::CopyPool,
     log::CAT,
     opening_state::{Opened, Opening},
     pause::Pause,
@@ -160,7 +160,7 @@ impl BaseSrcImpl for FrameshareSrc {
             settings,
             reader: None,
             shape: None,
-            copies: Copies::default(),
+            copy_pool: CopyPool::default(),
             cuda: None,
             is_seam: false,
             has_ended: false,
@@ -181,7 +181,7 @@ impl BaseSrcImpl for FrameshareSrc {
         *lock(&self.negotiated) = Negotiated::default();
         self.cuda.clear();
         if had_gpu {
-            crate::gpu::settle();
+            crate::cuda::settle();
         }
         Ok(())
     }

@@ -3,17 +3,17 @@
 //! `framesharesrc`: zero-copy source for the frames of another process.
 
 mod connecting;
-mod copies;
+mod copy_pool;
 mod cuda;
 mod delivery;
 mod errors;
 mod events;
 mod frames;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzzing;
 mod imp;
 mod layout;
-mod lease;
+mod leased_memory;
 mod log;
 mod negotiation;
 mod opening;

@@ -3,7 +3,7 @@
 //! State of a running source.
 
 use super::{
-    copies::Copies,
+    copy_pool::CopyPool,
     cuda::Cuda,
     frames::{Downstream, Shape},
     opening_state::Opening,
@@ -29,7 +29,7 @@ pub(super) struct Running {
     pub(super) settings: Settings,
     pub(super) reader: Option<Reader>,
     pub(super) shape: Option<Shape>,
-    pub(super) copies: Copies,
+    pub(super) copy_pool: CopyPool,
     /// CUDA context and stream for frames in GPU memory.
     pub(super) cuda: Option<Cuda>,
     /// The next buffer starts a discontinuity.

@@ -9,7 +9,7 @@
 
 use crate::{
     exporter::{
-        slot::{Place, Slot},
+        slot::{Slot, Vacancy},
         state::Shared,
     },
     gpu::DropWhenIdle,
@@ -35,8 +35,8 @@ pub fn target(shared: &Shared, size: u64) -> Option<Slot> {
 /// Returns a host slot that nothing else uses.
 pub fn allocate(shared: &Shared, size: u64) -> Option<Slot> {
     match shared.with(|state| state.place_host(size))? {
-        Place::Free(slot) => Some(slot),
-        Place::Unallocated(slot) => {
+        Vacancy::Free(slot) => Some(slot),
+        Vacancy::Unallocated(slot) => {
             let memory = slot.allocate().ok()?;
             shared.with(|state| state.add(&slot, memory.clone(), shared.id))
         }

@@ -22,13 +22,13 @@ const MAX_PENDING: usize = 4096;
 /// The owner's observer, and the notices on their way to it.
 pub struct Observer {
     call: Box<dyn Fn(Notice) + Send + Sync>,
-    pending: Mutex<Pending>,
+    pending: Mutex<NoticeQueue>,
     /// Signaled when all notices were delivered.
     delivered: Condvar,
 }
 
 #[derive(Default)]
-struct Pending {
+struct NoticeQueue {
     notices: VecDeque<Notice>,
     /// The thread that delivers, once it runs.
     thread: Option<ThreadId>,
@@ -104,7 +104,7 @@ impl Observer {
         self.delivered.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, NoticeQueue> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ pub use late_gpu::use_gpu;
 use super::{
     link::{Ending, Link, Presence},
     observe::Notice,
-    state::{Shared, State, Turn, Watch},
+    state::{Shared, State, Turn, Urgency},
 };
 use crate::{
     endpoint::Endpoint,
@@ -25,7 +25,7 @@ use crate::{
 };
 use admission::admit;
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
-use pending::{Connection, HELLO_TIMEOUT, Pending};
+use pending::{Connection, HELLO_TIMEOUT, PendingConnections};
 use rustix::event::{PollFd, PollFlags};
 use std::{
     io,
@@ -85,7 +85,7 @@ impl Open {
 }
 
 /// The parts of a link that the thread polls.
-struct Watched {
+struct PolledLink {
     id: u64,
     socket: Arc<Socket>,
     gone: Option<Arc<OwnedFd>>,
@@ -133,9 +133,9 @@ impl Service {
 fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDrop> {
     let mut open = Some(open);
     let mut deferred = None;
-    let mut pending = Pending::new();
+    let mut pending = PendingConnections::new();
     let mut backoff = Backoff::of_a_watch();
-    let mut before = Watch::None;
+    let mut before = Urgency::None;
     loop {
         // Cleared before the checks: a later event wakes the thread again.
         shared.service.clear();
@@ -157,9 +157,9 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
             backoff.reset();
         }
         let look = match watch {
-            Watch::None => Timeout::Never,
-            Watch::Unhurried => Backoff::next_unhurried(),
-            Watch::Close => backoff.next(),
+            Urgency::None => Timeout::Never,
+            Urgency::Unhurried => Backoff::next_unhurried(),
+            Urgency::Close => backoff.next(),
         };
         let look = open.as_ref().map_or(look, |open| look.min(Timeout::At(open.check)));
         turn(shared, open.as_mut(), &mut pending, look);
@@ -170,10 +170,10 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
 }
 
 /// Sleeps until an event or a deadline, and handles it.
-fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: Timeout) {
-    let links: Vec<Watched> = {
+fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnections, look: Timeout) {
+    let links: Vec<PolledLink> = {
         let state = shared.lock();
-        let watched = |link: &Link| Watched {
+        let watched = |link: &Link| PolledLink {
             id: link.info.id,
             socket: link.socket().clone(),
             gone: link.pidfd().cloned(),
@@ -238,7 +238,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut Pending, look: T
 }
 
 /// Accepts waiting connections.
-fn accept(shared: &Shared, listener: &mut Listener, pending: &mut Pending) {
+fn accept(shared: &Shared, listener: &mut Listener, pending: &mut PendingConnections) {
     for _ in 0..MAX_ACCEPTED {
         if !may_accept() {
             // They wait until some parked descriptors are closed.
@@ -273,7 +273,7 @@ fn no_room(error: &io::Error) -> Vec<u8> {
 }
 
 /// Waits for the Hello of a peer that may read; refuses another one at once.
-fn await_hello(shared: &Shared, connection: Connection, pending: &mut Pending) {
+fn await_hello(shared: &Shared, connection: Connection, pending: &mut PendingConnections) {
     let Connection { socket, peer, .. } = &connection;
     if !shared.with(|state| state.config().may_read(peer)) {
         let text = format!("permission denied: user {} may not read this stream", peer.uid);
@@ -308,7 +308,7 @@ fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
 }
 
 /// Handles a reader's message, and sends it waiting ones.
-fn listen_to(shared: &Shared, link: &Watched) {
+fn listen_to(shared: &Shared, link: &PolledLink) {
     let ending = match link.socket.receive() {
         Ok(Received::Nothing) => None,
         Ok(Received::HungUp) => Some(Ending::new(Reason::Stopped, "it hung up")),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pending connections: their Hello has not arrived yet.
+//! PendingConnections connections: their Hello has not arrived yet.
 //!
 //! A reader sends its Hello right after connecting, so pending connections are few unless a peer is
 //! hostile. They are bounded per process, per user and in all. Beyond a bound the oldest one is
@@ -40,12 +40,12 @@ impl Connection {
 
 /// The pending connections, oldest first.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingConnections {
     connections: Vec<Connection>,
     max_of_all: usize,
 }
 
-impl Pending {
+impl PendingConnections {
     pub fn new() -> Self {
         let files = file_limit().map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Self { connections: Vec::new(), max_of_all: (files / 8).clamp(MAX_OF_ALL.0, MAX_OF_ALL.1) }

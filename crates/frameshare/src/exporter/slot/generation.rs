@@ -34,7 +34,7 @@ enum Source {
 
 /// A place for a frame.
 #[derive(Debug)]
-pub enum Place {
+pub enum Vacancy {
     /// A free slot.
     Free(Slot),
     /// Capacity for one more slot, to be allocated.
@@ -142,9 +142,9 @@ impl Generation {
     }
 
     /// Returns a free slot, or capacity to allocate one within `max`.
-    pub fn place(&mut self, max: u32) -> Result<Place, AcquireError> {
+    pub fn place(&mut self, max: u32) -> Result<Vacancy, AcquireError> {
         if let Some(free) = self.free() {
-            return Ok(Place::Free(free));
+            return Ok(Vacancy::Free(free));
         }
         if self.len() >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
@@ -153,7 +153,7 @@ impl Generation {
             return Err(AcquireError::Exhausted { max_slots: 0 });
         };
         let (generation, allocator, slot_size) = (self.id, allocator.clone(), self.slot_size);
-        Ok(Place::Unallocated(Unallocated { generation, allocator, slot_size }))
+        Ok(Vacancy::Unallocated(Unallocated { generation, allocator, slot_size }))
     }
 
     /// Returns the number of slots with other holders than publications; a `published` slot may be

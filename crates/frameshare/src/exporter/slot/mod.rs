@@ -4,7 +4,7 @@
 
 mod generation;
 
-pub use generation::{Generation, Place, Unallocated};
+pub use generation::{Generation, Unallocated, Vacancy};
 
 use super::error::Interrupted;
 use crate::{

@@ -2,7 +2,7 @@
 
 //! Downloads: their start, their delivery, and the readers that get them.
 
-use super::{State, Watch, download_queue::Downloads};
+use super::{State, Urgency, download_queue::Downloads};
 use crate::{
     exporter::{
         link::{Ending, Link, Packet},
@@ -100,7 +100,7 @@ impl State {
     ) {
         let Some(downloads) = &mut self.downloads else { return };
         if downloads.start(&self.signals, from, to, area, descriptor, oversized).is_ok() {
-            self.watch_wanted = Watch::Close;
+            self.wanted_urgency = Urgency::Close;
             self.add_lease(area);
         }
     }

@@ -2,7 +2,7 @@
 
 //! State shared by the exporter's threads, behind its lock, and the means to wake each other.
 
-use super::{State, Watch};
+use super::{State, Urgency};
 use crate::{
     Interrupt,
     exporter::{
@@ -102,16 +102,16 @@ impl Drop for Guard<'_> {
         let links_changed = mem::take(&mut state.links_changed);
         let sleepers = mem::take(&mut state.sleepers);
         let service_needed = links_changed || !state.trash.is_empty();
-        let (wanted, watch) = (mem::take(&mut state.watch_wanted), state.watch);
+        let (wanted, watch) = (mem::take(&mut state.wanted_urgency), state.watch);
         state.watch = watch.max(wanted);
         let waiters = if links_changed { state.waiters.interrupts() } else { Vec::new() };
         drop(state);
         for wake in sleepers {
             wake.ring();
         }
-        if service_needed || wanted == Watch::Close && watch != Watch::Close {
+        if service_needed || wanted == Urgency::Close && watch != Urgency::Close {
             shared.service.set();
-        } else if wanted == Watch::Unhurried {
+        } else if wanted == Urgency::Unhurried {
             // Each publication puts this off, since it reclaims itself: the thread sleeps on while
             // publications follow each other.
             shared.later.set(Backoff::UNHURRIED);

@@ -53,7 +53,7 @@ use waiters::Waiters;
 /// Polling urgency of the service thread, in ascending order: some completions send no
 /// notification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Watch {
+pub enum Urgency {
     #[default]
     None,
     /// Slots or memory are to be reclaimed, and no thread is likely to wait for them.
@@ -66,7 +66,7 @@ pub enum Watch {
 pub struct Turn {
     /// A lease ended.
     pub progress: bool,
-    pub watch: Watch,
+    pub watch: Urgency,
     /// Something outlives the stream: readers' imports, or resources of GPU work.
     pub has_more_to_do: bool,
     /// Resources to be dropped with the state unlocked. That may wait for a GPU.
@@ -118,9 +118,9 @@ pub struct State {
     /// Readers joined or left, or the set of readers with waiting messages changed.
     links_changed: bool,
     /// Urgency that work since the service thread's last turn requires.
-    watch_wanted: Watch,
+    wanted_urgency: Urgency,
     /// Urgency of the service thread's present or next turn.
-    watch: Watch,
+    watch: Urgency,
     /// A release fence was pending at the last poll of all of them, or at a poll since.
     fences_pending: bool,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
@@ -172,8 +172,8 @@ impl State {
             notices: others.notice.into_iter().collect(),
             rejections: RejectionLog::default(),
             links_changed: false,
-            watch_wanted: Watch::None,
-            watch: Watch::None,
+            wanted_urgency: Urgency::None,
+            watch: Urgency::None,
             fences_pending: false,
             downloads: None,
             pinned: Pinned::default(),
@@ -243,7 +243,7 @@ impl State {
     }
 
     pub fn drop_after(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
-        self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
+        self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
         self.pinned.add(stream, what)
     }
 
@@ -304,20 +304,20 @@ impl State {
     /// next turn.
     pub fn begin_turn(&mut self) -> Turn {
         let progress = self.reclaim();
-        self.watch = self.watch_needed();
+        self.watch = self.needed_urgency();
         let trash = mem::take(&mut self.trash);
         Turn { progress, watch: self.watch, has_more_to_do: self.has_more_to_do(), trash }
     }
 
     /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,
     /// and a GPU sends no notification.
-    fn watch_needed(&self) -> Watch {
+    fn needed_urgency(&self) -> Urgency {
         if self.is_downloading() {
-            Watch::Close
+            Urgency::Close
         } else if self.gpu_is_busy() || self.keeps_something() {
-            Watch::Unhurried
+            Urgency::Unhurried
         } else {
-            Watch::None
+            Urgency::None
         }
     }
 

@@ -2,7 +2,7 @@
 
 //! Publications: frames with at least one lease, by metadata area.
 
-use super::{State, Watch};
+use super::{State, Urgency};
 use crate::exporter::slot::Slot;
 use frameshare_protocol::AreaIndex;
 use std::any::Any;
@@ -22,7 +22,7 @@ impl State {
             return None;
         };
         if keep.is_some() && self.config.gpu.is_some() {
-            self.watch_wanted = self.watch_wanted.max(Watch::Unhurried);
+            self.wanted_urgency = self.wanted_urgency.max(Urgency::Unhurried);
         }
         self.publications[area] = Some(Publication { slot, leases: 1, keep });
         Some(AreaIndex(area as u32))

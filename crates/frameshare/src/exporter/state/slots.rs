@@ -4,7 +4,7 @@
 
 use super::{State, credit::held_upstream};
 use crate::{
-    exporter::slot::{AcquireError, Generation, Place, Purpose, Slot, Unallocated},
+    exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
 };
 use frameshare_protocol::{AreaIndex, MemoryKind};
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 
 impl State {
     /// Returns a free slot of at least `size` bytes, or capacity for one.
-    pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Place, AcquireError> {
+    pub fn place(&mut self, size: u64, purpose: Purpose) -> Result<Vacancy, AcquireError> {
         // This may find that the GPU has failed, and close the stream.
         self.reclaim();
         if self.closed {
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Returns a free host slot for a download, or capacity for one; `None` if all are in use.
-    pub fn place_host(&mut self, size: u64) -> Option<Place> {
+    pub fn place_host(&mut self, size: u64) -> Option<Vacancy> {
         let needed = size.max(1).checked_next_multiple_of(PAGE)?;
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;

@@ -223,7 +223,7 @@ fn metas_of_one_stream_or_memory_do_not_cross() {
     let parent = with(|_| {});
     let buffer = with(|buffer| {
         let frame =
-            crate::meta::Frame { session: 1, sequence: 2, lost_before: 3, published: 4, used_on: None };
+            crate::meta::FrameInfo { session: 1, sequence: 2, lost_before: 3, published: 4, used_on: None };
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });

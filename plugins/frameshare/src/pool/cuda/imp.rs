@@ -4,16 +4,16 @@
 //!
 //! Nothing here may panic: these functions are called from C without a guard.
 
-use super::super::{CAT, Home, memory};
+use super::super::{CAT, SlotAllocator, memory};
 use frameshare::{exporter::Slot, memory::Address};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_cuda::{Reusable, memory::Rules};
 use gst_video::VideoInfo;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Constant properties of a pool.
-struct Place {
-    home: Arc<Home>,
+/// The origin of the memory of a pool, constant from its creation.
+struct Origin {
+    slots: Arc<SlotAllocator>,
     context: gst_cuda::Context,
     stream: gst_cuda::Stream,
 }
@@ -37,13 +37,18 @@ struct State {
 
 #[derive(Default)]
 pub(crate) struct CudaPool {
-    place: OnceLock<Place>,
+    origin: OnceLock<Origin>,
     state: Mutex<State>,
 }
 
 impl CudaPool {
-    pub(super) fn settle(&self, home: Arc<Home>, context: &gst_cuda::Context, stream: &gst_cuda::Stream) {
-        let _ = self.place.set(Place { home, context: context.clone(), stream: stream.clone() });
+    pub(super) fn settle(
+        &self,
+        slots: Arc<SlotAllocator>,
+        context: &gst_cuda::Context,
+        stream: &gst_cuda::Stream,
+    ) {
+        let _ = self.origin.set(Origin { slots, context: context.clone(), stream: stream.clone() });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -52,13 +57,13 @@ impl CudaPool {
 
     /// The memory of a new buffer.
     fn memory(&self, layout: &VideoInfo) -> Option<gst::Memory> {
-        let place = self.place.get()?;
-        let slot = place.home.slot(layout.size() as u64);
-        if let Some(memory) = slot.and_then(|slot| place.wrap(slot, layout)) {
+        let origin = self.origin.get()?;
+        let slot = origin.slots.slot(layout.size() as u64);
+        if let Some(memory) = slot.and_then(|slot| origin.wrap(slot, layout)) {
             return Some(memory);
         }
-        place.home.count_private();
-        let mut buffer = self.private(place)?.acquire_buffer(None).ok()?;
+        origin.slots.count_private();
+        let mut buffer = self.private(origin)?.acquire_buffer(None).ok()?;
         let memory = buffer.memory(0)?;
         // The buffer must not return to its pool with memory that this pool owns now.
         buffer.get_mut()?.remove_all_memory();
@@ -67,15 +72,15 @@ impl CudaPool {
     }
 
     /// A pool of the library's own, which takes its memory back even without its buffers.
-    fn private(&self, place: &Place) -> Option<gst_cuda::BufferPool> {
+    fn private(&self, origin: &Origin) -> Option<gst_cuda::BufferPool> {
         if let Some(pool) = &self.state().private {
             return Some(pool.clone());
         }
         let caps = self.obj().config().params()?.0?;
-        let pool = gst_cuda::BufferPool::new(&place.context);
+        let pool = gst_cuda::BufferPool::new(&origin.context);
         let mut config = pool.config();
         config.set_params(Some(&caps), 0, 0, 0);
-        gst_cuda::pool::set_stream(&mut config, &place.stream);
+        gst_cuda::pool::set_stream(&mut config, &origin.stream);
         pool.set_config(config).ok()?;
         pool.set_active(true).ok()?;
         self.state().private = Some(pool.clone());
@@ -90,7 +95,7 @@ impl CudaPool {
     }
 }
 
-impl Place {
+impl Origin {
     /// Returns the wrapped memory of a slot: the existing one, or a new one.
     fn wrap(&self, slot: Slot, layout: &VideoInfo) -> Option<gst::Memory> {
         let Address::Device(address) = slot.address() else { return None };
@@ -128,16 +133,16 @@ impl BufferPoolImpl for CudaPool {
     }
 
     fn set_config(&self, config: &mut gst::BufferPoolConfigRef) -> bool {
-        let Some(place) = self.place.get() else { return false };
+        let Some(origin) = self.origin.get() else { return false };
         let Some((Some(caps), _, min, max)) = config.params() else { return false };
         let Some(info) = super::super::video_info(&caps) else { return false };
-        let layout = super::layout(&info, &place.context);
+        let layout = super::layout(&info, &origin.context);
         let Ok(size) = u32::try_from(layout.size()) else { return false };
         gst::debug!(CAT, imp = self, "buffers of {size} bytes on the GPU, {layout:?}");
         config.set_params(Some(&caps), size, min, max);
-        // In place of upstream's choice: buffers of several pools use the same slots, one after the
+        // In origin of upstream's choice: buffers of several pools use the same slots, one after the
         // other.
-        gst_cuda::pool::set_stream(config, &place.stream);
+        gst_cuda::pool::set_stream(config, &origin.stream);
         self.forget_private();
         self.state().layout = Some(layout);
         gst_cuda::pool::set_config(self, config)

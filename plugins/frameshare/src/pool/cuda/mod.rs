@@ -9,7 +9,7 @@
 
 mod imp;
 
-use super::Home;
+use super::SlotAllocator;
 use glib::subclass::prelude::*;
 use gst::prelude::*;
 use gst_video::VideoInfo;
@@ -30,14 +30,14 @@ impl CudaPool {
     /// A pool for buffers of these caps, all written on `stream`. None if GStreamer refuses the
     /// configuration.
     pub(crate) fn new(
-        home: &Arc<Home>,
+        slots: &Arc<SlotAllocator>,
         context: &gst_cuda::Context,
         stream: &gst_cuda::Stream,
         caps: &gst::Caps,
     ) -> Option<Self> {
         let pool: Self = glib::Object::new();
         gst_cuda::pool::set_context(&pool, context);
-        pool.imp().settle(home.clone(), context, stream);
+        pool.imp().settle(slots.clone(), context, stream);
         let mut config = pool.config();
         config.set_params(Some(caps), 0, 0, 0);
         config.add_option(gst_video::BUFFER_POOL_OPTION_VIDEO_META);

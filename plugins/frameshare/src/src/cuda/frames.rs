@@ -2,8 +2,8 @@
 
 //! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
-use super::{Cuda, Line, place::Place};
-use crate::src::{frames::Way, lease::Lease, picture::Picture};
+use super::{Cuda, Line, layout::CudaLayout};
+use crate::src::{frames::Way, leased_memory::LeasedMemory, picture::Picture};
 use frameshare::fence::FenceError;
 use gst_cuda::{Reusable, memory::Rules};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,14 +35,14 @@ struct Wraps(Mutex<Vec<Wrap>>);
 struct Wrap {
     stream: gst_cuda::Stream,
     address: u64,
-    place: Place,
+    place: CudaLayout,
     memory: Reusable,
 }
 
 /// Converts a frame to a buffer; returns the delivery mode as well.
 pub(in crate::src) fn to_buffer(
     cuda: &mut Cuda,
-    lease: Lease,
+    lease: LeasedMemory,
     picture: Option<Picture<'_>>,
     is_last_credit: bool,
 ) -> Result<(gst::Buffer, Way), CudaError> {
@@ -53,19 +53,19 @@ pub(in crate::src) fn to_buffer(
         lease.frame().wait_on(&cuda.line.engine)?;
     }
     if is_last_credit {
-        return Ok((cuda.copies.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForCredit));
+        return Ok((cuda.copier.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForCredit));
     }
-    match Place::of(&picture, lease.frame().len()) {
+    match CudaLayout::of(&picture, lease.frame().len()) {
         Some(place) => Ok((in_place(cuda, lease, picture, place, pending)?, Way::InPlace)),
-        None => Ok((cuda.copies.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForLayout)),
+        None => Ok((cuda.copier.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForLayout)),
     }
 }
 
 fn in_place(
     cuda: &Cuda,
-    lease: Lease,
+    lease: LeasedMemory,
     picture: Picture<'_>,
-    place: Place,
+    place: CudaLayout,
     pending: bool,
 ) -> Result<gst::Buffer, CudaError> {
     let format = picture.info.format();
@@ -80,7 +80,7 @@ fn in_place(
 
 /// Loans the slot's memory with the lease inside; creates a new wrapped memory only if none of the
 /// slot's fits.
-fn lend(cuda: &Cuda, lease: Lease, place: Place, pending: bool) -> Option<gst::Memory> {
+fn lend(cuda: &Cuda, lease: LeasedMemory, place: CudaLayout, pending: bool) -> Option<gst::Memory> {
     let Line { gst: stream, .. } = &cuda.line;
     let address = lease.address()? + u64::try_from(place.start).ok()?;
     #[cfg(test)]

@@ -2,14 +2,14 @@
 
 //! CUDA reading: negotiation with downstream, and the context and stream for frames in CUDA memory.
 
-mod copies;
+mod copier;
 mod frames;
-mod place;
+mod layout;
 mod used;
 
 use super::{FrameshareSrc, log::CAT};
-use crate::gpu::{engine_context, engine_stream};
-use copies::Copies;
+use crate::cuda::{engine_context, engine_stream};
+use copier::Copier;
 pub(super) use frames::{CudaError, to_buffer};
 use frameshare::reader::{ConnectError, Reader};
 use gst_cuda::context::ElementContext;
@@ -121,7 +121,7 @@ pub(super) struct Cuda {
     own: gst_cuda::Stream,
     /// Stream in use.
     line: Line,
-    copies: Copies,
+    copier: Copier,
     /// Negative control of the context-wide record: releases wait only for the memory's own stream.
     #[cfg(test)]
     pub releases_in_order: bool,
@@ -134,7 +134,7 @@ impl Cuda {
         let own = gst_cuda::Stream::new(&context).ok_or("the driver provides no stream")?;
         let line = Line::new(own.clone(), &engine);
         Ok(Self {
-            copies: Copies::new(&engine),
+            copier: Copier::new(&engine),
             context,
             engine,
             own,

@@ -9,13 +9,13 @@ mod downstream;
 mod exporter;
 
 use super::*;
-use crate::src::lease::Lease;
+use crate::src::leased_memory::LeasedMemory;
 use downstream::{Gpu, Reader, check_on_cpu, memory, sequence};
 use exporter::Exporter;
 use frameshare_cuda::{context::Context, device::Device, stream::Stream};
 use glib::subclass::types::ObjectSubclassIsExt;
 use gst::prelude::*;
-use place::{Place, size_of_plane};
+use layout::{CudaLayout, size_of_plane};
 use std::{
     collections::BTreeSet,
     io::Write as _,
@@ -45,7 +45,7 @@ fn skip(test: &str, reason: &str) {
 }
 
 /// Negative control in place of a lease: the frame is released in the order of its memory's stream.
-struct InOrder(Option<(Lease, frameshare_cuda::stream::Stream)>);
+struct InOrder(Option<(LeasedMemory, frameshare_cuda::stream::Stream)>);
 
 impl Drop for InOrder {
     fn drop(&mut self) {
@@ -58,8 +58,8 @@ impl Drop for InOrder {
 /// Loans memory as the source would without the context-wide record.
 pub(super) fn lend_in_order(
     cuda: &Cuda,
-    lease: Lease,
-    place: &Place,
+    lease: LeasedMemory,
+    place: &CudaLayout,
     address: u64,
     pending: bool,
 ) -> Option<gst::Memory> {
@@ -151,8 +151,8 @@ fn read_with_work_left(
     exporter.tell("publish 1 0");
     drop(reader.next());
     let context = reader.source.imp().context().unwrap();
-    let engine = crate::gpu::engine_context(&context).unwrap();
-    let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+    let engine = crate::cuda::engine_context(&context).unwrap();
+    let stream = crate::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
     stream.call(work).unwrap();
     (exporter, reader, context, stream)
 }
@@ -173,12 +173,12 @@ fn stopped_source_keeps_no_context() {
         // Dropping a stream waits for its work.
         drop((stream, context));
         // The stop waits at most that long for the work, and a busy machine may exceed it.
-        if took < crate::gpu::SETTLED {
+        if took < crate::cuda::SETTLED {
             assert!(kept.upgrade().is_none(), "the context is still referenced");
             return;
         }
     }
-    panic!("no stop took less than {:?}", crate::gpu::SETTLED);
+    panic!("no stop took less than {:?}", crate::cuda::SETTLED);
 }
 
 /// An element without a context does not wait for the pending teardown of others.
@@ -203,7 +203,7 @@ fn element_without_context_stops_at_once() {
     let source: gst::Element = glib::Object::new::<FrameshareSrc>().upcast();
     for element in [sink, source] {
         let quickest = (0..5).map(|_| stop(&element)).min().unwrap();
-        assert!(quickest < crate::gpu::SETTLED, "{} took {quickest:?}", element.name());
+        assert!(quickest < crate::cuda::SETTLED, "{} took {quickest:?}", element.name());
     }
     drop(done);
 }
@@ -354,7 +354,7 @@ fn downstream_keeping_every_buffer_gets_gpu_copies() {
     }
 }
 
-/// Copies are read on any stream and dropped at once too, and their memory is reused.
+/// Copier are read on any stream and dropped at once too, and their memory is reused.
 #[test]
 fn copies_stay_intact_until_pending_reads_complete() {
     if !is_there("copies-other-stream") {
@@ -698,8 +698,8 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         }
         reader.wait_until_held(0);
         let context = reader.source.imp().context().unwrap();
-        let engine = crate::gpu::engine_context(&context).unwrap();
-        let stream = crate::gpu::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+        let engine = crate::cuda::engine_context(&context).unwrap();
+        let stream = crate::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
         let (done, busy) = std::sync::mpsc::channel::<()>();
         stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
         // Far more frames than the reader may hold.

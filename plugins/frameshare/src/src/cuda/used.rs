@@ -7,7 +7,7 @@
 //! streams.
 #![allow(unsafe_code)]
 
-use crate::src::{lease::Lease, log::CAT};
+use crate::src::{leased_memory::LeasedMemory, log::CAT};
 use glib::ffi::{GFALSE, GTRUE, gboolean, gpointer};
 use std::{panic::catch_unwind, sync::Arc};
 
@@ -28,7 +28,7 @@ pub(in crate::src) unsafe extern "C" fn used_on(
     // SAFETY: the caller holds the buffer.
     let buffer = unsafe { gst::BufferRef::from_ptr(buffer) };
     let named = catch_unwind(|| {
-        let Some(lease) = buffer.iter_memories().find_map(gst_cuda::memory::held::<Arc<Lease>>) else {
+        let Some(lease) = buffer.iter_memories().find_map(gst_cuda::memory::held::<Arc<LeasedMemory>>) else {
             return false;
         };
         // SAFETY: the caller keeps the stream alive until the last reference to the memory, and so

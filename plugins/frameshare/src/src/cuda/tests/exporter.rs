@@ -262,7 +262,7 @@ impl Serving {
                 Written::On(writer)
             }
             _ => {
-                crate::src::lease::paint(slot, byte);
+                crate::src::leased_memory::paint(slot, byte);
                 Written::Cpu
             }
         };

@@ -6,7 +6,7 @@ use super::{Gpu, Picture};
 use crate::{
     pool::{cuda::layout, memory},
     sink::{
-        copies::{Path, Reason},
+        copy_stats::{CopyReason, Path},
         kinds::Export,
         placed::{PlaceError, Placed, copy_picture, slot_size, whole},
         stream::Stream,
@@ -16,7 +16,7 @@ use frameshare::exporter::Slot;
 use gst_cuda::memory::Memory;
 
 impl Stream {
-    /// Copies a frame whose present place not every reader can read.
+    /// CopyStats a frame whose present place not every reader can read.
     pub(in crate::sink) fn place_for_all(
         &self,
         buffer: &gst::Buffer,
@@ -45,16 +45,17 @@ impl Stream {
             (Some(slot), _) if slot.belongs_to(&self.exporter) => {
                 return on_gpu_in(slot, 0, Path::Pool, buffer, memory, info);
             }
-            (Some(_), _) => Reason::OtherStream,
-            (None, Some(_)) => Reason::NoFreeSlot,
-            (None, None) if self.export == Export::Copy => Reason::Asked,
-            (None, None) if !may_stay => Reason::ReaderCannot,
+            (Some(_), _) => CopyReason::OtherStream,
+            (None, Some(_)) => CopyReason::NoFreeSlot,
+            (None, None) if self.export == Export::Copy => CopyReason::Asked,
+            (None, None) if !may_stay => CopyReason::ReaderCannot,
             (None, None) => match self.surfaces.share(&self.exporter, &gpu.context, buffer, memory) {
                 Ok((slot, offset)) => return on_gpu_in(slot, offset, Path::InPlace, buffer, memory, info),
                 Err(reason) => reason,
             },
         };
-        let for_good = !matches!(reason, Reason::TooManyHeld | Reason::NoFreeSlot | Reason::OtherStream);
+        let for_good =
+            !matches!(reason, CopyReason::TooManyHeld | CopyReason::NoFreeSlot | CopyReason::OtherStream);
         if self.export == Export::InPlace && for_good {
             return Err(PlaceError::NotInPlace(reason));
         }
@@ -63,7 +64,7 @@ impl Stream {
         Ok(placed)
     }
 
-    /// Copies a GPU frame on the GPU: the copy may not be done when this returns.
+    /// CopyStats a GPU frame on the GPU: the copy may not be done when this returns.
     fn copy_on(
         &self,
         gpu: &Gpu,
@@ -120,7 +121,7 @@ impl Stream {
             .map_err(|_| bad("that cannot be copied"))?;
             copy_picture(buffer, target, info)
         })?;
-        self.count_copy(Reason::HostMemory, size as u64);
+        self.count_copy(CopyReason::HostMemory, size as u64);
         Ok(Placed::new(slot, size as u64, Path::Uploaded, to.as_ref()))
     }
 }

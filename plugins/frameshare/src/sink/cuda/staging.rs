@@ -31,7 +31,7 @@ pub(super) struct Staging {
 pub(super) struct Block {
     pages: Option<Pages>,
     size: usize,
-    home: Arc<Mutex<Vec<Pages>>>,
+    slots: Arc<Mutex<Vec<Pages>>>,
 }
 
 /// Pages, registered if the driver could.
@@ -78,7 +78,7 @@ impl Staging {
     /// Returns a block of `size` bytes. Registering a new one takes some hundred µs, which ends
     /// once there are enough.
     pub(super) fn take(&self, size: usize) -> frameshare_cuda::Result<Block> {
-        let block = |pages| Block { pages: Some(pages), size, home: self.idle.clone() };
+        let block = |pages| Block { pages: Some(pages), size, slots: self.idle.clone() };
         let mut small = Vec::new();
         {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ impl AsMut<[u8]> for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner).extend(self.pages.take());
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).extend(self.pages.take());
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{
 
 /// Closed when the sink stops: pools may live longer, and hand out private memory from then on.
 #[derive(Default)]
-pub(crate) struct Home {
+pub(crate) struct SlotAllocator {
     /// Locked for reading during an allocation, so that no pool keeps an exporter that the sink has
     /// removed. The exporter may drop buffers meanwhile, which return to their pools: nothing on
     /// that path may take this lock again.
@@ -25,7 +25,7 @@ pub(crate) struct Home {
     private: AtomicU64,
 }
 
-impl Home {
+impl SlotAllocator {
     pub(crate) fn new(exporter: Exporter) -> Self {
         Self { exporter: RwLock::new(Some(exporter)), ..Self::default() }
     }

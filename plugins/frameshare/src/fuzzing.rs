@@ -4,7 +4,7 @@
 //!
 //! Each function takes any bytes and returns, or finds a bug. Not a part of the plugin.
 
-pub use crate::src::hostile::layouts;
+pub use crate::src::fuzzing::layouts;
 
 use crate::{
     events,
@@ -65,7 +65,7 @@ pub fn caps(bytes: &[u8]) {
     // GStreamer prints them so that they can be parsed again.
     let text = caps.to_string();
     assert_eq!(parse(&text).as_ref(), Some(&caps), "{text}");
-    crate::src::hostile::shape(&caps);
+    crate::src::fuzzing::shape(&caps);
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 //! buffer, and its next use waits for the context's work.
 #![allow(unsafe_code)]
 
-use super::{CudaError, Line, place::size_of_plane};
-use crate::src::{lease::Lease, picture::Picture};
+use super::{CudaError, Line, layout::size_of_plane};
+use crate::src::{leased_memory::LeasedMemory, picture::Picture};
 use frameshare_cuda::{
     context::Context,
     copy::{Plane, Side},
@@ -21,7 +21,7 @@ use gst_video::VideoInfo;
 use std::sync::Arc;
 
 /// Pool of GStreamer's own CUDA memory; it grows with the buffers that downstream keeps.
-pub(super) struct Copies {
+pub(super) struct Copier {
     engine: Arc<Context>,
     pool: Option<Pool>,
     /// Event that covers all work of the context, on every stream.
@@ -34,16 +34,16 @@ struct Pool {
     pool: gst::BufferPool,
 }
 
-impl Copies {
+impl Copier {
     pub fn new(engine: &Arc<Context>) -> Self {
         Self { engine: engine.clone(), pool: None, read: None }
     }
 
-    /// Copies an image on a stream that is ordered behind the write of the frame. The lease may end
+    /// Copier an image on a stream that is ordered behind the write of the frame. The lease may end
     /// as soon as this returns.
     pub fn of(
         &mut self,
-        lease: &Lease,
+        lease: &LeasedMemory,
         picture: &Picture<'_>,
         context: &gst_cuda::Context,
         line: &Line,
@@ -105,7 +105,7 @@ impl Copies {
     }
 }
 
-impl Drop for Copies {
+impl Drop for Copier {
     fn drop(&mut self) {
         self.clear();
     }

@@ -15,7 +15,7 @@
 #![allow(unsafe_code)]
 
 mod find;
-mod place;
+mod placing;
 mod staging;
 mod surfaces;
 
@@ -23,7 +23,7 @@ pub(super) use find::NoGpu;
 pub(super) use surfaces::{SURFACES, Surfaces};
 
 use crate::{
-    gpu::{engine_context, engine_stream, null_stream},
+    cuda::{engine_context, engine_stream, null_stream},
     rows::rows,
 };
 use frameshare::{
@@ -126,7 +126,7 @@ impl Gpu {
         self.writes.wait(&other.arrived)
     }
 
-    /// Copies a frame into a slot, in the layout `to`. `source` and the slot are held until that is
+    /// CopyStats a frame into a slot, in the layout `to`. `source` and the slot are held until that is
     /// done, even if the frame is never published: upstream may write the slot on other streams.
     /// The planes of both must have been checked: they lie inside, and have `rows` rows.
     pub(super) fn copy(

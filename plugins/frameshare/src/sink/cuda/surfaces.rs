@@ -11,7 +11,7 @@
 //! A decoder without a free surface stops. The sink therefore holds at most one less than it has
 //! proposed, pins included, and copies further frames.
 
-use super::super::copies::Reason;
+use super::super::copy_stats::CopyReason;
 use frameshare::exporter::{Exporter, Slot};
 use gst_cuda::memory::Memory;
 use std::sync::{
@@ -34,7 +34,7 @@ pub(in crate::sink) struct Surfaces {
 struct Span {
     pin: Option<Arc<Held>>,
     /// The reason why no surface of this span can be shared in place.
-    refused: Option<Reason>,
+    refused: Option<CopyReason>,
 }
 
 /// A decoder's buffer, counted while it is held.
@@ -82,7 +82,7 @@ impl Surfaces {
         context: &gst_cuda::Context,
         buffer: &gst::Buffer,
         memory: Memory<'_>,
-    ) -> Result<(Slot, u64), Reason> {
+    ) -> Result<(Slot, u64), CopyReason> {
         let (pin, refused) = {
             let span = self.span();
             (span.pin.clone(), span.refused)
@@ -93,17 +93,17 @@ impl Surfaces {
         // Memory that is freed soon would be pinned piece by piece, and never returned to its
         // owner.
         if !memory.is_from_fixed_pool() {
-            return Err(Reason::ForeignMemory);
+            return Err(CopyReason::ForeignMemory);
         }
         if memory.context() != *context {
-            return Err(Reason::OtherContext);
+            return Err(CopyReason::OtherContext);
         }
-        exporter.can_adopt().map_err(|_| Reason::ReaderCannot)?;
+        exporter.can_adopt().map_err(|_| CopyReason::ReaderCannot)?;
         let more = if pin.is_some() { 1 } else { 2 };
         if self.held() + more > SURFACES - 1 {
-            return Err(Reason::TooManyHeld);
+            return Err(CopyReason::TooManyHeld);
         }
-        let address = memory.map().ok_or(Reason::ForeignMemory)?.address();
+        let address = memory.map().ok_or(CopyReason::ForeignMemory)?.address();
         let pin = pin.unwrap_or_else(|| Arc::new(self.hold(buffer)));
         match exporter.adopt(address, Box::new(pin.clone())) {
             Ok(shared) => {
@@ -112,8 +112,8 @@ impl Surfaces {
             }
             Err(error) => {
                 gst::debug!(super::super::log::CAT, "a surface cannot be shared in place: {error}");
-                self.span().refused = Some(Reason::NotShareable);
-                Err(Reason::NotShareable)
+                self.span().refused = Some(CopyReason::NotShareable);
+                Err(CopyReason::NotShareable)
             }
         }
     }

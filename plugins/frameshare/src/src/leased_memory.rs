@@ -17,14 +17,14 @@ use std::sync::{
 };
 
 /// Leased frame, counted in `held`.
-pub(super) struct Lease {
+pub(super) struct LeasedMemory {
     frame: Frame,
     _counted: Counted,
 }
 
 struct Counted(Arc<AtomicU32>);
 
-impl Lease {
+impl LeasedMemory {
     /// Takes ownership of a frame.
     pub fn new(frame: Frame, held: &Arc<AtomicU32>) -> Self {
         held.fetch_add(1, Relaxed);
@@ -54,7 +54,7 @@ impl Lease {
     }
 }
 
-impl AsRef<[u8]> for Lease {
+impl AsRef<[u8]> for LeasedMemory {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the exporter does not write a leased frame, and this lease lasts as long as
         // `self.frame`.

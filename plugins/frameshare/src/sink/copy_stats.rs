@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The reason why a frame could not be shared in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum CopyReason {
     /// Upstream wrote it to its own memory.
     ForeignMemory,
     /// It is in a slot of another stream.
@@ -55,7 +55,7 @@ impl Path {
     }
 }
 
-impl Reason {
+impl CopyReason {
     const ALL: [Self; 10] = [
         Self::ForeignMemory,
         Self::OtherStream,
@@ -87,15 +87,15 @@ impl Reason {
 
 /// Counted on the streaming thread, read from any thread.
 #[derive(Default)]
-pub(super) struct Copies {
-    by_reason: [AtomicU64; Reason::ALL.len()],
+pub(super) struct CopyStats {
+    by_reason: [AtomicU64; CopyReason::ALL.len()],
     bytes: AtomicU64,
     by_path: [AtomicU64; Path::ALL.len()],
 }
 
-impl Copies {
+impl CopyStats {
     /// Counts one copy; returns true if it is the first for its reason.
-    pub(super) fn count(&self, reason: Reason, bytes: u64) -> bool {
+    pub(super) fn count(&self, reason: CopyReason, bytes: u64) -> bool {
         self.bytes.fetch_add(bytes, Relaxed);
         self.by_reason[reason as usize].fetch_add(1, Relaxed) == 0
     }
@@ -120,6 +120,8 @@ impl Copies {
 
     /// Name and count of each reason.
     pub(super) fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Reason::ALL.into_iter().map(|reason| (reason.name(), self.by_reason[reason as usize].load(Relaxed)))
+        CopyReason::ALL
+            .into_iter()
+            .map(|reason| (reason.name(), self.by_reason[reason as usize].load(Relaxed)))
     }
 }

@@ -6,11 +6,11 @@ use gst::prelude::*;
 
 /// Pool of system memory; it grows with the buffers that downstream keeps.
 #[derive(Default)]
-pub(super) struct Copies {
+pub(super) struct CopyPool {
     pool: Option<(gst::BufferPool, usize)>,
 }
 
-impl Copies {
+impl CopyPool {
     /// Returns a buffer of `size` bytes.
     pub fn acquire(&mut self, size: usize) -> Result<gst::Buffer, glib::BoolError> {
         let pool = match &self.pool {
@@ -36,7 +36,7 @@ impl Copies {
     }
 }
 
-impl Drop for Copies {
+impl Drop for CopyPool {
     fn drop(&mut self) {
         self.clear();
     }
@@ -63,13 +63,13 @@ mod tests {
     #[test]
     fn acquire_returns_requested_size_and_reuses_buffers() {
         gst::init().unwrap();
-        let mut copies = Copies::default();
-        let first = copies.acquire(1000).unwrap();
+        let mut copy_pool = CopyPool::default();
+        let first = copy_pool.acquire(1000).unwrap();
         assert_eq!(first.size(), 1000);
         let address = first.map_readable().unwrap().as_ptr();
         drop(first);
-        assert_eq!(copies.acquire(1000).unwrap().map_readable().unwrap().as_ptr(), address);
-        assert_eq!(copies.acquire(0).unwrap().size(), 0);
-        assert_eq!(copies.acquire(2000).unwrap().size(), 2000);
+        assert_eq!(copy_pool.acquire(1000).unwrap().map_readable().unwrap().as_ptr(), address);
+        assert_eq!(copy_pool.acquire(0).unwrap().size(), 0);
+        assert_eq!(copy_pool.acquire(2000).unwrap().size(), 2000);
     }
 }

@@ -17,14 +17,14 @@ pub(super) fn size_of_plane(info: &VideoInfo, plane: usize) -> (usize, usize) {
 /// Image as one GstCudaMemory: starts at the first byte of the first plane, with one pitch for all
 /// planes. The CPU mapping of such memory relies on that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CudaLayout {
     /// Bytes from the start of the frame.
     pub start: usize,
     pub info: VideoInfo,
     pub layout: Layout,
 }
 
-impl Place {
+impl CudaLayout {
     /// Returns the layout of the image in a frame of `size` bytes; none if GstCudaMemory cannot
     /// describe it.
     pub fn of(picture: &Picture<'_>, size: usize) -> Option<Self> {
@@ -64,13 +64,13 @@ mod tests {
     use frameshare::Plane;
     use gst_video::VideoFormat;
 
-    fn place(format: VideoFormat, planes: &[(u64, i32)], size: usize) -> Option<Place> {
+    fn place(format: VideoFormat, planes: &[(u64, i32)], size: usize) -> Option<CudaLayout> {
         gst::init().unwrap();
         let info = VideoInfo::builder(format, 320, 240).build().unwrap();
         let planes: Vec<_> = planes.iter().map(|&(offset, stride)| Plane { offset, stride }).collect();
         let layout = Layout::of(&planes, &info, size).unwrap();
         let picture = Picture::lying(info, layout);
-        Place::of(&picture, size)
+        CudaLayout::of(&picture, size)
     }
 
     #[test]
