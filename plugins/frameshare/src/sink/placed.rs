@@ -97,7 +97,7 @@ pub(super) fn whole(buffer: &gst::BufferRef, info: &gst_video::VideoInfo) -> Opt
     holds_more.then(|| whole().build().ok()).flatten()
 }
 
-/// CopyStats a frame by the CPU.
+/// Copies a frame by the CPU.
 pub(super) fn copy_picture(
     from: &gst::BufferRef,
     to: &mut gst::BufferRef,

@@ -14,8 +14,8 @@ use super::{
 use gst::{prelude::*, subclass::prelude::*};
 
 impl FrameshareSink {
-    /// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts the
-    /// error for memory that cannot be shared.
+    /// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts
+    /// the error for memory that cannot be shared.
     pub(super) fn watch_caps(&self, pad: &gst::Pad) {
         let sink = self.downgrade();
         pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {

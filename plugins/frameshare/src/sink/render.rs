@@ -14,7 +14,7 @@ use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 
 impl FrameshareSink {
-    /// CopyStats a frame now, if it must be copied, while it waits for its time.
+    /// Copies a frame now, if it must be copied, while it waits for its time.
     pub(super) fn prepare_frame(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
         let Some(stream) = self.stream() else { return Err(gst::FlowError::Flushing) };
         // GstBaseSink prepares the preroll buffer twice.

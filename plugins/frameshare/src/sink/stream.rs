@@ -172,7 +172,7 @@ impl Stream {
         }
     }
 
-    /// CopyStats the frame into a slot of its own, in the default layout: everything in memory if that
+    /// Copies the frame into a slot of its own, in the default layout: everything in memory if that
     /// is more than the caps say, since a crop meta counts from there.
     fn copy(
         &self,

@@ -194,7 +194,7 @@ fn stamp(buffer: &mut gst::BufferRef, descriptor: &Descriptor, time: RunningTime
     buffer.set_flags(keep | flags::from_word(descriptor.flags));
 }
 
-/// CopyPool the bytes of a frame to private memory.
+/// Copies the bytes of a frame to private memory.
 fn copy_bytes(lease: &LeasedMemory, copy_pool: &mut CopyPool) -> Result<gst::Buffer, glib::BoolError> {
     let bytes = lease.as_ref();
     let mut buffer = copy_pool.acquire(bytes.len())?;
@@ -205,7 +205,7 @@ fn copy_bytes(lease: &LeasedMemory, copy_pool: &mut CopyPool) -> Result<gst::Buf
     Ok(buffer)
 }
 
-/// CopyPool the image of a frame to private memory, in the default layout of its format.
+/// Copies the image of a frame to private memory, in the default layout of its format.
 fn copy_picture(
     lease: LeasedMemory,
     picture: &Picture<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! PendingConnections connections: their Hello has not arrived yet.
+//! Pending connections: their Hello has not arrived yet.
 //!
 //! A reader sends its Hello right after connecting, so pending connections are few unless a peer is
 //! hostile. They are bounded per process, per user and in all. Beyond a bound the oldest one is

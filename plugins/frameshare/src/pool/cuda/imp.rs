@@ -140,7 +140,7 @@ impl BufferPoolImpl for CudaPool {
         let Ok(size) = u32::try_from(layout.size()) else { return false };
         gst::debug!(CAT, imp = self, "buffers of {size} bytes on the GPU, {layout:?}");
         config.set_params(Some(&caps), size, min, max);
-        // In origin of upstream's choice: buffers of several pools use the same slots, one after the
+        // In place of upstream's choice: buffers of several pools use the same slots, one after the
         // other.
         gst_cuda::pool::set_stream(config, &origin.stream);
         self.forget_private();

@@ -126,7 +126,7 @@ impl Gpu {
         self.writes.wait(&other.arrived)
     }
 
-    /// CopyStats a frame into a slot, in the layout `to`. `source` and the slot are held until that is
+    /// Copies a frame into a slot, in the layout `to`. `source` and the slot are held until that is
     /// done, even if the frame is never published: upstream may write the slot on other streams.
     /// The planes of both must have been checked: they lie inside, and have `rows` rows.
     pub(super) fn copy(

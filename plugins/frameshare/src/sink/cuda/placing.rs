@@ -16,7 +16,7 @@ use frameshare::exporter::Slot;
 use gst_cuda::memory::Memory;
 
 impl Stream {
-    /// CopyStats a frame whose present place not every reader can read.
+    /// Copies a frame whose present place not every reader can read.
     pub(in crate::sink) fn place_for_all(
         &self,
         buffer: &gst::Buffer,
@@ -64,7 +64,7 @@ impl Stream {
         Ok(placed)
     }
 
-    /// CopyStats a GPU frame on the GPU: the copy may not be done when this returns.
+    /// Copies a GPU frame on the GPU: the copy may not be done when this returns.
     fn copy_on(
         &self,
         gpu: &Gpu,

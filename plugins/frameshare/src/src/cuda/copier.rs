@@ -39,7 +39,7 @@ impl Copier {
         Self { engine: engine.clone(), pool: None, read: None }
     }
 
-    /// Copier an image on a stream that is ordered behind the write of the frame. The lease may end
+    /// Copies an image on a stream that is ordered behind the write of the frame. The lease may end
     /// as soon as this returns.
     pub fn of(
         &mut self,

@@ -354,7 +354,7 @@ fn downstream_keeping_every_buffer_gets_gpu_copies() {
     }
 }
 
-/// Copier are read on any stream and dropped at once too, and their memory is reused.
+/// Copies are read on any stream and dropped at once too, and their memory is reused.
 #[test]
 fn copies_stay_intact_until_pending_reads_complete() {
     if !is_there("copies-other-stream") {
