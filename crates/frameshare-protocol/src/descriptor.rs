@@ -6,6 +6,7 @@ use crate::{
     ids::{AreaIndex, Sequence, SlotId},
     limits::{MAX_PLANES, METADATA_AREA},
 };
+use std::fmt;
 
 /// Length of an encoded descriptor in 64-bit words: three cache lines.
 pub const WORDS: usize = 24;
@@ -58,14 +59,48 @@ pub struct Descriptor {
     pub planes: [Plane; MAX_PLANES],
 }
 
-/// An invalid descriptor, with the name of the offending field.
+/// An invalid descriptor, with the offending field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("descriptor of frame {sequence} has an invalid {field}")]
 pub struct InvalidDescriptor {
     /// Sequence number in the descriptor.
     pub sequence: Sequence,
     /// The invalid field.
-    pub field: &'static str,
+    pub field: Field,
+}
+
+/// A field of a descriptor that can be invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Field {
+    /// The sequence number, which differs from the claim's.
+    Sequence,
+    /// The claim, which never stays the same.
+    Claim,
+    /// The number of planes.
+    PlaneCount,
+    /// The offset of a plane.
+    PlaneOffset,
+    /// The length of the metadata.
+    MetadataLength,
+    /// Offset and size of the frame.
+    Size,
+    /// A word that must be zero.
+    Reserved,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sequence => "sequence number",
+            Self::Claim => "claim, which never stays the same",
+            Self::PlaneCount => "plane count",
+            Self::PlaneOffset => "plane offset",
+            Self::MetadataLength => "metadata length",
+            Self::Size => "size",
+            Self::Reserved => "reserved word",
+        })
+    }
 }
 
 impl Descriptor {
@@ -132,7 +167,7 @@ impl Descriptor {
             media_offset_end: some(words[10]),
             flags: words[11],
             published: words[12],
-            plane_count: u32::try_from(words[13]).map_err(|_| invalid("plane count"))?,
+            plane_count: u32::try_from(words[13]).map_err(|_| invalid(Field::PlaneCount))?,
             planes: [
                 plane(0, high(words[18])),
                 plane(1, low(words[18])),
@@ -141,13 +176,13 @@ impl Descriptor {
             ],
         };
         if descriptor.plane_count as usize > MAX_PLANES {
-            return Err(invalid("plane count"));
+            return Err(invalid(Field::PlaneCount));
         }
         if descriptor.metadata as usize > METADATA_AREA {
-            return Err(invalid("metadata length"));
+            return Err(invalid(Field::MetadataLength));
         }
         if words[20..].iter().any(|word| *word != 0) {
-            return Err(invalid("reserved word"));
+            return Err(invalid(Field::Reserved));
         }
         Ok(descriptor)
     }
@@ -160,10 +195,10 @@ impl Descriptor {
     pub fn check_frame(&self, slot_size: u64) -> Result<(), InvalidDescriptor> {
         let invalid = |field| InvalidDescriptor { sequence: self.sequence, field };
         if self.offset.checked_add(self.size).is_none_or(|end| end > slot_size) {
-            return Err(invalid("size"));
+            return Err(invalid(Field::Size));
         }
         if self.used_planes().iter().any(|plane| plane.offset > self.size) {
-            return Err(invalid("plane offset"));
+            return Err(invalid(Field::PlaneOffset));
         }
         Ok(())
     }
@@ -212,21 +247,21 @@ mod tests {
     #[test]
     fn frame_outside_slot_is_rejected() {
         assert!(sample().check_frame(5096).is_ok());
-        assert_eq!(sample().check_frame(5095).unwrap_err().field, "size");
+        assert_eq!(sample().check_frame(5095).unwrap_err().field, Field::Size);
         let overflowing = Descriptor { offset: u64::MAX, ..sample() };
-        assert_eq!(overflowing.check_frame(u64::MAX).unwrap_err().field, "size");
+        assert_eq!(overflowing.check_frame(u64::MAX).unwrap_err().field, Field::Size);
         let mut outside = sample();
         outside.planes[1].offset = 1001;
-        assert_eq!(outside.check_frame(5096).unwrap_err().field, "plane offset");
+        assert_eq!(outside.check_frame(5096).unwrap_err().field, Field::PlaneOffset);
     }
 
     #[test]
     fn invalid_words_are_rejected() {
         for (word, value, field) in [
-            (13, 5, "plane count"),
-            (13, 1 << 33, "plane count"),
-            (3, METADATA_AREA as u64 + 1, "metadata length"),
-            (23, 1, "reserved word"),
+            (13, 5, Field::PlaneCount),
+            (13, 1 << 33, Field::PlaneCount),
+            (3, METADATA_AREA as u64 + 1, Field::MetadataLength),
+            (23, 1, Field::Reserved),
         ] {
             let mut words = sample().encode();
             words[word] = value;

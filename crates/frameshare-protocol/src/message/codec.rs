@@ -21,7 +21,43 @@ pub enum DecodeError {
     NotOurs,
     /// The packet is damaged or has invalid content.
     #[error("malformed message: {0}")]
-    Malformed(&'static str),
+    Malformed(Malformation),
+}
+
+/// The damaged or invalid part of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformation {
+    /// A reserved byte of the header is set.
+    #[error("reserved header bytes are not zero")]
+    Header,
+    /// The body is none of this version.
+    #[error("cannot decode the message body")]
+    Body,
+    /// The packet is longer than its message.
+    #[error("extra bytes after the message")]
+    Length,
+    /// A value of a `Hello` exceeds its limit.
+    #[error("value out of range in Hello")]
+    Hello,
+    /// The credit of a `Welcome` is 0 or exceeds the limit.
+    #[error("credit out of range")]
+    Credit,
+    /// The number of metadata areas of a `Welcome` is 0 or exceeds the limit.
+    #[error("metadata areas out of range")]
+    Areas,
+    /// Event handles are missing, or more than the credit needs.
+    #[error("number of event handles does not match the credit")]
+    EventHandles,
+    /// The slot size of a generation is 0 or exceeds the limit.
+    #[error("slot size out of range")]
+    SlotSize,
+    /// The number of a slot exceeds the limit.
+    #[error("slot out of range")]
+    Slot,
+    /// A sealed payload is empty or exceeds the limit.
+    #[error("payload too long")]
+    Payload,
 }
 
 /// A message that exceeds the maximum size.
@@ -65,11 +101,11 @@ pub(super) fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, DecodeErro
         return Err(DecodeError::Version(version));
     }
     if header[6..] != [0, 0] {
-        return Err(DecodeError::Malformed("reserved header bytes are not zero"));
+        return Err(DecodeError::Malformed(Malformation::Header));
     }
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Ok(message),
-        Ok(_) => Err(DecodeError::Malformed("extra bytes after the message")),
-        Err(_) => Err(DecodeError::Malformed("cannot decode the message body")),
+        Ok(_) => Err(DecodeError::Malformed(Malformation::Length)),
+        Err(_) => Err(DecodeError::Malformed(Malformation::Body)),
     }
 }

@@ -73,7 +73,7 @@ fn invalid_values_and_packets_are_rejected() {
         assert!(matches!(ToExporter::decode(&packet[..length]), Err(DecodeError::Malformed(_))), "{length}");
     }
     let longer = [packet, vec![0]].concat();
-    assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed("extra bytes after the message")));
+    assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed(Malformation::Length)));
 }
 
 #[test]

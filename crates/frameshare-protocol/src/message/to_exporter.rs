@@ -3,7 +3,7 @@
 //! Messages from reader to exporter.
 
 use super::{
-    codec::{self, DecodeError, TooLong},
+    codec::{self, DecodeError, Malformation, TooLong},
     content::Reason,
     handshake::Hello,
 };
@@ -63,7 +63,7 @@ impl ToExporter {
                 && hello.memory.len() <= 8
                 && hello.fences.len() <= 8;
             if !fine {
-                return Err(DecodeError::Malformed("value out of range in Hello"));
+                return Err(DecodeError::Malformed(Malformation::Hello));
             }
         }
         Ok(message)

@@ -3,7 +3,7 @@
 //! Messages from exporter to reader.
 
 use super::{
-    codec::{self, DecodeError, TooLong},
+    codec::{self, DecodeError, Malformation, TooLong},
     content::{Format, Payload, Reason},
     handshake::{EVENT_HANDLE, GpuUuid, Welcome},
 };
@@ -144,26 +144,23 @@ impl ToReader {
         let check = |fine: bool, what| if fine { Ok(()) } else { Err(DecodeError::Malformed(what)) };
         match &message {
             Self::Welcome(welcome) => {
-                check((1..=MAX_CREDIT).contains(&welcome.credit), "credit out of range")?;
-                check((1..=MAX_SLOTS).contains(&welcome.areas), "metadata areas out of range")?;
+                check((1..=MAX_CREDIT).contains(&welcome.credit), Malformation::Credit)?;
+                check((1..=MAX_SLOTS).contains(&welcome.areas), Malformation::Areas)?;
                 let events = if welcome.fence == FenceKind::Event { 2 * welcome.credit as usize } else { 0 };
-                check(
-                    welcome.events.len() == events * EVENT_HANDLE,
-                    "number of event handles does not match the credit",
-                )?;
+                check(welcome.events.len() == events * EVENT_HANDLE, Malformation::EventHandles)?;
             }
             Self::Gpu { events, .. } => check(
                 events.len().is_multiple_of(2 * EVENT_HANDLE)
                     && events.len() <= 2 * EVENT_HANDLE * MAX_CREDIT as usize,
-                "number of event handles does not match any credit",
+                Malformation::EventHandles,
             )?,
             Self::Generation { slot_size, .. } => {
-                check((1..=MAX_SLOT_SIZE).contains(slot_size), "slot size out of range")?;
+                check((1..=MAX_SLOT_SIZE).contains(slot_size), Malformation::SlotSize)?;
             }
-            Self::Slot { slot, .. } => check(slot.index < MAX_SLOTS, "slot out of range")?,
+            Self::Slot { slot, .. } => check(slot.index < MAX_SLOTS, Malformation::Slot)?,
             Self::Event { payload: Payload::Sealed(size), .. }
             | Self::Metadata { payload: Payload::Sealed(size), .. } => {
-                check((1..=MAX_PAYLOAD).contains(size), "payload too long")?;
+                check((1..=MAX_PAYLOAD).contains(size), Malformation::Payload)?;
             }
             _ => {}
         }

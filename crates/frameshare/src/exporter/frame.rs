@@ -4,7 +4,7 @@
 
 use super::{error::Interrupted, observe::ReaderInfo, slot::Slot};
 use crate::fence::Written;
-use frameshare_protocol::Plane;
+use frameshare_protocol::{Plane, descriptor::Field};
 use std::{any::Any, fmt};
 
 /// A frame to be published.
@@ -76,6 +76,21 @@ pub struct CannotAdopt {
     pub why: String,
 }
 
+/// The reason why a frame cannot be published to any reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidFrame {
+    /// Its slot is another exporter's.
+    #[error("its slot is another exporter's")]
+    ForeignSlot,
+    /// It has more planes, or more metadata, than a publication can have.
+    #[error("too many planes or too much metadata")]
+    TooMuch,
+    /// It, or one of its planes, is not inside its slot.
+    #[error("{0}")]
+    Field(Field),
+}
+
 /// The reason why a frame was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,7 +109,7 @@ pub enum PublishError {
     NotForAll(#[from] CannotAdopt),
     /// The frame's fields are invalid.
     #[error("the frame cannot be published: {0}")]
-    Invalid(&'static str),
+    Invalid(#[from] InvalidFrame),
 }
 
 impl From<Interrupted> for PublishError {

@@ -36,7 +36,7 @@ mod state;
 
 pub use config::{Config, LosslessReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
-pub use frame::{CannotAdopt, Frame, PublishError};
+pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
 

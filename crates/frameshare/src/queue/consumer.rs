@@ -6,7 +6,7 @@ use super::COPIED;
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
     Descriptor, EntryIndex, Sequence, descriptor,
-    descriptor::InvalidDescriptor,
+    descriptor::{Field, InvalidDescriptor},
     page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
 };
 use std::ops::Deref;
@@ -76,14 +76,14 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
             if claim == (Claim { sequence, state: ClaimState::Published }) {
                 return Some(Descriptor::decode(&words).and_then(|descriptor| {
                     let honest = descriptor.sequence == sequence;
-                    let wrong = InvalidDescriptor { sequence, field: "sequence number" };
+                    let wrong = InvalidDescriptor { sequence, field: Field::Sequence };
                     if honest { Ok(Taken { entry, descriptor }) } else { Err(wrong) }
                 }));
             }
             // Another process than the queue's exporter writes here, possibly without end.
             torn += 1;
             if torn > MAX_TORN {
-                return Some(Err(InvalidDescriptor { sequence, field: "claim, which never stays the same" }));
+                return Some(Err(InvalidDescriptor { sequence, field: Field::Claim }));
             }
         }
     }

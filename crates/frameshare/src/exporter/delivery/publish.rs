@@ -10,7 +10,7 @@ use crate::{
     Interrupt,
     exporter::{
         error::Interrupted,
-        frame::{Frame, PublishError},
+        frame::{Frame, InvalidFrame, PublishError},
         slot::Slot,
         state::{Shared, State},
     },
@@ -21,12 +21,12 @@ use frameshare_protocol::{Descriptor, Sequence, limits::MAX_PLANES};
 pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
     let inner = &frame.slot.0;
     if inner.exporter != shared.id {
-        return Err(PublishError::Invalid("its slot is another exporter's"));
+        return Err(InvalidFrame::ForeignSlot.into());
     }
     if frame.planes.len() > MAX_PLANES
         || frame.metadata.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD
     {
-        return Err(PublishError::Invalid("too many planes or too much metadata"));
+        return Err(InvalidFrame::TooMuch.into());
     }
     let mut descriptor = Descriptor {
         slot: inner.id,
@@ -42,7 +42,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
         ..Descriptor::default()
     };
     descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
-    descriptor.check_frame(frame.slot.size()).map_err(|invalid| PublishError::Invalid(invalid.field))?;
+    descriptor.check_frame(frame.slot.size()).map_err(|invalid| InvalidFrame::Field(invalid.field))?;
 
     let mut frame = Some(frame);
     // Download target: not requested yet, requested without success, or a slot.
