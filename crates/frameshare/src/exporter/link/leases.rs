@@ -32,6 +32,13 @@ struct Lease {
     released: Option<Instant>,
 }
 
+/// A frame that the reader has released. Ordered by sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Released {
+    sequence: Sequence,
+    entry: EntryIndex,
+}
+
 /// Whether a reader's GPU work on frames has so far ended in the order of the frames.
 ///
 /// Polling an event takes a driver call. While frames are released in order, frames behind a
@@ -77,8 +84,8 @@ pub struct Leases {
     next: Sequence,
     entries: Vec<Option<Lease>>,
     in_order: InOrder,
-    /// Buffer for sequence numbers and entries of released frames.
-    released: Vec<(Sequence, EntryIndex)>,
+    /// Buffer for released frames.
+    released: Vec<Released>,
     /// Entry of the frame that is being published.
     offered: Option<EntryIndex>,
     sent: u64,
@@ -190,7 +197,7 @@ impl Leases {
         released.clear();
         for (entry, Lease { sequence, .. }) in self.leases() {
             if self.producer.state(entry, sequence).map_err(violation)? == ClaimState::Released {
-                released.push((sequence, entry));
+                released.push(Released { sequence, entry });
             }
         }
         if self.in_order.so_far {
@@ -204,23 +211,23 @@ impl Leases {
     /// Ends the released leases whose fences are ready. Returns true if some are not.
     fn end_released(
         &mut self,
-        released: &[(Sequence, EntryIndex)],
+        released: &[Released],
         ended: &mut Vec<AreaIndex>,
         timeout: Duration,
     ) -> Result<bool, Ending> {
         let now: LazyCell<Instant> = LazyCell::new(Instant::now);
         let mut oldest = None;
-        for &lease in released {
-            let Some(area) = self.end_if_ready(lease, &now, timeout)? else {
+        for &frame in released {
+            let Some(area) = self.end_if_ready(frame, &now, timeout)? else {
                 if oldest.is_none() && !self.in_order.is_doubted() {
                     return Ok(true);
                 }
-                oldest.get_or_insert(lease);
+                oldest.get_or_insert(frame);
                 continue;
             };
             ended.push(area);
             // The oldest fence may have completed after its poll and before this one.
-            if let Some((sequence, entry)) = oldest.filter(|_| self.in_order.so_far) {
+            if let Some(Released { sequence, entry }) = oldest.filter(|_| self.in_order.so_far) {
                 let state = self.fence.poll_released(entry, sequence).map_err(fence_failed)?;
                 self.in_order.so_far = state == FenceState::Ready;
             }
@@ -232,7 +239,7 @@ impl Leases {
     /// for at most `timeout`.
     fn end_if_ready(
         &mut self,
-        (sequence, entry): (Sequence, EntryIndex),
+        Released { sequence, entry }: Released,
         now: &LazyCell<Instant>,
         timeout: Duration,
     ) -> Result<Option<AreaIndex>, Ending> {

@@ -23,11 +23,18 @@ pub(super) struct PendingFrames {
     given_up: AtomicBool,
 }
 
+/// A frame that was not written at its delivery.
+#[derive(Clone, Copy, Debug)]
+struct PendingFrame {
+    sequence: Sequence,
+    entry: EntryIndex,
+}
+
 /// Frames that were not written at their delivery.
 #[derive(Debug, Default)]
 struct Delivered {
-    /// Their entries and sequence numbers, oldest first.
-    frames: VecDeque<(EntryIndex, Sequence)>,
+    /// Oldest first.
+    frames: VecDeque<PendingFrame>,
     /// The oldest frame that was unwritten at the last poll, and the time since when.
     unwritten: Option<(Sequence, Instant)>,
 }
@@ -56,12 +63,12 @@ impl PendingFrames {
 
     /// Records a speculatively delivered frame.
     pub fn push(&self, entry: EntryIndex, sequence: Sequence) {
-        self.delivered().frames.push_back((entry, sequence));
+        self.delivered().frames.push_back(PendingFrame { sequence, entry });
     }
 
     /// Drops the records of frames in an entry.
     pub fn forget(&self, entry: EntryIndex) {
-        self.delivered().frames.retain(|(used, _)| *used != entry);
+        self.delivered().frames.retain(|frame| frame.entry != entry);
     }
 
     /// Returns the oldest unwritten frame that was delivered, or is the `next` to be, and the time
@@ -72,13 +79,13 @@ impl PendingFrames {
     pub fn oldest(&self, next: Option<Sequence>) -> Result<Option<(Sequence, Duration)>, FenceError> {
         self.fence.check()?;
         let mut delivered = self.delivered();
-        while let Some(&(entry, sequence)) = delivered.frames.front() {
+        while let Some(&PendingFrame { sequence, entry }) = delivered.frames.front() {
             if self.is_pending(entry, sequence)? {
                 break;
             }
             delivered.frames.pop_front();
         }
-        let Some(oldest) = delivered.frames.front().map(|(_, sequence)| *sequence).or(next) else {
+        let Some(oldest) = delivered.frames.front().map(|frame| frame.sequence).or(next) else {
             delivered.unwritten = None;
             return Ok(None);
         };
@@ -92,9 +99,10 @@ impl PendingFrames {
 
     /// Number of frames that were delivered before a ready fence that was never signaled.
     pub fn count(&self) -> u64 {
-        let is_written = |entry, sequence| matches!(self.is_pending(entry, sequence), Ok(false));
+        let is_written =
+            |frame: &&PendingFrame| matches!(self.is_pending(frame.entry, frame.sequence), Ok(false));
         let delivered = self.delivered();
-        delivered.frames.iter().filter(|(entry, sequence)| !is_written(*entry, *sequence)).count() as u64
+        delivered.frames.iter().filter(|frame| !is_written(frame)).count() as u64
     }
 
     /// Ends speculative delivery for a live exporter.
