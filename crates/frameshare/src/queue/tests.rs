@@ -7,7 +7,6 @@ use super::*;
 use crate::atomic::AtomicU64;
 use frameshare_protocol::{
     Descriptor, EntryIndex, Sequence, SlotId,
-    descriptor::Field,
     page::{ClaimState, claims_size, queue_size},
 };
 
@@ -159,7 +158,7 @@ fn oldest_fails_on_unstable_claim_word() {
     Producer::new(queue.clone(), claims.clone(), 1, Sequence(u64::MAX));
     let consumer = Consumer::new(Flickering(queue), Flickering(claims), 1).expect("the page is ready");
     let found = consumer.oldest().expect("something is published").unwrap_err();
-    assert_eq!(found.field, Field::Claim, "{found}");
+    assert_eq!(found.field, frameshare_protocol::descriptor::Field::Claim, "{found}");
 }
 
 #[cfg(loom)]
@@ -172,11 +171,11 @@ mod interleavings {
     /// is whole, in order, and leased to the reader only.
     fn overwrite_against_take(claim: fn(&Consumer<Page>, &Page, &Taken) -> bool) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
-        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
-        producer.publish(0, &descriptor(1));
+        producer.publish(ENTRY, &descriptor(Sequence(1)));
         let reader = thread::spawn(move || {
-            let mut seen = 0;
+            let mut seen = Sequence(0);
             for _ in 0..2 {
                 let Some(found) = consumer.oldest() else { continue };
                 let found = found.expect("an exporter that keeps the rules is believed");
@@ -192,8 +191,8 @@ mod interleavings {
                 }
             }
         });
-        if producer.revoke(0, 1).expect("the reader keeps the rules") == Revocation::Revoked {
-            producer.publish(0, &descriptor(2));
+        if producer.revoke(ENTRY, Sequence(1)).expect("the reader keeps the rules") == Revocation::Revoked {
+            producer.publish(ENTRY, &descriptor(Sequence(2)));
         }
         reader.join().unwrap();
     }
@@ -230,11 +229,11 @@ mod interleavings {
         model(|| {
             let (producer, consumer) = queue(2);
             let exporter = thread::spawn(move || {
-                producer.publish(1, &descriptor(1));
-                producer.publish(0, &descriptor(2));
+                producer.publish(EntryIndex(1), &descriptor(Sequence(1)));
+                producer.publish(ENTRY, &descriptor(Sequence(2)));
             });
             let first = take(&consumer).map(|taken| taken.descriptor);
-            assert!(first.is_none() || first == Some(descriptor(1)), "{first:?}");
+            assert!(first.is_none() || first == Some(descriptor(Sequence(1))), "{first:?}");
             exporter.join().unwrap();
         });
     }
@@ -242,9 +241,9 @@ mod interleavings {
     /// A reader that falls asleep against a publication: a sleeping reader always gets a wake-up.
     fn sleep_against_publish(announce: fn(&Consumer<Page>, &Page)) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
-        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue, pages_claims.clone(), 1).unwrap();
-        let exporter = thread::spawn(move || producer.publish(0, &descriptor(1)));
+        let exporter = thread::spawn(move || producer.publish(ENTRY, &descriptor(Sequence(1))));
         announce(&consumer, &pages_claims);
         let sleeps = consumer.oldest().is_none();
         let woken = exporter.join().unwrap();
@@ -268,13 +267,13 @@ mod interleavings {
     /// An exporter that falls asleep against a release.
     fn wait_against_release(announce: fn(&Producer<Page>, &Page)) {
         let (pages_queue, pages_claims) = (Page::new(queue_size(1)), Page::new(claims_size(1)));
-        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, 1);
+        let producer = Producer::new(pages_queue.clone(), pages_claims.clone(), 1, Sequence(1));
         let consumer = Consumer::new(pages_queue.clone(), pages_claims, 1).unwrap();
-        producer.publish(0, &descriptor(1));
+        producer.publish(ENTRY, &descriptor(Sequence(1)));
         let found = take(&consumer).unwrap();
-        let reader = thread::spawn(move || consumer.release(found.entry, 1));
+        let reader = thread::spawn(move || consumer.release(found.entry, Sequence(1)));
         announce(&producer, &pages_queue);
-        let sleeps = producer.state(0, 1).unwrap() != ClaimState::Released;
+        let sleeps = producer.state(ENTRY, Sequence(1)).unwrap() != ClaimState::Released;
         let woken = reader.join().unwrap();
         assert!(!sleeps || woken, "a sleeping side without a wake-up");
     }
@@ -297,14 +296,14 @@ mod interleavings {
         model(|| {
             let (producer, consumer) = queue(1);
             let frame = Arc::new(AtomicU64::new(1));
-            producer.publish(0, &descriptor(1));
+            producer.publish(ENTRY, &descriptor(Sequence(1)));
             let found = take(&consumer).unwrap();
             let content = frame.clone();
             let reader = thread::spawn(move || {
                 assert_eq!(content.load(Ordering::Relaxed), 1, "the frame was written while it was leased");
-                consumer.release(found.entry, 1);
+                consumer.release(found.entry, Sequence(1));
             });
-            if producer.state(0, 1).unwrap() == ClaimState::Released {
+            if producer.state(ENTRY, Sequence(1)).unwrap() == ClaimState::Released {
                 frame.store(2, Ordering::Relaxed);
             }
             reader.join().unwrap();
