@@ -257,3 +257,64 @@ fn unsafe_code_is_fenced() {
         }
     }
 }
+
+/// Folders and files of the product that may contain unsafe code; each says in its header what its
+/// safety relies on.
+const UNSAFE: [&str; 10] = [
+    "crates/frameshare-cuda/src/",
+    "crates/gst-cuda/src/",
+    "crates/frameshare/src/sys/",
+    "crates/frameshare/src/memory/",
+    "plugins/frameshare/src/ffi/",
+    // Memory of a leased frame.
+    "crates/frameshare/src/reader/lease/frame.rs",
+    // Copies that a GPU executes later: their callers hold both sides until they are done.
+    "crates/frameshare/src/exporter/delivery/download_target.rs",
+    "crates/frameshare/src/exporter/state/download_queue.rs",
+    "plugins/frameshare/src/sink/cuda/mod.rs",
+    "plugins/frameshare/src/src/cuda/copier.rs",
+];
+
+/// Those of the files, given by path and text, that contain unsafe code and may not.
+fn unlisted<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
+    let is_unsafe = |text: &str| text.contains("allow(unsafe_code)") || text.contains("expect(unsafe_code");
+    let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let is_listed = |path: &str| UNSAFE.iter().any(|listed| path.starts_with(listed));
+    let found = files.iter().filter(|(path, text)| is_unsafe(text) && !is_test(path) && !is_listed(path));
+    found.map(|(path, _)| *path).collect()
+}
+
+/// Cargo.toml denies unsafe code in files that do not lift that.
+#[test]
+fn unsafe_code_is_in_the_listed_files_only() {
+    let root = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("the workspace is there");
+    let is_product = |path: &PathBuf| path.iter().any(|part| part == "src");
+    let paths: Vec<PathBuf> = ["crates", "plugins"].iter().flat_map(|top| sources(&root.join(top))).collect();
+    let files: Vec<(String, String)> = paths
+        .into_iter()
+        .filter(is_product)
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("a source file can be read");
+            (path.strip_prefix(&root).expect("it is below the root").display().to_string(), text)
+        })
+        .collect();
+    assert!(files.len() > 100, "only {} files were found", files.len());
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    assert_eq!(unlisted(&files), Vec::<&str>::new());
+    for listed in UNSAFE {
+        assert!(files.iter().any(|(path, _)| path.starts_with(listed)), "{listed} is not there");
+    }
+}
+
+#[test]
+fn unlisted_unsafe_code_is_reported() {
+    let files = [
+        ("crates/frameshare/src/sys/peer.rs", "#![allow(unsafe_code)]"),
+        ("crates/frameshare/src/exporter/mod.rs", "#![allow(unsafe_code)]"),
+        ("plugins/frameshare/src/sink/imp.rs", "#[expect(unsafe_code, reason = \"it is short\")]"),
+        ("plugins/frameshare/src/src/tests.rs", "#![allow(unsafe_code)]"),
+        ("plugins/frameshare/src/src/imp.rs", "fn safe() {}"),
+    ];
+    let reported = ["crates/frameshare/src/exporter/mod.rs", "plugins/frameshare/src/sink/imp.rs"];
+    assert_eq!(unlisted(&files), reported);
+}

@@ -10,7 +10,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`device`], [`context`], [`stream`], [`event`] | basic CUDA objects |
-//! | [`copy`], [`host`] | asynchronous copies; host memory registered for GPU access |
+//! | [`copy`], [`host`], [`host_buffer`] | asynchronous copies; host memory registered for GPU access |
 //! | [`memory`] | `vmm`, `pool`, `legacy`: allocation, export, import; `adopted`: export of external allocations |
 //! | [`fence`] | interprocess events and timeline values |
 //! | [`calls`] | driver call counts |
@@ -37,6 +37,7 @@ pub mod event;
 mod exit;
 pub mod fence;
 pub mod host;
+pub mod host_buffer;
 pub mod memory;
 pub mod stream;
 

@@ -4,11 +4,6 @@
 //!
 //! The word has bits of its own, so that a reader need not run the exporter's GStreamer version.
 //! Flags about the pipeline instead of the frame are left out: the memory tag and sync-after.
-//!
-//! # Safety
-//!
-//! One plain field of a buffer is read, which is borrowed.
-#![allow(unsafe_code)]
 
 const PAIRS: &[(gst::BufferFlags, u64)] = &[
     (gst::BufferFlags::LIVE, 1 << 0),
@@ -27,12 +22,6 @@ const PAIRS: &[(gst::BufferFlags, u64)] = &[
 const MEDIA_SHIFT: u32 = 32;
 /// `GST_BUFFER_FLAG_LAST` and the nine bits above it: the part of the 32 bits for media libraries.
 const MEDIA_FIRST: u32 = gst::ffi::GST_BUFFER_FLAG_LAST.trailing_zeros();
-
-/// Returns all flags of a buffer; the binding's own function omits those of media libraries.
-pub(crate) fn of(buffer: &gst::BufferRef) -> gst::BufferFlags {
-    // SAFETY: the pointer is that of a reference.
-    gst::BufferFlags::from_bits_retain(unsafe { (*buffer.as_ptr()).mini_object.flags })
-}
 
 /// Returns the word for a buffer's flags.
 pub(crate) fn to_word(flags: gst::BufferFlags) -> u64 {
@@ -53,6 +42,7 @@ pub(crate) fn from_word(word: u64) -> gst::BufferFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::buffer_flags::all_flags;
 
     #[test]
     fn every_flag_of_a_frame_survives() {
@@ -72,7 +62,7 @@ mod tests {
         let mut buffer = gst::Buffer::new();
         let media = gst::BufferFlags::from_bits_retain(gst_video::ffi::GST_VIDEO_BUFFER_FLAG_TFF);
         buffer.make_mut().set_flags(media | gst::BufferFlags::LIVE);
-        assert!(of(&buffer).contains(media | gst::BufferFlags::LIVE));
+        assert!(all_flags(&buffer).contains(media | gst::BufferFlags::LIVE));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cuda;
 mod errors;
 mod events;
 mod fence;
+mod ffi;
 mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

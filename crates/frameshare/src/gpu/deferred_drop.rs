@@ -14,6 +14,7 @@ use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Str
 use once_cell::sync::Lazy;
 use std::{
     any::Any,
+    ops::{Deref, DerefMut},
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -131,6 +132,20 @@ impl<T: Any + Send> DropWhenIdle<T> {
     /// Wraps `memory`, which work of the context `gpu` may use.
     pub fn new(gpu: &Arc<Context>, memory: T) -> Self {
         Self { gpu: gpu.clone(), memory: Some(memory) }
+    }
+}
+
+impl<T: Any + Send> Deref for DropWhenIdle<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.memory.as_ref().expect("taken only when this is dropped")
+    }
+}
+
+impl<T: Any + Send> DerefMut for DropWhenIdle<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.memory.as_mut().expect("taken only when this is dropped")
     }
 }
 

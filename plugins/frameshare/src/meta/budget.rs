@@ -4,14 +4,8 @@
 //!
 //! A [`Charge`] is attached to the buffer or event that carries the metadata and ends with that
 //! object. Names that glib interns for the life of the process stay charged until the source stops.
-//!
-//! # Safety
-//!
-//! One call of glib's C interface hands a boxed [`Charge`] to a mini object, whose destructor drops
-//! it.
-#![allow(unsafe_code)]
 
-use glib::translate::IntoGlib;
+use crate::ffi::mini_object;
 use std::sync::{
     Arc, LazyLock,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -100,21 +94,7 @@ impl Charge {
 
     /// Returns the charge when `object` is freed. An object carries one charge.
     pub fn attach(self, object: &mut gst::MiniObjectRef) {
-        unsafe extern "C" fn release(charge: glib::ffi::gpointer) {
-            // SAFETY: GStreamer calls this once, with the pointer that `attach` handed over.
-            drop(unsafe { Box::from_raw(charge.cast::<Charge>()) });
-        }
-        let charge = Box::into_raw(Box::new(self));
-        // SAFETY: the object is borrowed, the quark is valid, and `release` frees the box exactly
-        // once, on whichever thread the object's last reference goes (a Charge is Send).
-        unsafe {
-            gst::ffi::gst_mini_object_set_qdata(
-                object.as_mut_ptr(),
-                KEY.into_glib(),
-                charge.cast(),
-                Some(release),
-            );
-        }
+        mini_object::attach(object, *KEY, self);
     }
 }
 

@@ -9,13 +9,11 @@ mod audio;
 pub(crate) mod budget;
 mod caps;
 pub(crate) mod form;
-mod frame;
-mod raw;
 pub(crate) mod wire;
 
+pub(crate) use crate::ffi::frameshare_meta::FrameInfo;
+pub use crate::ffi::frameshare_meta::FrameshareMeta;
 pub(crate) use caps::parse as parse_caps;
-pub(crate) use frame::FrameInfo;
-pub use frame::FrameshareMeta;
 
 static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|| {
     gst::DebugCategory::new("frameshare-meta", gst::DebugColorFlags::empty(), Some("Metas between processes"))
@@ -23,5 +21,5 @@ static CAT: std::sync::LazyLock<gst::DebugCategory> = std::sync::LazyLock::new(|
 
 /// Registers the metas' types with GStreamer.
 pub(crate) fn register() {
-    frame::register();
+    crate::ffi::frameshare_meta::register();
 }

@@ -26,8 +26,8 @@ use super::{
     audio::Audio,
     budget::{Budget, Charge, OverBudget},
     form::{Invalid, Reader, Unwritable, Writer, is_field_name, is_type_name},
-    raw::FromRaw,
 };
+use crate::ffi::raw_enum::FromRaw;
 use glib::translate::IntoGlib;
 use serde::{Deserialize, Serialize};
 use std::{

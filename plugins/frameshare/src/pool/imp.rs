@@ -9,10 +9,10 @@
 //! Nothing here may panic: these functions are called from C without a guard. The one lock,
 //! `state`, is not held while buffers are dropped, since dropping a buffer can call any code.
 
-use super::{
-    CAT, SlotAllocator,
-    memory::{self, Origin},
-    planes,
+use super::{CAT, SlotAllocator};
+use crate::ffi::{
+    slot_memory::{self, Origin},
+    slot_planes,
 };
 use gst::{prelude::*, subclass::prelude::*};
 use gst_video::prelude::*;
@@ -73,11 +73,11 @@ impl HostPool {
         let slots = self.slots.get()?;
         // Larger alignments than a page's are met by the heap.
         let slot = if shape.params.align() < 4096 { slots.slot(end as u64) } else { None };
-        if let Some(memory) = slot.and_then(|slot| memory::wrap(slot, end, start, shape.size)) {
+        if let Some(memory) = slot.and_then(|slot| slot_memory::wrap(slot, end, start, shape.size)) {
             return Some(memory);
         }
         slots.count_private();
-        memory::private(shape.size, &shape.params)
+        slot_memory::private(shape.size, &shape.params)
     }
 
     /// Reads the properties of the buffers from `config`, and updates `config`.
@@ -173,7 +173,7 @@ impl BufferPoolImpl for HostPool {
             let meta = gst_video::VideoMeta::add_from_info(content, flags, info);
             let mut meta = meta.map_err(|_| gst::FlowError::Error)?;
             meta.set_alignment(alignment).map_err(|_| gst::FlowError::Error)?;
-            planes::adopt(meta);
+            slot_planes::adopt(meta);
         }
         // The tag means that a buffer's memories have changed since it left the pool.
         content.unset_flags(gst::BufferFlags::TAG_MEMORY);
@@ -182,8 +182,8 @@ impl BufferPoolImpl for HostPool {
 
     fn release_buffer(&self, buffer: gst::Buffer) {
         let whole = !buffer.flags().contains(gst::BufferFlags::TAG_MEMORY) && buffer.is_all_memory_writable();
-        let in_slot =
-            buffer.n_memory() == 1 && matches!(memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
+        let in_slot = buffer.n_memory() == 1
+            && matches!(slot_memory::origin(buffer.peek_memory(0)), Some(Origin::Slot(_)));
         let may_keep = self.slots.get().is_some_and(|slots| slots.may_keep_slots());
         if !whole || !in_slot || !may_keep || self.obj().is_flushing() {
             return;

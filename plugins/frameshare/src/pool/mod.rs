@@ -9,8 +9,6 @@
 
 pub(crate) mod cuda;
 mod imp;
-pub(crate) mod memory;
-mod planes;
 mod slot_allocator;
 
 pub(crate) use slot_allocator::SlotAllocator;

@@ -18,6 +18,7 @@ use super::{
     stream::Stream,
 };
 use crate::{
+    ffi::base_sink,
     sync::lock,
     time::{Difference, PipelineClock},
 };
@@ -75,7 +76,7 @@ impl ObjectSubclass for FrameshareSink {
     type ParentType = gst_base::BaseSink;
 
     fn class_init(class: &mut Self::Class) {
-        Self::override_vfuncs(class);
+        base_sink::override_vfuncs::<Self>(class);
     }
 }
 

@@ -24,7 +24,6 @@ mod settings;
 mod stats;
 mod stream;
 mod timing;
-mod vfuncs;
 mod waiting;
 
 use gst::prelude::*;

@@ -8,7 +8,7 @@ use super::{
     stats,
     stream::Stream,
 };
-use crate::sync::lock;
+use crate::{ffi::base_sink::WaitEventImpl, sync::lock};
 use frameshare::{Interrupt, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
@@ -62,9 +62,11 @@ impl FrameshareSink {
             self.obj().notify("num-clients");
         }
     }
+}
 
+impl WaitEventImpl for FrameshareSink {
     /// Handles a gap that is due, or the end of the stream, which is answered when this returns.
-    pub(super) fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
+    fn wait_event(&self, event: &gst::Event) -> Result<(), gst::FlowError> {
         if let gst::EventView::Gap(gap) = event.view() {
             self.forward_gap(gap);
         }

@@ -12,8 +12,9 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
+    ffi::{buffer_flags::all_flags, slot_memory},
     flags, meta,
-    pool::{SlotAllocator, memory},
+    pool::SlotAllocator,
 };
 use frameshare::{
     Interrupt, Sequence,
@@ -153,13 +154,13 @@ impl Stream {
             return Err(CopyReason::ForeignMemory);
         }
         let memory = buffer.peek_memory(0);
-        let slot = match memory::origin(memory) {
+        let slot = match slot_memory::origin(memory) {
             None => return Err(CopyReason::ForeignMemory),
-            Some(memory::Origin::Private) => return Err(CopyReason::NoFreeSlot),
-            Some(memory::Origin::Slot(slot)) if !slot.belongs_to(&self.exporter) => {
+            Some(slot_memory::Origin::Private) => return Err(CopyReason::NoFreeSlot),
+            Some(slot_memory::Origin::Slot(slot)) if !slot.belongs_to(&self.exporter) => {
                 return Err(CopyReason::OtherStream);
             }
-            Some(memory::Origin::Slot(slot)) => slot,
+            Some(slot_memory::Origin::Slot(slot)) => slot,
         };
         // By the address of the bytes: the offset of a sub-memory is defined by its allocator.
         let map = memory.map_readable().map_err(|_| CopyReason::ForeignMemory)?;
@@ -186,8 +187,8 @@ impl Stream {
         let bad = |what: &str| {
             PlaceError::BadBuffer(format!("a buffer of {} bytes, which {what} {size} bytes", buffer.size()))
         };
-        let memory =
-            memory::wrap(slot.clone(), size, 0, size).ok_or_else(|| bad("does not fit into a slot of"))?;
+        let memory = slot_memory::wrap(slot.clone(), size, 0, size)
+            .ok_or_else(|| bad("does not fit into a slot of"))?;
         let mut target = gst::Buffer::new();
         let target = target.get_mut().ok_or_else(|| bad("cannot be copied to a slot of"))?;
         target.append_memory(memory);
@@ -244,7 +245,7 @@ impl Stream {
             duration: times.duration,
             media_offset: counter(buffer.offset()),
             media_offset_end: counter(buffer.offset_end()),
-            flags: flags::to_word(flags::of(buffer) | seam),
+            flags: flags::to_word(all_flags(buffer) | seam),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
             keep: match placed.path {

@@ -11,6 +11,7 @@ use super::{
     timing::RunningTime,
 };
 use crate::{
+    ffi::used_on::used_on,
     flags,
     meta::{
         FrameshareMeta,
@@ -121,7 +122,7 @@ pub(super) fn to_buffer(
         sequence: descriptor.sequence.0,
         lost_before: frame.lost_before(),
         published: descriptor.published,
-        used_on: on_gpu.then_some(cuda::used_on),
+        used_on: on_gpu.then_some(used_on::<LeasedMemory>),
     };
     let mut crop = metas.crop();
     let mut picture = match &context.shape.video {

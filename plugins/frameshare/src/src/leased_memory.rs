@@ -3,13 +3,8 @@
 //! Leased frame as GStreamer memory.
 //!
 //! The memory is read-only; the lease ends when GStreamer drops its last reference, on any thread.
-//!
-//! # Safety
-//!
-//! GStreamer gets a plain slice of memory that another process owns. The exporter guarantees that
-//! the memory does not change during the lease, and the lease lives inside the memory object.
-#![allow(unsafe_code)]
 
+use crate::ffi::{frame_bytes, used_on::HoldsFrame};
 use frameshare::{memory::Address, reader::Frame};
 use std::sync::{
     Arc,
@@ -54,11 +49,15 @@ impl LeasedMemory {
     }
 }
 
+impl HoldsFrame for LeasedMemory {
+    fn frame(&self) -> &Frame {
+        &self.frame
+    }
+}
+
 impl AsRef<[u8]> for LeasedMemory {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the exporter does not write a leased frame, and this lease lasts as long as
-        // `self.frame`.
-        unsafe { self.frame.as_slice() }
+        frame_bytes::of(&self.frame)
     }
 }
 
@@ -66,13 +65,4 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
-}
-
-/// Fills a slot, as an exporter does before it publishes it.
-#[cfg(test)]
-pub(super) fn paint(slot: &frameshare::exporter::Slot, value: u8) {
-    let start = slot.as_ptr().expect("host memory is mapped");
-    // SAFETY: `size()` is the length of the slot, and the test that acquired it has not published
-    // it.
-    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), slot.size() as usize) }.fill(value);
 }

@@ -7,16 +7,10 @@
 //! FLUSHING after PLAYING has started it again (seen with GStreamer 1.26). So `create` waits here
 //! until the pipeline plays. `gst_base_src_wait_playing` does not suffice: it waits for the next
 //! signal even if the pipeline already plays.
-//!
-//! # Safety
-//!
-//! GstBaseSrc's live lock, its condition and the flag that they guard are public fields of the
-//! element, which is alive.
-#![allow(unsafe_code)]
 
+use crate::ffi::base_src;
 use frameshare::Interrupt;
 use glib::object::IsA;
-use gst::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Distinguishes a pause from the other interruptions: end of stream, flush, stop.
@@ -78,16 +72,8 @@ impl Pause {
         while self.unlocks().pausing {
             std::thread::yield_now();
         }
-        let source: *mut gst_base::ffi::GstBaseSrc = source.as_ref().as_ptr();
-        // SAFETY: the element is alive, and so are its lock and condition; the flag is read with
-        // the lock held. A stop or flush calls `unlock` before it takes the lock to signal.
-        unsafe {
-            glib::ffi::g_mutex_lock(&raw mut (*source).live_lock);
-            while (*source).live_running == glib::ffi::GFALSE && self.is_last() {
-                glib::ffi::g_cond_wait(&raw mut (*source).live_cond, &raw mut (*source).live_lock);
-            }
-            glib::ffi::g_mutex_unlock(&raw mut (*source).live_lock);
-        }
+        // A stop or flush calls `unlock` before it takes the lock to signal.
+        base_src::wait_until_live(source, || self.is_last());
         let mut unlocks = self.unlocks();
         let over = unlocks.pause == Some(unlocks.count);
         if over {

@@ -52,7 +52,7 @@ impl Stream {
         let size =
             planes.iter().map(|plane| plane.offset + plane.stride as u64 * 16).max().unwrap_or(SIZE as u64);
         let slot = self.exporter.acquire(size, Purpose::Copy).unwrap();
-        super::leased_memory::paint(&slot, value);
+        crate::ffi::frame_bytes::paint(&slot, value);
         self.exporter.publish(Frame { pts, ..frame(&slot, size, planes) }, &self.interrupt).unwrap()
     }
 
@@ -175,7 +175,7 @@ impl Publisher {
         let publish = move || {
             for index in 0..frames {
                 let slot = stream.exporter.acquire(SIZE as u64, Purpose::Copy).unwrap();
-                super::leased_memory::paint(&slot, index);
+                crate::ffi::frame_bytes::paint(&slot, index);
                 if stream.exporter.publish(frame(&slot, SIZE as u64, &[]), &stream.interrupt).is_err() {
                     return;
                 }

@@ -16,12 +16,12 @@
 //! Values nest at most [`MAX_DEPTH`] deep. A value of any other type cannot be sent.
 
 mod read;
-mod typed;
 mod write;
 
+pub(crate) use crate::ffi::typed_value::is_type_name;
+pub(super) use crate::ffi::typed_value::of_named_type;
 pub(crate) use read::Reader;
 pub(super) use read::{are_of_one_type, fraction};
-pub(super) use typed::of_named_type;
 pub(crate) use write::{Unwritable, Writer};
 
 use super::budget::OverBudget;
@@ -121,13 +121,6 @@ pub(crate) fn is_feature_name(name: &str) -> bool {
         && feature.starts_with(|c: char| c.is_ascii_alphabetic())
         && domain.bytes().all(|c| c.is_ascii_alphabetic())
         && feature.bytes().all(|c| c.is_ascii_alphanumeric())
-}
-
-/// Whether GObject takes this text as the name of a type.
-pub(crate) fn is_type_name(name: &str) -> bool {
-    (3..=128).contains(&name.len())
-        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_+".contains(&c))
 }
 
 #[cfg(test)]

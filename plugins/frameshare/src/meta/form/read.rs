@@ -3,8 +3,9 @@
 //! Bytes of a peer to values, each charged to the budget before it is built.
 
 use super::{
-    DateTime, Invalid, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name, typed,
+    DateTime, Invalid, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name,
 };
+use crate::ffi::typed_value;
 use crate::meta::budget::Charge;
 use glib::prelude::*;
 use serde::Deserialize;
@@ -220,9 +221,9 @@ fn of_leaf(node: Node<'_>) -> Option<glib::SendValue> {
             let (min, max) = (fraction(min)?, fraction(max)?);
             (min < max).then(|| gst::FractionRange::new(min, max))?.to_send_value()
         }
-        Node::Enum(name, number) => typed::to_enum(name, number)?,
-        Node::Flags(name, bits) => typed::to_flags(name, bits)?,
-        Node::FlagSet(name, flags, mask) => typed::to_flag_set(name, flags, mask)?,
+        Node::Enum(name, number) => typed_value::to_enum(name, number)?,
+        Node::Flags(name, bits) => typed_value::to_flags(name, bits)?,
+        Node::FlagSet(name, flags, mask) => typed_value::to_flag_set(name, flags, mask)?,
         Node::Date(julian) => date(julian)?.to_send_value(),
         Node::DateTime(time) => date_time(time)?.to_send_value(),
         Node::Buffer(_)

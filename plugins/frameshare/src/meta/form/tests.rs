@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use crate::ffi::typed_value;
 use crate::meta::budget::Budget;
 use gst::prelude::*;
 
@@ -49,7 +50,7 @@ fn values_of_all_types_survive() {
         .field("range", gst::IntRange::<i64>::new(-1, 1 << 40))
         .field("enum", gst::Format::Time)
         .field("flags", gst::SegmentFlags::RESET | gst::SegmentFlags::SKIP)
-        .field("flag-set", typed::to_flag_set(flag_set.name(), 1, 0xffff_ffff).unwrap())
+        .field("flag-set", typed_value::to_flag_set(flag_set.name(), 1, 0xffff_ffff).unwrap())
         .field("date", glib::Date::from_dmy(29, glib::DateMonth::February, 2024).unwrap())
         .field("time", gst::DateTime::from_iso8601_string("2024-02-29T12:13:14.25+05:30").unwrap())
         .field("year", gst::DateTime::from_y(1999).unwrap())

@@ -2,9 +2,8 @@
 
 //! Values to bytes.
 
-use super::{
-    DateTime, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name, typed,
-};
+use super::{DateTime, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name};
+use crate::ffi::typed_value;
 use glib::prelude::*;
 use serde::Serialize;
 
@@ -157,10 +156,12 @@ fn leaf(value: &glib::Value) -> Option<Node<'_>> {
 }
 
 fn of_named_type(value: &glib::Value) -> Option<Node<'_>> {
-    typed::enum_of(value)
+    typed_value::enum_of(value)
         .map(|(name, number)| Node::Enum(name, number))
-        .or_else(|| typed::flags_of(value).map(|(name, bits)| Node::Flags(name, bits)))
-        .or_else(|| typed::flag_set_of(value).map(|(name, flags, mask)| Node::FlagSet(name, flags, mask)))
+        .or_else(|| typed_value::flags_of(value).map(|(name, bits)| Node::Flags(name, bits)))
+        .or_else(|| {
+            typed_value::flag_set_of(value).map(|(name, flags, mask)| Node::FlagSet(name, flags, mask))
+        })
 }
 
 /// A time with an offset beyond 12 hours is sent in UTC: `gst_date_time_new` takes no such offset.

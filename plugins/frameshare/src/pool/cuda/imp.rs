@@ -4,7 +4,8 @@
 //!
 //! Nothing here may panic: these functions are called from C without a guard.
 
-use super::super::{CAT, SlotAllocator, memory};
+use super::super::{CAT, SlotAllocator};
+use crate::ffi::slot_memory;
 use frameshare::{exporter::Slot, memory::Address};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_cuda::{Reusable, memory::Rules};
@@ -67,7 +68,7 @@ impl CudaPool {
         let memory = buffer.memory(0)?;
         // The buffer must not return to its pool with memory that this pool owns now.
         buffer.get_mut()?.remove_all_memory();
-        memory::mark_private(&memory);
+        slot_memory::mark_private(&memory);
         Some(memory)
     }
 

@@ -23,7 +23,7 @@ pub(super) use find::NoGpu;
 pub(super) use surfaces::{SURFACES, Surfaces};
 
 use crate::{
-    cuda::{engine_context, engine_stream, null_stream},
+    ffi::cuda::{engine_context, engine_stream, null_stream},
     rows::rows,
 };
 use frameshare::{
@@ -182,7 +182,7 @@ impl Gpu {
             return Err(Error::Refused("a slot that is too small").into());
         }
         let block = self.staging.take(size)?;
-        let from = block.as_ptr();
+        let from = block.as_ref().as_ptr();
         let mut source = gst::Buffer::from_mut_slice(block);
         fill(source.make_mut())?;
         // SAFETY: the block has `size` bytes or more, and is reused when the copy is done; the slot

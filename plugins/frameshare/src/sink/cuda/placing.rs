@@ -4,7 +4,8 @@
 
 use super::{Gpu, Picture};
 use crate::{
-    pool::{cuda::layout, memory},
+    ffi::slot_memory,
+    pool::cuda::layout,
     sink::{
         copy_stats::{CopyReason, Path},
         kinds::Export,
@@ -40,7 +41,7 @@ impl Stream {
         let (Some(memory), Some(info)) = (memory, info) else { return self.upload(gpu, buffer, info) };
         let reason = match (
             gst_cuda::memory::held::<Slot>(buffer.peek_memory(0)),
-            memory::origin(buffer.peek_memory(0)),
+            slot_memory::origin(buffer.peek_memory(0)),
         ) {
             (Some(slot), _) if slot.belongs_to(&self.exporter) => {
                 return on_gpu_in(slot, 0, Path::Pool, buffer, memory, info);

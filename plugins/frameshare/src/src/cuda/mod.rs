@@ -5,16 +5,14 @@
 mod copier;
 mod frames;
 mod layout;
-mod used;
 
 use super::{FrameshareSrc, log::CAT};
-use crate::cuda::{engine_context, engine_stream};
+use crate::ffi::cuda::{engine_context, engine_stream};
 use copier::Copier;
 pub(super) use frames::{CudaError, to_buffer};
 use frameshare::reader::{ConnectError, Reader};
 use gst_cuda::context::ElementContext;
 use std::sync::Arc;
-pub(super) use used::used_on;
 
 /// Kinds of memory that downstream accepts for raw video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,8 +151,8 @@ fn read_with_work_left(
     exporter.tell("publish 1 0");
     drop(reader.next());
     let context = reader.source.imp().context().unwrap();
-    let engine = crate::cuda::engine_context(&context).unwrap();
-    let stream = crate::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+    let engine = crate::ffi::cuda::engine_context(&context).unwrap();
+    let stream = crate::ffi::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
     stream.call(work).unwrap();
     (exporter, reader, context, stream)
 }
@@ -698,8 +698,8 @@ fn host_frame_returns_while_reader_gpu_is_busy() {
         }
         reader.wait_until_held(0);
         let context = reader.source.imp().context().unwrap();
-        let engine = crate::cuda::engine_context(&context).unwrap();
-        let stream = crate::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
+        let engine = crate::ffi::cuda::engine_context(&context).unwrap();
+        let stream = crate::ffi::cuda::engine_stream(&engine, &gst_cuda::Stream::new(&context).unwrap());
         let (done, busy) = std::sync::mpsc::channel::<()>();
         stream.call(move || _ = busy.recv_timeout(PATIENCE)).unwrap();
         // Far more frames than the reader may hold.

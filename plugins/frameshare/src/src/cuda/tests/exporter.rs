@@ -262,7 +262,7 @@ impl Serving {
                 Written::On(writer)
             }
             _ => {
-                crate::src::leased_memory::paint(slot, byte);
+                crate::ffi::frame_bytes::paint(slot, byte);
                 Written::Cpu
             }
         };

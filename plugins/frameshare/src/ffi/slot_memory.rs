@@ -86,7 +86,7 @@ pub(crate) fn private(size: usize, params: &gst::AllocationParams) -> Option<gst
 }
 
 /// Marks memory of another allocator as handed out because no slot was free.
-pub(super) fn mark_private(memory: &gst::MemoryRef) {
+pub(crate) fn mark_private(memory: &gst::MemoryRef) {
     // SAFETY: the memory is borrowed, and setting qdata takes a lock. The mark points to a static,
     // so it outlives it.
     unsafe {

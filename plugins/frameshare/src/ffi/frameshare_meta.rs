@@ -148,7 +148,7 @@ unsafe impl MetaAPI for FrameshareMeta {
 }
 
 /// Registers the type with GStreamer, so that applications find it by name before the first frame.
-pub(super) fn register() {
+pub(crate) fn register() {
     registered();
     // Decoders put it into their caps, and in a process that only reads nothing else may have
     // registered it. SAFETY: registers a type of GStreamer's; the caller needs to guarantee

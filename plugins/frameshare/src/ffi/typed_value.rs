@@ -8,17 +8,16 @@
 //! that the call needs.
 #![allow(unsafe_code)]
 
-use super::is_type_name;
 use glib::translate::{UnsafeFrom, from_glib};
 
 /// An enum's type name and number.
-pub(super) fn enum_of(value: &glib::Value) -> Option<(&'static str, i32)> {
+pub(crate) fn enum_of(value: &glib::Value) -> Option<(&'static str, i32)> {
     let (class, number) = glib::EnumValue::from_value(value)?;
     Some((class.type_().name(), number.value()))
 }
 
 /// The type name and bits of flags.
-pub(super) fn flags_of(value: &glib::Value) -> Option<(&'static str, u32)> {
+pub(crate) fn flags_of(value: &glib::Value) -> Option<(&'static str, u32)> {
     if !value.type_().is_a(glib::Type::FLAGS) {
         return None;
     }
@@ -28,7 +27,7 @@ pub(super) fn flags_of(value: &glib::Value) -> Option<(&'static str, u32)> {
 }
 
 /// The type name, flags and mask of a set of flags.
-pub(super) fn flag_set_of(value: &glib::Value) -> Option<(&'static str, u32, u32)> {
+pub(crate) fn flag_set_of(value: &glib::Value) -> Option<(&'static str, u32, u32)> {
     if !value.type_().is_a(flag_set()) {
         return None;
     }
@@ -43,7 +42,7 @@ pub(super) fn flag_set_of(value: &glib::Value) -> Option<(&'static str, u32, u32
 }
 
 /// An enum's value. None if this process does not know the type or the number.
-pub(super) fn to_enum(name: &str, number: i32) -> Option<glib::SendValue> {
+pub(crate) fn to_enum(name: &str, number: i32) -> Option<glib::SendValue> {
     let kind = known(name)?;
     let class = glib::EnumClass::with_type(kind)?;
     class.value(number)?;
@@ -52,7 +51,7 @@ pub(super) fn to_enum(name: &str, number: i32) -> Option<glib::SendValue> {
 }
 
 /// A value of flags. None if this process does not know the type or one of the bits.
-pub(super) fn to_flags(name: &str, bits: u32) -> Option<glib::SendValue> {
+pub(crate) fn to_flags(name: &str, bits: u32) -> Option<glib::SendValue> {
     let kind = known(name)?;
     let class = glib::FlagsClass::with_type(kind)?;
     let all = class.values().iter().fold(0, |all, flag| all | flag.value());
@@ -64,7 +63,7 @@ pub(super) fn to_flags(name: &str, bits: u32) -> Option<glib::SendValue> {
 }
 
 /// A set of flags. None if this process does not know the type.
-pub(super) fn to_flag_set(name: &str, flags: u32, mask: u32) -> Option<glib::SendValue> {
+pub(crate) fn to_flag_set(name: &str, flags: u32, mask: u32) -> Option<glib::SendValue> {
     let kind = known(name)?;
     if !kind.is_a(flag_set()) {
         return None;
@@ -109,4 +108,11 @@ fn value_of(kind: glib::Type, set: impl FnOnce(*mut glib::gobject_ffi::GValue)) 
     set(&raw mut value);
     // SAFETY: the value is initialized and holds plain numbers, which any thread may read.
     unsafe { glib::SendValue::unsafe_from(value) }
+}
+
+/// Whether GObject takes this text as the name of a type.
+pub(crate) fn is_type_name(name: &str) -> bool {
+    (3..=128).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_+".contains(&c))
 }

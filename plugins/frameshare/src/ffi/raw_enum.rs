@@ -11,7 +11,7 @@
 use glib::translate::from_glib;
 
 /// An enum of GStreamer with a value for every number.
-pub(super) trait FromRaw {
+pub(crate) trait FromRaw {
     fn from_raw(number: i32) -> Self;
 }
 

@@ -15,7 +15,7 @@
 //! and with a map that belongs to the caller from `map` to `unmap`.
 #![allow(unsafe_code)]
 
-use super::memory::{self, Origin};
+use super::slot_memory::{self, Origin};
 use glib::translate::*;
 use gst::ffi::{self, GstMapFlags, GstMapInfo};
 use gst_video::ffi::GstVideoMeta;
@@ -36,7 +36,7 @@ static USUAL: OnceLock<(Map, Unmap)> = OnceLock::new();
 
 /// Makes a buffer's video meta the pool's own: it stays on the buffer when that returns to the
 /// pool, and maps without locks.
-pub(super) fn adopt(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::meta::Standalone>) {
+pub(crate) fn adopt(mut meta: gst::MetaRefMut<'_, gst_video::VideoMeta, gst::meta::Standalone>) {
     // SAFETY: the meta is borrowed mutably; flags and functions are plain fields that GstBufferPool
     // and hardware plugins set in the same way.
     unsafe {
@@ -71,7 +71,9 @@ unsafe fn plane_in_slot(
         if !whole || (writing && ffi::gst_mini_object_is_writable(memory.cast()) == glib::ffi::GFALSE) {
             return None;
         }
-        let Some(Origin::Slot(slot)) = memory::origin(gst::MemoryRef::from_ptr(memory)) else { return None };
+        let Some(Origin::Slot(slot)) = slot_memory::origin(gst::MemoryRef::from_ptr(memory)) else {
+            return None;
+        };
         // The memory is `size` bytes from `offset` of a region that starts where the slot does.
         let data = slot.as_ptr()?.as_ptr().add((*memory).offset + skip);
         Some((memory, data, (*memory).size - skip))
