@@ -69,7 +69,7 @@ pub enum MemoryFault {
     /// Another CUDA context of this process seems to have it open, which the driver does not
     /// report.
     #[error(
-        "one CUDA context of a process can open such memory of an exporter, and another context of this process seems to have it open: share that context, or select vmm memory in the exporter ({0})"
+        "one context of a process can open such memory of an exporter, and another CUDA context of this process seems to have it open: share that context, or select vmm memory in the exporter ({0})"
     )]
     OpenElsewhere(#[source] frameshare_cuda::Error),
 }
