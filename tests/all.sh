@@ -7,16 +7,17 @@
 # may be in the middle of a line of the harness's own.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
-failed_parts=()
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+logs=$work/logs
+mkdir "$logs"
 
 part() { # NAME COMMAND...
   local name=$1 begin=$SECONDS
   shift
   echo "=== $name"
   if ! "$@" 2>&1 </dev/null | tee "$logs/$name"; then
-    failed_parts+=("$name")
+    echo "$name" >>"$work/failed"
     grep -qE '^FAIL |[1-9][0-9]* failed;' "$logs/$name" || echo "FAIL $name: it did not get as far as a test" | tee -a "$logs/$name"
   fi
   echo "=== $name: $((SECONDS - begin)) s"
@@ -55,21 +56,34 @@ simulated_gpu() {
   if [ -n "$old_gstreamer" ]; then
     SIMCUDA_DEVICES=2 tests/rootfs.sh tests crates/gst-cuda plugins/frameshare tests/gpu/gstreamer || status=1
   else
-    SIMCUDA_DEVICES=2 cargo test --locked --package gst-cuda --package gst-plugin-frameshare \
-      --package frameshare-gpu-gstreamer || status=1
+    SIMCUDA_DEVICES=2 tests/binaries.sh crates/gst-cuda plugins/frameshare tests/gpu/gstreamer || status=1
   fi
+  return $status
+}
+
+# Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
+workspace() {
+  local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/simcuda examples/demo) other status=0
+  tests/binaries.sh "${beside[@]}" >"$work/beside" 2>&1 </dev/null &
+  other=$!
+  tests/binaries.sh --except "${beside[@]}" || status=1
+  wait "$other" || status=1
+  cat "$work/beside"
+  cargo test --workspace --locked --doc --no-fail-fast || status=1
   return $status
 }
 
 part lint make --no-print-directory lint
 part build cargo test --workspace --locked --no-run
 wait
-part workspace cargo test --workspace --locked --no-fail-fast
+part workspace workspace
 part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo PLAYS=1
+part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
-part simulated-gpu simulated_gpu
+wait
+cat "$work/simulated"
 
 cat "$logs"/* | awk '
   /test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1); if ($i == "ignored;") skipped += $(i - 1) } }
@@ -77,4 +91,4 @@ cat "$logs"/* | awk '
   /^FAIL / { failed++ }
   /SKIP [^ ]+: / { skipped++ }
   END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }'
-[ ${#failed_parts[@]} = 0 ] || { echo "failed: ${failed_parts[*]}" >&2 && exit 1; }
+[ ! -e "$work/failed" ] || { echo "failed: $(paste -sd ' ' "$work/failed")" >&2 && exit 1; }

@@ -74,29 +74,9 @@ enter() { # COMMAND...
   ' enter "$rootfs" "$PWD" "$repo" "$target" "$@"
 }
 
-# Test binaries without GStreamer in them have run already.
-# The whole workspace is asked for, so that nothing is built again that `cargo test --workspace` has built.
+# Test binaries without GStreamer have run already.
 run_tests() { # FOLDER...
-  local failed=0 list status
-  list=$(cd "$repo" && cargo test --workspace --locked --no-run --message-format=json | python3 -c '
-import json, os, sys
-wanted = {os.path.realpath(folder) for folder in sys.argv[1:]}
-for line in sys.stdin:
-    built = json.loads(line)
-    skipped = {"corpus", "docs", "layers", "models"}
-    if built.get("executable") and built["profile"]["test"] and built["target"]["name"] not in skipped:
-        folder = os.path.dirname(built["manifest_path"])
-        if os.path.realpath(folder) in wanted:
-            print(folder, built["executable"], sep="\t")' "$@")
-  while IFS=$'\t' read -r folder program; do
-    echo "     Running ${program#"$target"/} with GStreamer 1.26"
-    # One that hangs must not cost the others their turn.
-    status=0
-    (cd "$folder" && enter env CARGO_MANIFEST_DIR="$folder" timeout --kill-after=10 900 "$program" </dev/null) || status=$?
-    [ $status = 0 ] || failed=1
-    [ $status -lt 124 ] || echo "FAIL $(basename "$program"): it hangs or was killed (status $status)"
-  done <<<"$list"
-  return $failed
+  NOT="corpus docs layers models" "$repo/tests/binaries.sh" "$@" -- "$repo/tests/rootfs.sh" run
 }
 
 command=${1:-}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Run the workspace's test binaries one after another, as `cargo test` does, for a selection of packages.
+#
+#   tests/binaries.sh [--except] FOLDER... [-- COMMAND...]
+#
+# Runs the packages in these folders, or with --except all others. COMMAND, if given, runs each binary. NOT lists names of
+# test binaries to leave out.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/.." && pwd)
+cd "$repo"
+selection=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  selection+=("$1")
+  shift
+done
+[ $# = 0 ] || shift
+[ ${#selection[@]} -gt 0 ] || { sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2; }
+
+# The whole workspace is built, because a part of it has other features and would be built again.
+list=$(cargo test --workspace --locked --no-run --message-format=json | python3 -c '
+import json, os, sys
+omit = os.environ.get("NOT", "").split()
+folders = {os.path.realpath(folder) for folder in sys.argv[1:] if folder != "--except"}
+for line in sys.stdin:
+    built = json.loads(line)
+    if built.get("executable") and built["profile"]["test"] and built["target"]["name"] not in omit:
+        folder = os.path.dirname(built["manifest_path"])
+        if (os.path.realpath(folder) in folders) != ("--except" in sys.argv):
+            print(folder, built["executable"], sep="\t")' "${selection[@]}")
+
+failed=0
+while IFS=$'\t' read -r folder program; do
+  [ -n "$program" ] || continue
+  echo "     Running ${program#"$repo"/}"
+  # A binary that hangs must not stop the others.
+  status=0
+  (cd "$folder" && "$@" env CARGO_MANIFEST_DIR="$folder" timeout --kill-after=10 900 "$program" </dev/null) || status=$?
+  [ $status = 0 ] || failed=1
+  [ $status -lt 124 ] || echo "FAIL $(basename "$program"): it hangs or was killed (status $status)"
+done <<<"$list"
+exit $failed
