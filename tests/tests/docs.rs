@@ -6,6 +6,8 @@
 //! fuzz targets, and targets of the Makefile. Every document may name a test by its function
 //! (`function_of_test`, `module::function`, `module::begin_of_functions_*`) and a GPU case by its
 //! suite and name (`engine-suite/case`, `gst-suite/begin-of-cases-*`).
+//!
+//! A test, CI or the weekly workflow runs each target of the Makefile.
 
 use std::{
     ffi::OsStr,
@@ -143,6 +145,26 @@ fn tests_named_in_documents_exist() {
     for path in documents.chain(files(&root().join("docs"), "md")) {
         assert_eq!(workspace.missing(&read(&path)), Vec::<String>::new(), "{}", path.display());
     }
+}
+
+/// Returns the documented targets of the Makefile that no command runs.
+fn targets_not_run<'a>(makefile: &'a str, commands: &str) -> Vec<&'a str> {
+    // Besides command lines, the list of the weekly workflow.
+    let runs = |line: &&str| line.contains("make ") || line.trim_start().starts_with("check: [");
+    let lines = commands.lines().filter(|line| !line.trim_start().starts_with('#')).filter(runs);
+    let run: Vec<_> = lines.flat_map(|line| line.split(|c: char| !is_made_of(&c.to_string(), "-"))).collect();
+    let targets = makefile.lines().filter_map(|line| Some(line.split_once(" ## ")?.0.split_once(':')?.0));
+    targets.filter(|target| is_made_of(target, "-") && !run.contains(target)).collect()
+}
+
+#[test]
+fn every_make_target_is_run() {
+    let scripts = [files(&root().join("tests"), "sh"), files(&root().join(".github/workflows"), "yml")];
+    let commands: String = scripts.concat().iter().map(|path| read(path)).collect();
+    let commands = commands + &read(&root().join(".ci/run"));
+    let makefile = read(&root().join("Makefile"));
+    assert_eq!(targets_not_run(&makefile, &commands), Vec::<&str>::new());
+    assert_eq!(targets_not_run("none: ## is run by nothing\n", &commands), ["none"]);
 }
 
 /// Negative control: each kind of name is found missing.
