@@ -171,6 +171,15 @@ pub fn memory(pid: u32, figure: &str) -> io::Result<Option<u64>> {
     Ok(number.map(|kilobytes| kilobytes << 10))
 }
 
+/// Counts the descriptors of a process.
+///
+/// # Errors
+///
+/// Those of reading `/proc`: the process does not exist.
+pub fn descriptors(pid: u32) -> io::Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
 /// Counts the threads of a process.
 fn threads(pid: u32) -> io::Result<usize> {
     let (mut others, mut dropping) = (0, 0);

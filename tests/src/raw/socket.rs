@@ -8,7 +8,7 @@ use rustix::{
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, listen,
-        recvmsg, sendmsg, socket_with,
+        recvmsg, sendmsg, socket_with, socketpair,
     },
 };
 use std::{
@@ -53,6 +53,17 @@ impl Channel {
         let socket = socket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
+    }
+
+    /// Creates a connected pair; both ends are close-on-exec.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(one), Self(other)))
     }
 
     /// Sends one packet with any descriptors. Blocks while the peer's queue is full.
@@ -128,6 +139,12 @@ impl Channel {
                 Err(error) => return error.kind() != io::ErrorKind::TimedOut,
             }
         }
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
     }
 }
 

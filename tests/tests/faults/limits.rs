@@ -4,11 +4,14 @@
 //! readers continue.
 
 use crate::{Stream, assert_all_read, folder, is_root};
-use frameshare_tests::process::{Process, TestRun, wait_until};
+use frameshare_tests::{
+    census::descriptors,
+    process::{Process, TestRun, wait_until},
+};
 use std::{fs, process::Command, thread, time::Duration};
 
 fn open_files(process: &Process) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count()
+    descriptors(process.pid()).expect("the process exists")
 }
 
 /// Limits the number of open files of a process from now on.

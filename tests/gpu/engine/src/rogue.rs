@@ -2,32 +2,25 @@
 
 //! Reader that implements the protocol by hand and violates its rules.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_cuda::event::Event;
 use frameshare_cuda::memory::{legacy, pool};
-use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter, ToReader, Welcome};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
-    SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter, ToReader};
+use frameshare_tests::raw::{self, RawReader};
 
 use crate::gpu::{self, Gpu};
 use crate::job::Connect;
 
 /// A rogue reader and its resources.
 pub struct Rogue {
-    socket: OwnedFd,
+    reader: RawReader,
     gpu: Gpu,
-    welcome: Welcome,
-    // Queue, claims, metadata, wake socket: unused.
-    _pages: Vec<OwnedFd>,
     events: Vec<Event>,
     pools: Vec<Arc<pool::ImportedPool>>,
     imports: Vec<Kept>,
@@ -44,42 +37,25 @@ impl Rogue {
     /// Connects as a regular reader does.
     pub fn connect(connect: &Connect) -> Result<Rogue> {
         let gpu = Gpu::open(connect.device)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(&*connect.path)?)?;
-        let hello = ToExporter::Hello(Hello {
+        let hello = Hello {
             nonce: [7; 16],
             name: "rogue".into(),
-            policy: Policy::Latest,
-            credit: connect.max_held.unwrap_or(4),
             memory: vec![MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy],
             fences: connect.fence.map_or(vec![FenceKind::Timeline, FenceKind::Event], |fence| vec![fence]),
             gpus: vec![gpu.context.device().uuid().0],
             context: 1,
-            host_fallback: false,
-        });
-        send(&socket, &hello)?;
-        let (ToReader::Welcome(welcome), pages) = receive(&socket, Duration::from_secs(5))? else {
-            bail!("the exporter does not admit the rogue reader")
+            ..raw::hello(Policy::Latest, connect.max_held.unwrap_or(4))
         };
-        let rogue = Rogue {
-            socket,
-            gpu,
-            welcome,
-            _pages: pages,
-            events: Vec::new(),
-            pools: Vec::new(),
-            imports: Vec::new(),
-        };
-        Ok(rogue)
+        let reader = RawReader::join(Path::new(&connect.path), hello)?;
+        Ok(Rogue { reader, gpu, events: Vec::new(), pools: Vec::new(), imports: Vec::new() })
     }
 
     /// Records again all events received from the exporter, ready events included, on a stalled
     /// stream.
     pub fn record_over(&mut self, us: u64) -> Result<()> {
-        ensure!(!self.welcome.events.is_empty(), "the exporter shared no events");
+        ensure!(!self.reader.welcome.events.is_empty(), "the exporter shared no events");
         gpu::stall(&self.gpu.stream, us)?;
-        let (handles, _) = self.welcome.events.as_chunks::<EVENT_HANDLE>();
+        let (handles, _) = self.reader.welcome.events.as_chunks::<EVENT_HANDLE>();
         for handle in handles {
             let event = Event::open(&self.gpu.context, handle)?;
             event.record(&self.gpu.stream)?;
@@ -94,8 +70,9 @@ impl Rogue {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let (message, fds) = receive(&self.socket, left)?;
-            match message {
+            let (packet, fds) =
+                self.reader.channel.receive(left)?.context("the exporter closed the connection")?;
+            match ToReader::decode(&packet)? {
                 ToReader::Generation { memory: MemoryKind::Pool, .. } => {
                     let fd = fds.first().context("a pool message without a descriptor")?;
                     self.pools.push(pool::ImportedPool::new(&self.gpu.context, fd.as_fd())?);
@@ -109,34 +86,11 @@ impl Rogue {
                 }
                 ToReader::Retire { generation, .. } => {
                     ensure!(!self.imports.is_empty(), "retirement before any import");
-                    return send(&self.socket, &ToExporter::Retired { generation });
+                    let acknowledgement = ToExporter::Retired { generation }.encode()?;
+                    return Ok(self.reader.channel.send(&acknowledgement, &[])?);
                 }
                 _ => {}
             }
         }
     }
-}
-
-fn send(socket: &OwnedFd, message: &ToExporter) -> Result<()> {
-    let packet = message.encode()?;
-    let mut none = SendAncillaryBuffer::default();
-    rustix::net::sendmsg(socket, &[IoSlice::new(&packet)], &mut none, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-fn receive(socket: &OwnedFd, patience: Duration) -> Result<(ToReader, Vec<OwnedFd>)> {
-    let patience = patience.max(Duration::from_millis(1));
-    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(patience))?;
-    let mut bytes = vec![0; 128 << 10];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let into = &mut [IoSliceMut::new(&mut bytes)];
-    let received = rustix::net::recvmsg(socket, into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    Ok((ToReader::decode(&bytes[..received.bytes])?, fds))
 }

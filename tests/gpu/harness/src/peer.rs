@@ -91,7 +91,7 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
         // The peer stays in the case's process group, which the runner kills; only the case writes
         // to stdout.
         let child = program.envs(start.environment.iter().copied()).stdout(Stdio::null()).spawn()?;
-        link.set_patience(patience)?;
+        link.set_patience(patience);
         Ok(Process { child, link, busy: Cell::new(false), speaks: PhantomData })
     }
 
@@ -244,7 +244,7 @@ pub fn obey<C: DeserializeOwned, R: Serialize>(
 pub(crate) fn refuse(socket: &str, text: String) -> Result<()> {
     let link = Link::inherited(socket)?;
     // If the peer died, its command was received and has no reply yet; no further one may come.
-    link.set_patience(Duration::from_secs(1))?;
+    link.set_patience(Duration::from_secs(1));
     let _ = link.receive::<IgnoredAny>();
     link.send(&Err::<(), _>(Failed { text, code: None, sticky: false }), &[])
 }

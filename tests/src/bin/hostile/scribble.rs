@@ -5,7 +5,7 @@
 use crate::Result;
 use frameshare::Sequence;
 use frameshare_protocol::page::Claim;
-use frameshare_tests::raw::Page;
+use frameshare_tests::{random::Random, raw::Page};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -27,10 +27,10 @@ pub fn start(page: &OwnedFd, bytes: usize, time: Duration) -> Result<Child> {
 pub fn scribble(bytes: usize, ms: u64) -> Result<()> {
     let page = Page::writable(io::stdin().as_fd(), bytes)?;
     let end = Instant::now() + Duration::from_millis(ms);
-    let mut state = 1_u64;
+    let mut random = Random::new(1);
     while Instant::now() < end {
         for _ in 0..1000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let state = random.word();
             let word = &page[(state >> 40) as usize % page.len()];
             match state >> 32 & 3 {
                 // Almost valid words pass more checks than random ones.

@@ -15,6 +15,7 @@ use frameshare::{EntryIndex, FenceKind, MemoryKind, Policy, Reason, Sequence};
 use frameshare_cuda::memory::vmm;
 use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, release_at, timeline, timeline_size};
+use frameshare_tests::random::Random;
 use frameshare_tests::raw::{Page, RawReader, encoded};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -220,11 +221,11 @@ fn another_claim(intruder: &Intruder) -> Result<()> {
 fn flicker(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     let until = Instant::now() + PATIENCE;
-    let mut number = 0_u64;
+    let mut random = Random::new(0);
     while !reader.raw.channel.hangs_up(Duration::ZERO) {
         ensure!(Instant::now() < until, "the exporter did not disconnect the reader");
         for _ in 0..10_000 {
-            number = number.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let number = random.word();
             reader.raw.claims[claims::ENTRIES + number as usize % 4].store(number >> 8, Ordering::Relaxed);
         }
     }

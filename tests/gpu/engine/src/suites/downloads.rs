@@ -190,8 +190,7 @@ fn formats_change(seed: u64) -> Result<String> {
     let readers = Peer::some(1)?;
     setup.join(&readers, |number| reader(&setup, number, Policy::Lossless))?;
     readers[0].begin(&Command::Read(to_the_end()))?;
-    let files =
-        || -> Result<usize> { Ok(std::fs::read_dir(format!("/proc/{}/fd", setup.exporter.pid()))?.count()) };
+    let files = || frameshare_tests::census::descriptors(setup.exporter.pid());
     let mut before = 0;
     for round in 0..ROUNDS {
         if round == SETTLED {

@@ -6,6 +6,7 @@ use super::{AFTERWARDS, SLOT, accept, wait_until_taken};
 use crate::Result;
 use frameshare::{AreaIndex, Descriptor, Sequence, SlotId};
 use frameshare_protocol::limits::METADATA_AREA;
+use frameshare_tests::random::Random;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, Page, RawExporter, Seals, memfd};
 use std::{os::fd::AsFd, sync::atomic::Ordering::Relaxed, time::Instant};
 
@@ -58,12 +59,11 @@ pub fn written(listener: &Listener) -> Result<RawExporter> {
     Seals::SizeAndWrites.put_on(&file)?;
     exporter.slot_in(1, SLOT, file.as_fd())?;
     let end = Instant::now() + AFTERWARDS;
-    let mut value = 1_u64;
+    let mut random = Random::new(1);
     while Instant::now() < end {
         exporter.publish(1, SLOT);
         for word in frame.iter() {
-            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            word.store(value, Relaxed);
+            word.store(random.word(), Relaxed);
         }
     }
     Ok(exporter)
