@@ -27,6 +27,7 @@ pub fn hello(policy: Policy, credit: u32) -> Hello {
         name: "raw".into(),
         policy,
         credit,
+        max_queued: credit,
         memory: vec![MemoryKind::Host],
         fences: vec![FenceKind::None],
         gpus: Vec::new(),

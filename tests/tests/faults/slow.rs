@@ -24,3 +24,22 @@ fn slow_latest_reader_does_not_affect_lossless() {
     assert_eq!(slow["bad"], 0, "{slow}");
     assert!(slow["lost"].as_u64() > Some(500), "{slow}");
 }
+
+/// A slow `latest` reader gets frames that are at most `max-queued + 1` frame periods old, whatever
+/// its credit. The control keeps as many as its credit, and gets old ones.
+#[test]
+fn slow_latest_reader_gets_recent_frames() {
+    const PERIOD_US: u64 = 33_333;
+    let stream = Stream::start("--fps 30 --readers 4");
+    let read = "--policy latest --sleep-ms 100 --latency yes --frames 40";
+    let recent = [1, 4, 16].map(|held| stream.read(&format!("{read} --max-held {held} --max-queued 1")));
+    let control = stream.read(&format!("{read} --max-held 16 --max-queued 16"));
+    for reader in recent {
+        let summary = reader.expect_success().summary();
+        assert!(summary["p50_us"].as_u64() <= Some(2 * PERIOD_US), "{summary}");
+        assert_eq!(summary["bad"], 0, "{summary}");
+    }
+    let summary = control.expect_success().summary();
+    assert!(summary["p50_us"].as_u64() > Some(8 * PERIOD_US), "{summary}");
+    let _ = stream.end();
+}

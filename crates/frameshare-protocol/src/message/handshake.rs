@@ -26,6 +26,8 @@ pub struct Hello {
     pub policy: Policy,
     /// Requested number of simultaneous leases.
     pub credit: u32,
+    /// Under `latest`, the maximum number of untaken frames; the exporter revokes older ones.
+    pub max_queued: u32,
     /// Memory kinds that the reader can import.
     pub memory: Vec<MemoryKind>,
     /// Fence kinds that the reader supports.

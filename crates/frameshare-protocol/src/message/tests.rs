@@ -15,6 +15,7 @@ fn hello() -> Hello {
         name: "test".into(),
         policy: Policy::Lossless,
         credit: 4,
+        max_queued: 1,
         memory: vec![MemoryKind::Host],
         fences: vec![FenceKind::None],
         gpus: vec![[1; 16]],
@@ -62,6 +63,8 @@ fn invalid_values_and_packets_are_rejected() {
     for absurd in [
         Hello { credit: 0, ..hello() },
         Hello { credit: MAX_CREDIT + 1, ..hello() },
+        Hello { max_queued: 0, ..hello() },
+        Hello { max_queued: MAX_CREDIT + 1, ..hello() },
         Hello { name: "x".repeat(MAX_PEER_NAME + 1), ..hello() },
         Hello { gpus: vec![[0; 16]; MAX_GPUS + 1], ..hello() },
     ] {

@@ -59,6 +59,7 @@ impl ToExporter {
             codec::make_printable(&mut hello.name, usize::MAX);
             let fine = hello.name.len() <= MAX_PEER_NAME
                 && (1..=MAX_CREDIT).contains(&hello.credit)
+                && (1..=MAX_CREDIT).contains(&hello.max_queued)
                 && hello.gpus.len() <= MAX_GPUS
                 && hello.memory.len() <= 8
                 && hello.fences.len() <= 8;

@@ -25,6 +25,10 @@ pub struct Config {
     pub policy: Policy,
     /// Requested number of frames to hold at once, 1 to 64; the exporter may grant fewer.
     pub max_held: u32,
+    /// Under [`Policy::Latest`], the maximum number of untaken frames, 1 to 64; 1 by default. Older
+    /// ones are lost, so that a slow reader gets recent frames: a frame is at most `max_queued + 1`
+    /// frame periods old when it is taken. Frames beyond the credit are lost in any case.
+    pub max_queued: u32,
     /// Maximum time to spin for the next frame before sleeping.
     pub busy_poll: Duration,
     /// Maximum time to search for an exporter that admits this reader; `None` is without limit. It
@@ -86,6 +90,7 @@ impl Default for Config {
             name: crate::sys::process_name(),
             policy: Policy::default(),
             max_held: 4,
+            max_queued: 1,
             busy_poll: Duration::ZERO,
             connection_timeout: Some(Duration::from_secs(5)),
             reconnect: false,
@@ -120,6 +125,13 @@ impl Config {
     #[must_use]
     pub fn max_held(mut self, max_held: u32) -> Self {
         self.max_held = max_held;
+        self
+    }
+
+    /// Sets [`max_queued`](Self#structfield.max_queued).
+    #[must_use]
+    pub fn max_queued(mut self, max_queued: u32) -> Self {
+        self.max_queued = max_queued;
         self
     }
 
@@ -202,6 +214,9 @@ impl Config {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=MAX_CREDIT).contains(&self.max_held) {
             return Err(ConfigError::MaxHeld(self.max_held));
+        }
+        if !(1..=MAX_CREDIT).contains(&self.max_queued) {
+            return Err(ConfigError::MaxQueued(self.max_queued));
         }
         if self.fence_timeout.is_zero() {
             return Err(ConfigError::ZeroFenceTimeout);

@@ -52,6 +52,50 @@ fn latest_reader_counts_lost_oldest_frames() {
     assert_eq!((lost.lost, lost.queued, lost.lag, reader.stats().lost), (6, 0, 0, 6));
 }
 
+/// The newest frames are kept, whatever the credit.
+#[test]
+fn latest_reader_gets_newest_frames_within_its_queue() {
+    let cases = [(1, 1, 1), (1, 4, 1), (2, 4, 2), (2, 16, 2), (16, 16, 10), (64, 4, 4)];
+    for (max_queued, max_held, kept) in cases {
+        let stream = Stream::new();
+        let exporter = stream.exporter();
+        let config = reader::Config::default().policy(Policy::Latest);
+        let mut reader = stream.try_reader(config.max_held(max_held).max_queued(max_queued)).unwrap();
+        for seed in 1..=10 {
+            stream.publish(&exporter, seed).unwrap();
+        }
+        let case = format!("max_queued {max_queued}, max_held {max_held}");
+        let stats = &exporter.stats().readers[0];
+        assert_eq!((u64::from(stats.queued), stats.lost), (kept, 10 - kept), "{case}");
+        for sequence in 11 - kept..=10 {
+            let frame = stream.next_frame(&mut reader);
+            let lost = if sequence == 11 - kept { 10 - kept } else { 0 };
+            assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (sequence, lost), "{case}");
+            assert!(holds(&frame, sequence), "{case}");
+        }
+        assert!(reader.try_next().unwrap().is_none(), "{case}");
+    }
+}
+
+/// Taken frames do not count: a reader that holds frames still gets the newest ones.
+#[test]
+fn held_frames_do_not_count_as_queued() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let config = reader::Config::default().policy(Policy::Latest).max_held(4).max_queued(1);
+    let mut reader = stream.try_reader(config).unwrap();
+    let mut held = Vec::new();
+    for round in 0..3 {
+        for seed in 1..=5 {
+            stream.publish(&exporter, 5 * round + seed).unwrap();
+        }
+        held.push(stream.next_frame(&mut reader));
+        assert_eq!(held.last().unwrap().descriptor().sequence.0, 5 * round + 5);
+    }
+    assert!(held.iter().zip([5, 10, 15]).all(|(frame, seed)| holds(frame, seed)));
+    assert_eq!(exporter.stats().readers[0].lost, 12);
+}
+
 #[test]
 fn latest_reader_at_credit_limit_drops_newest() {
     let stream = Stream::new();

@@ -20,7 +20,7 @@ fn messages_keep_their_place_between_frames() {
     exporter.send_event(event(2, false, 2)).unwrap();
     exporter.send_event(event(1, true, 3)).unwrap();
     // A joining reader gets the format and the newest sticky event of each kind.
-    let mut reader = stream.try_reader(reader::Config::default().max_held(8)).unwrap();
+    let mut reader = stream.try_reader(reader::Config::default().max_held(8).max_queued(8)).unwrap();
     stream.publish(&exporter, 1).unwrap();
     exporter.set_format(format("a"));
     stream.publish(&exporter, 2).unwrap();

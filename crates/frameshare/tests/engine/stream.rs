@@ -3,7 +3,7 @@
 //! One stream in a folder of its own, and frames whose content derives from a seed.
 
 use frameshare::{
-    Endpoint, Format, Interrupt, Policy, Sequence,
+    Endpoint, Format, Interrupt, MAX_CREDIT, Policy, Sequence,
     exporter::{self, Exporter, Frame, PublishError, Purpose},
     fence::Written,
     reader::{self, ConnectError, Item, ReadError, Reader},
@@ -35,8 +35,9 @@ impl Stream {
         Exporter::bind(&self.endpoint, config, |_| ()).unwrap()
     }
 
+    /// A reader whose queue is limited by its credit alone.
     pub fn reader(&self, policy: Policy) -> Reader {
-        self.try_reader(reader::Config::default().policy(policy)).unwrap()
+        self.try_reader(reader::Config::default().policy(policy).max_queued(MAX_CREDIT)).unwrap()
     }
 
     pub fn try_reader(&self, config: reader::Config) -> Result<Reader, ConnectError> {

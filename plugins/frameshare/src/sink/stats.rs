@@ -14,6 +14,7 @@ pub(super) fn reader(info: &ReaderInfo) -> gst::Structure {
         .field("name", &info.name)
         .field("policy", info.policy.to_string())
         .field("max-held", info.credit)
+        .field("max-queued", info.max_queued)
         .build()
 }
 

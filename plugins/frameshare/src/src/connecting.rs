@@ -70,6 +70,7 @@ impl FrameshareSrc {
             .name(format!("framesharesrc {}", self.obj().name()))
             .policy(settings.policy.into())
             .max_held(max_held.min(frameshare::MAX_CREDIT))
+            .max_queued(settings.max_queued)
             .busy_poll(settings.busy_poll())
             .connection_timeout(settings.connection_timeout())
             .reconnect(settings.reconnect)

@@ -82,7 +82,8 @@ glib::wrapper! {
     ///
     /// # With `policy=latest`
     ///
-    /// Frames not taken in time are lost, oldest first, and the exporter never waits.
+    /// Frames not taken in time are lost, oldest first, and the exporter never waits. The newest
+    /// `max-queued` frames wait for this element.
     ///
     /// # With `policy=lossless`
     ///

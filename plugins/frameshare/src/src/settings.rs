@@ -62,6 +62,7 @@ pub(super) const STREAM: &str = "stream";
 pub(super) const SOCKET_PATH: &str = "socket-path";
 pub(super) const POLICY: &str = "policy";
 pub(super) const MAX_HELD: &str = "max-held";
+pub(super) const MAX_QUEUED: &str = "max-queued";
 pub(super) const LATENCY: &str = "latency";
 pub(super) const BUSY_POLL: &str = "busy-poll";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
@@ -81,6 +82,7 @@ pub(super) struct Settings {
     socket_path: Option<String>,
     pub policy: FrameshareSrcPolicy,
     pub max_held: u32,
+    pub max_queued: u32,
     pub latency: gst::ClockTime,
     /// In ns.
     busy_poll: u64,
@@ -105,6 +107,7 @@ impl Default for Settings {
             socket_path: None,
             policy: FrameshareSrcPolicy::default(),
             max_held: 4,
+            max_queued: 2,
             latency: gst::ClockTime::from_mseconds(20),
             busy_poll: 0,
             connection_timeout: 5_000_000_000,
@@ -172,6 +175,7 @@ impl Settings {
             SOCKET_PATH => self.socket_path = text(),
             POLICY => self.policy = value.get().unwrap_or_default(),
             MAX_HELD => self.max_held = value.get().unwrap_or(self.max_held),
+            MAX_QUEUED => self.max_queued = value.get().unwrap_or(self.max_queued),
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
             BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
@@ -193,6 +197,7 @@ impl Settings {
             SOCKET_PATH => self.socket_path.to_value(),
             POLICY => self.policy.to_value(),
             MAX_HELD => self.max_held.to_value(),
+            MAX_QUEUED => self.max_queued.to_value(),
             LATENCY => self.latency.nseconds().to_value(),
             BUSY_POLL => self.busy_poll.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
@@ -238,6 +243,17 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .minimum(1)
                 .maximum(MAX_CREDIT)
                 .default_value(default.max_held)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecUInt::builder(MAX_QUEUED)
+                .nick("Maximum frames queued")
+                .blurb(
+                    "With policy=latest: number of frames that wait for this element at most; older ones are \
+                     lost, so that a slow element gets recent frames",
+                )
+                .minimum(1)
+                .maximum(MAX_CREDIT)
+                .default_value(default.max_queued)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt64::builder(LATENCY)

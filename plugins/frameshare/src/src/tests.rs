@@ -266,7 +266,24 @@ fn downstream_keeping_sixty_buffers_gets_them_all() {
     assert_eq!(reader.stat("copied-for-credit"), 57, "three buffers stay in place");
 }
 
-/// Negative control: without the copy rule, the stream of the test above stops.
+/// A lossless reader gets every frame: its queue is its credit.
+#[test]
+fn max_queued_limits_queue_of_latest_reader() {
+    let queue = |reader: Downstream| {
+        let stream = Stream::new();
+        reader.source.set_property("socket-path", stream.endpoint.path().to_str());
+        let _reader = reader.set("max-held", 5_u32).play();
+        stream.wait_for_reader();
+        stream.exporter.stats().readers[0].info.max_queued
+    };
+    let reader = || Stream::new().reader();
+    assert_eq!(queue(reader()), 2);
+    assert_eq!(queue(reader().set("max-queued", 3_u32)), 3);
+    assert_eq!(queue(reader().set("max-queued", 64_u32)), 5);
+    assert_eq!(queue(reader().set("policy", super::FrameshareSrcPolicy::Lossless)), 5);
+}
+
+/// Negative control of the copy rule: without it the stream stops.
 #[test]
 fn stream_without_copy_rule_stops_at_credit_limit() {
     let stream = Arc::new(Stream::new());

@@ -76,6 +76,7 @@ impl Reading {
         let config = reader::Config::default()
             .policy(connect.policy)
             .max_held(connect.max_held.unwrap_or(default.max_held))
+            .max_queued(frameshare::MAX_CREDIT)
             .busy_poll(Duration::from_micros(connect.busy_poll_us))
             .gpu(gpu.as_ref().map(|gpu| gpu.context.clone()))
             .fence(connect.fence)

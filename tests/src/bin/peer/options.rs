@@ -10,6 +10,7 @@ pub const USAGE: &str = "\
 peer read   --stream NAME | --socket PATH   stream to read
             --policy latest|lossless        (latest)
             --max-held N                    (4)
+            --max-queued N                  untaken frames of latest (64)
             --frames N                      stop after N frames
             --sleep-ms N                    before each frame's release
             --hold N                        keep the newest N frames, and compare them again at the end

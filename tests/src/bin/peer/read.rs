@@ -9,7 +9,7 @@
 
 use crate::{Result, child, options::Options, print};
 use frameshare::{
-    Interrupt, Policy, Sequence, monotonic_ns,
+    Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
     reader::{self, Frame, Item, Reader},
 };
 use frameshare_tests::content;
@@ -35,6 +35,7 @@ pub fn read(options: &Options) -> Result<ExitCode> {
         .name("peer")
         .policy(options.or("policy", Policy::Latest)?)
         .max_held(options.or("max-held", 4)?)
+        .max_queued(options.or("max-queued", MAX_CREDIT)?)
         .connection_timeout(Some(timeout))
         .reconnect(options.is_set("reconnect"))
         .exporter_uid(options.get("exporter-uid")?);

@@ -83,6 +83,8 @@ pub struct Leases {
     /// The first frame that is neither published to the reader nor lost.
     next: Sequence,
     entries: Vec<Option<Lease>>,
+    /// Maximum number of untaken frames.
+    max_queued: usize,
     in_order: InOrder,
     /// Buffer for released frames.
     released: Vec<Released>,
@@ -93,9 +95,9 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// A reader with this number of queue entries, which may get frames from `next` on.
+    /// The leases of a reader that may get frames from `next` on.
     pub fn new(
-        entries: usize,
+        reader: &ReaderInfo,
         producer: Producer<Words>,
         fence: Box<dyn ExporterFence>,
         choice: Selected<FenceKind>,
@@ -107,8 +109,9 @@ impl Leases {
             fence,
             choice,
             next,
-            entries: vec![None; entries],
-            released: Vec::with_capacity(entries),
+            entries: vec![None; reader.credit as usize],
+            max_queued: reader.max_queued as usize,
+            released: Vec::with_capacity(reader.credit as usize),
             offered: None,
             sent: 0,
             lost: 0,
@@ -281,13 +284,30 @@ impl Leases {
         self.producer.end_wait();
     }
 
-    /// Returns a vacant entry, if there is one; otherwise revokes the oldest untaken frame, and
-    /// returns its entry.
+    /// Returns a vacant entry, if there is one. Before, revokes the oldest untaken frames: as many
+    /// as it takes for one more frame to stay within the maximum, and for an entry to be vacant.
     pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
+        // Counts taken frames too, which needs no look at shared memory.
+        if self.leases().count() >= self.max_queued {
+            let mut queued = self.queued()?;
+            while queued >= self.max_queued && self.revoke_oldest(ended, |_| true)?.is_some() {
+                queued -= 1;
+            }
+        }
         match self.entries.iter().position(Option::is_none) {
             Some(entry) => Ok(Some(EntryIndex(entry))),
             None => self.revoke_oldest(ended, |_| true),
         }
+    }
+
+    /// Returns the number of untaken frames.
+    fn queued(&self) -> Result<usize, Ending> {
+        let mut queued = 0;
+        for (entry, lease) in self.leases() {
+            let state = self.producer.state(entry, lease.sequence).map_err(violation)?;
+            queued += usize::from(state == ClaimState::Published);
+        }
+        Ok(queued)
     }
 
     /// Revokes the oldest untaken frame among those in certain areas, and returns its entry.

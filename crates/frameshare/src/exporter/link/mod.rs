@@ -114,7 +114,7 @@ impl Link {
         let mut peer = peer;
         let socket = Arc::new(socket);
         Self {
-            leases: Leases::new(info.credit as usize, producer, fence, choice, next),
+            leases: Leases::new(&info, producer, fence, choice, next),
             outbox: Outbox::new(socket.clone(), peer.uid),
             imports: Imports::default(),
             info,

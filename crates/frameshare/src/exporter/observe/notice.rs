@@ -21,6 +21,8 @@ pub struct ReaderInfo {
     pub policy: Policy,
     /// Maximum number of its leases.
     pub credit: u32,
+    /// Maximum number of its untaken frames.
+    pub max_queued: u32,
 }
 
 /// An event of a reader or of the stream's socket.

@@ -236,6 +236,10 @@ impl State {
             name: hello.name.clone(),
             policy: hello.policy,
             credit,
+            max_queued: match hello.policy {
+                Policy::Latest => hello.max_queued.min(credit),
+                _ => credit,
+            },
         }
     }
 

@@ -374,6 +374,7 @@ fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
         name,
         policy: config.policy,
         credit: config.max_held,
+        max_queued: config.max_queued,
         memory: memory::select::kinds(config.gpu.as_ref()),
         fences: fence::select::kinds(config.gpu.as_ref()).into_iter().filter(allowed).collect(),
         gpus: reachable(config.gpu.as_ref())?,

@@ -92,6 +92,7 @@ impl Intruder {
             name: "intruder".into(),
             policy: Policy::Lossless,
             credit: 4,
+            max_queued: 4,
             memory: vec![MemoryKind::Vmm],
             fences: vec![FenceKind::Timeline],
             gpus: vec![self.gpu.context.device().uuid().0],

@@ -61,6 +61,8 @@ pub fn absurd(path: &Path) -> Result<Fate> {
         Hello { credit: 0, ..good.clone() },
         Hello { credit: MAX_CREDIT + 1, ..good.clone() },
         Hello { credit: u32::MAX, ..good.clone() },
+        Hello { max_queued: 0, ..good.clone() },
+        Hello { max_queued: u32::MAX, ..good.clone() },
         Hello { name: "x".repeat(MAX_PEER_NAME + 1), ..good.clone() },
         Hello { gpus: vec![[0; 16]; MAX_GPUS + 1], ..good.clone() },
         Hello { memory: vec![good.memory[0]; 9], ..good.clone() },
