@@ -45,6 +45,7 @@ impl Reading {
         let config = Config::default()
             .policy(if connect.lossless { Policy::Lossless } else { Policy::Latest })
             .max_held(connect.max_held.unwrap_or(default.max_held))
+            .max_queued(frameshare::MAX_CREDIT)
             .gpu(gpu.as_ref().map(|(context, _)| context.clone()))
             .connection_timeout(Some(Duration::from_secs(20)))
             .fence_timeout(GIVEN_UP);
