@@ -112,7 +112,16 @@ fn readers_wait_until_forked_child_frees_name() {
         assert!(!matches!(item, Some(Item::Reconnected)));
     }
     kill_process(child.unwrap(), Signal::KILL).expect("the child exists");
-    let _exporter = run.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    // The name is in use until the kernel has ended the child.
+    let export = || run.peer("export --stream s --frames 100000000 --fps 500 --readers 0");
+    let killed = Instant::now();
+    let _exporter = loop {
+        let mut exporter = export();
+        if exporter.find_event("open").is_some() {
+            break exporter;
+        }
+        assert!(killed.elapsed() < PATIENCE, "the name does not become free");
+    };
     assert_eq!(joining.expect_success().summary()["bad"], 0);
     while !matches!(steady.next(Some(PATIENCE), &interrupt).unwrap(), Some(Item::Reconnected)) {}
 }
