@@ -24,6 +24,21 @@ pub enum LosslessReaders {
     All,
 }
 
+/// The treatment of lossless readers without credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SlowReaders {
+    /// The stream waits for them, each at most [`Config::reader_timeout`]: for sources that can be
+    /// held back.
+    #[default]
+    Wait,
+    /// Frames wait for them in a backlog, and nobody else waits. Beyond the limits of the backlog
+    /// the stream waits, as with `Wait`.
+    QueueThenWait,
+    /// As above; beyond the limits of the backlog they are evicted: for live sources.
+    QueueThenDisconnect,
+}
+
 /// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
@@ -55,6 +70,15 @@ pub struct Config {
     pub lossless_readers: LosslessReaders,
     /// Maximum time that a lossless reader may hold the stream back before it is evicted.
     pub reader_timeout: Duration,
+    /// The treatment of lossless readers without credit.
+    pub slow_readers: SlowReaders,
+    /// Maximum bytes of slots in the backlogs of all readers together; 256 MiB by default. They also
+    /// count against `max_slots`.
+    pub max_queued_bytes: u64,
+    /// Maximum age of a frame in a backlog; 2 s by default.
+    pub max_queued_time: Duration,
+    /// Whether readers of other users have a backlog, too; false by default.
+    pub queue_for_other_users: bool,
     /// The CUDA context that frames are written in; `None` for host memory only.
     pub gpu: Option<Arc<Context>>,
     /// The kind of memory for frames; `None` selects the best one of the machine.
@@ -87,10 +111,14 @@ impl Default for Config {
             allowed_uids: Vec::new(),
             allowed_gids: Vec::new(),
             socket_mode: PRIVATE,
-            max_slots: 64,
+            max_slots: 256,
             max_held_limit: 16,
             lossless_readers: LosslessReaders::default(),
             reader_timeout: Duration::from_secs(5),
+            slow_readers: SlowReaders::default(),
+            max_queued_bytes: 256 << 20,
+            max_queued_time: Duration::from_secs(2),
+            queue_for_other_users: false,
             gpu: None,
             memory: None,
             fence: None,
@@ -150,6 +178,34 @@ impl Config {
     #[must_use]
     pub fn reader_timeout(mut self, reader_timeout: Duration) -> Self {
         self.reader_timeout = reader_timeout;
+        self
+    }
+
+    /// Sets [`slow_readers`](Self#structfield.slow_readers).
+    #[must_use]
+    pub fn slow_readers(mut self, slow_readers: SlowReaders) -> Self {
+        self.slow_readers = slow_readers;
+        self
+    }
+
+    /// Sets [`max_queued_bytes`](Self#structfield.max_queued_bytes).
+    #[must_use]
+    pub fn max_queued_bytes(mut self, max_queued_bytes: u64) -> Self {
+        self.max_queued_bytes = max_queued_bytes;
+        self
+    }
+
+    /// Sets [`max_queued_time`](Self#structfield.max_queued_time).
+    #[must_use]
+    pub fn max_queued_time(mut self, max_queued_time: Duration) -> Self {
+        self.max_queued_time = max_queued_time;
+        self
+    }
+
+    /// Sets [`queue_for_other_users`](Self#structfield.queue_for_other_users).
+    #[must_use]
+    pub fn queue_for_other_users(mut self, queue_for_other_users: bool) -> Self {
+        self.queue_for_other_users = queue_for_other_users;
         self
     }
 
@@ -237,6 +293,13 @@ impl Config {
 
     pub(super) fn may_have_gpu_memory(&self, peer: &Peer) -> bool {
         peer.is_own() || self.trusted_uids.contains(&peer.uid)
+    }
+
+    /// Returns whether frames may wait for this reader in a backlog.
+    pub(super) fn may_queue(&self, peer: &Peer) -> bool {
+        self.slow_readers != SlowReaders::Wait
+            && self.max_queued_bytes > 0
+            && (peer.is_own_or_root() || self.queue_for_other_users)
     }
 
     pub(super) fn may_be_lossless(&self, peer: &Peer) -> bool {

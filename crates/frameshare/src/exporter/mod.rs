@@ -12,8 +12,8 @@
 //!    against it (see [`queue`](crate::queue)).
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
-//! 3. The credits of all readers + 2 ≤ `max_slots`, besides the slots that upstream holds, so a
-//!    copy always finds a slot.
+//! 3. The credits of all readers + the frames of the longest backlog + 2 ≤ `max_slots`, besides the
+//!    slots that upstream holds, so a copy always finds a slot. A frame that would break this waits.
 //! 4. No thread waits with the state locked, and no user code (observer, `keep`) runs with it
 //!    locked.
 //!
@@ -34,7 +34,7 @@ mod service;
 mod slot;
 mod state;
 
-pub use config::{Config, LosslessReaders};
+pub use config::{Config, LosslessReaders, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
@@ -205,6 +205,12 @@ impl Exporter {
     /// again. It takes effect with the next slot that is acquired.
     pub fn use_host_memory(&self, yes: bool) {
         self.locked(|state| state.use_host_memory(yes));
+    }
+
+    /// Changes the treatment of lossless readers without credit
+    /// ([`Config::slow_readers`](Config)). Frames in backlogs stay there.
+    pub fn set_slow_readers(&self, slow_readers: SlowReaders) {
+        self.locked(|state| state.set_slow_readers(slow_readers));
     }
 
     /// Uses a GPU from now on for frames in slots that are acquired after this, and informs

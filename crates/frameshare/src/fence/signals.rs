@@ -56,6 +56,26 @@ impl Signals {
         }
     }
 
+    /// Has the signal stream wait for the work that writes the present frame: some readers get the
+    /// frame later (see [`Signals::begin_earlier`]).
+    ///
+    /// # Errors
+    /// [`FenceError`] if the driver fails.
+    pub fn hold(&self) -> Result<(), FenceError> {
+        let held = self.0.as_ref().map_or(Ok(()), |gpu| gpu.stream.wait(&gpu.written));
+        held.map_err(failed(FenceKind::None))
+    }
+
+    /// Begins the signals of frames that were held before.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn begin_earlier(&mut self) -> frameshare_cuda::Result<()> {
+        let Some(gpu) = &mut self.0 else { return Ok(()) };
+        gpu.words.clear();
+        gpu.written.record(&gpu.stream)
+    }
+
     /// Makes a stream of this process wait for the work that writes the present frame.
     pub(crate) fn order(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
         self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(&gpu.written))

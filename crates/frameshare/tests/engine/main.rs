@@ -3,6 +3,7 @@
 //! The engine as an application uses it: one exporter and some readers, as threads of one process.
 //! Tests with several processes are in the workspace's `tests`.
 
+mod backlog;
 mod credit;
 mod delivery;
 mod endpoints;

@@ -123,7 +123,7 @@ fn wait_with<T>(
             spin.again();
             continue;
         }
-        let deadline = state.check_blocking_readers();
+        let deadline = state.check_blocking_readers(awaited == Awaited::Room);
         let own = waiter.get_or_insert_with(|| state.begin_wait()).own.as_ref();
         // Set the waiting flags, then re-check every reader: a release before the flag is visible
         // sends no wake-up. A release with GPU work under way has to be polled, so its reader need

@@ -52,10 +52,13 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
             if state.is_closed() {
                 return Some(Some(Err(PublishError::Closed)));
             }
-            if state.would_lose() {
+            let slot = frame.as_ref()?.slot;
+            if state.would_lose(slot) {
                 return None;
             }
-            let slot = frame.as_ref()?.slot;
+            if state.must_copy(slot) {
+                return Some(Some(Err(PublishError::WouldWait)));
+            }
             if let Some(why) = state.not_for_all(slot) {
                 return Some(Some(Err(PublishError::NotForAll(why))));
             }

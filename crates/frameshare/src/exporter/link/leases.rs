@@ -294,10 +294,15 @@ impl Leases {
                 queued -= 1;
             }
         }
-        match self.entries.iter().position(Option::is_none) {
-            Some(entry) => Ok(Some(EntryIndex(entry))),
+        match self.vacant() {
+            Some(entry) => Ok(Some(entry)),
             None => self.revoke_oldest(ended, |_| true),
         }
+    }
+
+    /// Returns an entry without a lease, if there is one.
+    pub fn vacant(&self) -> Option<EntryIndex> {
+        self.entries.iter().position(Option::is_none).map(EntryIndex)
     }
 
     /// Returns the number of untaken frames.
@@ -381,6 +386,7 @@ impl Leases {
             info,
             held,
             queued,
+            waiting: 0,
             sent: self.sent,
             lost: self.lost,
             fence: self.choice.clone(),

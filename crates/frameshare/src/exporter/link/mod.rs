@@ -2,6 +2,7 @@
 
 //! One admitted reader, from the exporter's side: its connection, messages, imports and leases.
 
+mod backlog;
 mod ending;
 mod fence;
 mod imports;
@@ -11,6 +12,7 @@ mod liveness;
 mod outbox;
 mod route;
 
+pub use backlog::{Backlog, WaitingFrame};
 pub use ending::Ending;
 pub use fence::LinkFence;
 pub use leases::Leases;
@@ -28,6 +30,7 @@ use crate::{
     queue::Producer,
     sys::{Peer, Socket, Wake, Words},
 };
+use backlog::Waiting;
 use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId,
     message::{GpuUuid, Hello, Reason, ToReader},
@@ -70,6 +73,9 @@ pub struct Link {
     pub info: ReaderInfo,
     pub leases: Leases,
     pub outbox: Outbox,
+    backlog: Backlog,
+    /// The frame that is being published and joins the backlog.
+    joining_backlog: Option<WaitingFrame>,
     pub imports: Imports,
     /// The reader's process, and its Hello.
     peer: Peer,
@@ -116,6 +122,8 @@ impl Link {
         Self {
             leases: Leases::new(&info, producer, fence, choice, next),
             outbox: Outbox::new(socket.clone(), peer.uid),
+            backlog: Backlog::default(),
+            joining_backlog: None,
             imports: Imports::default(),
             info,
             presence: Presence::Connected,
@@ -168,8 +176,17 @@ impl Link {
         self.send_packet(&Packet::new(message).map_err(cannot_send)?)
     }
 
-    /// Sends a message that other readers get too.
+    /// Sends a message that other readers get too. One with a place among the frames waits for the
+    /// frames in the backlog.
     pub fn send_packet(&mut self, packet: &Packet) -> Result<(), Ending> {
+        if packet.is_ordered() && !self.backlog.is_empty() {
+            return self.backlog.push_message(packet.clone()).map_err(unsent);
+        }
+        self.send_now(packet)
+    }
+
+    /// Sends a message ahead of the backlog.
+    pub fn send_now(&mut self, packet: &Packet) -> Result<(), Ending> {
         self.enqueue(packet.clone())?;
         if self.leases.reader_sleeps() {
             self.wake.ring();
@@ -194,7 +211,7 @@ impl Link {
     }
 
     /// Returns whether messages wait for the reader to receive earlier ones.
-    pub fn has_backlog(&self) -> bool {
+    pub fn has_waiting_messages(&self) -> bool {
         !self.outbox.is_empty()
     }
 
@@ -217,7 +234,7 @@ impl Link {
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
         if let Ok(packet) = Packet::new(&message) {
             let sent = self.outbox.send(packet);
-            let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_backlog();
+            let waits = !matches!(sent, Err(Unsent::HungUp(_))) && self.has_waiting_messages();
             self.drains_until = waits.then(|| Instant::now() + DRAINING);
         }
         self.wake.ring();
@@ -227,11 +244,15 @@ impl Link {
     /// ended.
     pub fn is_flushing(&self) -> bool {
         let in_time = self.drains_until.is_some_and(|until| Instant::now() < until);
-        in_time && self.has_backlog() && self.presence == Presence::Connected
+        in_time && self.has_waiting_messages() && self.presence == Presence::Connected
     }
 
     /// Asks the reader to drop its imports of a generation, if it has any.
     pub fn retire(&mut self, before: Sequence, generation: u32) -> Result<(), Ending> {
+        if !self.backlog.is_empty() {
+            self.backlog.push_retire(before, generation);
+            return Ok(());
+        }
         if self.imports.retire(generation) {
             self.send(&ToReader::Retire { before, generation })
         } else {
@@ -325,25 +346,91 @@ impl Link {
         Ok(())
     }
 
-    /// Publishes the offered frame, if there is one. Returns true if the reader needs a wake-up.
+    /// Publishes the offered frame, if there is one, or adds it to the backlog. Returns true if the
+    /// reader needs a wake-up.
     pub fn publish(&mut self, descriptor: &Descriptor) -> bool {
+        if let Some(frame) = self.joining_backlog.take() {
+            self.backlog.push_frame(WaitingFrame { descriptor: descriptor.clone(), ..frame });
+            return false;
+        }
         self.leases.publish(descriptor, self.messages)
     }
 
-    /// Returns whether a publication would have to wait.
+    /// Returns whether one more frame would have to wait, for credit or behind others.
     pub fn is_full(&self) -> bool {
-        self.has_backlog() || self.leases.is_full()
+        self.has_waiting_messages() || !self.backlog.is_empty() || self.leases.is_full()
     }
 
-    /// Returns whether no lease is left and no message waits.
+    /// Returns whether no lease is left, and no frame or message waits.
     pub fn is_idle(&self) -> bool {
-        !self.has_backlog() && self.leases.is_empty()
+        !self.has_waiting_messages() && self.backlog.is_empty() && self.leases.is_empty()
+    }
+
+    /// The frames and messages that wait for credit.
+    pub fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    /// Adds the frame that is being published to the backlog. [`Link::publish`] follows.
+    pub fn join_backlog(&mut self, area: AreaIndex, bytes: u64, oversized: Option<Packet>) {
+        let descriptor = Descriptor::default();
+        self.joining_backlog = Some(WaitingFrame { area, descriptor, oversized, bytes });
+    }
+
+    /// Returns whether the frame that is being published joins the backlog.
+    pub fn joins_backlog(&self) -> bool {
+        self.joining_backlog.is_some()
+    }
+
+    /// Returns whether something can leave the backlog.
+    pub fn can_deliver(&self) -> bool {
+        match self.backlog.front() {
+            Some(Waiting::Frame(_)) => !self.has_waiting_messages() && self.leases.vacant().is_some(),
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    /// Takes the next frame out of the backlog if there is room for it. Messages in front of it are
+    /// sent.
+    pub fn next_waiting(&mut self) -> Result<Option<(EntryIndex, WaitingFrame)>, Ending> {
+        loop {
+            let vacant = if self.has_waiting_messages() { None } else { self.leases.vacant() };
+            match (self.backlog.front(), vacant) {
+                (Some(Waiting::Frame(_)), None) | (None, _) => return Ok(None),
+                (Some(_), _) => {}
+            }
+            match (self.backlog.pop(), vacant) {
+                (Some(Waiting::Frame(frame)), Some(entry)) => return Ok(Some((entry, frame))),
+                (Some(Waiting::Message(packet)), _) => self.send_now(&packet)?,
+                (Some(Waiting::Retire { before, generation }), _) => {
+                    if self.imports.retire(generation) {
+                        self.send_now(
+                            &Packet::new(&ToReader::Retire { before, generation }).map_err(cannot_send)?,
+                        )?;
+                    }
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Drops the backlog: the reader gets none of it. Returns the areas of its frames, which count
+    /// as lost.
+    pub fn clear_backlog(&mut self) -> Vec<AreaIndex> {
+        self.backlog.clear()
+    }
+
+    /// Number of payload files and bytes of messages that wait for this reader, ordered by weight.
+    pub fn weight(&self) -> (usize, u64) {
+        let ((files, bytes), (more_files, more_bytes)) = (self.outbox.weight(), self.backlog.weight());
+        (files + more_files, bytes + more_bytes)
     }
 
     /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
     /// oldest untaken frame. `None` if the reader is full, or messages wait.
     pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
-        if self.has_backlog() { Ok(None) } else { self.leases.vacate(ended) }
+        if self.has_waiting_messages() { Ok(None) } else { self.leases.vacate(ended) }
     }
 
     /// Sets the waiting flag: the reader sends a wake-up to the returned socket when it ends its
@@ -353,9 +440,12 @@ impl Link {
         self.wake.clone()
     }
 
-    /// Ends the exporter's wait for this reader, which need not send wake-ups any more.
+    /// Ends the exporter's wait for this reader, which need not send wake-ups any more, unless
+    /// frames wait for its credit.
     pub fn end_wait(&mut self) {
-        self.leases.end_wait();
+        if self.backlog.is_empty() {
+            self.leases.end_wait();
+        }
         self.unblock();
     }
 
@@ -385,7 +475,10 @@ impl Link {
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.
     pub fn stats(&self, next: Sequence) -> ReaderStats {
-        self.leases.stats(self.info.clone(), next)
+        let stats = self.leases.stats(self.info.clone(), next);
+        let first = self.backlog.first().map(|frame| frame.descriptor.sequence);
+        let lag = stats.lag.max(first.map_or(0, |first| next.since(first)));
+        ReaderStats { waiting: self.backlog.frames() as u32, lag, ..stats }
     }
 
     /// Returns whether the reader gets frames in host memory although the stream's frames are on a

@@ -27,9 +27,9 @@ use std::{
 /// Maximum number of descriptors in flight on a connection.
 const MAX_IN_FLIGHT: usize = 16;
 /// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
-const MAX_BACKLOG_BYTES: u64 = 128 << 20;
+pub(super) const MAX_BYTES: u64 = 128 << 20;
 /// Maximum number of payload files that wait for a reader.
-const MAX_BACKLOG_FILES: usize = 128;
+pub(super) const MAX_FILES: usize = 128;
 /// The shortest and the longest pause between attempts to send after a shortage.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
@@ -121,11 +121,11 @@ impl Packet {
         self.is_ordered
     }
 
-    fn cost(&self) -> u64 {
+    pub(super) fn cost(&self) -> u64 {
         if self.is_kept { 0 } else { self.bytes.len() as u64 + self.payload }
     }
 
-    fn files(&self) -> usize {
+    pub(super) fn files(&self) -> usize {
         if self.is_kept || self.payload == 0 { 0 } else { self.attachments.len() }
     }
 }
@@ -296,12 +296,12 @@ impl Outbox {
         if self.waiting.len() > MAX_BACKLOG {
             return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
         }
-        if self.files > MAX_BACKLOG_FILES {
-            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_FILES} messages with files")));
+        if self.files > MAX_FILES {
+            return Err(Unsent::TooMuch(format!("{MAX_FILES} messages with files")));
         }
         let unread = |outbox: &Self| outbox.bytes + outbox.bytes_in_flight;
-        if unread(self) > MAX_BACKLOG_BYTES && !self.has_received_all() && unread(self) > MAX_BACKLOG_BYTES {
-            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG_BYTES} bytes")));
+        if unread(self) > MAX_BYTES && !self.has_received_all() && unread(self) > MAX_BYTES {
+            return Err(Unsent::TooMuch(format!("{MAX_BYTES} bytes")));
         }
         Ok(())
     }

@@ -16,13 +16,16 @@ pub struct ReaderStats {
     pub held: u32,
     /// Frames published and not taken.
     pub queued: u32,
+    /// Frames that wait for the reader's credit: its backlog.
+    pub waiting: u32,
     /// Frames published to the reader, revoked ones included.
     pub sent: u64,
     /// Lost frames.
     pub lost: u64,
     /// The kind of fence, and the reason for it.
     pub fence: Selected<FenceKind>,
-    /// Distance in frames from the oldest untaken frame to the newest; 0 if all are taken.
+    /// Distance in frames from the oldest untaken frame, in the backlog or not, to the newest; 0 if
+    /// all are taken.
     pub lag: u64,
 }
 
@@ -46,6 +49,8 @@ pub struct Stats {
     pub memory: Selected<MemoryKind>,
     /// Bytes of retired generations that are not freed yet.
     pub retired_bytes: u64,
+    /// Bytes of slots that hold frames of a backlog.
+    pub waiting_bytes: u64,
     /// Readers admitted so far.
     pub readers_total: u64,
 }

@@ -19,8 +19,8 @@ use crate::{
     gpu::DeferredDrop,
     sys::backoff::Backoff,
     sys::{
-        FileState, Listener, Peer, Received, Socket, Timeout, is_ready, may_accept, may_connect,
-        too_many_parked, wait,
+        Drained, FileState, Listener, Peer, Received, SENT_OVER_WAKE, Socket, Timeout, Wake, is_ready,
+        may_accept, may_connect, too_many_parked, wait,
     },
 };
 use admission::admit;
@@ -90,6 +90,8 @@ struct PolledLink {
     socket: Arc<Socket>,
     gone: Option<Arc<OwnedFd>>,
     awaits_room: bool,
+    /// The wake-up socket, if frames wait for the reader's credit.
+    wake: Option<Arc<Wake>>,
     /// Latest time of the next check.
     check_at: Option<Instant>,
     hung_up: bool,
@@ -172,12 +174,14 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
 /// Sleeps until an event or a deadline, and handles it.
 fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnections, look: Timeout) {
     let links: Vec<PolledLink> = {
-        let state = shared.lock();
+        let mut state = shared.lock();
+        state.announce_waits();
         let watched = |link: &Link| PolledLink {
             id: link.info.id,
             socket: link.socket().clone(),
             gone: link.pidfd().cloned(),
             awaits_room: link.outbox.awaits_room(),
+            wake: (!link.backlog().is_empty()).then(|| link.wake().clone()),
             check_at: link.check_at(),
             hung_up: link.presence() >= Presence::HungUp,
         };
@@ -196,6 +200,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
         let (first, events) = (socket.or(gone).unwrap_or(shared.service.as_fd()), PollFlags::IN | out);
         fds.push(PollFd::from_borrowed_fd(first, events));
         fds.push(PollFd::from_borrowed_fd(gone.unwrap_or(first), PollFlags::IN));
+        let wake = link.wake.as_deref().map(|wake| wake.as_fd());
+        fds.push(PollFd::from_borrowed_fd(wake.unwrap_or(shared.service.as_fd()), PollFlags::IN));
     }
     if let Some(open) = &open {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
@@ -211,14 +217,17 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
     drop(fds);
 
     let (pending_ready, rest) = ready[2..].split_at(pending.len());
-    let (links_ready, listener_ready) = rest.split_at(2 * links.len());
-    for (link, ready) in links.iter().zip(links_ready.chunks(2)) {
+    let (links_ready, listener_ready) = rest.split_at(3 * links.len());
+    for (link, ready) in links.iter().zip(links_ready.chunks(3)) {
         if ready[0] && !link.hung_up {
             listen_to(shared, link);
         }
         if ready[1] && link.gone.is_some() {
             let ending = Ending::new(Reason::Stopped, "its process is gone");
             shared.with(|state| state.end_link_of(link.id, &ending, true));
+        }
+        if let Some(wake) = link.wake.as_ref().filter(|_| ready[2]) {
+            take_wake_up(shared, link.id, wake);
         }
         if link.check_at.is_some_and(|at| at <= Instant::now()) {
             shared.with(|state| state.check_link(link.id));
@@ -235,6 +244,20 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
     if let (Some(open), [true]) = (open, listener_ready) {
         accept(shared, &mut open.listener, pending);
     }
+}
+
+/// Takes a wake-up of a reader that frames wait for; the next turn delivers them.
+fn take_wake_up(shared: &Shared, reader: u64, wake: &Wake) {
+    let ending = match wake.drain() {
+        Drained::Open => None,
+        Drained::Closed => Some(Ending::new(Reason::Stopped, "it hung up")),
+        Drained::Descriptor => Some(Ending::new(Reason::Violation, SENT_OVER_WAKE)),
+    };
+    shared.with(|state| match ending {
+        Some(ending) => state.end_link_of(reader, &ending, false),
+        // It may have been meant for a waiting thread.
+        None => state.interrupt_other_waits(None),
+    });
 }
 
 /// Accepts waiting connections.

@@ -18,6 +18,8 @@ pub struct Generation {
     pub slot_size: u64,
     pub kind: MemoryKind,
     source: Source,
+    /// Its slots are needed only while readers have a backlog.
+    is_overflow: bool,
     slots: Vec<Arc<SlotInner>>,
     /// Readers were asked to drop their imports: nothing more is published in it.
     pub retired: bool,
@@ -65,18 +67,44 @@ impl Generation {
         gpu: Option<&Arc<Context>>,
     ) -> Result<Self, MemoryError> {
         let source = Source::Allocated(allocator(kind, gpu)?);
-        Ok(Self { id, slot_size, kind, source, slots: Vec::new(), retired: false })
+        Ok(Self { id, slot_size, kind, source, is_overflow: false, slots: Vec::new(), retired: false })
+    }
+
+    /// A generation of further own slots of this size, for the time of a backlog.
+    pub fn overflow(
+        id: u32,
+        slot_size: u64,
+        kind: MemoryKind,
+        gpu: Option<&Arc<Context>>,
+    ) -> Result<Self, MemoryError> {
+        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu)? })
     }
 
     /// A generation of adopted allocations, each of `slot_size` bytes.
     pub fn of_adopted(id: u32, slot_size: u64) -> Self {
         let source = Source::Adopted(BTreeMap::new());
-        Self { id, slot_size, kind: MemoryKind::Legacy, source, slots: Vec::new(), retired: false }
+        let kind = MemoryKind::Legacy;
+        Self { id, slot_size, kind, source, is_overflow: false, slots: Vec::new(), retired: false }
     }
 
-    /// Returns whether its slots are own ones of this kind.
-    pub fn is_own(&self, kind: MemoryKind) -> bool {
+    /// Returns whether its slots are own ones of this kind, whatever they are needed for.
+    pub fn is_of(&self, kind: MemoryKind) -> bool {
         !self.is_adopted() && self.kind == kind
+    }
+
+    /// Returns whether its slots are own ones of this kind, not only for backlogs.
+    pub fn is_own(&self, kind: MemoryKind) -> bool {
+        self.is_of(kind) && !self.is_overflow
+    }
+
+    /// Returns whether its slots are own ones of this kind and size for backlogs, and may still be
+    /// taken.
+    pub fn is_open_overflow(&self, kind: MemoryKind, slot_size: u64) -> bool {
+        self.is_of(kind) && self.is_overflow && !self.retired && self.slot_size == slot_size
+    }
+
+    pub fn is_overflow(&self) -> bool {
+        self.is_overflow
     }
 
     /// Returns whether its slots are own ones of this kind and may still be taken.
@@ -107,7 +135,8 @@ impl Generation {
     pub fn add(&mut self, memory: Arc<dyn Allocation>, exporter: u64) -> Slot {
         let id = SlotId { generation: self.id, index: self.len() };
         let (kept, registered) = (OnceLock::new(), OnceLock::new());
-        let slot = Arc::new(SlotInner { exporter, id, kept, registered, memory });
+        let slot =
+            Arc::new(SlotInner { exporter, id, is_overflow: self.is_overflow, kept, registered, memory });
         self.slots.push(slot.clone());
         Slot(slot)
     }

@@ -32,6 +32,8 @@ pub struct SlotInner {
     /// The exporter that owns it.
     pub exporter: u64,
     pub id: SlotId,
+    /// It is needed only while readers have a backlog.
+    pub is_overflow: bool,
     // Declared before the memory, so that it is dropped first: the user data may refer to the
     // memory.
     pub kept: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -84,6 +86,12 @@ impl Slot {
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.memory.size()
+    }
+
+    /// Returns whether the slot is freed soon after readers have caught up: a pool should return it
+    /// as soon as upstream does.
+    pub fn is_overflow(&self) -> bool {
+        self.0.is_overflow
     }
 
     /// Address of the memory.

@@ -5,7 +5,7 @@
 use super::State;
 use crate::{
     event::Event,
-    exporter::link::{Attachment, Ending, Packet, is_exhausted},
+    exporter::link::{Attachment, Ending, Link, Packet, is_exhausted},
 };
 use frameshare_protocol::{
     MemoryKind,
@@ -112,7 +112,7 @@ impl State {
             outbox.clear();
             return true;
         }
-        let weights = self.links.iter_mut().map(|link| link.outbox.weight()).enumerate();
+        let weights = self.links.iter().map(Link::weight).enumerate();
         let Some((index, (files, bytes))) = weights.max_by_key(|(_, weight)| *weight) else { return false };
         if (files, bytes) == (0, 0) {
             return false;

@@ -45,7 +45,7 @@ impl State {
         }
         link.send_close(ending);
         self.note_removal(&link, ending);
-        let mut ended = Vec::new();
+        let mut ended = link.clear_backlog();
         let revoked = link.leases.revoke_untaken(&mut ended);
         self.end_leases(ended);
         self.links_changed = true;
@@ -63,6 +63,7 @@ impl State {
     /// Ends all leases of a link. The link is kept only while memory waits for the reader to drop
     /// its imports, or, for a few seconds, while messages wait for the reader.
     pub fn release_link(&mut self, mut link: Link) {
+        self.end_leases(link.clear_backlog());
         self.end_leases(link.leases.take_all());
         self.links_changed = true;
         let draining = self.draining.iter().filter(|other| other.is_flushing()).count();
@@ -144,6 +145,7 @@ impl State {
         for mut link in mem::take(&mut self.links) {
             link.send_close(&ending);
             self.note_removal(&link, &ending);
+            self.end_leases(link.clear_backlog());
             self.draining.push(link);
         }
         self.links_changed = true;

@@ -56,6 +56,11 @@ impl Downloads {
         self.waiting.front().map(|download| download.descriptor.sequence)
     }
 
+    /// Size in bytes of the slot that the first of them goes to.
+    pub fn first_bytes(&self) -> Option<u64> {
+        self.waiting.front().map(|download| download.slot.size())
+    }
+
     /// Starts a download behind the GPU work that writes the frame.
     pub fn start(
         &mut self,

@@ -5,7 +5,7 @@
 use super::{State, Urgency, download_queue::Downloads};
 use crate::{
     exporter::{
-        link::{Ending, Link, Packet},
+        link::{Ending, Packet},
         slot::Slot,
     },
     sys::{load_bytes, monotonic_ns, store_bytes},
@@ -108,10 +108,11 @@ impl State {
     /// Publishes finished downloads in order, until a lossless reader has no room.
     pub fn deliver_downloads(&mut self) {
         loop {
-            let full = |link: &Link| link.downloads() && link.is_lossless() && link.is_full();
-            let Some(downloads) = self.downloads.as_mut().filter(|_| !self.links.iter().any(full)) else {
+            let Some(bytes) = self.downloads.as_ref().and_then(Downloads::first_bytes) else { return };
+            if self.links.iter().any(|link| link.downloads() && self.holds_back(link, bytes)) {
                 return;
-            };
+            }
+            let Some(downloads) = &mut self.downloads else { return };
             let download = match downloads.next() {
                 Ok(Some(download)) => download,
                 Ok(None) => return,

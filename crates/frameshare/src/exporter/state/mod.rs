@@ -4,6 +4,7 @@
 
 mod admission;
 mod adopt;
+mod backlog;
 mod blocking;
 mod control;
 mod credit;
@@ -47,7 +48,7 @@ use frameshare_protocol::{
 };
 use pinned::Pinned;
 use publications::Publication;
-use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc};
+use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
 use waiters::Waiters;
 
 /// Polling urgency of the service thread, in ascending order: some completions send no
@@ -121,6 +122,10 @@ pub struct State {
     wanted_urgency: Urgency,
     /// Urgency of the service thread's present or next turn.
     watch: Urgency,
+    /// Slots that only backlogs need are kept until then.
+    overflow_until: Option<Instant>,
+    /// Size of the slot of the frame that waits for readers, in bytes.
+    awaited_bytes: u64,
     /// A release fence was pending at the last poll of all of them, or at a poll since.
     fences_pending: bool,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
@@ -174,6 +179,8 @@ impl State {
             links_changed: false,
             wanted_urgency: Urgency::None,
             watch: Urgency::None,
+            overflow_until: None,
+            awaited_bytes: 0,
             fences_pending: false,
             downloads: None,
             pinned: Pinned::default(),
@@ -188,10 +195,10 @@ impl State {
     pub fn each_link(&mut self, mut f: impl FnMut(&mut Link) -> Result<(), Ending>) {
         let mut index = 0;
         while index < self.links.len() {
-            let waited = self.links[index].has_backlog();
+            let waited = self.links[index].has_waiting_messages();
             match f(&mut self.links[index]) {
                 Ok(()) => {
-                    self.links_changed |= self.links[index].has_backlog() != waited;
+                    self.links_changed |= self.links[index].has_waiting_messages() != waited;
                     index += 1;
                 }
                 Err(ending) => self.drop_link(index, &ending),
@@ -231,6 +238,7 @@ impl State {
         if self.downloads.is_some() {
             self.deliver_downloads();
         }
+        self.deliver_backlogs();
         if self.generations.len() > 1 || self.closed || self.generations.iter().any(|one| one.retired) {
             self.retire();
         }
@@ -312,7 +320,7 @@ impl State {
     /// Returns the polling urgency: a decoder that sleeps for a surface never calls the exporter,
     /// and a GPU sends no notification.
     fn needed_urgency(&self) -> Urgency {
-        if self.is_downloading() {
+        if self.is_downloading() || (self.fences_pending && self.has_backlogs()) {
             Urgency::Close
         } else if self.gpu_is_busy() || self.keeps_something() {
             Urgency::Unhurried

@@ -62,7 +62,8 @@ impl State {
 
         self.offer_all(false, frame.slot, area, sequence, oversized.as_ref());
         // One call signals the timeline values of all readers; the descriptors follow the signals.
-        if let Err(error) = self.signals.flush() {
+        let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
+        if let Err(error) = signaled.and_then(|()| self.signals.flush()) {
             self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
             self.end_lease(area);
             return Err(PublishError::Closed);
@@ -82,13 +83,16 @@ impl State {
         self.downloads.is_none() && !self.links.iter().any(Link::is_full)
     }
 
-    /// Returns whether a publication now would cost a lossless reader a frame.
-    pub fn would_lose(&self) -> bool {
+    /// Returns whether a publication of this slot now would cost a lossless reader a frame.
+    pub fn would_lose(&mut self, slot: &Slot) -> bool {
+        self.awaited_bytes = slot.size();
         let in_host = self.kind() == MemoryKind::Host;
         let behind = self.is_downloading() && (in_host || !self.may_download());
-        let full =
-            |link: &Link| (link.downloads() && behind) || (link.is_full() && (in_host || !link.downloads()));
-        self.links.iter().any(|link| link.is_lossless() && full(link))
+        let loses = |link: &Link| {
+            (link.is_lossless() && link.downloads() && behind)
+                || ((in_host || !link.downloads()) && self.holds_back(link, slot.size()))
+        };
+        self.links.iter().any(loses)
     }
 
     /// Leases a frame in `slot` to every reader that gets it there and has room or can make some.
@@ -134,7 +138,8 @@ impl State {
     pub(super) fn skip_undelivered(&mut self) {
         let on_its_way = self.downloads.as_ref().and_then(Downloads::first);
         for link in &mut self.links {
-            let next = on_its_way.filter(|_| link.downloads()).unwrap_or(self.next);
+            let waits = link.backlog().first().map(|frame| frame.descriptor.sequence);
+            let next = waits.or(on_its_way.filter(|_| link.downloads())).unwrap_or(self.next);
             if link.leases.lose_before(next) {
                 self.sleepers.push(link.wake().clone());
             }
@@ -150,6 +155,15 @@ impl State {
         sequence: Sequence,
         oversized: Option<&Packet>,
     ) -> Result<(), Ending> {
+        let link = &mut self.links[index];
+        if link.is_lossless() && link.is_full() {
+            // There is room for it: a frame that would be lost is not published.
+            link.join_backlog(area, slot.size(), oversized.cloned());
+            // Has the service thread wait for the reader.
+            self.links_changed |= link.backlog().is_empty();
+            self.add_lease(area);
+            return Ok(());
+        }
         let room = self.make_room(index)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
         let link = &mut self.links[index];
@@ -161,7 +175,7 @@ impl State {
         }
         link.offer(entry, area, sequence, kind, &mut self.signals)?;
         // Has the service thread send the waiting messages.
-        self.links_changed |= link.has_backlog();
+        self.links_changed |= link.has_waiting_messages();
         self.add_lease(area);
         Ok(())
     }

@@ -16,6 +16,7 @@ impl State {
         let newest = |kind| self.generations.iter().rfind(|one| one.is_own(kind)).map(|one| one.id);
         // The generation of new frames, and the one of downloads.
         let current = [newest(self.kind()), self.downloads.as_ref().and_then(|_| newest(MemoryKind::Host))];
+        let keeps_overflow = self.keeps_overflow();
         for index in 0..self.generations.len() {
             let publications = &self.publications;
             let generation = &mut self.generations[index];
@@ -26,7 +27,8 @@ impl State {
                 };
                 publications.iter().flatten().filter(in_slot).count()
             };
-            let old = !generation.is_adopted() && !current.contains(&Some(id));
+            let stays = keeps_overflow && generation.is_overflow();
+            let old = !generation.is_adopted() && !current.contains(&Some(id)) && !stays;
             if old && !generation.retired && generation.is_held_by_publications_alone(of) {
                 self.retire_generation(index);
             }

@@ -2,13 +2,13 @@
 
 //! Slots of new frames: allocation, reuse, and the generation that they belong to.
 
-use super::{State, credit::held_upstream};
+use super::{State, backlog::KEPT};
 use crate::{
     exporter::slot::{AcquireError, Generation, Purpose, Slot, Unallocated, Vacancy},
     memory::{Allocation, MemoryError, frees_imports_first, same_process},
 };
 use frameshare_protocol::{AreaIndex, MemoryKind};
-use std::{collections::BTreeSet, mem, sync::Arc};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
 /// Slots are allocated in whole pages.
 const PAGE: u64 = 4096;
@@ -30,14 +30,57 @@ impl State {
         self.renew_host |= renew;
         self.renew_generation(kind, needed, renew)?;
         let max = self.config.max_slots;
-        let credit = self.credit();
-        let publications = &self.publications;
-        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
-        let Some(generation) = current else { return Err(AcquireError::Size(size)) };
-        if purpose == Purpose::Pool && held_upstream(generation, publications) + credit + 2 >= max {
+        let promised = self.credit() + self.waiting().frames + self.reserve();
+        if purpose == Purpose::Pool && self.held_upstream(kind) + promised >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
-        generation.place(max)
+        self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))
+    }
+
+    /// Returns a free slot of the open generation of this kind, or capacity for one, if there is
+    /// such a generation. Slots that only backlogs need are of a generation of their own, which is
+    /// freed after them.
+    fn place_in(&mut self, kind: MemoryKind) -> Option<Result<Vacancy, AcquireError>> {
+        let max = self.config.max_slots;
+        if let Some(slot) = self.free_slot(kind, 0) {
+            return Some(Ok(Vacancy::Free(slot)));
+        }
+        let usual =
+            if self.has_backlogs() { self.credit() + self.held_upstream(kind) + self.reserve() } else { max };
+        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
+        let (len, slot_size) = (current.len(), current.slot_size);
+        let open = |one: &Generation| one.is_open_overflow(kind, slot_size);
+        if len < usual {
+            let overflow: u32 = self.generations.iter().filter(|one| open(one)).map(Generation::len).sum();
+            let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
+            return Some(current.place(max.saturating_sub(overflow)));
+        }
+        if !self.generations.iter().any(open) {
+            let gpu = self.config.gpu.as_ref();
+            match Generation::overflow(self.next_generation, slot_size, kind, gpu) {
+                // Behind the others, so that the newest own one stays the last of its kind.
+                Ok(overflow) => self.generations.push(overflow),
+                Err(error) => return Some(Err(error.into())),
+            }
+            self.next_generation += 1;
+            self.overflow_until = Some(Instant::now() + KEPT);
+        }
+        let overflow = self.generations.iter_mut().rfind(|one| open(one))?;
+        Some(overflow.place(max.saturating_sub(len)))
+    }
+
+    /// Returns a free slot of the open generation of this kind, or of its overflow.
+    fn free_slot(&mut self, kind: MemoryKind, size: u64) -> Option<Slot> {
+        let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
+        if current.slot_size < size {
+            return None;
+        }
+        if let Some(slot) = current.free() {
+            return Some(slot);
+        }
+        let slot_size = current.slot_size;
+        let mut overflow = self.generations.iter_mut().filter(|one| one.is_open_overflow(kind, slot_size));
+        overflow.find_map(Generation::free)
     }
 
     /// Makes a slot of memory that was allocated for it, unless the limit has been reached
@@ -65,10 +108,10 @@ impl State {
     pub fn reuse_slot(&mut self, size: u64) -> Option<Slot> {
         let kind = self.kind();
         let lossless = self.links.iter().filter(|link| link.is_lossless());
-        let needed: BTreeSet<AreaIndex> = lossless.flat_map(|link| link.leases.areas()).collect();
+        let needed: BTreeSet<AreaIndex> =
+            lossless.flat_map(|link| link.leases.areas().chain(link.backlog().areas())).collect();
         loop {
-            let current = self.generations.iter_mut().rfind(|one| one.is_open(kind));
-            if let Some(slot) = current.filter(|one| one.slot_size >= size)?.free() {
+            if let Some(slot) = self.free_slot(kind, size) {
                 return Some(slot);
             }
             // User data of a lease that has just ended may hold a slot; it is dropped when the
@@ -95,8 +138,7 @@ impl State {
         let needed = size.max(1).checked_next_multiple_of(PAGE)?;
         let renew = mem::replace(&mut self.renew_host, false);
         self.renew_generation(MemoryKind::Host, needed, renew).ok()?;
-        let generation = self.generations.iter_mut().rfind(|one| one.is_open(MemoryKind::Host))?;
-        generation.place(self.config.max_slots).ok()
+        self.place_in(MemoryKind::Host)?.ok()
     }
 
     /// Starts a new generation of own slots if the newest does not suit.

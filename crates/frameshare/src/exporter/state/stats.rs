@@ -11,9 +11,13 @@ impl State {
         let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
         let kind = self.kind();
         let current = self.generations.iter_mut().rfind(|generation| generation.is_own(kind));
-        let (slots, free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
+        let (mut slots, mut free_slots, slot_size) = current.map_or((0, 0, 0), |generation| {
             (generation.len(), generation.count_free(), generation.slot_size)
         });
+        for overflow in self.generations.iter_mut().filter(|one| one.is_open_overflow(kind, slot_size)) {
+            slots += overflow.len();
+            free_slots += overflow.count_free();
+        }
         Stats {
             readers: self.links.iter().map(|link| link.stats(next)).collect(),
             published: next.previous().0,
@@ -26,6 +30,7 @@ impl State {
                 false => Selected { kind, why: "frames arrive in host memory".into() },
             },
             retired_bytes,
+            waiting_bytes: self.waiting().bytes,
             readers_total: self.readers_total,
         }
     }

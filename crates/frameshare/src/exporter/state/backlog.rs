@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Backlogs: frames of lossless readers without credit wait here, so that no other reader waits.
+//!
+//! A frame joins the backlog of each full lossless reader. The frames of a backlog are the newest
+//! ones of the stream, so all backlogs together hold as many slots as the longest does. Frames leave
+//! in order, as credit returns.
+
+use super::State;
+use crate::{
+    exporter::{
+        config::SlowReaders,
+        link::{Backlog, Ending, Link, WaitingFrame},
+        slot::Slot,
+    },
+    sys::monotonic_ns,
+};
+use frameshare_protocol::{EntryIndex, message::Reason};
+use std::time::{Duration, Instant};
+
+/// Time for which slots that only backlogs needed are kept for the next one.
+pub(super) const KEPT: Duration = Duration::from_secs(5);
+
+/// Frames that wait for credit, and the bytes of their slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    pub frames: u32,
+    pub bytes: u64,
+}
+
+impl State {
+    /// Frames in backlogs. Readers of downloads get other slots than the others.
+    pub fn waiting(&self) -> Total {
+        let longest = |downloads| {
+            let backlogs = self.links.iter().filter(|link| link.downloads() == downloads).map(Link::backlog);
+            let total = |(frames, bytes), backlog: &Backlog| {
+                (backlog.frames().max(frames), backlog.frame_bytes().max(bytes))
+            };
+            backlogs.fold((0, 0), total)
+        };
+        let ((frames, bytes), (other_frames, other_bytes)) = (longest(false), longest(true));
+        Total { frames: (frames + other_frames) as u32, bytes: bytes + other_bytes }
+    }
+
+    /// Returns whether a frame in a slot of `bytes` may join the backlog of this reader.
+    fn may_wait(&self, link: &Link, bytes: u64) -> bool {
+        let config = &self.config;
+        if !link.is_lossless() || !config.may_queue(link.peer()) {
+            return false;
+        }
+        let waiting = self.waiting();
+        waiting.bytes + bytes <= config.max_queued_bytes
+            && self.credit() + waiting.frames + 1 + self.reserve() <= config.max_slots
+            && (link.backlog().is_empty() || link.backlog().age(monotonic_ns()) < config.max_queued_time)
+    }
+
+    /// Returns whether a lossless reader would lose a frame in a slot of `bytes`.
+    pub fn holds_back(&self, link: &Link, bytes: u64) -> bool {
+        link.is_lossless() && link.is_full() && !self.may_wait(link, bytes)
+    }
+
+    /// Sets the treatment of lossless readers without credit.
+    pub fn set_slow_readers(&mut self, slow_readers: SlowReaders) {
+        self.config.slow_readers = slow_readers;
+    }
+
+    /// Returns whether a frame in this slot would join a backlog although it may not: adopted memory
+    /// is its owner's, who may need it soon.
+    pub fn must_copy(&self, slot: &Slot) -> bool {
+        let is_adopted = |id| self.generations.iter().any(|one| one.id == id && one.is_adopted());
+        is_adopted(slot.0.id.generation)
+            && self.links.iter().any(|link| link.is_lossless() && !link.downloads() && link.is_full())
+    }
+
+    /// Asks readers that frames wait for to send a wake-up when they release one, and checks once
+    /// more.
+    pub fn announce_waits(&mut self) {
+        let mut any = false;
+        for link in self.links.iter().filter(|link| !link.backlog().is_empty()) {
+            link.announce_wait();
+            any = true;
+        }
+        if any {
+            self.reclaim();
+        }
+    }
+
+    /// Delivers frames of backlogs to readers that have credit.
+    pub fn deliver_backlogs(&mut self) {
+        if self.links.iter().all(|link| link.backlog().is_empty()) {
+            return;
+        }
+        self.overflow_until = Some(Instant::now() + KEPT);
+        if !self.links.iter().any(Link::can_deliver) {
+            return;
+        }
+        let gpu = self.config.gpu.clone();
+        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
+        let _current = match current.and_then(|current| self.signals.begin_earlier().map(|()| current)) {
+            Ok(current) => current,
+            Err(error) => {
+                return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            }
+        };
+        let mut index = 0;
+        while index < self.links.len() {
+            match self.deliver_waiting(index) {
+                Ok(true) => {}
+                Ok(false) => index += 1,
+                Err(ending) => self.drop_link(index, &ending),
+            }
+        }
+    }
+
+    /// Delivers the next frame of a reader's backlog, if there is room. Returns false if not.
+    fn deliver_waiting(&mut self, index: usize) -> Result<bool, Ending> {
+        let Some((entry, frame)) = self.links[index].next_waiting()? else { return Ok(false) };
+        let offered = self.offer_waiting(index, entry, &frame);
+        if offered.is_err() {
+            self.end_lease(frame.area);
+        }
+        offered?;
+        if let Err(error) = self.signals.flush() {
+            return Err(Ending::new(Reason::Failed, format!("the exporter's GPU has failed: {error}")));
+        }
+        let link = &mut self.links[index];
+        if link.publish(&frame.descriptor) {
+            self.sleepers.push(link.wake().clone());
+        }
+        if link.backlog().is_empty() {
+            self.links_changed = true;
+        }
+        Ok(true)
+    }
+
+    /// Makes the lease of a waiting frame one of the reader.
+    fn offer_waiting(&mut self, index: usize, entry: EntryIndex, frame: &WaitingFrame) -> Result<(), Ending> {
+        let publication = self.publications[frame.area.0 as usize].as_ref();
+        let slot = publication.map(|publication| publication.slot.clone());
+        let id = frame.descriptor.slot.generation;
+        let generation = self.generations.iter().find(|one| one.id == id);
+        let (Some(slot), Some(generation)) = (slot, generation) else {
+            return Err(Ending::new(Reason::Failed, "the exporter has lost a frame that waited"));
+        };
+        let kind = generation.kind;
+        let link = &mut self.links[index];
+        link.introduce(&slot, kind, generation.is_adopted(), generation.pool())?;
+        if let Some(message) = &frame.oversized {
+            link.send_now(message)?;
+        }
+        link.offer(entry, frame.area, frame.descriptor.sequence, kind, &mut self.signals)
+    }
+
+    /// Returns whether slots that only backlogs need are kept.
+    pub(super) fn keeps_overflow(&self) -> bool {
+        !self.closed && self.overflow_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns whether a frame in this slot has just joined a backlog, and is written by a GPU.
+    pub(super) fn is_held(&self, slot: &Slot) -> bool {
+        slot.as_ptr().is_none() && self.links.iter().any(Link::joins_backlog)
+    }
+
+    /// Returns whether some reader has a backlog.
+    pub fn has_backlogs(&self) -> bool {
+        self.links.iter().any(|link| !link.backlog().is_empty())
+    }
+
+    /// Slots that are needed besides those that readers lease or wait for: the frame that is being
+    /// published, and the next one.
+    pub fn reserve(&self) -> u32 {
+        2
+    }
+}
