@@ -102,6 +102,7 @@ impl Offer {
             gpu: None,
             areas,
             next: Sequence(next),
+            live: Sequence(next),
         };
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
     }

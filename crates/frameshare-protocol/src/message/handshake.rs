@@ -62,6 +62,9 @@ pub struct Welcome {
     pub gpu: Option<GpuUuid>,
     /// Number of metadata areas.
     pub areas: u32,
-    /// Sequence number of the next frame to be published.
+    /// Sequence number of the first frame that the reader may get.
     pub next: Sequence,
+    /// Sequence number of the next frame to be published. Frames before it were published before
+    /// the reader joined.
+    pub live: Sequence,
 }

@@ -39,6 +39,17 @@ pub enum SlowReaders {
     QueueThenDisconnect,
 }
 
+/// Frames that are kept for readers that join later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum History {
+    /// None: a reader waits for the next frame.
+    #[default]
+    None,
+    /// The last frame of the present format, unless it is in adopted memory. It takes one slot.
+    Last,
+}
+
 /// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
@@ -72,6 +83,8 @@ pub struct Config {
     pub reader_timeout: Duration,
     /// The treatment of lossless readers without credit.
     pub slow_readers: SlowReaders,
+    /// Frames that are kept for readers that join later.
+    pub history: History,
     /// Maximum bytes of slots in the backlogs of all readers together; 256 MiB by default. They also
     /// count against `max_slots`.
     pub max_queued_bytes: u64,
@@ -116,6 +129,7 @@ impl Default for Config {
             lossless_readers: LosslessReaders::default(),
             reader_timeout: Duration::from_secs(5),
             slow_readers: SlowReaders::default(),
+            history: History::default(),
             max_queued_bytes: 256 << 20,
             max_queued_time: Duration::from_secs(2),
             queue_for_other_users: false,
@@ -185,6 +199,13 @@ impl Config {
     #[must_use]
     pub fn slow_readers(mut self, slow_readers: SlowReaders) -> Self {
         self.slow_readers = slow_readers;
+        self
+    }
+
+    /// Sets [`history`](Self#structfield.history).
+    #[must_use]
+    pub fn history(mut self, history: History) -> Self {
+        self.history = history;
         self
     }
 

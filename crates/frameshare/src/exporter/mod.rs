@@ -12,8 +12,9 @@
 //!    against it (see [`queue`](crate::queue)).
 //! 2. A slot is free if the state is its only holder: neither upstream nor a leased publication
 //!    holds it.
-//! 3. The credits of all readers + the frames of the longest backlog + 2 ≤ `max_slots`, besides the
-//!    slots that upstream holds, so a copy always finds a slot. A frame that would break this waits.
+//! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with
+//!    [`History::Last`]) ≤ `max_slots`, besides the slots that upstream holds, so a copy always finds
+//!    a slot. A frame that would break this waits.
 //! 4. No thread waits with the state locked, and no user code (observer, `keep`) runs with it
 //!    locked.
 //!
@@ -34,7 +35,7 @@ mod service;
 mod slot;
 mod state;
 
-pub use config::{Config, LosslessReaders, SlowReaders};
+pub use config::{Config, History, LosslessReaders, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
@@ -211,6 +212,11 @@ impl Exporter {
     /// ([`Config::slow_readers`](Config)). Frames in backlogs stay there.
     pub fn set_slow_readers(&self, slow_readers: SlowReaders) {
         self.locked(|state| state.set_slow_readers(slow_readers));
+    }
+
+    /// Changes what is kept for readers that join later ([`Config::history`](Config)).
+    pub fn set_history(&self, history: History) {
+        self.locked(|state| state.set_history(history));
     }
 
     /// Uses a GPU from now on for frames in slots that are acquired after this, and informs

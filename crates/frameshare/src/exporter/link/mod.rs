@@ -382,6 +382,35 @@ impl Link {
         self.joining_backlog.is_some()
     }
 
+    /// Adds a frame that was published before to the backlog.
+    pub fn push_backlog(&mut self, frame: WaitingFrame) {
+        self.backlog.push_frame(frame);
+    }
+
+    /// Sends the messages of the backlog without its frames. Returns the areas of these.
+    pub fn skip_backlog(&mut self) -> Result<Vec<AreaIndex>, Ending> {
+        let mut areas = Vec::new();
+        while let Some(waiting) = self.backlog.pop() {
+            match waiting {
+                Waiting::Frame(frame) => areas.push(frame.area),
+                other => self.send_waiting(other)?,
+            }
+        }
+        Ok(areas)
+    }
+
+    /// Sends a message of the backlog.
+    fn send_waiting(&mut self, waiting: Waiting) -> Result<(), Ending> {
+        match waiting {
+            Waiting::Message(packet) => self.send_now(&packet),
+            Waiting::Retire { before, generation } if self.imports.retire(generation) => {
+                let retire = ToReader::Retire { before, generation };
+                self.send_now(&Packet::new(&retire).map_err(cannot_send)?)
+            }
+            Waiting::Retire { .. } | Waiting::Frame(_) => Ok(()),
+        }
+    }
+
     /// Returns whether something can leave the backlog.
     pub fn can_deliver(&self) -> bool {
         match self.backlog.front() {
@@ -402,15 +431,8 @@ impl Link {
             }
             match (self.backlog.pop(), vacant) {
                 (Some(Waiting::Frame(frame)), Some(entry)) => return Ok(Some((entry, frame))),
-                (Some(Waiting::Message(packet)), _) => self.send_now(&packet)?,
-                (Some(Waiting::Retire { before, generation }), _) => {
-                    if self.imports.retire(generation) {
-                        self.send_now(
-                            &Packet::new(&ToReader::Retire { before, generation }).map_err(cannot_send)?,
-                        )?;
-                    }
-                }
-                _ => return Ok(None),
+                (Some(waiting), _) => self.send_waiting(waiting)?,
+                (None, _) => return Ok(None),
             }
         }
     }

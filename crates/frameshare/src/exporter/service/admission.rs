@@ -62,7 +62,7 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
         let admitted = shares.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
-            let next = state.next_sequence();
+            let next = state.first_for(&promise.route);
             let producer = Producer::new(queue, claims, promise.credit as usize, next);
             // Without a pidfd the page's record lock shows whether the reader lives.
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;

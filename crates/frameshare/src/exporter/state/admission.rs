@@ -6,7 +6,7 @@ use super::State;
 use crate::{
     exporter::{
         error::SetupError,
-        link::{Attachment, Ending, Link, Packet, Route},
+        link::{Attachment, Ending, Link, Packet, Route, WaitingFrame},
         observe::{Notice, ReaderInfo},
     },
     fence::{self, ExporterFence},
@@ -217,7 +217,8 @@ impl State {
             events: shares.events,
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,
-            next: self.next,
+            next: self.first_for(&promise.route),
+            live: self.next,
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
         let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];
@@ -252,12 +253,22 @@ impl State {
         let memory = self.links[joining].memory_of_frames(self.announced);
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
         let link = &mut self.links[joining];
-        let introduced = link.send_packet(welcome).and_then(|()| {
-            let packets = self.introduction(memory).map_err(failed)?;
-            packets.iter().try_for_each(|packet| self.links[joining].send_packet(packet))
+        let introduced: Result<Option<WaitingFrame>, Ending> = link.send_packet(welcome).and_then(|()| {
+            let last = self.last_for(self.links[joining].downloads()).cloned();
+            let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
+            let packets = self.introduction(memory, first).map_err(failed)?;
+            let link = &mut self.links[joining];
+            packets.iter().try_for_each(|packet| link.send_packet(packet))?;
+            Ok(last)
         });
-        if let Err(ending) = introduced {
-            self.drop_link(joining, &ending);
+        match introduced {
+            Ok(Some(last)) => {
+                self.add_lease(last.area);
+                self.links[joining].push_backlog(last);
+                self.deliver_backlogs();
+            }
+            Ok(None) => {}
+            Err(ending) => self.drop_link(joining, &ending),
         }
     }
 }

@@ -9,7 +9,7 @@
 use super::State;
 use crate::{
     exporter::{
-        config::SlowReaders,
+        config::{History, SlowReaders},
         link::{Backlog, Ending, Link, WaitingFrame},
         slot::Slot,
     },
@@ -156,9 +156,11 @@ impl State {
         !self.closed && self.overflow_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns whether a frame in this slot has just joined a backlog, and is written by a GPU.
+    /// Returns whether a frame in this slot is published to some readers later, and is written by a
+    /// GPU.
     pub(super) fn is_held(&self, slot: &Slot) -> bool {
-        slot.as_ptr().is_none() && self.links.iter().any(Link::joins_backlog)
+        let is_kept = self.config.history != History::None;
+        slot.as_ptr().is_none() && (is_kept || self.links.iter().any(Link::joins_backlog))
     }
 
     /// Returns whether some reader has a backlog.
@@ -167,8 +169,8 @@ impl State {
     }
 
     /// Slots that are needed besides those that readers lease or wait for: the frame that is being
-    /// published, and the next one.
+    /// published, the next one, and the one that is kept for joining readers.
     pub fn reserve(&self) -> u32 {
-        2
+        2 + u32::from(self.config.history != History::None)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     exporter::link::{Attachment, Ending, Link, Packet, is_exhausted},
 };
 use frameshare_protocol::{
-    MemoryKind,
+    MemoryKind, Sequence,
     message::{Format, Payload, Reason, ToReader},
 };
 use std::{io, mem};
@@ -20,6 +20,7 @@ impl State {
             return;
         }
         self.renew |= self.format.as_ref() != Some(&format);
+        self.forget_last();
         self.format = Some(format);
         self.announced = self.kind();
         let (before, announced) = (self.next, self.announced);
@@ -61,9 +62,8 @@ impl State {
     }
 
     /// Returns the messages for a joining reader, except those about slots: stream-start, format,
-    /// sticky events, end. `memory` is the kind in which it gets frames.
-    pub fn introduction(&self, memory: MemoryKind) -> io::Result<Vec<Packet>> {
-        let before = self.next;
+    /// sticky events, end. `memory` is the kind in which it gets frames, `before` the first one.
+    pub fn introduction(&self, memory: MemoryKind, before: Sequence) -> io::Result<Vec<Packet>> {
         let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
         let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
             let message = ToReader::Event { before, kind: *kind, payload: payload.clone() };
@@ -73,7 +73,7 @@ impl State {
         // describes.
         let start = self.sticky.get_key_value(&Event::STREAM_START).map(event);
         let others = self.sticky.iter().filter(|(kind, _)| **kind != Event::STREAM_START).map(event);
-        let end = self.ended.then_some(ToReader::EndOfStream { before });
+        let end = self.ended.then_some(ToReader::EndOfStream { before: self.next });
         let packet = |message: ToReader| Packet::new(&message);
         let packets = start.into_iter().chain(format.map(packet)).chain(others).chain(end.map(packet));
         packets.map(|packet| packet.map(Packet::kept)).collect()

@@ -138,6 +138,7 @@ impl State {
     /// released or its readers are dead.
     pub fn close(&mut self, reason: Reason, text: &str) {
         self.closed = true;
+        self.forget_last();
         for generation in &mut self.generations {
             generation.retired = true;
         }

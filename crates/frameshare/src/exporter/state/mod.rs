@@ -12,6 +12,7 @@ mod disconnect;
 mod download_queue;
 mod downloads;
 mod guard;
+mod history;
 mod late_gpu;
 mod offers;
 mod other_users;
@@ -30,7 +31,7 @@ pub use waiters::Waiter;
 use super::{
     config::Config,
     error::SetupError,
-    link::{Attachment, Ending, Link},
+    link::{Attachment, Ending, Link, WaitingFrame},
     observe::{Notice, RejectionLog},
     slot::Generation,
 };
@@ -122,6 +123,8 @@ pub struct State {
     wanted_urgency: Urgency,
     /// Urgency of the service thread's present or next turn.
     watch: Urgency,
+    /// The last frame, kept for joining readers.
+    last: Option<WaitingFrame>,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
     /// Size of the slot of the frame that waits for readers, in bytes.
@@ -179,6 +182,7 @@ impl State {
             links_changed: false,
             wanted_urgency: Urgency::None,
             watch: Urgency::None,
+            last: None,
             overflow_until: None,
             awaited_bytes: 0,
             fences_pending: false,
@@ -281,11 +285,6 @@ impl State {
 
     pub fn is_closed(&self) -> bool {
         self.closed
-    }
-
-    /// The sequence number of the next publication.
-    pub fn next_sequence(&self) -> Sequence {
-        self.next
     }
 
     /// Present readers.

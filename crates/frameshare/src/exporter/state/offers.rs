@@ -5,6 +5,7 @@
 use super::{State, download_queue::Downloads};
 use crate::{
     exporter::{
+        config::History,
         frame::{Frame, PublishError},
         link::{Ending, Link, Packet},
         slot::Slot,
@@ -54,7 +55,8 @@ impl State {
             store_bytes(&self.metadata, area.first_word(), frame.metadata);
         }
         // Oversized metadata is encoded once for all readers.
-        let oversized = (!fits && !self.links.is_empty()).then(|| {
+        let is_wanted = !self.links.is_empty() || self.config.history != History::None;
+        let oversized = (!fits && is_wanted).then(|| {
             let payload = Payload::Inline(frame.metadata.to_vec());
             self.packet_of(&ToReader::Metadata { sequence, payload })
         });
@@ -70,6 +72,7 @@ impl State {
         }
         descriptor.published = monotonic_ns();
         self.publish_offered(&descriptor);
+        self.keep_last(frame.slot, area, &descriptor, oversized.clone());
         if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
             self.start_download(frame.slot, to, area, descriptor, oversized);
         }
@@ -164,6 +167,9 @@ impl State {
             self.add_lease(area);
             return Ok(());
         }
+        // A kept frame that has not left yet is outdated.
+        let outdated = link.skip_backlog()?;
+        self.end_leases(outdated);
         let room = self.make_room(index)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
         let link = &mut self.links[index];

@@ -45,6 +45,8 @@ const MAX_REVOKED: u32 = 1000;
 pub(in crate::reader) struct Connection {
     channel: Arc<Channel>,
     exporter: RemoteExporter,
+    /// The first frame that was not published before the reader joined.
+    live: Sequence,
     credit: u32,
     areas: u32,
     metadata: Words,
@@ -82,6 +84,7 @@ impl Connection {
         gpu.join(&welcome, timeline, peer.gone.as_ref())?;
         Ok(Self {
             exporter: RemoteExporter::new(peer),
+            live: welcome.live,
             credit: welcome.credit,
             areas: welcome.areas,
             metadata,
@@ -238,7 +241,8 @@ impl Connection {
             Some((of, bytes)) if of == sequence => bytes,
             _ => load_bytes(&self.metadata, descriptor.area.first_word(), descriptor.metadata as usize),
         };
-        Ok(Frame::new(descriptor, lost_before, metadata, import.clone(), lease))
+        let is_kept = sequence < self.live;
+        Ok(Frame::new(descriptor, lost_before, is_kept, metadata, import.clone(), lease))
     }
 
     /// Returns the end of the connection, if it has ended and nothing else is left to deliver.

@@ -63,6 +63,7 @@ impl Drop for Lease {
 pub struct Frame {
     descriptor: Descriptor,
     lost_before: u64,
+    is_kept: bool,
     metadata: Vec<u8>,
     start: Address,
     // Fields are dropped in this order: the lease ends before the memory can be unmapped.
@@ -79,6 +80,7 @@ impl Frame {
     pub(in crate::reader) fn new(
         descriptor: Descriptor,
         lost_before: u64,
+        is_kept: bool,
         metadata: Vec<u8>,
         import: Arc<Imported>,
         lease: Lease,
@@ -89,7 +91,7 @@ impl Frame {
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
-        Self { descriptor, lost_before, metadata, start, lease, import }
+        Self { descriptor, lost_before, is_kept, metadata, start, lease, import }
     }
 
     /// The exporter's description: sequence number, times, flags, planes.
@@ -105,6 +107,12 @@ impl Frame {
     /// Number of frames lost between the previous frame and this one.
     pub fn lost_before(&self) -> u64 {
         self.lost_before
+    }
+
+    /// Returns whether the frame was published before the reader joined, and the exporter had kept
+    /// it.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Metadata of the publication, as a private copy.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! History: the last frame is kept for readers that join later.
+
+use super::State;
+use crate::exporter::{
+    config::History,
+    link::{Packet, Route, WaitingFrame},
+    slot::Slot,
+};
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
+use std::mem;
+
+impl State {
+    /// Sets what is kept for readers that join later.
+    pub fn set_history(&mut self, history: History) {
+        self.config.history = history;
+        if history == History::None {
+            self.forget_last();
+        }
+    }
+
+    /// Keeps the frame that has just been published, in place of the last one. Adopted memory is its
+    /// owner's, who may need it soon.
+    pub(super) fn keep_last(
+        &mut self,
+        slot: &Slot,
+        area: AreaIndex,
+        descriptor: &Descriptor,
+        oversized: Option<Packet>,
+    ) {
+        if self.config.history == History::None {
+            return;
+        }
+        let id = slot.0.id.generation;
+        let is_adopted = self.generations.iter().any(|one| one.id == id && one.is_adopted());
+        self.forget_last();
+        if !is_adopted {
+            self.add_lease(area);
+            let (descriptor, bytes) = (descriptor.clone(), slot.size());
+            self.last = Some(WaitingFrame { area, descriptor, oversized, bytes });
+        }
+    }
+
+    /// Forgets the last frame: it is no longer one of the present stream.
+    pub fn forget_last(&mut self) {
+        if let Some(last) = mem::take(&mut self.last) {
+            self.end_lease(last.area);
+        }
+    }
+
+    /// Returns the first frame of a joining reader: the last one, if the reader can get it where it
+    /// is, or else the next.
+    pub fn first_for(&self, route: &Route) -> Sequence {
+        self.last_for(route.downloads).map_or(self.next, |last| last.descriptor.sequence)
+    }
+
+    /// Returns the last frame, for a reader that `downloads` frames or not.
+    pub(super) fn last_for(&self, downloads: bool) -> Option<&WaitingFrame> {
+        self.last.as_ref().filter(|_| !downloads)
+    }
+}

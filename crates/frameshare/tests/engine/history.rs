@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! History: a reader that joins later gets the last frame at once.
+
+use crate::stream::{Stream, format, holds, until};
+use frameshare::{
+    Event, Policy,
+    exporter::{Config, Exporter, History},
+    reader::{self, Item, Reader},
+};
+use std::time::Duration;
+
+fn keeps_last() -> Config {
+    Config::default().history(History::Last)
+}
+
+/// Returns the items that have arrived, as text.
+fn arrived(stream: &Stream, reader: &mut Reader) -> String {
+    let mut seen = Vec::new();
+    while let Some(item) = reader.next(Some(Duration::from_millis(50)), &stream.interrupt).unwrap() {
+        seen.push(match item {
+            Item::Format(format) => format.caps.clone(),
+            Item::Event(event) => format!("event {}", event.payload[0]),
+            Item::Frame(frame) => {
+                let sequence = frame.descriptor().sequence.0;
+                assert!(holds(&frame, sequence) && frame.lost_before() == 0);
+                format!("{} {sequence}", if frame.is_kept() { "kept" } else { "frame" })
+            }
+            Item::EndOfStream => "end".into(),
+            Item::Reconnected => "reconnected".into(),
+        });
+    }
+    seen.join(", ")
+}
+
+fn publish(stream: &Stream, exporter: &Exporter, seeds: std::ops::RangeInclusive<u64>) {
+    for seed in seeds {
+        stream.publish(exporter, seed).unwrap();
+    }
+}
+
+#[test]
+fn joining_reader_gets_last_frame_then_live_ones() {
+    for policy in [Policy::Latest, Policy::Lossless] {
+        let stream = Stream::new();
+        let exporter = stream.exporter_with(keeps_last());
+        exporter.set_format(format("a"));
+        publish(&stream, &exporter, 1..=3);
+        exporter.send_event(Event { kind: 5, sticky: true, payload: vec![7] }).unwrap();
+        let mut reader = stream.reader(policy);
+        assert_eq!(arrived(&stream, &mut reader), "a, event 7, kept 3");
+        publish(&stream, &exporter, 4..=5);
+        assert_eq!(arrived(&stream, &mut reader), "frame 4, frame 5");
+        // The next one gets the newest, too.
+        assert_eq!(arrived(&stream, &mut stream.reader(policy)), "a, event 7, kept 5");
+        let stats = exporter.stats();
+        assert!(stats.readers.iter().all(|reader| reader.lost == 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn reader_without_history_waits_for_next_frame() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    publish(&stream, &exporter, 1..=3);
+    let mut reader = stream.reader(Policy::Latest);
+    assert_eq!(arrived(&stream, &mut reader), "");
+    publish(&stream, &exporter, 4..=4);
+    assert_eq!(arrived(&stream, &mut reader), "frame 4");
+}
+
+#[test]
+fn last_frame_of_another_format_is_not_kept() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(keeps_last());
+    exporter.set_format(format("a"));
+    publish(&stream, &exporter, 1..=3);
+    exporter.set_format(format("b"));
+    assert_eq!(arrived(&stream, &mut stream.reader(Policy::Latest)), "b");
+    publish(&stream, &exporter, 4..=4);
+    assert_eq!(arrived(&stream, &mut stream.reader(Policy::Latest)), "b, kept 4");
+}
+
+#[test]
+fn reader_of_ended_stream_gets_last_frame_and_end() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(keeps_last());
+    publish(&stream, &exporter, 1..=3);
+    exporter.end_of_stream();
+    assert_eq!(arrived(&stream, &mut stream.reader(Policy::Lossless)), "kept 3, end");
+}
+
+#[test]
+fn kept_frame_takes_one_slot_and_no_credit() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(keeps_last().max_slots(7));
+    let join =
+        |max_held| stream.try_reader(reader::Config::default().policy(Policy::Lossless).max_held(max_held));
+    let mut reader = join(4).unwrap();
+    publish(&stream, &exporter, 1..=1);
+    let frame = stream.next_frame(&mut reader);
+    // 4 slots of the reader, 3 in reserve.
+    assert!(join(1).is_err());
+    drop(frame);
+    until(|| exporter.stats().free_slots == exporter.stats().slots - 1);
+    exporter.set_history(History::None);
+    assert_eq!(exporter.stats().free_slots, exporter.stats().slots);
+    assert!(join(1).is_ok());
+}
+
+#[test]
+fn oversized_metadata_comes_with_the_kept_frame() {
+    use frameshare::{
+        exporter::{Frame, Purpose},
+        fence::Written,
+    };
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(keeps_last());
+    for size in [10, 5_000, 100_000] {
+        let slot = exporter.acquire(100, Purpose::Copy).unwrap();
+        let metadata = vec![42; size];
+        let frame = Frame { metadata: &metadata, ..Frame::new(&slot, 100, Written::Cpu) };
+        exporter.publish(frame, &stream.interrupt).unwrap();
+        let frame = stream.next_frame(&mut stream.reader(Policy::Latest));
+        assert!(frame.is_kept() && frame.metadata() == metadata);
+    }
+}
