@@ -33,6 +33,9 @@ pub struct Frame<'a> {
     pub planes: &'a [Plane],
     /// Metadata, defined by the publisher.
     pub metadata: &'a [u8],
+    /// The frame comes so late that only lossless readers get it; others lose it. For frames that
+    /// follow a wait of a live stream.
+    pub is_late: bool,
     /// User data that is dropped when every lease on the publication has ended: a guard that keeps
     /// upstream from writing the frame.
     pub keep: Option<Box<dyn Any + Send>>,
@@ -54,6 +57,7 @@ impl<'a> Frame<'a> {
             flags: 0,
             planes: &[],
             metadata: &[],
+            is_late: false,
             keep: None,
         }
     }

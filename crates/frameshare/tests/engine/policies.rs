@@ -11,7 +11,7 @@ use frameshare::{
 use std::{
     sync::{Arc, Mutex, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[test]
@@ -145,4 +145,76 @@ fn reader_with_unread_messages_reads_eviction_reason() {
     };
     assert!(matches!(error, ReadError::CutOff { reason: Reason::LimitExceeded, .. }), "{error}");
     assert!(holds(&held, 1));
+}
+
+/// Readers that do nothing, with different credits, so that each is full at another frame.
+#[test]
+fn several_stuck_readers_cost_no_more_than_one() {
+    let stream = Stream::new();
+    let limit = Duration::from_millis(1500);
+    let exporter = stream.exporter_with(exporter::Config::default().reader_timeout(limit));
+    let stuck: Vec<_> = (1..=7)
+        .map(|credit| {
+            let config = reader::Config::default().policy(Policy::Lossless).max_held(credit);
+            stream.try_reader(config).unwrap()
+        })
+        .collect();
+    let mut good = stream.reader(Policy::Lossless);
+    let start = Instant::now();
+    for seed in 1..=9 {
+        stream.publish(&exporter, seed).unwrap();
+        assert!(holds(&stream.next_frame(&mut good), seed));
+    }
+    let took = start.elapsed();
+    assert!(took >= limit && took < 2 * limit, "the stream stood still for {took:?}");
+    let left: Vec<_> = exporter.stats().readers.into_iter().map(|stats| stats.info.id).collect();
+    assert_eq!(left, [8]);
+    drop(stuck);
+}
+
+/// The time that one reader costs is not counted for another one that had nothing to do.
+#[test]
+fn stuck_reader_takes_no_time_from_a_good_one() {
+    let stream = Stream::new();
+    let limit = Duration::from_millis(1500);
+    let exporter = stream.exporter_with(exporter::Config::default().reader_timeout(limit));
+    let stuck = stream.reader(Policy::Lossless);
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(2);
+    let mut good = stream.try_reader(config).unwrap();
+    // It holds the newest frame until the next one comes, as a viewer does.
+    let mut shown = None;
+    for seed in 1..=5 {
+        stream.publish(&exporter, seed).unwrap();
+        shown = Some(stream.next_frame(&mut good));
+    }
+    assert_eq!(exporter.reader_count(), 1, "the stuck one is evicted");
+    // Now it pauses, for less than the limit.
+    stream.publish(&exporter, 6).unwrap();
+    thread::scope(|scope| {
+        let publishes = scope.spawn(|| stream.publish(&exporter, 7).unwrap());
+        thread::sleep(limit / 2);
+        drop(shown.take());
+        publishes.join().unwrap();
+    });
+    assert_eq!((exporter.reader_count(), exporter.stats().readers[0].lost), (1, 0));
+    drop(stuck);
+}
+
+#[test]
+fn late_frame_is_for_lossless_readers_only() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let (mut every, mut newest) = (stream.reader(Policy::Lossless), stream.reader(Policy::Latest));
+    for (seed, is_late) in [(1, false), (2, true), (3, true), (4, false)] {
+        let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+        exporter.publish(Frame { is_late, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        let frame = stream.next_frame(&mut every);
+        assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));
+    }
+    let got = [(); 2].map(|()| {
+        let frame = stream.next_frame(&mut newest);
+        (frame.descriptor().sequence.0, frame.lost_before())
+    });
+    assert_eq!(got, [(1, 0), (4, 2)]);
+    assert_eq!(exporter.stats().readers[1].lost, 2);
 }

@@ -15,7 +15,10 @@ use crate::{
 };
 use frameshare_protocol::message::Reason;
 use rustix::event::{PollFd, PollFlags};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Polling interval of a waiting thread without a wake-up descriptor, for lack of descriptors.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(1);
@@ -99,6 +102,7 @@ fn wait_with<T>(
     mut condition: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
     let mut spin = Spin::default();
+    let mut checked = None;
     let backoff = Backoff::of_a_waiter();
     loop {
         let mut state = shared.lock();
@@ -123,7 +127,11 @@ fn wait_with<T>(
             spin.again();
             continue;
         }
-        let deadline = state.check_blocking_readers(awaited == Awaited::Room);
+        let deadline = {
+            let now = Instant::now();
+            let standstill = checked.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
+            state.check_blocking_readers(awaited == Awaited::Room, standstill)
+        };
         let own = waiter.get_or_insert_with(|| state.begin_wait()).own.as_ref();
         // Set the waiting flags, then re-check every reader: a release before the flag is visible
         // sends no wake-up. A release with GPU work under way has to be polled, so its reader need

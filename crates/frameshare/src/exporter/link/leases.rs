@@ -39,6 +39,15 @@ struct Released {
     entry: EntryIndex,
 }
 
+/// What changes when a reader takes or releases a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The oldest untaken frame.
+    untaken: Option<Sequence>,
+    /// Number of frames released so far.
+    released: u64,
+}
+
 /// Whether a reader's GPU work on frames has so far ended in the order of the frames.
 ///
 /// Polling an event takes a driver call. While frames are released in order, frames behind a
@@ -88,6 +97,8 @@ pub struct Leases {
     in_order: InOrder,
     /// Buffer for released frames.
     released: Vec<Released>,
+    /// Number of frames released so far.
+    count_released: u64,
     /// Entry of the frame that is being published.
     offered: Option<EntryIndex>,
     sent: u64,
@@ -112,6 +123,7 @@ impl Leases {
             entries: vec![None; reader.credit as usize],
             max_queued: reader.max_queued as usize,
             released: Vec::with_capacity(reader.credit as usize),
+            count_released: 0,
             offered: None,
             sent: 0,
             lost: 0,
@@ -252,6 +264,7 @@ impl Leases {
         };
         let lease = &mut self.entries[entry.0];
         if state == FenceState::Ready {
+            self.count_released += 1;
             return Ok(lease.take().map(|lease| lease.area));
         }
         let since = lease.as_mut().map_or(**now, |lease| *lease.released.get_or_insert(**now));
@@ -367,6 +380,19 @@ impl Leases {
     /// Takes all leases away and returns their areas.
     pub fn take_all(&mut self) -> Vec<AreaIndex> {
         self.entries.iter_mut().filter_map(Option::take).map(|lease| lease.area).collect()
+    }
+
+    /// Returns the reader's progress, and whether it has anything to do: untaken frames, or a frame
+    /// to release before it gets another one.
+    pub fn progress(&self) -> (Progress, bool) {
+        let mut untaken = None;
+        for (entry, lease) in self.leases() {
+            // A violation is found when the lease ends.
+            if let Ok(ClaimState::Published) = self.producer.state(entry, lease.sequence) {
+                untaken = Some(untaken.map_or(lease.sequence, |other: Sequence| other.min(lease.sequence)));
+            }
+        }
+        (Progress { untaken, released: self.count_released }, untaken.is_some() || self.is_full())
     }
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.

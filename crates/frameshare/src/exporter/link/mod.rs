@@ -36,6 +36,7 @@ use frameshare_protocol::{
     message::{GpuUuid, Hello, Reason, ToReader},
 };
 use imports::Imports;
+use leases::Progress;
 use outbox::{Outbox, Unsent};
 use std::{
     io, mem,
@@ -59,10 +60,12 @@ pub enum Presence {
     Exited,
 }
 
-/// The exporter's wait for a full reader.
-#[derive(Debug)]
-struct Blocked {
-    since: Instant,
+/// The time that the stream has stood still while a reader had something to do and did nothing.
+#[derive(Debug, Default)]
+struct Stall {
+    time: Duration,
+    /// The reader's progress at that time.
+    progress: Progress,
     /// The owner was told.
     is_reported: bool,
 }
@@ -96,7 +99,7 @@ pub struct Link {
     /// End of the time that the connection stays open for waiting messages after the link has
     /// ended.
     drains_until: Option<Instant>,
-    blocked: Option<Blocked>,
+    stall: Stall,
 }
 
 /// The resources and choices by which a reader gets its frames.
@@ -137,7 +140,7 @@ impl Link {
             cannot_adopt,
             messages: 0,
             drains_until: None,
-            blocked: None,
+            stall: Stall::default(),
         }
     }
 
@@ -340,10 +343,7 @@ impl Link {
         kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
-        self.leases.offer(entry, area, sequence, kind, signals)?;
-        // The reader had room: a later wait for it starts anew.
-        self.blocked = None;
-        Ok(())
+        self.leases.offer(entry, area, sequence, kind, signals)
     }
 
     /// Publishes the offered frame, if there is one, or adds it to the backlog. Returns true if the
@@ -468,31 +468,28 @@ impl Link {
         if self.backlog.is_empty() {
             self.leases.end_wait();
         }
-        self.unblock();
     }
 
-    /// Records that the reader does not hold the stream back.
-    pub fn unblock(&mut self) {
-        self.blocked = None;
-    }
-
-    /// Returns the time that the exporter has waited for this reader; the wait begins now if it had
-    /// not.
-    pub fn blocked_for(&mut self, now: Instant) -> Duration {
-        let begin = || Blocked { since: now, is_reported: false };
-        now.duration_since(self.blocked.get_or_insert_with(begin).since)
-    }
-
-    /// Returns whether the owner was told of the present wait.
-    pub fn is_reported(&self) -> bool {
-        self.blocked.as_ref().is_some_and(|blocked| blocked.is_reported)
-    }
-
-    /// Records that the owner was told of the present wait.
-    pub fn note_report(&mut self) {
-        if let Some(blocked) = &mut self.blocked {
-            blocked.is_reported = true;
+    /// Records that the stream has stood still for this time. Returns the time that it has in all
+    /// since the reader last took or released a frame, while it had something to do.
+    pub fn note_standstill(&mut self, time: Duration) -> Duration {
+        let (progress, is_busy) = self.leases.progress();
+        if progress != self.stall.progress {
+            self.stall = Stall { progress, ..Stall::default() };
+        } else if is_busy {
+            self.stall.time += time;
         }
+        self.stall.time
+    }
+
+    /// Returns whether the owner was told of the present stall.
+    pub fn is_reported(&self) -> bool {
+        self.stall.is_reported
+    }
+
+    /// Records that the owner was told of the present stall.
+    pub fn note_report(&mut self) {
+        self.stall.is_reported = true;
     }
 
     /// Returns the reader's statistics. `next` is the sequence number of the next publication.

@@ -12,10 +12,7 @@ use crate::{
     sys::Timeout,
 };
 use frameshare_protocol::message::Reason;
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 /// Time after which a lossless reader that holds the stream back is reported to the owner.
 const BLOCKING_NOTICE: Duration = Duration::from_secs(1);
@@ -54,46 +51,30 @@ impl State {
     /// Evicts lossless readers that have held the stream back for too long, reports those that soon
     /// will have, and returns the time of the next check. Where `room` for a frame is awaited, a
     /// reader with room in its backlog does not hold the stream back.
-    pub fn check_blocking_readers(&mut self, room: bool) -> Timeout {
+    ///
+    /// The time that the stream stands still counts for each reader that does nothing meanwhile:
+    /// several stuck readers cost it no more than one.
+    pub fn check_blocking_readers(&mut self, room: bool, standstill: Duration) -> Timeout {
         let limit = self.config.reader_timeout;
-        let disconnects = self.config.slow_readers == SlowReaders::QueueThenDisconnect;
         let notice = BLOCKING_NOTICE.min(limit / 2);
-        let now = Instant::now();
         let timeout = self.config.fence_timeout;
+        let (blocking, too_slow) = self.blocking_readers(room);
         let mut next = Timeout::Never;
         let mut notices = Vec::new();
         let mut ended = Vec::new();
-        let blocks = |link: &Link| {
-            if room {
-                self.holds_back(link, self.awaited_bytes)
-            } else {
-                link.is_lossless() && link.is_full()
-            }
-        };
-        let longest = |link: &Link| {
-            let others = self.links.iter().filter(|other| other.downloads() == link.downloads());
-            others.map(|other| other.backlog().frames()).max() == Some(link.backlog().frames())
-        };
-        let too_slow: BTreeSet<u64> = match room && disconnects {
-            true => self
-                .links
-                .iter()
-                .filter(|link| blocks(link) && longest(link))
-                .map(|link| link.info.id)
-                .collect(),
-            false => BTreeSet::new(),
-        };
-        let blocking: BTreeSet<u64> =
-            self.links.iter().filter(|link| blocks(link)).map(|link| link.info.id).collect();
         self.each_link(|link| {
+            if !link.is_lossless() {
+                return Ok(());
+            }
+            let stalled = link.note_standstill(standstill);
+            if !blocking.contains(&link.info.id) {
+                return Ok(());
+            }
             // The reader may have released frames since the last poll.
-            if blocking.contains(&link.info.id) && link.is_full() && link.blocked_for(now) >= notice {
+            if link.is_full() && stalled >= notice {
                 link.leases.collect_released(&mut ended, timeout)?;
             }
-            if !blocking.contains(&link.info.id)
-                || link.leases.vacant().is_some() && !link.has_waiting_messages()
-            {
-                link.unblock();
+            if link.leases.vacant().is_some() && !link.has_waiting_messages() {
                 return Ok(());
             }
             let waiting = link.backlog().frames();
@@ -101,21 +82,37 @@ impl State {
                 let text = format!("{waiting} frames wait for it, which is as much as the exporter queues");
                 return Err(Ending::new(Reason::TooSlow, text));
             }
-            let blocked = link.blocked_for(now);
-            if blocked >= limit {
+            if stalled >= limit {
                 let text = format!("it held the stream back for longer than the reader timeout ({limit:?})");
                 return Err(Ending::new(Reason::TooSlow, text));
             }
-            if blocked >= notice && !link.is_reported() {
+            if stalled >= notice && !link.is_reported() {
                 link.note_report();
-                notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: blocked });
+                notices.push(Notice::ReaderBlocking { reader: link.info.clone(), blocked_for: stalled });
             }
             let until = if link.is_reported() { limit } else { notice };
-            next = next.min(Timeout::after(Some(until.saturating_sub(blocked))));
+            next = next.min(Timeout::after(Some(until.saturating_sub(stalled))));
             Ok(())
         });
         self.notices.extend(notices);
         self.end_leases(ended);
         next
+    }
+
+    /// Returns the readers that hold the stream back, and those among them that are evicted for it at
+    /// once: the ones with the longest backlog, where readers do not hold a live stream back.
+    fn blocking_readers(&self, room: bool) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let blocks = |link: &&Link| match room {
+            true => self.holds_back(link, self.awaited_bytes),
+            false => link.is_lossless() && link.is_full(),
+        };
+        let longest = |link: &&Link| {
+            let others = self.links.iter().filter(|other| other.downloads() == link.downloads());
+            others.map(|other| other.backlog().frames()).max() == Some(link.backlog().frames())
+        };
+        let disconnects = room && self.config.slow_readers == SlowReaders::QueueThenDisconnect;
+        let blocking = self.links.iter().filter(blocks);
+        let too_slow = blocking.clone().filter(longest).filter(|_| disconnects);
+        (blocking.map(|link| link.info.id).collect(), too_slow.map(|link| link.info.id).collect())
     }
 }

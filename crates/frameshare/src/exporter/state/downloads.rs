@@ -2,7 +2,7 @@
 
 //! Downloads: their start, their delivery, and the readers that get them.
 
-use super::{State, Urgency, download_queue::Downloads};
+use super::{State, Urgency, download_queue::Downloads, offers::Offer};
 use crate::{
     exporter::{
         link::{Ending, Packet},
@@ -130,7 +130,14 @@ impl State {
                 let mut descriptor = Descriptor { area, ..download.descriptor.clone() };
                 descriptor.published = monotonic_ns();
                 self.copy_metadata(download.area, area, descriptor.metadata as usize);
-                self.offer_all(true, &download.slot, area, sequence, download.oversized.as_ref());
+                self.offer_all(&Offer {
+                    slot: &download.slot,
+                    area,
+                    sequence,
+                    oversized: download.oversized.as_ref(),
+                    is_download: true,
+                    is_late: false,
+                });
                 self.publish_offered(&descriptor);
                 self.end_lease(area);
             }

@@ -18,6 +18,19 @@ use frameshare_protocol::{
     message::{Payload, Reason, ToReader},
 };
 
+/// A publication, as it is offered to readers.
+pub(super) struct Offer<'a> {
+    pub slot: &'a Slot,
+    pub area: AreaIndex,
+    pub sequence: Sequence,
+    /// Metadata that exceeds the area.
+    pub oversized: Option<&'a Packet>,
+    /// It is a download: only for readers of those.
+    pub is_download: bool,
+    /// Only lossless readers get it.
+    pub is_late: bool,
+}
+
 impl State {
     /// Publishes a frame to every reader that has room or can make some. `target` is taken if the
     /// frame is downloaded into it.
@@ -62,7 +75,14 @@ impl State {
         });
         let oversized = oversized.flatten();
 
-        self.offer_all(false, frame.slot, area, sequence, oversized.as_ref());
+        self.offer_all(&Offer {
+            slot: frame.slot,
+            area,
+            sequence,
+            oversized: oversized.as_ref(),
+            is_download: false,
+            is_late: frame.is_late,
+        });
         // One call signals the timeline values of all readers; the descriptors follow the signals.
         let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
         if let Err(error) = signaled.and_then(|()| self.signals.flush()) {
@@ -98,29 +118,23 @@ impl State {
         self.links.iter().any(loses)
     }
 
-    /// Leases a frame in `slot` to every reader that gets it there and has room or can make some.
-    /// GPU frames are not for readers of downloads, and downloads are for those only.
-    pub(super) fn offer_all(
-        &mut self,
-        is_download: bool,
-        slot: &Slot,
-        area: AreaIndex,
-        sequence: Sequence,
-        oversized: Option<&Packet>,
-    ) {
-        let in_host = slot.as_ptr().is_some();
+    /// Leases a frame to every reader that gets it where it is and has room or can make some. GPU
+    /// frames are not for readers of downloads, and downloads are for those only.
+    pub(super) fn offer_all(&mut self, offer: &Offer<'_>) {
+        let in_host = offer.slot.as_ptr().is_some();
         // A frame that is published straight from host memory must not overtake downloads under
         // way.
-        let passes = !is_download && self.is_downloading();
+        let passes = !offer.is_download && self.is_downloading();
         let mut index = 0;
         while index < self.links.len() {
             let link = &mut self.links[index];
-            let gets = if link.downloads() { in_host && !passes } else { !is_download };
-            if !(gets && link.leases.may_get(sequence)) {
+            let gets = if link.downloads() { in_host && !passes } else { !offer.is_download };
+            let gets = gets && (link.is_lossless() || !offer.is_late);
+            if !(gets && link.leases.may_get(offer.sequence)) {
                 index += 1;
                 continue;
             }
-            match self.offer(index, slot, area, sequence, oversized) {
+            match self.offer(index, offer) {
                 Ok(()) => index += 1,
                 Err(ending) => self.drop_link(index, &ending),
             }
@@ -150,14 +164,8 @@ impl State {
     }
 
     /// Leases a frame to one reader, if it has room or can make some.
-    fn offer(
-        &mut self,
-        index: usize,
-        slot: &Slot,
-        area: AreaIndex,
-        sequence: Sequence,
-        oversized: Option<&Packet>,
-    ) -> Result<(), Ending> {
+    fn offer(&mut self, index: usize, offer: &Offer<'_>) -> Result<(), Ending> {
+        let &Offer { slot, area, sequence, oversized, .. } = offer;
         let link = &mut self.links[index];
         if link.is_lossless() && link.is_full() {
             // There is room for it: a frame that would be lost is not published.
