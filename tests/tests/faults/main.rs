@@ -8,6 +8,7 @@
 //! `FRAMESHARE_FAULTS=N` repeats repeated actions N times as often (`make faults`).
 
 mod access;
+mod backlog;
 mod exporters;
 mod inflight;
 mod killed;

@@ -11,7 +11,7 @@ use frameshare_tests::{
 use std::{collections::HashMap, fs, path::Path};
 
 /// Default of an exporter's `max-slots`.
-const MAX_SLOTS: usize = 64;
+const MAX_SLOTS: usize = 256;
 /// Maximum growth of the exporter in kilobytes between two rounds of all attacks: its allocator
 /// keeps some memory.
 const GROWTH_KB: u64 = 4096;

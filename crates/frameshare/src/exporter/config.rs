@@ -46,8 +46,9 @@ pub enum History {
     /// None: a reader waits for the next frame.
     #[default]
     None,
-    /// The last frame of the present format, unless it is in adopted memory. It takes one slot.
-    Last,
+    /// The last frame of the present format, unless it is in adopted memory, if none has followed it
+    /// for this time. It takes one slot.
+    Last(Duration),
 }
 
 /// The mode of a socket that only the exporter's user may connect to.

@@ -11,7 +11,7 @@ use frameshare::{
 use std::time::Duration;
 
 fn keeps_last() -> Config {
-    Config::default().history(History::Last)
+    Config::default().history(History::Last(Duration::ZERO))
 }
 
 /// Returns the items that have arrived, as text.
@@ -124,4 +124,16 @@ fn oversized_metadata_comes_with_the_kept_frame() {
         let frame = stream.next_frame(&mut stream.reader(Policy::Latest));
         assert!(frame.is_kept() && frame.metadata() == metadata);
     }
+}
+
+#[test]
+fn last_frame_of_a_fast_stream_is_not_repeated() {
+    let stream = Stream::new();
+    let after = Duration::from_millis(300);
+    let exporter = stream.exporter_with(Config::default().history(History::Last(after)));
+    publish(&stream, &exporter, 1..=1);
+    let mut early = stream.reader(Policy::Latest);
+    std::thread::sleep(after);
+    assert_eq!(arrived(&stream, &mut stream.reader(Policy::Latest)), "kept 1");
+    assert_eq!(arrived(&stream, &mut early), "");
 }

@@ -23,6 +23,8 @@ pub(super) enum CopyReason {
     Asked,
     /// A decoder's surface, and a reader could not read it in place.
     ReaderCannot,
+    /// A decoder's surface, and it would wait for a slow reader.
+    ReaderWaits,
     /// A decoder's surface, and the sink holds as many as it asked for.
     TooManyHeld,
     /// A decoder's surface without a handle that CUDA can share.
@@ -56,7 +58,7 @@ impl Path {
 }
 
 impl CopyReason {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::ForeignMemory,
         Self::OtherStream,
         Self::NoFreeSlot,
@@ -65,6 +67,7 @@ impl CopyReason {
         Self::OtherContext,
         Self::Asked,
         Self::ReaderCannot,
+        Self::ReaderWaits,
         Self::TooManyHeld,
         Self::NotShareable,
     ];
@@ -79,6 +82,7 @@ impl CopyReason {
             Self::OtherContext => "other-context",
             Self::Asked => "export-copy",
             Self::ReaderCannot => "reader-cannot",
+            Self::ReaderWaits => "reader-waits",
             Self::TooManyHeld => "surfaces-held",
             Self::NotShareable => "no-handle",
         }

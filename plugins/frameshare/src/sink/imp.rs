@@ -12,6 +12,7 @@
 use super::{
     announced::Announced,
     log::CAT,
+    pace::Lateness,
     placed::{PlaceError, Placed},
     settings::Settings,
     stats,
@@ -22,6 +23,7 @@ use crate::{
     sync::lock,
     time::{Difference, PipelineClock},
 };
+use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
 use gst_cuda::context::ElementContext;
@@ -45,6 +47,11 @@ pub(super) struct Input {
     pub(super) is_seam: bool,
     /// The last caps from upstream, accepted or not.
     pub(super) offered: Option<gst::Caps>,
+    /// Upstream is live.
+    pub(super) is_live: bool,
+    /// The treatment of slow and of joining readers that was last applied.
+    pub(super) pace: Option<(SlowReaders, History)>,
+    pub(super) lateness: Lateness,
     /// An empty buffer was dropped.
     pub(super) has_dropped: bool,
     pub(super) announced: Announced,

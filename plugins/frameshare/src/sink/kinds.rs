@@ -39,6 +39,35 @@ impl Memory {
     }
 }
 
+/// The treatment of lossless readers that do not keep up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareSlowReader")]
+pub enum SlowReader {
+    /// Waited for, or disconnected if upstream is live.
+    #[default]
+    #[enum_value(name = "Waited for, or disconnected if upstream is live", nick = "auto")]
+    Auto,
+    /// Waited for, at most `reader-timeout`.
+    #[enum_value(name = "Waited for, at most reader-timeout", nick = "wait")]
+    Wait,
+    /// Disconnected.
+    #[enum_value(name = "Disconnected as soon as no further frame can wait for it", nick = "disconnect")]
+    Disconnect,
+}
+
+/// Frames that are kept for readers that join later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareHistory")]
+pub enum History {
+    /// No frame.
+    #[enum_value(name = "A reader that joins waits for the next frame", nick = "none")]
+    None,
+    /// The last one.
+    #[default]
+    #[enum_value(name = "A reader that joins gets the last frame of raw video at once", nick = "last")]
+    Last,
+}
+
 /// Whether a decoder's own surfaces are shared in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareExport")]

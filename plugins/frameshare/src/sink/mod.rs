@@ -16,6 +16,7 @@ mod log;
 mod messages;
 mod negotiation;
 mod notices;
+mod pace;
 mod placed;
 mod refusal;
 mod render;

@@ -56,6 +56,7 @@ impl FrameshareSink {
             (input.has_caps, input.info) = (true, info);
         }
         if let Some(stream) = stream {
+            self.find_out_liveness();
             let auto = lock(&self.settings).memory == Memory::Auto;
             stream.use_host_memory(auto && !caps::is_cuda(caps));
             let text = caps::without_cuda(caps).to_string();

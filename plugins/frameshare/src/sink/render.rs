@@ -3,15 +3,17 @@
 //! The way of a frame: placed in a slot while it waits for its time, then published.
 
 use super::{
+    copy_stats::CopyReason,
     imp::FrameshareSink,
     log::CAT,
     placed::{PlaceError, Placed},
-    stream::Stream,
+    stream::{Place, Stream},
 };
 use crate::sync::lock;
 use frameshare::exporter::{AcquireError, PublishError};
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
+use std::time::Instant;
 
 impl FrameshareSink {
     /// Copies a frame now, if it must be copied, while it waits for its time.
@@ -52,6 +54,7 @@ impl FrameshareSink {
         }
         self.wait_for_connection(&stream, buffer)?;
         self.wait_for_delay(buffer)?;
+        self.set_pace(&stream);
         let place = || self.place(&stream, buffer);
         let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
         loop {
@@ -61,16 +64,22 @@ impl FrameshareSink {
                 let input = self.input();
                 (input.info.clone(), input.is_seam)
             };
-            match stream.publish(&placed, buffer, info.as_ref(), times, is_seam) {
+            let (is_late, begin) = (self.is_late(times), Instant::now());
+            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, is_late }) {
                 Ok(sequence) => {
                     self.input().is_seam = false;
+                    self.note_publication(begin.elapsed());
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }
                 Err(PublishError::Interrupted) => drop(self.obj().wait_preroll()?),
-                Err(PublishError::NotForAll(why)) => {
+                Err(why @ (PublishError::NotForAll(_) | PublishError::WouldWait)) => {
                     gst::debug!(CAT, imp = self, "a frame is copied after all: {why}");
-                    let place = || stream.place_for_all(buffer, info.as_ref());
+                    let reason = match why {
+                        PublishError::WouldWait => CopyReason::ReaderWaits,
+                        _ => CopyReason::ReaderCannot,
+                    };
+                    let place = || stream.place_for_all(buffer, info.as_ref(), reason);
                     placed = self.place_now(&stream, None, place)?;
                 }
                 Err(error) => {

@@ -2,7 +2,7 @@
 
 //! Properties of the sink.
 
-use super::kinds::{Export, Memory};
+use super::kinds::{Export, History, Memory, SlowReader};
 use crate::FrameshareFence;
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
@@ -45,6 +45,13 @@ pub(super) struct Settings {
     max_held_limit: u32,
     lossless_readers: LosslessReaders,
     reader_timeout: Duration,
+    pub(super) slow_reader: SlowReader,
+    max_queued_bytes: u64,
+    max_queued_time: Duration,
+    queue_for_other_users: bool,
+    pub(super) history: History,
+    /// In ns; no limit if negative.
+    pub(super) max_lateness: i64,
     fence_timeout: Duration,
     max_retired_bytes: u64,
     pub(super) wait_for_connection: bool,
@@ -71,6 +78,12 @@ impl Default for Settings {
             max_held_limit: limits.max_held_limit,
             lossless_readers: LosslessReaders::default(),
             reader_timeout: limits.reader_timeout,
+            slow_reader: SlowReader::default(),
+            max_queued_bytes: limits.max_queued_bytes,
+            max_queued_time: limits.max_queued_time,
+            queue_for_other_users: limits.queue_for_other_users,
+            history: History::default(),
+            max_lateness: -1,
             fence_timeout: limits.fence_timeout,
             max_retired_bytes: limits.max_retired_bytes,
             wait_for_connection: false,
@@ -170,6 +183,36 @@ impl Settings {
                     .default_value(nanoseconds(default.reader_timeout))
                     .mutable_ready()
                     .build(),
+                glib::ParamSpecEnum::builder_with_default("slow-reader", default.slow_reader)
+                    .nick("Slow reader")
+                    .blurb("What happens to a lossless reader when as many frames wait for it as may: auto waits, or disconnects it if upstream is live")
+                    .mutable_playing()
+                    .build(),
+                glib::ParamSpecUInt64::builder("max-queued-bytes")
+                    .nick("Maximum queued bytes")
+                    .blurb("How much memory may hold frames that wait for lossless readers, for all of them together, while the stream is live or sync=true (bytes, 0 = no frame waits)")
+                    .default_value(default.max_queued_bytes)
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecUInt64::builder("max-queued-time")
+                    .nick("Maximum queued time")
+                    .blurb("How old a frame that waits for a lossless reader may become (ns)")
+                    .default_value(nanoseconds(default.max_queued_time))
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecBoolean::builder("queue-for-other-users")
+                    .nick("Queue for other users")
+                    .blurb("Let frames wait for lossless readers of other users, too")
+                    .default_value(default.queue_for_other_users)
+                    .mutable_ready()
+                    .build(),
+                glib::ParamSpecEnum::builder_with_default("history", default.history)
+                    .nick("History")
+                    .blurb("Which frames of raw video are kept for readers that join later")
+                    .mutable_ready()
+                    .build(),
+                // GstBaseSink would drop late frames for lossless readers, too.
+                glib::ParamSpecOverride::for_class::<gst_base::BaseSink>("max-lateness"),
                 glib::ParamSpecUInt64::builder("fence-timeout")
                     .nick("Fence timeout")
                     .blurb("How long a reader's GPU may work on a frame after its release before the reader is disconnected (ns)")
@@ -267,6 +310,12 @@ impl Settings {
             "wait-for-connection" => take!(wait_for_connection),
             "lossless-readers" => take!(lossless_readers),
             "reader-timeout" => take!(ns reader_timeout),
+            "slow-reader" => take!(slow_reader),
+            "max-queued-bytes" => take!(max_queued_bytes),
+            "max-queued-time" => take!(ns max_queued_time),
+            "queue-for-other-users" => take!(queue_for_other_users),
+            "history" => take!(history),
+            "max-lateness" => take!(max_lateness),
             "fence-timeout" => take!(ns fence_timeout),
             "max-retired-bytes" => take!(max_retired_bytes),
             "drain-timeout" => take!(ns drain_timeout),
@@ -294,6 +343,12 @@ impl Settings {
             "wait-for-connection" => self.wait_for_connection.to_value(),
             "lossless-readers" => self.lossless_readers.to_value(),
             "reader-timeout" => nanoseconds(self.reader_timeout).to_value(),
+            "slow-reader" => self.slow_reader.to_value(),
+            "max-queued-bytes" => self.max_queued_bytes.to_value(),
+            "max-queued-time" => nanoseconds(self.max_queued_time).to_value(),
+            "queue-for-other-users" => self.queue_for_other_users.to_value(),
+            "history" => self.history.to_value(),
+            "max-lateness" => self.max_lateness.to_value(),
             "fence-timeout" => nanoseconds(self.fence_timeout).to_value(),
             "max-retired-bytes" => self.max_retired_bytes.to_value(),
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
@@ -343,6 +398,9 @@ impl Settings {
             .max_held_limit(self.max_held_limit)
             .lossless_readers(lossless_readers)
             .reader_timeout(self.reader_timeout)
+            .max_queued_bytes(self.max_queued_bytes)
+            .max_queued_time(self.max_queued_time)
+            .queue_for_other_users(self.queue_for_other_users)
             .fence_timeout(self.fence_timeout)
             .max_retired_bytes(self.max_retired_bytes)
             .memory(gpu.as_ref().and_then(|_| self.memory.kind()))

@@ -22,6 +22,7 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     let mut structure = reader(&stats.info);
     structure.set("held", stats.held);
     structure.set("queued", stats.queued);
+    structure.set("waiting", stats.waiting);
     structure.set("sent", stats.sent);
     structure.set("lost", stats.lost);
     structure.set("lag", stats.lag);
@@ -52,6 +53,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
         .field("free-slots", stats.free_slots)
         .field("max-slots", stats.max_slots)
         .field("slot-size", stats.slot_size)
+        .field("waiting-bytes", stats.waiting_bytes)
         .field("private-buffers", stream.slots.private())
         .build();
     let paths = stream

@@ -34,6 +34,16 @@ pub(super) struct Times {
     pub(super) duration: Option<u64>,
 }
 
+/// A frame's place in the stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) times: Times,
+    /// It follows a discontinuity, and is marked DISCONT.
+    pub(super) is_seam: bool,
+    /// Only lossless readers get it.
+    pub(super) is_late: bool,
+}
+
 pub(super) struct Stream {
     pub(super) exporter: Exporter,
     pub(super) slots: Arc<SlotAllocator>,
@@ -126,7 +136,7 @@ impl Stream {
         info: Option<&gst_video::VideoInfo>,
     ) -> Result<Placed, PlaceError> {
         if let Some(gpu) = self.on_gpu() {
-            return self.place_on(gpu, buffer, info, true);
+            return self.place_on(gpu, buffer, info, None);
         }
         match self.slot_of(buffer) {
             Ok((slot, offset)) => whole_in(slot, offset, buffer, info),
@@ -217,15 +227,13 @@ impl Stream {
         })
     }
 
-    /// Publishes a placed frame to all readers; waits for the credit of lossless ones. The first
-    /// frame after a discontinuity is marked DISCONT.
+    /// Publishes a placed frame to all readers; waits for the credit of lossless ones.
     pub(super) fn publish(
         &self,
         placed: &Placed,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        times: Times,
-        is_seam: bool,
+        Place { times, is_seam, is_late }: Place,
     ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
@@ -248,6 +256,7 @@ impl Stream {
             flags: flags::to_word(all_flags(buffer) | seam),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
+            is_late,
             keep: match placed.path {
                 Path::Pool => Some(Box::new(buffer.clone())),
                 Path::InPlace => Some(Box::new(self.surfaces.hold(buffer))),

@@ -173,9 +173,10 @@ fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
             (ResourceError::NotAuthorized, "use policy=latest, or set framesharesink's lossless-readers")
         }
         Reason::NothingInCommon => (ResourceError::OpenRead, "exporter and reader share no kind of memory"),
-        Reason::TooSlow => {
-            (ResourceError::Read, "use policy=latest, or raise framesharesink's reader-timeout")
-        }
+        Reason::TooSlow => (
+            ResourceError::Read,
+            "use policy=latest, or raise framesharesink's reader-timeout, max-queued-bytes or max-queued-time",
+        ),
         Reason::LimitExceeded => (ResourceError::Read, "hold fewer frames, or raise framesharesink's limits"),
         _ => (ResourceError::Read, "see the error of framesharesink"),
     }

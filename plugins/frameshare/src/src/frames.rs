@@ -129,6 +129,8 @@ pub(super) fn to_buffer(
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
+    // A frame of raw video that was kept for readers like this one is shown now, not when it was due.
+    let shown_now = frame.is_kept() && context.shape.video.is_some();
     let lease = LeasedMemory::new(frame, context.held);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
@@ -152,6 +154,12 @@ pub(super) fn to_buffer(
     }
     FrameshareMeta::add(buffer_ref, meta);
     stamp(buffer_ref, &descriptor, context.time);
+    if shown_now {
+        buffer_ref.set_pts(context.time.of(frameshare::monotonic_ns()));
+        buffer_ref
+            .set_duration(descriptor.duration.filter(|d| *d != u64::MAX).map(gst::ClockTime::from_nseconds));
+        buffer_ref.set_flags(gst::BufferFlags::DISCONT);
+    }
     Ok((buffer, way))
 }
 

@@ -10,10 +10,14 @@ fn properties_have_the_documented_defaults() {
     let sink = gst::ElementFactory::make("framesharesink").build().unwrap();
     assert_eq!(sink.property::<Option<String>>("stream"), None);
     assert_eq!(sink.property::<Option<String>>("socket-path"), None);
-    assert_eq!(sink.property::<u32>("max-slots"), 64);
+    assert_eq!(sink.property::<u32>("max-slots"), 256);
     assert_eq!(sink.property::<u32>("max-held-limit"), 16);
     assert!(!sink.property::<bool>("wait-for-connection"));
     assert_eq!(sink.property::<u64>("reader-timeout"), 5_000_000_000);
+    assert_eq!(sink.property::<u64>("max-queued-bytes"), 256 << 20);
+    assert_eq!(sink.property::<u64>("max-queued-time"), 2_000_000_000);
+    assert!(!sink.property::<bool>("queue-for-other-users"));
+    assert_eq!(sink.property::<i64>("max-lateness"), -1);
     assert_eq!(sink.property::<u64>("fence-timeout"), 2_000_000_000);
     assert_eq!(sink.property::<u64>("max-retired-bytes"), 2 << 30);
     assert_eq!(sink.property::<u32>("socket-mode"), 0o600);
@@ -23,9 +27,10 @@ fn properties_have_the_documented_defaults() {
     assert_eq!(sink.property::<u32>("num-clients"), 0);
     assert!(sink.property::<bool>("sync"));
     assert!(!sink.property::<bool>("enable-last-sample"));
-    let policy = sink.property_value("lossless-readers");
-    let (_, value) = glib::EnumValue::from_value(&policy).unwrap();
-    assert_eq!(value.nick(), "own-uid");
+    for (property, nick) in [("lossless-readers", "own-uid"), ("slow-reader", "auto"), ("history", "last")] {
+        let value = sink.property_value(property);
+        assert_eq!(glib::EnumValue::from_value(&value).unwrap().1.nick(), nick);
+    }
     for spec in sink.list_properties().iter().filter(|spec| spec.owner_type() == sink.type_()) {
         assert!(spec.blurb().is_some_and(|blurb| blurb.len() > 10), "{}", spec.name());
     }
@@ -86,7 +91,10 @@ fn allowed_uids_are_numeric_and_need_a_socket_path() {
 #[test]
 fn blocking_reader_is_reported_on_the_bus() {
     let info = video_info(gst_video::VideoFormat::Gray8, 8, 8);
-    let mut sink = Sink::new(&info.to_caps().unwrap().to_string(), &[("reader-timeout", "2000000000")]);
+    let mut sink = Sink::new(
+        &info.to_caps().unwrap().to_string(),
+        &[("reader-timeout", "2000000000"), ("max-queued-bytes", "0")],
+    );
     let bus = gst::Bus::new();
     sink.element().set_bus(Some(&bus));
     let mut reader = sink.reader(Policy::Lossless, 1);

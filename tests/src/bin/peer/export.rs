@@ -11,7 +11,7 @@
 use crate::{Result, child, options::Options, print};
 use frameshare::{
     Event, Format, Interrupt, Sequence,
-    exporter::{self, Exporter, LosslessReaders, Notice, Purpose},
+    exporter::{self, Exporter, LosslessReaders, Notice, Purpose, SlowReaders},
 };
 use frameshare_tests::content;
 use serde_json::{Value, json};
@@ -42,6 +42,13 @@ fn config(options: &Options) -> Result<exporter::Config> {
         "all" => LosslessReaders::All,
         other => return Err(format!("--lossless-readers {other} is invalid").into()),
     };
+    config.slow_readers = match options.or("slow-readers", "wait".to_owned())?.as_str() {
+        "wait" => SlowReaders::Wait,
+        "queue-then-wait" => SlowReaders::QueueThenWait,
+        "queue-then-disconnect" => SlowReaders::QueueThenDisconnect,
+        other => return Err(format!("--slow-readers {other} is invalid").into()),
+    };
+    config.queue_for_other_users = options.is_set("queue-for-other-users");
     config.reader_timeout =
         options.get("reader-timeout-ms")?.map_or(config.reader_timeout, Duration::from_millis);
     Ok(config)

@@ -33,6 +33,7 @@ peer export --stream NAME | --socket PATH   stream to export
             --fps N                         frames a second; 0: unlimited (0)
             --readers N                     wait for N readers first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
+            --slow-readers wait|queue-then-wait|queue-then-disconnect, --queue-for-other-users yes
             --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
             --allow-udmabuf yes             admit other users though they could write
             --fork yes                      fork a child that keeps all descriptors open

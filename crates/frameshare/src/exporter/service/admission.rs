@@ -62,12 +62,13 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
         let admitted = shares.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
-            let next = state.first_for(&promise.route);
+            let last = state.last_for(promise.route.downloads).cloned();
+            let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
             let producer = Producer::new(queue, claims, promise.credit as usize, next);
             // Without a pidfd the page's record lock shows whether the reader lives.
             let claims_fd = peer.gone.is_none().then(|| shares.claims_fd.try_clone()).transpose()?;
             let liveness = claims_fd.map(Liveness::new);
-            let (welcome, wake, fence) = state.welcome(hello, &promise, shares)?;
+            let (welcome, wake, fence) = state.welcome(hello, &promise, shares, next)?;
             let delivery = Delivery {
                 producer,
                 next,
@@ -77,12 +78,12 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
                 route: promise.route,
                 hello: hello.clone(),
             };
-            Ok((welcome, delivery))
+            Ok((welcome, delivery, last))
         });
         match admitted {
-            Ok((welcome, delivery)) => {
+            Ok((welcome, delivery, last)) => {
                 let info = state.new_reader(&peer, hello, credit);
-                state.link(Link::new(info, socket, peer, delivery), &welcome);
+                state.link(Link::new(info, socket, peer, delivery), &welcome, last);
             }
             Err(error) => {
                 let text = format!("the exporter cannot serve another reader: {error}");

@@ -15,7 +15,7 @@ use crate::{
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
-    FenceKind, MemoryKind, Policy,
+    FenceKind, MemoryKind, Policy, Sequence,
     message::{Hello, Reason, ToReader, Welcome},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
@@ -200,12 +200,14 @@ impl State {
         Ok(())
     }
 
-    /// Makes the message that hands over what the two share; returns the exporter's own parts.
+    /// Makes the message that hands over what the two share; returns the exporter's own parts. `next`
+    /// is the first frame that the reader gets.
     pub fn welcome(
         &mut self,
         hello: &Hello,
         promise: &Promise,
         shares: Shares,
+        next: Sequence,
     ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
         let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
@@ -217,7 +219,7 @@ impl State {
             events: shares.events,
             gpu: on_gpu.map(|gpu| gpu.device().uuid().0),
             areas: self.config.max_slots,
-            next: self.first_for(&promise.route),
+            next,
             live: self.next,
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
@@ -244,8 +246,9 @@ impl State {
         }
     }
 
-    /// Takes in a reader: what it is sent first may have to wait like everything else.
-    pub fn link(&mut self, link: Link, welcome: &Packet) {
+    /// Takes in a reader: what it is sent first may have to wait like everything else. It begins with
+    /// the `last` frame, if there is one.
+    pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>) {
         self.notices.push(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);
         self.links_changed = true;
@@ -253,22 +256,19 @@ impl State {
         let memory = self.links[joining].memory_of_frames(self.announced);
         let failed = |error: io::Error| Ending::new(Reason::Failed, format!("cannot send: {error}"));
         let link = &mut self.links[joining];
-        let introduced: Result<Option<WaitingFrame>, Ending> = link.send_packet(welcome).and_then(|()| {
-            let last = self.last_for(self.links[joining].downloads()).cloned();
+        let introduced = link.send_packet(welcome).and_then(|()| {
             let first = last.as_ref().map_or(self.next, |last| last.descriptor.sequence);
             let packets = self.introduction(memory, first).map_err(failed)?;
             let link = &mut self.links[joining];
-            packets.iter().try_for_each(|packet| link.send_packet(packet))?;
-            Ok(last)
+            packets.iter().try_for_each(|packet| link.send_packet(packet))
         });
-        match introduced {
-            Ok(Some(last)) => {
-                self.add_lease(last.area);
-                self.links[joining].push_backlog(last);
-                self.deliver_backlogs();
-            }
-            Ok(None) => {}
-            Err(ending) => self.drop_link(joining, &ending),
+        if let Err(ending) = introduced {
+            return self.drop_link(joining, &ending);
+        }
+        if let Some(last) = last {
+            self.add_lease(last.area);
+            self.links[joining].push_backlog(last);
+            self.deliver_backlogs();
         }
     }
 }

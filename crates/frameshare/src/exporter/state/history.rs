@@ -3,13 +3,16 @@
 //! History: the last frame is kept for readers that join later.
 
 use super::State;
-use crate::exporter::{
-    config::History,
-    link::{Packet, Route, WaitingFrame},
-    slot::Slot,
+use crate::{
+    exporter::{
+        config::History,
+        link::{Packet, WaitingFrame},
+        slot::Slot,
+    },
+    sys::monotonic_ns,
 };
-use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
-use std::mem;
+use frameshare_protocol::{AreaIndex, Descriptor};
+use std::{mem, time::Duration};
 
 impl State {
     /// Sets what is kept for readers that join later.
@@ -49,14 +52,12 @@ impl State {
         }
     }
 
-    /// Returns the first frame of a joining reader: the last one, if the reader can get it where it
-    /// is, or else the next.
-    pub fn first_for(&self, route: &Route) -> Sequence {
-        self.last_for(route.downloads).map_or(self.next, |last| last.descriptor.sequence)
-    }
-
-    /// Returns the last frame, for a reader that `downloads` frames or not.
-    pub(super) fn last_for(&self, downloads: bool) -> Option<&WaitingFrame> {
-        self.last.as_ref().filter(|_| !downloads)
+    /// Returns the last frame for a joining reader, if the reader can get it where it is. It
+    /// `downloads` frames or not.
+    pub fn last_for(&self, downloads: bool) -> Option<&WaitingFrame> {
+        let History::Last(after) = self.config.history else { return None };
+        let age = |last: &WaitingFrame| monotonic_ns().saturating_sub(last.descriptor.published);
+        let is_old = |last: &&WaitingFrame| Duration::from_nanos(age(last)) >= after;
+        self.last.as_ref().filter(is_old).filter(|_| !downloads)
     }
 }

@@ -287,6 +287,11 @@ impl State {
         self.closed
     }
 
+    /// The sequence number of the next publication.
+    pub fn next_sequence(&self) -> Sequence {
+        self.next
+    }
+
     /// Present readers.
     pub fn links(&self) -> impl ExactSizeIterator<Item = &Link> {
         self.links.iter()

@@ -17,25 +17,26 @@ use frameshare::exporter::Slot;
 use gst_cuda::memory::Memory;
 
 impl Stream {
-    /// Copies a frame whose present place not every reader can read.
+    /// Copies a frame that cannot be published where it is, for this reason.
     pub(in crate::sink) fn place_for_all(
         &self,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
+        reason: CopyReason,
     ) -> Result<Placed, PlaceError> {
         match self.on_gpu() {
-            Some(gpu) => self.place_on(gpu, buffer, info, false),
+            Some(gpu) => self.place_on(gpu, buffer, info, Some(reason)),
             None => self.place(buffer, info),
         }
     }
 
-    /// Places a frame on a GPU. A surface `may_stay` in place.
+    /// Places a frame on a GPU. A surface stays in place unless there is a `reason` to copy it.
     pub(in crate::sink) fn place_on(
         &self,
         gpu: &Gpu,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        may_stay: bool,
+        reason: Option<CopyReason>,
     ) -> Result<Placed, PlaceError> {
         let memory = (buffer.n_memory() == 1).then(|| Memory::of(buffer.peek_memory(0))).flatten();
         let (Some(memory), Some(info)) = (memory, info) else { return self.upload(gpu, buffer, info) };
@@ -49,14 +50,20 @@ impl Stream {
             (Some(_), _) => CopyReason::OtherStream,
             (None, Some(_)) => CopyReason::NoFreeSlot,
             (None, None) if self.export == Export::Copy => CopyReason::Asked,
-            (None, None) if !may_stay => CopyReason::ReaderCannot,
-            (None, None) => match self.surfaces.share(&self.exporter, &gpu.context, buffer, memory) {
+            (None, None) => match reason
+                .map_or_else(|| self.surfaces.share(&self.exporter, &gpu.context, buffer, memory), Err)
+            {
                 Ok((slot, offset)) => return on_gpu_in(slot, offset, Path::InPlace, buffer, memory, info),
                 Err(reason) => reason,
             },
         };
-        let for_good =
-            !matches!(reason, CopyReason::TooManyHeld | CopyReason::NoFreeSlot | CopyReason::OtherStream);
+        let for_good = !matches!(
+            reason,
+            CopyReason::TooManyHeld
+                | CopyReason::NoFreeSlot
+                | CopyReason::OtherStream
+                | CopyReason::ReaderWaits
+        );
         if self.export == Export::InPlace && for_good {
             return Err(PlaceError::NotInPlace(reason));
         }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The pace of the stream: what happens to slow lossless readers, and to frames after a wait.
+
+use super::{
+    imp::FrameshareSink,
+    kinds::{Export, History, SlowReader},
+    log::CAT,
+    stream::{Stream, Times},
+};
+use crate::sync::lock;
+use frameshare::exporter::{self, SlowReaders};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+use std::time::Duration;
+
+/// A publication that took longer than this had to wait for a reader.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// A joining reader gets the last frame if the stream is so slow that none has followed it for this
+/// time. Otherwise the next one comes soon, and at its own time.
+const SLOW: Duration = Duration::from_millis(200);
+
+/// Lateness of the frames, in ns of `CLOCK_MONOTONIC` after their presentation time.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    /// Lateness of the last frame that followed no wait.
+    usual: Option<i128>,
+    /// The stream has waited, and its frames are later than usual.
+    catches_up: bool,
+}
+
+impl Lateness {
+    /// Returns whether a frame comes later than usual by more than `limit`, because of a wait.
+    fn is_late(&mut self, late: i128, limit: i128) -> bool {
+        let usual = *self.usual.get_or_insert(late);
+        self.catches_up &= late > usual + limit;
+        if !self.catches_up {
+            self.usual = Some(late);
+        }
+        self.catches_up
+    }
+
+    /// Records how long a publication took.
+    fn note(&mut self, took: Duration) {
+        self.catches_up |= took > WAIT;
+    }
+}
+
+impl FrameshareSink {
+    /// Asks upstream whether it is live.
+    pub(super) fn find_out_liveness(&self) {
+        let mut query = gst::query::Latency::new();
+        let pad = self.obj().static_pad("sink");
+        let is_live = pad.is_some_and(|pad| pad.peer_query(&mut query)) && query.result().0;
+        self.input().is_live = is_live;
+    }
+
+    /// Applies the treatment of slow and of joining readers that suits upstream, its caps and the
+    /// present properties.
+    pub(super) fn set_pace(&self, stream: &Stream) {
+        let (slow_reader, history) = {
+            let settings = lock(&self.settings);
+            // While the stream waits for a connection, a joining reader gets the next frame at once.
+            (settings.slow_reader, settings.history == History::Last && !settings.wait_for_connection)
+        };
+        let is_paced = self.obj().is_sync();
+        let (is_live, is_raw_video) = {
+            let input = self.input();
+            (input.is_live, input.info.is_some())
+        };
+        let treatment = match slow_reader {
+            // A surface in place cannot wait: it is its decoder's.
+            _ if stream.export == Export::InPlace => SlowReaders::Wait,
+            SlowReader::Disconnect => SlowReaders::QueueThenDisconnect,
+            SlowReader::Auto if is_live => SlowReaders::QueueThenDisconnect,
+            SlowReader::Auto | SlowReader::Wait if is_live || is_paced => SlowReaders::QueueThenWait,
+            // Upstream can wait, and no clock does not.
+            SlowReader::Auto | SlowReader::Wait => SlowReaders::Wait,
+        };
+        let kept =
+            if history && is_raw_video { exporter::History::Last(SLOW) } else { exporter::History::None };
+        let pace = Some((treatment, kept));
+        if std::mem::replace(&mut self.input().pace, pace) != pace {
+            gst::debug!(CAT, imp = self, "{treatment:?}, {kept:?} (live: {is_live}, sync: {is_paced})");
+            stream.exporter.set_slow_readers(treatment);
+            stream.exporter.set_history(kept);
+        }
+    }
+
+    /// Returns whether a frame is for lossless readers only: the stream had to wait for one, and the
+    /// frame is later than `max-lateness` because of that.
+    pub(super) fn is_late(&self, times: Times) -> bool {
+        let limit = lock(&self.settings).max_lateness;
+        let (Some(pts), Ok(limit)) = (times.pts, u64::try_from(limit)) else { return false };
+        let late = i128::from(frameshare::monotonic_ns()) - i128::from(pts);
+        self.input().lateness.is_late(late, i128::from(limit))
+    }
+
+    /// Records how long a publication took.
+    pub(super) fn note_publication(&self, took: Duration) {
+        self.input().lateness.note(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_late_only_after_a_wait() {
+        const MS: i128 = 1_000_000;
+        let mut lateness = Lateness::default();
+        let limit = 50 * MS;
+        // A source whose times are always a second old.
+        for late in [1000, 1010, 990, 1200] {
+            assert!(!lateness.is_late(late * MS, limit));
+            lateness.note(Duration::from_millis(1));
+        }
+        assert!(!lateness.is_late(1000 * MS, limit));
+        lateness.note(Duration::from_millis(500));
+        let caught_up = [1500, 1400, 1100, 1040, 1500].map(|late| lateness.is_late(late * MS, limit));
+        assert_eq!(caught_up, [true, true, true, false, false]);
+    }
+}

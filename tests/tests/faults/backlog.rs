@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A lossless reader that pauses: frames wait for it, and nobody else waits.
+
+use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, assert_all_read, find_notice, is_root};
+use frameshare_tests::process::TestRun;
+use std::{thread::sleep, time::Duration};
+
+/// A live stream of 100 frames a second.
+const LIVE: &str = "--fps 100 --slow-readers queue-then-disconnect";
+
+#[test]
+fn paused_lossless_reader_gets_every_frame_and_delays_nobody() {
+    let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
+    let witness = stream.read("--policy lossless");
+    let newest = stream.read("--policy latest --max-held 16 --max-queued 64");
+    let mut paused = stream.read("--policy lossless");
+    paused.wait_for("first");
+    for _ in 0..2 {
+        paused.suspend();
+        sleep(Duration::from_millis(1500));
+        paused.resume();
+        stream.wait_for_frames(200);
+    }
+    let pid = paused.pid();
+    let (outcome, _run) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "somebody waited: {summary}");
+    assert!(find_notice(&outcome, "blocking", pid).is_none());
+    assert_all_read(witness, &summary["published"]);
+    assert_all_read(newest, &summary["published"]);
+    assert_all_read(paused, &summary["published"]);
+}
+
+/// Without a backlog the stream stands still for as long as the reader does.
+#[test]
+fn paused_lossless_reader_delays_a_stream_without_backlog() {
+    let mut stream = Stream::start(&format!("--fps 100 --readers 2 --reader-timeout-ms {NEVER_MS}"));
+    let witness = stream.read("--policy lossless");
+    let mut paused = stream.read("--policy lossless");
+    paused.wait_for("first");
+    paused.suspend();
+    sleep(Duration::from_millis(1500));
+    paused.resume();
+    stream.wait_for_frames(200);
+    let (outcome, _run) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() >= Some(1000), "{summary}");
+    assert_all_read(witness, &summary["published"]);
+    assert_all_read(paused, &summary["published"]);
+}
+
+#[test]
+fn reader_that_stays_away_is_evicted_and_told_why() {
+    let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
+    let witness = stream.read("--policy lossless");
+    let newest = stream.read("--policy latest --max-held 16 --max-queued 64");
+    let mut stuck = stream.read("--policy lossless");
+    stuck.wait_for("first");
+    stuck.suspend();
+    assert_eq!(stream.wait_for_notice("removed", stuck.pid())["reason"], "TooSlow");
+    stream.wait_for_frames(100);
+    let (outcome, _run) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "somebody waited: {summary}");
+    assert_all_read(witness, &summary["published"]);
+    assert_all_read(newest, &summary["published"]);
+    stuck.resume();
+    let summary = stuck.finish().summary();
+    let end = summary["end"].as_str().unwrap();
+    assert!(end.contains("frames wait for it"), "{summary}");
+    assert_eq!(summary["bad"], 0, "{summary}");
+}
+
+#[test]
+fn killed_reader_takes_its_backlog_along() {
+    let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
+    let witnesses = [(); 2].map(|()| stream.read("--policy lossless"));
+    for _ in 0..3 {
+        let mut paused = stream.read("--policy lossless");
+        paused.wait_for("first");
+        paused.suspend();
+        sleep(Duration::from_millis(500));
+        let pid = paused.pid();
+        paused.kill();
+        assert_eq!(stream.wait_for_notice("removed", pid)["reason"], "Stopped");
+    }
+    let (outcome, _run) = stream.end();
+    let summary = outcome.summary();
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "{summary}");
+    witnesses.into_iter().for_each(|witness| assert_all_read(witness, &summary["published"]));
+}
+
+/// Frames wait for readers of the exporter's own user only, unless the exporter allows more.
+#[test]
+fn reader_of_another_user_has_no_backlog_unless_allowed() {
+    if !is_root("reader_of_another_user_has_no_backlog_unless_allowed") {
+        return;
+    }
+    for (allowed, waits) in [("", true), ("--queue-for-other-users yes", false)] {
+        let run = TestRun::new();
+        run.open_to_others();
+        let mut exporter = run.peer(&format!(
+            "export --socket s.sock --socket-mode 666 --allowed-uids 65534 --lossless-readers all --frames 100000000 \
+             --size 20000 --until {UNTIL} {LIVE} --readers 1 --reader-timeout-ms {NEVER_MS} {allowed}"
+        ));
+        exporter.wait_for("open");
+        let mut stream = Stream { exporter, run };
+        let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+        let mut other =
+            stream.run.peer_by(nobody, "read --socket s.sock --verify yes --quiet yes --policy lossless");
+        other.wait_for("first");
+        other.suspend();
+        sleep(Duration::from_millis(1500));
+        other.resume();
+        stream.wait_for_frames(200);
+        let (outcome, _run) = stream.end();
+        let summary = outcome.summary();
+        assert_eq!(summary["longest_wait_ms"].as_u64() >= Some(1000), waits, "{allowed}: {summary}");
+        assert_all_read(other, &summary["published"]);
+    }
+}
