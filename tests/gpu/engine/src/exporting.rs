@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use frameshare::exporter::{self, AcquireError, Exporter, Frame, Notice, Purpose, Slot};
+use frameshare::exporter::{
+    self, AcquireError, Exporter, Frame, History, Notice, Purpose, Slot, SlowReaders,
+};
 use frameshare::fence::Written;
 use frameshare::{Endpoint, Format, Interrupt, Sequence};
 use frameshare_cuda::context::Context;
@@ -109,6 +111,10 @@ impl Exporting {
             .trusted_uids(bind.trusted_uids.clone())
             .memory(bind.memory)
             .fence(bind.fence)
+            .slow_readers(if bind.queues { SlowReaders::QueueThenWait } else { SlowReaders::Wait })
+            .max_queued_time(GIVEN_UP)
+            .max_queued_bytes(1 << 30)
+            .history(if bind.keeps_last { History::Last(Duration::ZERO) } else { History::None })
             .gpu(Some(gpu.context.clone()));
         let notices = Arc::new(Mutex::new(Vec::new()));
         let told = notices.clone();
@@ -257,6 +263,7 @@ impl Exporting {
             pid: reader.info.pid,
             held: reader.held,
             queued: reader.queued,
+            waiting: reader.waiting,
             sent: reader.sent,
             lost: reader.lost,
             fence: format!("{}: {}", reader.fence.kind, reader.fence.why),

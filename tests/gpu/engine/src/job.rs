@@ -162,6 +162,10 @@ pub struct Bind {
     pub reader_timeout_ms: Option<u64>,
     pub max_retired_bytes: Option<u64>,
     pub trusted_uids: Vec<u32>,
+    /// Frames wait for paused lossless readers.
+    pub queues: bool,
+    /// The last frame is kept for joining readers.
+    pub keeps_last: bool,
     pub seed: u64,
 }
 
@@ -380,6 +384,7 @@ pub struct ReaderStats {
     pub pid: u32,
     pub held: u32,
     pub queued: u32,
+    pub waiting: u32,
     pub sent: u64,
     pub lost: u64,
     pub fence: String,

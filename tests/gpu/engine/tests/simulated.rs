@@ -13,7 +13,8 @@ use frameshare_gpu_harness::Link;
 use frameshare_gpu_harness::testing::{self, simulated::driver};
 
 /// Suites that depend on which stream is slow, and run with several seeds.
-const SEEDED: [&str; 6] = [
+const SEEDED: [&str; 7] = [
+    "engine-backlog",
     "engine-fences",
     "engine-order",
     "engine-foreign",

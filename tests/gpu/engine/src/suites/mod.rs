@@ -2,6 +2,7 @@
 
 //! Test cases by suite. Each case is documented at its function.
 
+mod backlog;
 mod bench;
 mod crashes;
 mod downloads;
@@ -50,6 +51,7 @@ pub static ALL: &[&[Case]] = &[
     foreign::CASES,
     steady::CASES,
     policies::CASES,
+    backlog::CASES,
     downloads::CASES,
     shortage::CASES,
     fresh::CASES,

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Backlogs and history: frames that some readers get later than others.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use frameshare::{FenceKind, MemoryKind, Policy};
+
+use super::{
+    Case, FENCES, FOREVER_US, KINDS, PATIENCE, SIZE, Setup, case, each_kind, to_the_end, wait_until, whole,
+};
+use crate::job::{Bind, Command, Connect, Publish, Read, Slow};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-backlog";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "paused-reader-gets-every-frame", paused),
+    case(SUITE, "paused-reader-of-downloads", paused_download),
+    case(SUITE, "late-delivery-waits-for-the-writer", late_delivery),
+    case(SUITE, "adopted-frames-do-not-wait", adopted),
+    case(SUITE, "joining-reader-gets-the-last-frame", history),
+    case(SUITE, "slots-of-a-backlog-are-freed", freed),
+];
+
+/// Frames of a pause of 1.5 s at 100 frames a second.
+const FRAMES: u64 = 150;
+
+fn live(kind: MemoryKind, seed: u64) -> Result<Setup> {
+    Setup::with(seed, Bind { memory: Some(kind), queues: true, ..Bind::default() })
+}
+
+fn speculative(setup: &Setup, number: usize, fence: FenceKind) -> Connect {
+    Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) }
+}
+
+/// A reader that takes nothing gets every frame in the end. Another one, and the writer, do not wait
+/// for it.
+fn paused(seed: u64) -> Result<String> {
+    each_kind(|kind| {
+        let setup = live(kind, seed)?;
+        let readers = Peer::some(4)?;
+        // The first two pause.
+        setup.join(&readers, |number| speculative(&setup, number, FENCES[number % 2]))?;
+        for reader in &readers[2..] {
+            reader.begin(&Command::Read(to_the_end()))?;
+        }
+        let publish = Publish {
+            frames: FRAMES,
+            size: SIZE,
+            pace_us: 1000,
+            slow: Slow::Sometimes(4000),
+            second: Some(Slow::Sometimes(2000)),
+            metadata: 600,
+            ..Publish::default()
+        };
+        let published = setup.exporter.publish(publish)?;
+        // Readers join in any order.
+        let waiting: Vec<_> = setup.exporter.stats()?.readers.iter().map(|reader| reader.waiting).collect();
+        let paused = waiting.iter().filter(|waiting| u64::from(**waiting) + 16 > FRAMES).count();
+        ensure!(paused == 2, "these numbers of frames wait: {waiting:?}");
+        for reader in &readers[..2] {
+            reader.begin(&Command::Read(to_the_end()))?;
+        }
+        setup.exporter.tell(Command::EndOfStream)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, FRAMES)?;
+        }
+        Ok(format!("longest gap {:.1} ms", published.longest_gap_ms))
+    })
+}
+
+/// The same for a reader that gets its frames in host memory.
+fn paused_download(seed: u64) -> Result<String> {
+    let setup = live(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(2)?;
+    setup.join(&readers, |number| match number {
+        0 => Connect { host: true, ..setup.lossless(0, None) },
+        _ => speculative(&setup, number, FenceKind::Timeline),
+    })?;
+    readers[1].begin(&Command::Read(to_the_end()))?;
+    let publish = Publish { frames: FRAMES, size: SIZE, pace_us: 1000, ..Publish::default() };
+    setup.exporter.publish(publish)?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    for reader in &readers {
+        whole(&reader.was_read()?, FRAMES)?;
+    }
+    Ok(String::new())
+}
+
+/// A frame that leaves the backlog before it is written is read after that, although another writer
+/// has finished later frames.
+fn late_delivery(seed: u64) -> Result<String> {
+    for (kind, fence) in KINDS.into_iter().flat_map(|kind| FENCES.map(|fence| (kind, fence))) {
+        let setup = live(kind, seed)?;
+        let readers = Peer::some(1)?;
+        setup.join(&readers, |number| Connect { max_held: Some(2), ..speculative(&setup, number, fence) })?;
+        let publish =
+            |frames| Publish { frames, size: SIZE, second: Some(Slow::Never), ..Publish::default() };
+        // The reader has credit for these.
+        setup.exporter.publish(publish(2))?;
+        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.publish(publish(6))?;
+        readers[0].begin(&Command::Read(to_the_end()))?;
+        // The third frame is delivered when the first is released.
+        wait_until(PATIENCE, || {
+            let waiting = setup.exporter.stats()?.readers[0].waiting;
+            Ok((waiting > 5).then(|| format!("{waiting} frames still wait")))
+        })
+        .with_context(|| format!("{kind}, {fence}"))?;
+        // Time to read the frame, if the reader does not wait.
+        std::thread::sleep(Duration::from_millis(100));
+        setup.exporter.tell(Command::Resume)?;
+        setup.exporter.tell(Command::EndOfStream)?;
+        whole(&readers[0].was_read()?, 8).with_context(|| format!("{kind}, {fence}"))?;
+    }
+    Ok(String::new())
+}
+
+/// A frame in memory of a third party, which may need it soon, is refused where it would wait.
+fn adopted(seed: u64) -> Result<String> {
+    let setup = live(MemoryKind::Vmm, seed)?;
+    let readers = Peer::some(1)?;
+    setup.join(&readers, |number| Connect {
+        max_held: Some(2),
+        ..speculative(&setup, number, FenceKind::Timeline)
+    })?;
+    let adopt = || setup.exporter.number(Command::Adopt { size: SIZE, slow: Slow::Never });
+    adopt()?;
+    adopt()?;
+    let Err(refused) = adopt() else { anyhow::bail!("adopted memory waits for a reader") };
+    ensure!(format!("{refused:#}").contains("cannot wait"), "{refused:#}");
+    // The refused frame had no sequence number. A copy waits.
+    setup.exporter.publish(Publish { frames: 3, size: SIZE, ..Publish::default() })?;
+    readers[0].begin(&Command::Read(to_the_end()))?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    whole(&readers[0].was_read()?, 5)?;
+    Ok(String::new())
+}
+
+/// A reader that joins gets the last frame, which may not be written yet, then the live ones.
+fn history(seed: u64) -> Result<String> {
+    for (kind, fence) in KINDS.into_iter().flat_map(|kind| FENCES.map(|fence| (kind, fence))) {
+        let setup = Setup::with(seed, Bind { memory: Some(kind), keeps_last: true, ..Bind::default() })?;
+        let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };
+        setup.exporter.publish(publish(2))?;
+        setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        setup.exporter.publish(publish(1))?;
+        let readers = Peer::some(2)?;
+        setup.join(&readers, |number| Connect {
+            policy: [Policy::Latest, Policy::Lossless][number],
+            ..speculative(&setup, number, fence)
+        })?;
+        for reader in &readers {
+            reader.begin(&Command::Read(to_the_end()))?;
+        }
+        setup.await_taken()?;
+        // Time to read the frame, if the reader does not wait.
+        std::thread::sleep(Duration::from_millis(100));
+        setup.exporter.tell(Command::Resume)?;
+        setup.exporter.tell(Command::EndOfStream)?;
+        for reader in &readers {
+            whole(&reader.was_read()?, 1).with_context(|| format!("{kind}, {fence}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// The memory of a backlog is freed soon after it, on the GPU too.
+fn freed(seed: u64) -> Result<String> {
+    each_kind(|kind| {
+        let setup = live(kind, seed)?;
+        let readers = Peer::some(1)?;
+        setup.join(&readers, |number| speculative(&setup, number, FenceKind::Timeline))?;
+        let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };
+        setup.exporter.publish(publish(4))?;
+        let before = setup.exporter.stats()?.slots;
+        setup.exporter.publish(publish(60))?;
+        let most = setup.exporter.stats()?.slots;
+        ensure!(most >= 60, "{most} slots");
+        readers[0].begin(&Command::Read(Read { patience_ms: 12_000, ..Read::default() }))?;
+        wait_until(PATIENCE, || {
+            let stats = setup.exporter.stats()?;
+            let left = stats.slots > before + 3 || stats.retired_bytes > 0;
+            Ok(left.then(|| format!("{} slots, {} bytes retired", stats.slots, stats.retired_bytes)))
+        })?;
+        setup.exporter.tell(Command::EndOfStream)?;
+        whole(&readers[0].was_read()?, 64)?;
+        Ok(format!("{most} slots, {before} before"))
+    })
+}
