@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A lossless reader that pauses: frames wait for it, and nobody else waits.
+//! A lossless reader that pauses: frames wait for it, and the others do not.
 
 use crate::{HELD_UP_MS, NEVER_MS, Stream, UNTIL, assert_all_read, find_notice, is_root};
 use frameshare_tests::process::TestRun;
@@ -10,7 +10,7 @@ use std::{thread::sleep, time::Duration};
 const LIVE: &str = "--fps 100 --slow-readers queue-then-disconnect";
 
 #[test]
-fn paused_lossless_reader_gets_every_frame_and_delays_nobody() {
+fn paused_lossless_reader_gets_every_frame_and_delays_no_other() {
     let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
     let witness = stream.read("--policy lossless");
     let newest = stream.read("--policy latest --max-held 16 --max-queued 64");
@@ -25,7 +25,7 @@ fn paused_lossless_reader_gets_every_frame_and_delays_nobody() {
     let pid = paused.pid();
     let (outcome, _run) = stream.end();
     let summary = outcome.summary();
-    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "somebody waited: {summary}");
+    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "the stream stood still: {summary}");
     assert!(find_notice(&outcome, "blocking", pid).is_none());
     assert_all_read(witness, &summary["published"]);
     assert_all_read(newest, &summary["published"]);
@@ -62,7 +62,7 @@ fn reader_that_stays_away_is_evicted_and_told_why() {
     stream.wait_for_frames(100);
     let (outcome, _run) = stream.end();
     let summary = outcome.summary();
-    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "somebody waited: {summary}");
+    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "the stream stood still: {summary}");
     assert_all_read(witness, &summary["published"]);
     assert_all_read(newest, &summary["published"]);
     stuck.resume();

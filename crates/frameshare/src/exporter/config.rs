@@ -32,7 +32,7 @@ pub enum SlowReaders {
     /// held back.
     #[default]
     Wait,
-    /// Frames wait for them in a backlog, and nobody else waits. Beyond the limits of the backlog
+    /// Frames wait for them in a backlog; the stream goes on. Beyond the limits of the backlog
     /// the stream waits, as with `Wait`.
     QueueThenWait,
     /// As above; beyond the limits of the backlog they are evicted: for live sources.
@@ -46,8 +46,8 @@ pub enum History {
     /// None: a reader waits for the next frame.
     #[default]
     None,
-    /// The last frame of the present format, unless it is in adopted memory, if none has followed it
-    /// for this time. It takes one slot.
+    /// The last frame of the present format, unless it is in adopted memory, if none has followed
+    /// it for this time. It takes one slot.
     Last(Duration),
 }
 
@@ -86,8 +86,8 @@ pub struct Config {
     pub slow_readers: SlowReaders,
     /// Frames that are kept for readers that join later.
     pub history: History,
-    /// Maximum bytes of slots in the backlogs of all readers together; 256 MiB by default. They also
-    /// count against `max_slots`.
+    /// Maximum bytes of slots in the backlogs of all readers together; 256 MiB by default. They
+    /// also count against `max_slots`.
     pub max_queued_bytes: u64,
     /// Maximum age of a frame in a backlog; 2 s by default.
     pub max_queued_time: Duration,

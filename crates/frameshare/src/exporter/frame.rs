@@ -111,8 +111,8 @@ pub enum PublishError {
     /// The frame is in adopted memory, which some reader cannot read; no reader has it.
     #[error("not every reader can read adopted memory: {0}")]
     NotForAll(#[from] CannotAdopt),
-    /// The frame is in adopted memory, and would wait for the credit of a lossless reader; no reader
-    /// has it. A copy may wait.
+    /// The frame is in adopted memory, and would wait for the credit of a lossless reader; no
+    /// reader has it. A copy may wait.
     #[error("a frame in adopted memory cannot wait for a reader")]
     WouldWait,
     /// The frame's fields are invalid.

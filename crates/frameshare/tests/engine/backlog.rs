@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Backlogs: frames wait for a lossless reader that pauses, and nobody waits for it.
+//! Backlogs: frames wait for a lossless reader that pauses, and the stream goes on.
 
 use crate::stream::{SIZE, Stream, format, holds, until};
 use frameshare::{
@@ -43,7 +43,7 @@ fn read(stream: &Stream, reader: &mut Reader, seeds: std::ops::RangeInclusive<u6
 }
 
 #[test]
-fn paused_reader_gets_every_frame_and_holds_nobody_back() {
+fn paused_reader_gets_every_frame_and_delays_no_other() {
     let stream = Stream::new();
     let exporter = stream.exporter_with(live());
     let mut paused = lossless(&stream, 2);

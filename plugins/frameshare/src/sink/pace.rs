@@ -61,7 +61,8 @@ impl FrameshareSink {
     pub(super) fn set_pace(&self, stream: &Stream) {
         let (slow_reader, history) = {
             let settings = lock(&self.settings);
-            // While the stream waits for a connection, a joining reader gets the next frame at once.
+            // While the stream waits for a connection, a joining reader gets the next frame at
+            // once.
             (settings.slow_reader, settings.history == History::Last && !settings.wait_for_connection)
         };
         let is_paced = self.obj().is_sync();
@@ -88,8 +89,8 @@ impl FrameshareSink {
         }
     }
 
-    /// Returns whether a frame is for lossless readers only: the stream had to wait for one, and the
-    /// frame is later than `max-lateness` because of that.
+    /// Returns whether a frame is for lossless readers only: the stream had to wait for one, and
+    /// the frame is later than `max-lateness` because of that.
     pub(super) fn is_late(&self, times: Times) -> bool {
         let limit = lock(&self.settings).max_lateness;
         let (Some(pts), Ok(limit)) = (times.pts, u64::try_from(limit)) else { return false };

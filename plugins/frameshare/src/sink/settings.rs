@@ -185,18 +185,18 @@ impl Settings {
                     .build(),
                 glib::ParamSpecEnum::builder_with_default("slow-reader", default.slow_reader)
                     .nick("Slow reader")
-                    .blurb("What happens to a lossless reader when as many frames wait for it as may: auto waits, or disconnects it if upstream is live")
+                    .blurb("Treatment of a lossless reader for which as many frames wait as may: auto waits, or disconnects it if upstream is live")
                     .mutable_playing()
                     .build(),
                 glib::ParamSpecUInt64::builder("max-queued-bytes")
                     .nick("Maximum queued bytes")
-                    .blurb("How much memory may hold frames that wait for lossless readers, for all of them together, while the stream is live or sync=true (bytes, 0 = no frame waits)")
+                    .blurb("Memory for frames that wait for lossless readers, of all of them together, while upstream is live or sync=true (bytes, 0 = no frame waits)")
                     .default_value(default.max_queued_bytes)
                     .mutable_ready()
                     .build(),
                 glib::ParamSpecUInt64::builder("max-queued-time")
                     .nick("Maximum queued time")
-                    .blurb("How old a frame that waits for a lossless reader may become (ns)")
+                    .blurb("Maximum age of a frame that waits for a lossless reader (ns)")
                     .default_value(nanoseconds(default.max_queued_time))
                     .mutable_ready()
                     .build(),

@@ -129,7 +129,8 @@ pub(super) fn to_buffer(
         Some(info) => Some(Picture::of(&descriptor, &metas, info, frame.len())?),
         None => None,
     };
-    // A frame of raw video that was kept for readers like this one is shown now, not when it was due.
+    // A frame of raw video that was kept for readers like this one is shown now, not when it was
+    // due.
     let shown_now = frame.is_kept() && context.shape.video.is_some();
     let lease = LeasedMemory::new(frame, context.held);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.

@@ -39,7 +39,7 @@ struct Released {
     entry: EntryIndex,
 }
 
-/// What changes when a reader takes or releases a frame.
+/// Figures that change when a reader takes or releases a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The oldest untaken frame.

@@ -200,8 +200,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes the message that hands over what the two share; returns the exporter's own parts. `next`
-    /// is the first frame that the reader gets.
+    /// Makes the message that hands over what the two share; returns the exporter's own parts.
+    /// `next` is the first frame that the reader gets.
     pub fn welcome(
         &mut self,
         hello: &Hello,
@@ -246,8 +246,8 @@ impl State {
         }
     }
 
-    /// Takes in a reader: what it is sent first may have to wait like everything else. It begins with
-    /// the `last` frame, if there is one.
+    /// Takes in a reader: what it is sent first may have to wait like everything else. It begins
+    /// with the `last` frame, if there is one.
     pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>) {
         self.notices.push(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);

@@ -3,8 +3,8 @@
 //! Backlogs: frames of lossless readers without credit wait here, so that no other reader waits.
 //!
 //! A frame joins the backlog of each full lossless reader. The frames of a backlog are the newest
-//! ones of the stream, so all backlogs together hold as many slots as the longest does. Frames leave
-//! in order, as credit returns.
+//! ones of the stream, so all backlogs together hold as many slots as the longest does. Frames
+//! leave in order, as credit returns.
 
 use super::State;
 use crate::{
@@ -64,8 +64,8 @@ impl State {
         self.config.slow_readers = slow_readers;
     }
 
-    /// Returns whether a frame in this slot would join a backlog although it may not: adopted memory
-    /// is its owner's, who may need it soon.
+    /// Returns whether a frame in this slot would join a backlog although it may not: adopted
+    /// memory is its owner's, who may need it soon.
     pub fn must_copy(&self, slot: &Slot) -> bool {
         let is_adopted = |id| self.generations.iter().any(|one| one.id == id && one.is_adopted());
         is_adopted(slot.0.id.generation)

@@ -99,8 +99,8 @@ impl State {
         next
     }
 
-    /// Returns the readers that hold the stream back, and those among them that are evicted for it at
-    /// once: the ones with the longest backlog, where readers do not hold a live stream back.
+    /// Returns the readers that hold the stream back, and those among them that are evicted for it
+    /// at once: the ones with the longest backlog, where readers do not hold a live stream back.
     fn blocking_readers(&self, room: bool) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let blocks = |link: &&Link| match room {
             true => self.holds_back(link, self.awaited_bytes),

@@ -23,8 +23,8 @@ impl State {
         }
     }
 
-    /// Keeps the frame that has just been published, in place of the last one. Adopted memory is its
-    /// owner's, who may need it soon.
+    /// Keeps the frame that has just been published, in place of the last one. Adopted memory is
+    /// its owner's, who may need it soon.
     pub(super) fn keep_last(
         &mut self,
         slot: &Slot,

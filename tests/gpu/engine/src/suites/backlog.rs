@@ -35,8 +35,8 @@ fn speculative(setup: &Setup, number: usize, fence: FenceKind) -> Connect {
     Connect { gpu_wait: Some(true), ..setup.lossless(number, Some(fence)) }
 }
 
-/// A reader that takes nothing gets every frame in the end. Another one, and the writer, do not wait
-/// for it.
+/// A reader that takes nothing gets every frame in the end. Another one, and the writer, do not
+/// wait for it.
 fn paused(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let setup = live(kind, seed)?;
