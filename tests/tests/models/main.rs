@@ -8,6 +8,7 @@
 //! processes that die at any step. Each model has faults as negative controls: with a fault, it
 //! must find the violated property.
 
+mod backlog;
 mod leases;
 mod retirement;
 mod takeover;

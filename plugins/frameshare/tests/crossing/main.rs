@@ -9,6 +9,7 @@ mod metas;
 mod order;
 mod refusal;
 mod seek;
+mod slow;
 mod time;
 mod waiting;
 

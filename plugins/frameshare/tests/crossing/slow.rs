@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Readers that pause, join late, or are behind: `slow-reader`, `history`, `max-lateness`.
+
+use super::*;
+use frameshare::{Interrupt, Policy, reader};
+use gstframeshare::FrameshareMeta;
+
+const SMALL: &str = "video/x-raw,format=GRAY8,width=16,height=8,framerate=100/1";
+
+/// 100 frames a second into `framesharesink` with these properties.
+struct Source {
+    pipeline: gst::Pipeline,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Source {
+    fn new(source: &str, properties: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let pipeline = launch(&format!(
+            "videotestsrc {source} ! {SMALL} ! framesharesink name=sink socket-path={} {properties}",
+            path.display()
+        ));
+        pipeline.set_state(gst::State::Playing).unwrap();
+        let source = Self { pipeline, path, _folder: folder };
+        wait_until("the first frame", || source.published() > 0);
+        source
+    }
+
+    fn stats(&self) -> gst::Structure {
+        self.pipeline.by_name("sink").unwrap().property("stats")
+    }
+
+    fn published(&self) -> u64 {
+        self.stats().get("published").unwrap()
+    }
+
+    fn of_reader(&self, name: &str) -> Option<u64> {
+        let readers = self.stats().get::<gst::Array>("readers").unwrap();
+        let reader = readers.first()?.get::<gst::Structure>().unwrap();
+        Some(reader.get::<u64>(name).or_else(|_| reader.get::<u32>(name).map(u64::from)).unwrap())
+    }
+
+    /// A lossless reader that takes nothing by itself.
+    fn paused(&self) -> reader::Reader {
+        let endpoint = frameshare::Endpoint::at(&self.path).unwrap();
+        let config = reader::Config::default().policy(Policy::Lossless).max_held(2);
+        reader::Reader::connect(&endpoint, config, &Interrupt::new().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.pipeline.set_state(gst::State::Null).unwrap();
+    }
+}
+
+/// Reads this number of frames, without a gap.
+fn read(reader: &mut reader::Reader, count: usize) {
+    let interrupt = Interrupt::new().unwrap();
+    let mut frames = 0;
+    while frames < count {
+        if let reader::Item::Frame(frame) = reader.next(Some(PATIENCE), &interrupt).unwrap().expect("an item")
+        {
+            assert_eq!(frame.lost_before(), 0);
+            frames += 1;
+        }
+    }
+}
+
+/// The treatment follows from upstream: live, paced by the clock, or neither.
+#[test]
+fn paused_reader_holds_back_only_a_stream_that_can_wait() {
+    for (source, properties, waits) in [
+        ("is-live=true", "", false),
+        ("is-live=true", "sync=false", false),
+        ("is-live=false", "", false),
+        ("is-live=false", "sync=false", true),
+        ("is-live=true", "max-queued-bytes=0", true),
+    ] {
+        let source = Source::new(source, &format!("{properties} reader-timeout=60000000000"));
+        let mut paused = source.paused();
+        let begin = source.published();
+        std::thread::sleep(Duration::from_millis(700));
+        let (published, waiting) = (source.published() - begin, source.of_reader("waiting").unwrap());
+        let case = format!("{properties}: {published} frames published, {waiting} wait");
+        if waits {
+            assert!(published <= 10 && waiting == 0, "{case}");
+        } else {
+            assert!(published > 30 && waiting + 10 > published, "{case}");
+            read(&mut paused, 60);
+            assert_eq!(source.of_reader("lost"), Some(0));
+        }
+    }
+}
+
+#[test]
+fn reader_beyond_the_queue_is_disconnected_or_waited_for() {
+    for (source, slow_reader, disconnects) in [
+        ("is-live=true", "auto", true),
+        ("is-live=true", "wait", false),
+        ("is-live=false", "auto", false),
+        ("is-live=false", "disconnect", true),
+    ] {
+        let properties =
+            format!("slow-reader={slow_reader} max-queued-time=300000000 reader-timeout=60000000000");
+        let source = Source::new(source, &properties);
+        let mut paused = source.paused();
+        std::thread::sleep(Duration::from_millis(1000));
+        if !disconnects {
+            // About 30 frames wait; then the stream does.
+            assert!(source.of_reader("waiting") < Some(45), "{:?}", source.of_reader("waiting"));
+            read(&mut paused, 60);
+            continue;
+        }
+        assert_eq!(source.of_reader("waiting"), None, "{slow_reader}: it is still there");
+        let interrupt = Interrupt::new().unwrap();
+        let error = loop {
+            match paused.next(Some(PATIENCE), &interrupt) {
+                Ok(_) => {}
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("frames wait for it"), "{error}");
+    }
+}
+
+#[test]
+fn disconnected_source_names_property_and_queue() {
+    let source = Source::new("is-live=true", "max-queued-time=300000000");
+    let reader = launch(&format!(
+        "framesharesrc socket-path={} policy=lossless ! fakesink name=end sync=false",
+        source.path.display()
+    ));
+    // It blocks the reader's streaming thread.
+    let pad = reader.by_name("end").unwrap().static_pad("sink").unwrap();
+    let block = pad.add_probe(gst::PadProbeType::BLOCK_DOWNSTREAM, |_, _| gst::PadProbeReturn::Ok).unwrap();
+    reader.set_state(gst::State::Playing).unwrap();
+    wait_until("the disconnection", || source.published() > 20 && source.of_reader("waiting").is_none());
+    pad.remove_probe(block);
+    let message = reader
+        .bus()
+        .unwrap()
+        .timed_pop_filtered(gst::ClockTime::try_from(PATIENCE).ok(), &[gst::MessageType::Error]);
+    reader.set_state(gst::State::Null).unwrap();
+    let message = message.expect("an error");
+    let gst::MessageView::Error(error) = message.view() else { unreachable!() };
+    let text = error.error().to_string();
+    assert!(text.contains("frames wait for it") && text.contains("max-queued-time"), "{text}");
+}
+
+/// A joining reader of a slow stream gets the last frame at its own running time.
+#[test]
+fn joining_reader_of_a_slow_stream_gets_the_last_frame() {
+    let still = |exporter: &mut Exporter| {
+        exporter.push_value(7);
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    let mut exporter = Exporter::with(GRAY, "wait-for-connection=false");
+    still(&mut exporter);
+    let reader = Reader::new(&exporter.path);
+    let (buffer, caps, _) = reader.next_buffer();
+    assert_eq!((bytes(&buffer)[0], caps.is_some()), (7, true));
+    assert!(buffer.flags().contains(gst::BufferFlags::DISCONT));
+    // It is shown now, and its metadata tells its age.
+    let now = reader.pipeline.current_running_time().unwrap();
+    let pts = buffer.pts().unwrap();
+    assert!(pts <= now && now - pts < gst::ClockTime::from_seconds(5), "{pts} at {now}");
+    let age = frameshare::monotonic_ns() - buffer.meta::<FrameshareMeta>().unwrap().published();
+    assert!(age >= 500_000_000, "{age}");
+    exporter.push_value(8);
+    let next = reader.buffer();
+    assert!(bytes(&next)[0] == 8 && !next.flags().contains(gst::BufferFlags::DISCONT));
+
+    for properties in ["history=none wait-for-connection=false", "wait-for-connection=true"] {
+        let mut exporter = Exporter::with(GRAY, properties);
+        let first = Reader::new(&exporter.path);
+        exporter.wait_for_readers(1);
+        still(&mut exporter);
+        let reader = Reader::new(&exporter.path);
+        exporter.wait_for_readers(2);
+        exporter.push_value(9);
+        assert_eq!(bytes(&reader.buffer())[0], 9, "{properties}");
+        drop(first);
+    }
+}
+
+/// After a wait, frames that are too late go to lossless readers only.
+#[test]
+fn late_frames_after_a_wait_are_for_lossless_readers_only() {
+    let source =
+        Source::new("is-live=true", "max-queued-bytes=0 reader-timeout=60000000000 max-lateness=100000000");
+    let mut paused = source.paused();
+    let endpoint = frameshare::Endpoint::at(&source.path).unwrap();
+    let config = reader::Config::default().max_held(16).max_queued(16);
+    let interrupt = Interrupt::new().unwrap();
+    let mut newest = reader::Reader::connect(&endpoint, config, &interrupt).unwrap();
+    std::thread::sleep(Duration::from_millis(1000));
+    // The source has blocked meanwhile; 70 frames and more are too late now.
+    let mut lost = 0;
+    for _ in 0..150 {
+        read(&mut paused, 1);
+        while let Some(item) = newest.next(Some(Duration::ZERO), &interrupt).unwrap() {
+            if let reader::Item::Frame(frame) = item {
+                lost += frame.lost_before();
+            }
+        }
+    }
+    assert!(lost >= 50, "{lost} frames are left out");
+}
