@@ -24,6 +24,7 @@ mod raw;
 mod read;
 mod report;
 mod run;
+mod slow;
 mod source;
 mod stamp;
 mod stamps;
@@ -44,6 +45,10 @@ fn main() {
         (Some("--report"), Some(first)) => raw::read(iter::once(first).chain(arguments))
             .map(|outcomes| print!("{}", report::earlier(&outcomes))),
         (Some(role @ ("export" | "read")), Some(run)) => exit(play(role, &run)),
+        (Some("read-slowly"), Some(plan)) => exit(read_slowly(&plan)),
+        (Some("--slow-readers"), rounds) => {
+            slow::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
+        }
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
             Ok(())
@@ -71,6 +76,12 @@ fn play(role: &str, run: &str) -> Result<()> {
         "export" => export::export(&run),
         _ => read::read(&run),
     }
+}
+
+/// Runs a reader of [`slow`] in a process that this program started.
+fn read_slowly(plan: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    slow::read(&serde_json::from_str(plan).context("no plan of a reader")?)
 }
 
 /// Sends one line to the parent.

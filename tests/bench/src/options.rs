@@ -9,6 +9,7 @@ use std::{path::PathBuf, time::Duration};
 /// Text of the options.
 pub const USAGE: &str = "frameshare-bench [OPTION VALUE]...
 frameshare-bench --report FILE...      print the tables of earlier runs from their --raw files
+frameshare-bench --slow-readers [N]    slow and paused readers of the engine, N rounds (5)
 
   --quick                  smoke test: one short round of frameshare alone
   --rounds N               number of rounds (5)

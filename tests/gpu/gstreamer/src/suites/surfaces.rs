@@ -17,6 +17,7 @@ const SUITE: &str = "gst-surfaces";
 pub const CASES: &[Case] = &[
     case(SUITE, "in-place", in_place),
     case(SUITE, "a-decoder-never-stalls", never_stalls),
+    case(SUITE, "a-paused-reader", paused),
     case(SUITE, "a-decoder-outlives-imports", outlives),
     case(SUITE, "memories-that-name-a-stale-stream", stale),
     case(SUITE, "a-reader-that-cannot", cannot),
@@ -118,6 +119,39 @@ fn never_stalls(_: u64) -> Result<String> {
         std::thread::sleep(Duration::from_millis(5));
     };
     Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
+}
+
+/// Frames wait for a paused lossless reader as copies: the decoder keeps its surfaces, and another
+/// reader gets every frame meanwhile.
+fn paused(_: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in ["event", "timeline"] {
+        let place = Place::new()?;
+        let exporter = behind_decoder(
+            &place,
+            &format!("fence={fence} slow-reader=disconnect max-queued-time=60000000000"),
+        )?;
+        let readers = Peer::some(2)?;
+        for reader in &readers {
+            reader.connect(place.lossless())?;
+        }
+        exporter.tell(Command::Go)?;
+        let read = || Command::Read(Read { frames: Some(FRAMES), ..Read::default() });
+        readers[1].begin(&read())?;
+        exporter.decode(decoder(FRAMES))?;
+        let sums = decoded(FRAMES, PICTURE)?;
+        whole(&readers[1].was_read()?, &sums).with_context(|| format!("{fence}, the other reader"))?;
+        let stats = settled(&exporter, FRAMES)?;
+        let (in_place, waiting) = (stats.path("in-place"), stats.reason("reader-waits"));
+        ensure!(waiting + 10 > FRAMES && (1..=8).contains(&in_place), "{stats:?}");
+        readers[0].begin(&read())?;
+        whole(&readers[0].was_read()?, &sums).with_context(|| format!("{fence}, the paused reader"))?;
+        seen.push(format!("{in_place} in place, {waiting} copied"));
+        exporter.stats(Command::Stop)?;
+        drop(readers);
+        ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces were not returned");
+    }
+    Ok(seen.join(", "))
 }
 
 /// Waits until a sink has published this many frames; returns its statistics.
