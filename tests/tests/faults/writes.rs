@@ -87,7 +87,7 @@ const WAYS: [(&str, Way); 10] = [
     ("a hole in the reopened file", |fd| {
         fallocate(reopened(fd)?, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, PAGE as u64)
     }),
-    ("a longer file", |fd| ftruncate(fd, 1 << 20)),
+    ("a longer file", |fd| ftruncate(fd, 1 << 30)),
     ("a shorter file", |fd| ftruncate(fd, 0)),
 ];
 
