@@ -16,6 +16,7 @@
 
 pub mod descriptor;
 pub mod ids;
+pub mod kept;
 pub mod kind;
 pub mod limits;
 pub mod message;

@@ -12,6 +12,8 @@ pub const MAX_BACKLOG: usize = 1024;
 pub const MAX_MESSAGE: usize = 64 * 1024;
 /// Maximum size in bytes of a payload sent as a sealed memfd (for example cover art in tags).
 pub const MAX_PAYLOAD: u64 = 64 * 1024 * 1024;
+/// Maximum number of kept units in one memory file.
+pub const MAX_KEPT_UNITS: u32 = 16 * 1024;
 /// Maximum number of file descriptors per message; a [`Welcome`](crate::message::Welcome) has up to
 /// five.
 pub const MAX_FDS: usize = 5;

@@ -33,6 +33,7 @@ pub fn hello(policy: Policy, credit: u32) -> Hello {
         gpus: Vec::new(),
         context: 0,
         host_fallback: false,
+        max_gop_bytes: 1 << 20,
     }
 }
 

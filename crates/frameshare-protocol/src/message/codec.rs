@@ -55,6 +55,9 @@ pub enum Malformation {
     /// The number of a slot exceeds the limit.
     #[error("slot out of range")]
     Slot,
+    /// Kept units are none or too many, or their size is impossible.
+    #[error("number or size of kept units out of range")]
+    KeptUnits,
     /// A sealed payload is empty or exceeds the limit.
     #[error("payload too long")]
     Payload,

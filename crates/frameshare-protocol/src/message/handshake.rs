@@ -38,6 +38,8 @@ pub struct Hello {
     pub context: u64,
     /// Whether the reader accepts frames in host memory if it cannot read the GPU memory.
     pub host_fallback: bool,
+    /// Maximum total size in bytes of the kept units that the reader accepts; 0 for none.
+    pub max_gop_bytes: u64,
 }
 
 /// The exporter's answer to a [`Hello`]. Carries four descriptors: queue page, claims page,

@@ -6,7 +6,7 @@ use super::{codec::HEADER, *};
 use crate::{
     Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
-    limits::{MAX_CREDIT, MAX_GPUS, MAX_MESSAGE, MAX_PEER_NAME, MAX_TEXT},
+    limits::{MAX_CREDIT, MAX_GPUS, MAX_KEPT_UNITS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_TEXT},
 };
 
 fn hello() -> Hello {
@@ -21,6 +21,7 @@ fn hello() -> Hello {
         gpus: vec![[1; 16]],
         context: 1,
         host_fallback: true,
+        max_gop_bytes: 1 << 20,
     }
 }
 
@@ -38,13 +39,15 @@ fn message_round_trip_is_lossless() {
         ToReader::Format { before: Sequence(9), memory: MemoryKind::Vmm, format },
         ToReader::Event { before: Sequence(9), kind: 2, payload: Payload::Sealed(100_000) },
         ToReader::Metadata { sequence: Sequence(9), payload: Payload::Inline(vec![1, 2, 3]) },
+        ToReader::KeptUnits { before: Sequence(9), count: 2, size: 4096 },
+        ToReader::Skipped { before: Sequence(9) },
         ToReader::EndOfStream { before: Sequence(10) },
         ToReader::Goodbye { reason: Reason::TooSlow, text: "too slow".into() },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
     }
     let refusal = ToExporter::CannotImport { generation: 7, text: "invalid handle".into() };
-    for message in [ToExporter::Hello(hello()), refusal] {
+    for message in [ToExporter::Hello(hello()), refusal, ToExporter::RequestKeyUnit] {
         assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
     }
 }
@@ -77,6 +80,32 @@ fn invalid_values_and_packets_are_rejected() {
     }
     let longer = [packet, vec![0]].concat();
     assert_eq!(ToExporter::decode(&longer), Err(DecodeError::Malformed(Malformation::Length)));
+}
+
+#[test]
+fn impossible_kept_units_are_rejected() {
+    let record = 8 * crate::kept::RECORD as u64;
+    let is_fine = |count, size| {
+        let packet = ToReader::KeptUnits { before: Sequence(9), count, size }.encode().unwrap();
+        let decoded = ToReader::decode(&packet);
+        assert!(decoded.is_ok() || decoded == Err(DecodeError::Malformed(Malformation::KeptUnits)));
+        decoded.is_ok()
+    };
+    assert!(is_fine(1, record) && is_fine(2, 2 * record) && is_fine(1, MAX_PAYLOAD));
+    assert!(is_fine(MAX_KEPT_UNITS, MAX_PAYLOAD));
+    for (count, size) in [
+        (0, record),
+        (1, 0),
+        (1, record - 8),
+        (1, record + 1),
+        (2, record),
+        (1, MAX_PAYLOAD + 8),
+        (MAX_KEPT_UNITS + 1, MAX_PAYLOAD),
+        (u32::MAX, u64::MAX),
+    ] {
+        assert!(!is_fine(count, size), "{count} units in {size} bytes");
+    }
+    assert_eq!(ToReader::KeptUnits { before: Sequence(9), count: 1, size: record }.fds(), 1..=1);
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub enum ToExporter {
         /// Human-readable reason.
         text: String,
     },
+    /// Asks for a key unit of an encoded stream soon. The exporter may ignore it.
+    RequestKeyUnit,
     /// Close message: the reader closes its connection.
     Goodbye {
         /// Reason for closing.

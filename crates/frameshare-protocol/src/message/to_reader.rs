@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     ids::{Sequence, SlotId},
+    kept::RECORD,
     kind::{FenceKind, MemoryKind},
-    limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT},
+    limits::{MAX_CREDIT, MAX_KEPT_UNITS, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT},
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,22 @@ pub enum ToReader {
         /// The metadata; a sealed payload carries a descriptor.
         payload: Payload,
     },
+    /// Units of an encoded stream from before the reader joined, from a key unit on, in a sealed
+    /// memory file ([`kept`](crate::kept)). They come before frame `before` and take no credit.
+    KeptUnits {
+        /// Sequence number of the first frame after the message.
+        before: Sequence,
+        /// Number of units.
+        count: u32,
+        /// Size of the units in bytes.
+        size: u64,
+    },
+    /// Frames before `before` are not for this reader, which joined an encoded stream between two
+    /// key units: they do not count as lost.
+    Skipped {
+        /// Sequence number of the first frame after the message.
+        before: Sequence,
+    },
     /// End of the stream. The stream may resume later.
     EndOfStream {
         /// Sequence number of the first frame after the message, if there is one.
@@ -114,7 +131,8 @@ impl ToReader {
             Self::Gpu { fence: FenceKind::Timeline, .. } => 1..=1,
             Self::Generation { .. } | Self::Slot { .. } => 0..=1,
             Self::Event { payload: Payload::Sealed(_), .. }
-            | Self::Metadata { payload: Payload::Sealed(_), .. } => 1..=1,
+            | Self::Metadata { payload: Payload::Sealed(_), .. }
+            | Self::KeptUnits { .. } => 1..=1,
             _ => 0..=0,
         }
     }
@@ -161,6 +179,11 @@ impl ToReader {
             Self::Event { payload: Payload::Sealed(size), .. }
             | Self::Metadata { payload: Payload::Sealed(size), .. } => {
                 check((1..=MAX_PAYLOAD).contains(size), Malformation::Payload)?;
+            }
+            Self::KeptUnits { count, size, .. } => {
+                let least = u64::from(*count) * 8 * RECORD as u64;
+                let fits = (least..=MAX_PAYLOAD).contains(size) && size.is_multiple_of(8);
+                check((1..=MAX_KEPT_UNITS).contains(count) && fits, Malformation::KeptUnits)?;
             }
             _ => {}
         }

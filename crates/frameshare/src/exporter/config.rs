@@ -7,7 +7,7 @@ use crate::{Endpoint, sys::Peer};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
     FenceKind, MemoryKind,
-    limits::{MAX_CREDIT, MAX_SLOTS},
+    limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOTS},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -117,6 +117,12 @@ pub struct Config {
     pub fence_timeout: Duration,
     /// Maximum memory in bytes of retired generations that one reader may keep from being freed.
     pub max_retired_bytes: u64,
+    /// Maximum memory in bytes of the units of an encoded stream that are kept for joining readers,
+    /// from the last key unit on, up to 64 MiB; 32 MiB by default, 0 keeps none. If they exceed it,
+    /// nothing is kept until the next key unit. Readers of other users get none of them, unless
+    /// they are among [`trusted_uids`](Self#structfield.trusted_uids): a reader could keep the
+    /// memory of each copy that it gets.
+    pub max_gop_bytes: u64,
 }
 
 impl Default for Config {
@@ -141,6 +147,7 @@ impl Default for Config {
             allow_udmabuf: false,
             fence_timeout: Duration::from_secs(2),
             max_retired_bytes: 2 << 30,
+            max_gop_bytes: 32 << 20,
         }
     }
 }
@@ -279,6 +286,13 @@ impl Config {
         self.max_retired_bytes = max_retired_bytes;
         self
     }
+
+    /// Sets [`max_gop_bytes`](Self#structfield.max_gop_bytes).
+    #[must_use]
+    pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
+        self.max_gop_bytes = max_gop_bytes;
+        self
+    }
 }
 
 impl Config {
@@ -288,6 +302,9 @@ impl Config {
         }
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
             return Err(ConfigError::MaxHeldLimit(self.max_held_limit));
+        }
+        if self.max_gop_bytes > MAX_PAYLOAD {
+            return Err(ConfigError::MaxGopBytes(self.max_gop_bytes));
         }
         let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {
@@ -322,6 +339,10 @@ impl Config {
         self.slow_readers != SlowReaders::Wait
             && self.max_queued_bytes > 0
             && (peer.is_own_or_root() || self.queue_for_other_users)
+    }
+
+    pub(super) fn may_have_kept_units(&self, peer: &Peer) -> bool {
+        peer.is_own_or_root() || self.trusted_uids.contains(&peer.uid)
     }
 
     pub(super) fn may_be_lossless(&self, peer: &Peer) -> bool {

@@ -3,7 +3,7 @@
 //! Errors of an exporter.
 
 use crate::{endpoint::Endpoint, memory::select::Lacking};
-use frameshare_protocol::limits::{MAX_CREDIT, MAX_SLOTS};
+use frameshare_protocol::limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOTS};
 use std::io;
 
 /// Minimum of [`Config::max_slots`](super::Config::max_slots): one reader's credit, and two more.
@@ -65,6 +65,9 @@ pub enum ConfigError {
     /// The maximum number of leases of a reader is out of range.
     #[error("max_held_limit is {0}, but must be 1 to {MAX_CREDIT}")]
     MaxHeldLimit(u32),
+    /// The limit of the kept units is out of range.
+    #[error("max_gop_bytes is {0}, but must be 0 to {MAX_PAYLOAD}")]
+    MaxGopBytes(u64),
     /// The mode of the socket has other bits than those of permissions.
     #[error("socket_mode is 0{0:o}, but must be 0 to 0777")]
     SocketMode(u32),

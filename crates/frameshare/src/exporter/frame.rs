@@ -7,6 +7,18 @@ use crate::fence::Written;
 use frameshare_protocol::{Plane, descriptor::Field};
 use std::{any::Any, fmt};
 
+/// Dependency of a frame on those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Independent of other frames, as all raw video and audio. The exporter keeps no copy of it.
+    #[default]
+    Whole,
+    /// The first unit of a group of pictures of an encoded stream: decoding can start here.
+    Key,
+    /// Cannot be decoded without the units before it, back to the last key unit.
+    Delta,
+}
+
 /// A frame to be published.
 pub struct Frame<'a> {
     /// The slot that holds it.
@@ -36,6 +48,10 @@ pub struct Frame<'a> {
     /// The frame comes so late that only lossless readers get it; others lose it. For frames that
     /// follow a wait of a live stream.
     pub is_late: bool,
+    /// Its dependency on the frames before it. The exporter keeps a copy of the units in host
+    /// memory from the last [`Unit::Key`] on for joining readers
+    /// ([`Config::max_gop_bytes`](super::Config::max_gop_bytes)).
+    pub unit: Unit,
     /// User data that is dropped when every lease on the publication has ended: a guard that keeps
     /// upstream from writing the frame.
     pub keep: Option<Box<dyn Any + Send>>,
@@ -58,6 +74,7 @@ impl<'a> Frame<'a> {
             planes: &[],
             metadata: &[],
             is_late: false,
+            unit: Unit::Whole,
             keep: None,
         }
     }

@@ -37,7 +37,7 @@ mod state;
 
 pub use config::{Config, History, LosslessReaders, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
-pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError};
+pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
 

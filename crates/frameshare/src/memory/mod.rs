@@ -6,6 +6,7 @@
 //! of slots are the same for all kinds, and are managed by the exporter and the reader.
 
 pub mod adopted;
+mod copy;
 mod error;
 pub mod host;
 pub mod legacy;
@@ -14,6 +15,7 @@ pub(crate) mod same_process;
 pub mod select;
 pub mod vmm;
 
+pub(crate) use copy::copy_out;
 pub use error::{MemoryError, MemoryFault, Operation};
 
 use crate::gpu;

@@ -10,6 +10,9 @@ use std::{sync::Arc, time::Duration};
 /// Default of [`Config::max_metadata_bytes`].
 pub const MAX_METADATA_BYTES: u64 = 128 << 20;
 
+/// Default of [`Config::max_gop_bytes`].
+pub const MAX_GOP_BYTES: u64 = 64 << 20;
+
 /// Configuration of a reader: [`Config::default`] and its setters.
 ///
 /// ```
@@ -82,6 +85,10 @@ pub struct Config {
     /// precede. No more is received until some were delivered; a single larger one ends the reader
     /// with [`ReadError::TooMuchMetadata`](super::ReadError::TooMuchMetadata).
     pub max_metadata_bytes: u64,
+    /// Maximum bytes of kept units of an encoded stream, from its last key unit on, that the
+    /// exporter sends when the reader joins; 0 for none. They take no credit. Without them the
+    /// reader starts at the next key unit, or after two seconds.
+    pub max_gop_bytes: u64,
 }
 
 impl Default for Config {
@@ -101,6 +108,7 @@ impl Default for Config {
             gpu_wait: None,
             fence_timeout: Duration::from_secs(2),
             max_metadata_bytes: MAX_METADATA_BYTES,
+            max_gop_bytes: MAX_GOP_BYTES,
         }
     }
 }
@@ -202,6 +210,13 @@ impl Config {
     #[must_use]
     pub fn max_metadata_bytes(mut self, max_metadata_bytes: u64) -> Self {
         self.max_metadata_bytes = max_metadata_bytes;
+        self
+    }
+
+    /// Sets [`max_gop_bytes`](Self#structfield.max_gop_bytes).
+    #[must_use]
+    pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
+        self.max_gop_bytes = max_gop_bytes;
         self
     }
 }

@@ -240,6 +240,22 @@ pub enum ProtocolViolation {
     /// The memory file of a payload does not have the agreed size or seals.
     #[error("invalid payload: {0}")]
     Payload(#[source] io::Error),
+    /// Kept units exceed the reader's limit.
+    #[error("kept units of {size} bytes exceed the limit of {limit}")]
+    TooManyKeptUnits {
+        /// Their size in bytes, all messages together.
+        size: u64,
+        /// [`Config::max_gop_bytes`](super::Config::max_gop_bytes).
+        limit: u64,
+    },
+    /// The records of kept units do not fill the announced size.
+    #[error("kept units of {size} bytes end after {end} bytes")]
+    KeptUnitsEnd {
+        /// The announced size in bytes.
+        size: u64,
+        /// The end of the last unit.
+        end: u64,
+    },
     /// Too many messages wait for frames that do not arrive.
     #[error("its messages precede frames that do not arrive")]
     EarlyMessages,

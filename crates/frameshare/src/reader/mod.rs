@@ -25,7 +25,7 @@ mod item;
 mod lease;
 mod stats;
 
-pub use config::{Config, MAX_METADATA_BYTES};
+pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
 pub use connection::TrustedUsers;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use item::Item;
@@ -213,6 +213,14 @@ impl Reader {
         match &self.state {
             State::Connected(connection) => connection.wake_fd(),
             State::Searching(search) => search.fd(),
+        }
+    }
+
+    /// Asks the exporter for a key unit of an encoded stream. The exporter passes the request on to
+    /// the encoder at most once a second, for readers of its own user; it may ignore it.
+    pub fn request_key_unit(&self) {
+        if let Some(connection) = self.connection() {
+            connection.request_key_unit();
         }
     }
 

@@ -8,6 +8,7 @@ mod credit;
 mod delivery;
 mod endpoints;
 mod generations;
+mod gop;
 mod history;
 mod messages;
 mod metadata;

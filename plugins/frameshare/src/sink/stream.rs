@@ -18,7 +18,7 @@ use crate::{
 };
 use frameshare::{
     Interrupt, Sequence,
-    exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot},
+    exporter::{AcquireError, Exporter, Frame, PublishError, Purpose, Slot, Unit},
     fence::Written,
 };
 use std::sync::{
@@ -257,6 +257,7 @@ impl Stream {
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
             is_late,
+            unit: Unit::Whole,
             keep: match placed.path {
                 Path::Pool => Some(Box::new(buffer.clone())),
                 Path::InPlace => Some(Box::new(self.surfaces.hold(buffer))),

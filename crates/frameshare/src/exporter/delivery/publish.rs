@@ -10,13 +10,15 @@ use crate::{
     Interrupt,
     exporter::{
         error::Interrupted,
-        frame::{Frame, InvalidFrame, PublishError},
+        frame::{Frame, InvalidFrame, PublishError, Unit},
         slot::Slot,
-        state::{Shared, State},
+        state::{Content, Shared, State},
     },
+    memory::copy_out,
     sys::Timeout,
 };
 use frameshare_protocol::{Descriptor, Sequence, limits::MAX_PLANES};
+use std::sync::Arc;
 
 pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
     let inner = &frame.slot.0;
@@ -44,6 +46,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
     descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| InvalidFrame::Field(invalid.field))?;
 
+    let mut content = kept_content(shared, &frame);
     let mut frame = Some(frame);
     // Download target: not requested yet, requested without success, or a slot.
     let mut target: Option<Option<Slot>> = None;
@@ -68,7 +71,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
             // Every reader has room: from here on only links fail.
             let frame = frame.take()?;
             let target = target.get_or_insert_default();
-            Some(Some(state.hand_out(frame, descriptor.clone(), target)))
+            Some(Some(state.hand_out(frame, descriptor.clone(), content.take(), target)))
         })?;
         match outcome {
             Some(Some(outcome)) => return outcome,
@@ -77,6 +80,14 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
             None => return Err(PublishError::Closed),
         }
     }
+}
+
+/// Copies a unit that the exporter keeps for joining readers, with the state unlocked.
+fn kept_content(shared: &Shared, frame: &Frame<'_>) -> Option<Arc<Content>> {
+    let wanted =
+        frame.unit != Unit::Whole && shared.lock().keeps_unit(frame.unit, frame.size, frame.metadata.len());
+    let bytes = wanted.then(|| copy_out(&*frame.slot.0.memory, frame.offset, frame.size)).flatten()?;
+    Some(Arc::new(Content { metadata: frame.metadata.into(), bytes }))
 }
 
 /// Runs `publish` until it returns a value: now, or after a full lossless reader has made room.

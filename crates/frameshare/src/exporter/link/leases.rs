@@ -2,9 +2,12 @@
 
 //! The leases of one reader: its queue entries, from publication until the release fence is ready.
 
+mod revocation;
+
 use crate::{
     exporter::{
-        link::Ending,
+        frame::Unit,
+        link::{Ending, Start},
         observe::{ReaderInfo, ReaderStats},
     },
     fence::{ExporterFence, FenceError, FenceFault, FenceState, Signals},
@@ -26,6 +29,7 @@ use std::{
 struct Lease {
     sequence: Sequence,
     area: AreaIndex,
+    unit: Unit,
     /// The frame is in GPU memory: its lease ends after the reader's release fence.
     is_fenced: bool,
     /// Time when it was first seen released with its fence pending.
@@ -94,7 +98,10 @@ pub struct Leases {
     entries: Vec<Option<Lease>>,
     /// Maximum number of untaken frames.
     max_queued: usize,
+    /// The reader got kept units, and is not known to have taken a live frame.
+    reads_kept_units: bool,
     in_order: InOrder,
+    start: Start,
     /// Buffer for released frames.
     released: Vec<Released>,
     /// Number of frames released so far.
@@ -113,6 +120,7 @@ impl Leases {
         fence: Box<dyn ExporterFence>,
         choice: Selected<FenceKind>,
         next: Sequence,
+        start: Start,
     ) -> Self {
         Self {
             producer,
@@ -120,8 +128,10 @@ impl Leases {
             fence,
             choice,
             next,
+            start,
             entries: vec![None; reader.credit as usize],
             max_queued: reader.max_queued as usize,
+            reads_kept_units: false,
             released: Vec::with_capacity(reader.credit as usize),
             count_released: 0,
             offered: None,
@@ -158,6 +168,7 @@ impl Leases {
         entry: EntryIndex,
         area: AreaIndex,
         sequence: Sequence,
+        unit: Unit,
         kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
@@ -166,7 +177,7 @@ impl Leases {
         if is_fenced {
             self.fence.signal_ready(entry, sequence, signals).map_err(fence_failed)?;
         }
-        self.entries[entry.0] = Some(Lease { sequence, area, is_fenced, released: None });
+        self.entries[entry.0] = Some(Lease { sequence, area, unit, is_fenced, released: None });
         self.offered = Some(entry);
         Ok(())
     }
@@ -297,54 +308,9 @@ impl Leases {
         self.producer.end_wait();
     }
 
-    /// Returns a vacant entry, if there is one. Before, revokes the oldest untaken frames: as many
-    /// as it takes for one more frame to stay within the maximum, and for an entry to be vacant.
-    pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
-        // Counts taken frames too, which needs no look at shared memory.
-        if self.leases().count() >= self.max_queued {
-            let mut queued = self.queued()?;
-            while queued >= self.max_queued && self.revoke_oldest(ended, |_| true)?.is_some() {
-                queued -= 1;
-            }
-        }
-        match self.vacant() {
-            Some(entry) => Ok(Some(entry)),
-            None => self.revoke_oldest(ended, |_| true),
-        }
-    }
-
     /// Returns an entry without a lease, if there is one.
     pub fn vacant(&self) -> Option<EntryIndex> {
         self.entries.iter().position(Option::is_none).map(EntryIndex)
-    }
-
-    /// Returns the number of untaken frames.
-    fn queued(&self) -> Result<usize, Ending> {
-        let mut queued = 0;
-        for (entry, lease) in self.leases() {
-            let state = self.producer.state(entry, lease.sequence).map_err(violation)?;
-            queued += usize::from(state == ClaimState::Published);
-        }
-        Ok(queued)
-    }
-
-    /// Revokes the oldest untaken frame among those in certain areas, and returns its entry.
-    pub fn revoke_oldest(
-        &mut self,
-        ended: &mut Vec<AreaIndex>,
-        may: impl Fn(AreaIndex) -> bool,
-    ) -> Result<Option<EntryIndex>, Ending> {
-        let mut leases: Vec<_> = self.leases().filter(|(_, lease)| may(lease.area)).collect();
-        leases.sort_unstable_by_key(|(_, lease)| lease.sequence);
-        for (entry, lease) in leases {
-            if self.producer.revoke(entry, lease.sequence).map_err(violation)? == Revocation::Revoked {
-                self.lost += 1;
-                ended.push(lease.area);
-                self.entries[entry.0] = None;
-                return Ok(Some(entry));
-            }
-        }
-        Ok(None)
     }
 
     /// The leases with their entries.

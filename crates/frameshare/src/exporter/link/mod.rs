@@ -11,6 +11,7 @@ mod leases;
 mod liveness;
 mod outbox;
 mod route;
+mod start;
 
 pub use backlog::{Backlog, WaitingFrame};
 pub use ending::Ending;
@@ -19,8 +20,10 @@ pub use leases::Leases;
 pub use liveness::Liveness;
 pub use outbox::{Attachment, Packet, is_exhausted};
 pub use route::Route;
+pub use start::Start;
 
 use super::{
+    frame::Unit,
     observe::{ReaderInfo, ReaderStats},
     slot::Slot,
 };
@@ -112,18 +115,19 @@ pub struct Delivery {
     /// Set if no pidfd watches the process.
     pub liveness: Option<Liveness>,
     pub fence: Box<dyn ExporterFence>,
+    pub start: Start,
     pub route: Route,
     pub hello: Hello,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, liveness, fence, route, hello } = delivery;
+        let Delivery { producer, next, wake, liveness, fence, start, route, hello } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         let socket = Arc::new(socket);
         Self {
-            leases: Leases::new(&info, producer, fence, choice, next),
+            leases: Leases::new(&info, producer, fence, choice, next, start),
             outbox: Outbox::new(socket.clone(), peer.uid),
             backlog: Backlog::default(),
             joining_backlog: None,
@@ -234,6 +238,8 @@ impl Link {
     /// Sends the close message (`Goodbye`). Messages that wait before it are still sent, for
     /// [`DRAINING`].
     pub fn send_close(&mut self, ending: &Ending) {
+        // Fails if the reader has left too much unread, which only its count of losses shows.
+        let _ = self.report_skipped();
         let message = ToReader::Goodbye { reason: ending.reason, text: ending.text.clone() };
         if let Ok(packet) = Packet::new(&message) {
             let sent = self.outbox.send(packet);
@@ -340,10 +346,11 @@ impl Link {
         entry: EntryIndex,
         area: AreaIndex,
         sequence: Sequence,
+        unit: Unit,
         kind: MemoryKind,
         signals: &mut Signals,
     ) -> Result<(), Ending> {
-        self.leases.offer(entry, area, sequence, kind, signals)
+        self.leases.offer(entry, area, sequence, unit, kind, signals)
     }
 
     /// Publishes the offered frame, if there is one, or adds it to the backlog. Returns true if the
@@ -451,8 +458,8 @@ impl Link {
 
     /// Finds an entry for the next publication. A `latest` reader without a vacant one loses its
     /// oldest untaken frame. `None` if the reader is full, or messages wait.
-    pub fn vacate(&mut self, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
-        if self.has_waiting_messages() { Ok(None) } else { self.leases.vacate(ended) }
+    pub fn vacate(&mut self, unit: Unit, ended: &mut Vec<AreaIndex>) -> Result<Option<EntryIndex>, Ending> {
+        if self.has_waiting_messages() { Ok(None) } else { self.leases.vacate(unit, ended) }
     }
 
     /// Sets the waiting flag: the reader sends a wake-up to the returned socket when it ends its

@@ -100,6 +100,11 @@ impl Packet {
         Self::encode(message, attachments, 0)
     }
 
+    /// Encodes a message with the file of its payload of `payload` bytes.
+    pub fn with_file(message: &ToReader, file: Attachment, payload: u64) -> io::Result<Self> {
+        Self::encode(message, vec![file], payload)
+    }
+
     fn encode(message: &ToReader, attachments: Vec<Attachment>, payload: u64) -> io::Result<Self> {
         let bytes = message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let is_ordered = message.is_ordered();

@@ -72,6 +72,9 @@ pub enum Notice {
         /// The reason, for people.
         why: String,
     },
+    /// A reader of the exporter's own user joined an encoded stream between two key units, or asked
+    /// for a key unit: the encoder should make one soon. At most one notice a second.
+    KeyUnitWanted,
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,
 }

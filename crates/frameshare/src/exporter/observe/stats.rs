@@ -51,6 +51,12 @@ pub struct Stats {
     pub retired_bytes: u64,
     /// Bytes of slots that hold frames of a backlog.
     pub waiting_bytes: u64,
+    /// Units of the present group of pictures that are kept for joining readers.
+    pub gop_units: u32,
+    /// Bytes of these units.
+    pub gop_bytes: u64,
+    /// Maximum of these bytes.
+    pub max_gop_bytes: u64,
     /// Readers admitted so far.
     pub readers_total: u64,
 }

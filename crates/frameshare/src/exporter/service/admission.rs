@@ -6,10 +6,11 @@
 //! credit with the state locked, make pages and fences with it unlocked, add the link with it
 //! locked.
 
+use super::kept::{Finished, Prepared};
 use crate::{
     exporter::{
         error::SetupError,
-        link::{Delivery, Ending, Link, LinkFence, Liveness, in_flight},
+        link::{Delivery, Ending, Link, LinkFence, Liveness, Start, in_flight},
         state::{Left, Promise, Shared, Shares},
     },
     queue::Producer,
@@ -21,6 +22,9 @@ use frameshare_protocol::{
 };
 use std::{io, os::fd::OwnedFd};
 
+/// Maximum number of attempts to hand over kept units that are up to date.
+const MAX_ATTEMPTS: u32 = 4;
+
 /// Admits a reader, or refuses it and reports the reason to the reader and the owner.
 pub fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
     // Checked here because it takes a call for each connection: a publication must not wait for it.
@@ -29,14 +33,22 @@ pub fn admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) {
         return shared.with(|state| state.refuse(&socket, &peer, &refusal));
     }
     let (mut socket, mut peer) = (socket, peer);
-    // Try again if the exporter began to use a GPU meanwhile.
-    while let Some(again) = try_to_admit(shared, socket, peer, hello) {
+    // Try again if the exporter began to use a GPU meanwhile, or published too much.
+    let mut attempts = 1..;
+    while let Some(again) = try_to_admit(shared, socket, peer, hello, attempts.next() < Some(MAX_ATTEMPTS)) {
         (socket, peer) = again;
     }
 }
 
-/// Admits or refuses a reader, or returns its connection if the reservation no longer holds.
-fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> Option<(Socket, Peer)> {
+/// Admits or refuses a reader, or returns its connection if the reservation no longer holds, or,
+/// with `retry`, if kept units are out of date.
+fn try_to_admit(
+    shared: &Shared,
+    socket: Socket,
+    peer: Peer,
+    hello: &Hello,
+    retry: bool,
+) -> Option<(Socket, Peer)> {
     let gpu = shared.with(|state| state.gpu().cloned());
     // A failure of the GPU is handled elsewhere.
     let memory_left = gpu.and_then(|gpu| gpu.memory_left().ok()).map(|(left, _)| left);
@@ -50,6 +62,7 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
         }
     };
     let shares = Shares::new(&promise, peer.uid);
+    let prepared = Prepared::new(shared, &peer, hello);
     let credit = promise.credit;
     shared.with(|state| {
         state.end_promise();
@@ -59,6 +72,15 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
         if state.gpu().is_some() != promise.gpu.is_some() {
             return Some((socket, peer));
         }
+        let kept_units = match prepared.finish(state, &peer, hello) {
+            Finished::Units(packets) => packets,
+            Finished::Again if retry => return Some((socket, peer)),
+            Finished::Again => Vec::new(),
+        };
+        let start = match kept_units.is_empty() {
+            true => state.start_without_kept_units(&peer),
+            false => Start::AtOnce,
+        };
         let admitted = shares.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
@@ -75,6 +97,7 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
                 wake,
                 liveness,
                 fence,
+                start,
                 route: promise.route,
                 hello: hello.clone(),
             };
@@ -83,7 +106,9 @@ fn try_to_admit(shared: &Shared, socket: Socket, peer: Peer, hello: &Hello) -> O
         match admitted {
             Ok((welcome, delivery, last)) => {
                 let info = state.new_reader(&peer, hello, credit);
+                let id = info.id;
                 state.link(Link::new(info, socket, peer, delivery), &welcome, last);
+                state.send_kept_units(id, &kept_units);
             }
             Err(error) => {
                 let text = format!("the exporter cannot serve another reader: {error}");

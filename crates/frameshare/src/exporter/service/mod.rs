@@ -4,6 +4,7 @@
 //! reclaims.
 
 mod admission;
+mod kept;
 mod late_gpu;
 mod pending;
 
@@ -341,6 +342,9 @@ fn listen_to(shared: &Shared, link: &PolledLink) {
             }
             Ok(ToExporter::CannotImport { generation, text }) => {
                 return shared.with(|state| state.cannot_import(link.id, generation, text));
+            }
+            Ok(ToExporter::RequestKeyUnit) => {
+                return shared.with(|state| state.request_key_unit(link.id));
             }
             Ok(ToExporter::Goodbye { reason, text }) => {
                 return shared.with(|state| state.closed_by_reader(link.id, &Ending { reason, text }));

@@ -10,6 +10,7 @@ use super::State;
 use crate::{
     exporter::{
         config::{History, SlowReaders},
+        frame::Unit,
         link::{Backlog, Ending, Link, WaitingFrame},
         slot::Slot,
     },
@@ -148,7 +149,8 @@ impl State {
         if let Some(message) = &frame.oversized {
             link.send_now(message)?;
         }
-        link.offer(entry, frame.area, frame.descriptor.sequence, kind, &mut self.signals)
+        // Frames of a backlog are never revoked for others: what depends on them does not matter.
+        link.offer(entry, frame.area, frame.descriptor.sequence, Unit::Whole, kind, &mut self.signals)
     }
 
     /// Returns whether slots that only backlogs need are kept.

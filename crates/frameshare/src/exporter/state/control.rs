@@ -19,6 +19,7 @@ impl State {
         if self.format.as_ref() == Some(&format) && self.announced == self.kind() {
             return;
         }
+        self.drop_gop();
         self.renew |= self.format.as_ref() != Some(&format);
         self.forget_last();
         self.format = Some(format);
@@ -52,6 +53,8 @@ impl State {
 
     pub fn end_of_stream(&mut self) {
         if !mem::replace(&mut self.ended, true) {
+            self.drop_gop();
+            self.each_link(Link::report_skipped);
             self.send_all(&ToReader::EndOfStream { before: self.next });
         }
     }

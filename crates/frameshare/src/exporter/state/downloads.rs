@@ -5,6 +5,7 @@
 use super::{State, Urgency, download_queue::Downloads, offers::Offer};
 use crate::{
     exporter::{
+        frame::Unit,
         link::{Ending, Packet},
         slot::Slot,
     },
@@ -137,6 +138,7 @@ impl State {
                     oversized: download.oversized.as_ref(),
                     is_download: true,
                     is_late: false,
+                    unit: Unit::Whole,
                 });
                 self.publish_offered(&descriptor);
                 self.end_lease(area);

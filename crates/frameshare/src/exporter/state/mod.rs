@@ -11,6 +11,7 @@ mod credit;
 mod disconnect;
 mod download_queue;
 mod downloads;
+mod gop;
 mod guard;
 mod history;
 mod late_gpu;
@@ -24,6 +25,7 @@ mod stats;
 mod waiters;
 
 pub use admission::{Left, Promise, Shares};
+pub use gop::{Content, KeptUnits};
 pub use guard::Shared;
 pub use late_gpu::Wanting;
 pub use waiters::Waiter;
@@ -47,6 +49,7 @@ use frameshare_protocol::{
     message::{Format, Payload},
     page::metadata_size,
 };
+use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
 use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
@@ -108,6 +111,8 @@ pub struct State {
     announced: MemoryKind,
     /// Sticky events by kind: the payload of the last one, and its file if it has one.
     sticky: BTreeMap<u32, (Payload, Vec<Attachment>)>,
+    /// Copies of the units since the last key unit.
+    gop: Gop,
     ended: bool,
     closed: bool,
     metadata: Words,
@@ -172,6 +177,7 @@ impl State {
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
+            gop: Gop::default(),
             ended: false,
             closed: false,
             metadata: metadata.into(),

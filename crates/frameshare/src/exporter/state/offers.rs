@@ -2,11 +2,11 @@
 
 //! Offers: one publication to each reader that has room or can make some.
 
-use super::{State, download_queue::Downloads};
+use super::{Content, State, download_queue::Downloads};
 use crate::{
     exporter::{
         config::History,
-        frame::{Frame, PublishError},
+        frame::{Frame, PublishError, Unit},
         link::{Ending, Link, Packet},
         slot::Slot,
     },
@@ -17,6 +17,7 @@ use frameshare_protocol::{
     limits::METADATA_AREA,
     message::{Payload, Reason, ToReader},
 };
+use std::sync::Arc;
 
 /// A publication, as it is offered to readers.
 pub(super) struct Offer<'a> {
@@ -29,6 +30,7 @@ pub(super) struct Offer<'a> {
     pub is_download: bool,
     /// Only lossless readers get it.
     pub is_late: bool,
+    pub unit: Unit,
 }
 
 impl State {
@@ -38,6 +40,7 @@ impl State {
         &mut self,
         frame: Frame<'_>,
         mut descriptor: Descriptor,
+        content: Option<Arc<Content>>,
         target: &mut Option<Slot>,
     ) -> Result<Sequence, PublishError> {
         // Makes the context current once for all driver calls of the frame. A host frame needs
@@ -55,6 +58,7 @@ impl State {
         let sequence = self.next;
         self.next = sequence.next();
         self.go_on();
+        self.keep_unit(frame.unit, &Descriptor { sequence, ..descriptor.clone() }, content);
         // Cannot fail: there are as many areas as slots, and fewer leases than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.skip_undelivered();
@@ -82,6 +86,7 @@ impl State {
             oversized: oversized.as_ref(),
             is_download: false,
             is_late: frame.is_late,
+            unit: frame.unit,
         });
         // One call signals the timeline values of all readers; the descriptors follow the signals.
         let signaled = if self.is_held(frame.slot) { self.signals.hold() } else { Ok(()) };
@@ -92,7 +97,11 @@ impl State {
         }
         descriptor.published = monotonic_ns();
         self.publish_offered(&descriptor);
-        self.keep_last(frame.slot, area, &descriptor, oversized.clone());
+        if frame.unit == Unit::Whole {
+            self.keep_last(frame.slot, area, &descriptor, oversized.clone());
+        } else {
+            self.forget_last();
+        }
         if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
             self.start_download(frame.slot, to, area, descriptor, oversized);
         }
@@ -129,7 +138,6 @@ impl State {
         while index < self.links.len() {
             let link = &mut self.links[index];
             let gets = if link.downloads() { in_host && !passes } else { !offer.is_download };
-            let gets = gets && (link.is_lossless() || !offer.is_late);
             if !(gets && link.leases.may_get(offer.sequence)) {
                 index += 1;
                 continue;
@@ -165,8 +173,15 @@ impl State {
 
     /// Leases a frame to one reader, if it has room or can make some.
     fn offer(&mut self, index: usize, offer: &Offer<'_>) -> Result<(), Ending> {
-        let &Offer { slot, area, sequence, oversized, .. } = offer;
+        let &Offer { slot, area, sequence, oversized, unit, .. } = offer;
         let link = &mut self.links[index];
+        if offer.is_late && !link.is_lossless() {
+            link.miss(unit, sequence);
+            return Ok(());
+        }
+        if !link.may_start(unit, sequence)? {
+            return Ok(());
+        }
         if link.is_lossless() && link.is_full() {
             // There is room for it: a frame that would be lost is not published.
             link.join_backlog(area, slot.size(), oversized.cloned());
@@ -178,16 +193,23 @@ impl State {
         // A kept frame that has not left yet is outdated.
         let outdated = link.skip_backlog()?;
         self.end_leases(outdated);
-        let room = self.make_room(index)?;
+        let room = self.make_room(index, unit)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
         let link = &mut self.links[index];
+        if room.is_none() {
+            link.leases.note_loss(unit);
+        }
+        // Room may have taken units that this one depends on.
+        if !link.may_start(unit, sequence)? {
+            return Ok(());
+        }
         let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
         let kind = generation.kind;
         link.introduce(slot, kind, generation.is_adopted(), generation.pool())?;
         if let Some(message) = oversized {
             link.send_packet(message)?;
         }
-        link.offer(entry, area, sequence, kind, &mut self.signals)?;
+        link.offer(entry, area, sequence, unit, kind, &mut self.signals)?;
         // Has the service thread send the waiting messages.
         self.links_changed |= link.has_waiting_messages();
         self.add_lease(area);
@@ -196,9 +218,9 @@ impl State {
 
     /// Makes room for a lease in a link, by its policy, and reclaims the areas of leases that ended
     /// for it.
-    fn make_room(&mut self, index: usize) -> Result<Option<EntryIndex>, Ending> {
+    fn make_room(&mut self, index: usize, unit: Unit) -> Result<Option<EntryIndex>, Ending> {
         let mut ended = Vec::new();
-        let vacancy = self.links[index].vacate(&mut ended);
+        let vacancy = self.links[index].vacate(unit, &mut ended);
         self.end_leases(ended);
         vacancy
     }

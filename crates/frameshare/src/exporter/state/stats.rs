@@ -31,6 +31,9 @@ impl State {
             },
             retired_bytes,
             waiting_bytes: self.waiting().bytes,
+            gop_units: self.gop.units(),
+            gop_bytes: self.gop.bytes(),
+            max_gop_bytes: self.config.max_gop_bytes,
             readers_total: self.readers_total,
         }
     }

@@ -6,6 +6,7 @@ use super::{
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
+    kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
     progress::Progress,
     setup::Shared,
@@ -30,7 +31,7 @@ use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     EntryIndex, MemoryKind, Sequence,
     limits::MAX_BACKLOG,
-    message::{Reason, ToReader, Welcome},
+    message::{Reason, ToExporter, ToReader, Welcome},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -61,6 +62,7 @@ pub(in crate::reader) struct Connection {
     max_metadata_bytes: u64,
     /// Oversized metadata of the next frame, which arrived as a message, and its sequence number.
     oversized: Option<(Sequence, Vec<u8>)>,
+    kept: Kept,
     progress: Progress,
     sleep: Sleep,
 }
@@ -95,6 +97,7 @@ impl Connection {
             waiting: MessageQueue::new(config.max_metadata_bytes),
             max_metadata_bytes: config.max_metadata_bytes,
             oversized: None,
+            kept: Kept::new(config.max_gop_bytes, welcome.session),
             progress: Progress::new(welcome.next),
             sleep: Sleep::new(channel.clone()),
             channel,
@@ -114,6 +117,9 @@ impl Connection {
         }
         let mut revoked = 0;
         loop {
+            if let Some(unit) = self.kept.next(&mut self.progress)? {
+                return Ok(Some(Item::Frame(unit)));
+            }
             if revoked > MAX_REVOKED {
                 return Err(ProtocolViolation::Revocations { count: revoked }.into());
             }
@@ -221,6 +227,14 @@ impl Connection {
             }
             Ordered::Metadata(bytes) => {
                 self.oversized = Some((before, bytes));
+                None
+            }
+            Ordered::Kept(units) => {
+                self.kept.begin(units);
+                None
+            }
+            Ordered::Skipped => {
+                self.progress.skip(before);
                 None
             }
         })
@@ -332,6 +346,11 @@ impl Connection {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
                 self.waiting.push(sequence, Ordered::Metadata(payload));
             }
+            ToReader::KeptUnits { before, count, size } => {
+                let units = self.kept.open(fd, before, count, size)?;
+                self.waiting.push(before, Ordered::Kept(units));
+            }
+            ToReader::Skipped { before } => self.waiting.push(before, Ordered::Skipped),
             ToReader::EndOfStream { before } => self.waiting.push(before, Ordered::EndOfStream),
             ToReader::Goodbye { reason, text } => self.exporter.end(End::Closed(reason, text)),
             ToReader::Welcome(_) | ToReader::Refused { .. } => {
@@ -339,6 +358,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Asks the exporter for a key unit.
+    pub fn request_key_unit(&self) {
+        self.channel.send(&ToExporter::RequestKeyUnit);
     }
 
     /// The condition to poll while the reader sleeps.

@@ -380,6 +380,7 @@ fn hello(config: &Config) -> Result<Vec<u8>, ConnectError> {
         gpus: reachable(config.gpu.as_ref())?,
         context: config.gpu.as_ref().map_or(0, context_number),
         host_fallback: config.host_fallback,
+        max_gop_bytes: config.max_gop_bytes,
     });
     hello.encode().map_err(|error| ConfigError::Hello(error).into())
 }

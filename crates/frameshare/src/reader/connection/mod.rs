@@ -7,6 +7,7 @@ mod delivery;
 mod exporter;
 mod gpu;
 mod handshake;
+mod kept;
 mod order;
 mod progress;
 mod setup;

@@ -2,6 +2,7 @@
 
 //! Order of messages and frames: a message waits until the frames before it are delivered.
 
+use super::kept::KeptUnits;
 use crate::event::Event;
 use frameshare_protocol::{MemoryKind, Sequence, message::Format};
 use std::{collections::VecDeque, sync::Arc};
@@ -23,6 +24,10 @@ pub(super) enum Ordered {
     Retire(u32),
     /// Oversized metadata of the next frame.
     Metadata(Vec<u8>),
+    /// Kept units.
+    Kept(KeptUnits),
+    /// The frames before it are not for this reader.
+    Skipped,
 }
 
 impl Ordered {
@@ -32,7 +37,8 @@ impl Ordered {
             Self::Format(_, format) => format.caps.len(),
             Self::Event(event) => event.payload.len(),
             Self::Metadata(bytes) => bytes.len(),
-            Self::EndOfStream | Self::Retire(_) => 0,
+            // Kept units have a limit of their own.
+            Self::EndOfStream | Self::Retire(_) | Self::Kept(_) | Self::Skipped => 0,
         }
     }
 }

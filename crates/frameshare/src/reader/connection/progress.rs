@@ -38,6 +38,16 @@ impl Progress {
         lost
     }
 
+    /// Counts a delivered kept unit.
+    pub fn deliver_kept(&mut self) {
+        self.received += 1;
+    }
+
+    /// Records that the frames before `before` are not for this reader.
+    pub fn skip(&mut self, before: Sequence) {
+        self.expected = self.expected.max(before);
+    }
+
     /// Counts the frames up to `before` as lost, for now: the stream ends there.
     pub fn end(&mut self, before: Sequence) {
         self.undelivered = before.since(self.expected);
@@ -73,5 +83,8 @@ mod tests {
         // The stream continues, and the frames arrive after all.
         assert_eq!(progress.deliver(Sequence(9)), 0);
         assert_eq!((progress.received(), progress.undelivered(), progress.lost()), (3, 0, 2));
+        progress.skip(Sequence(20));
+        progress.skip(Sequence(15));
+        assert_eq!((progress.deliver(Sequence(21)), progress.lost()), (1, 3));
     }
 }

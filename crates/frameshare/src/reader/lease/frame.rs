@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Frames held by a reader.
+//! Frames held by a reader: leased ones, and kept units.
 //!
 //! # Safety
 //!
-//! A [`Frame`] keeps its import mapped and its lease open. The only unsafe access is the plain
-//! slice, which the caller has to justify.
+//! A [`Frame`] keeps its import mapped and its lease open, or the file of its kept unit mapped. The
+//! only unsafe access is the plain slice, which the caller has to justify.
 #![allow(unsafe_code)]
 
 use super::{channel::Channel, import::Imported};
 use crate::{
     fence::{FenceError, FenceState, ReaderFence},
     memory::Address,
+    sys::Words,
 };
 use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{Descriptor, EntryIndex, Sequence};
@@ -66,12 +67,26 @@ pub struct Frame {
     is_kept: bool,
     metadata: Vec<u8>,
     start: Address,
-    // Fields are dropped in this order: the lease ends before the memory can be unmapped.
-    lease: Lease,
-    import: Arc<Imported>,
+    memory: Memory,
 }
 
-// SAFETY: the address is of memory that the import keeps mapped in this process, on every thread.
+/// The memory of a frame.
+#[derive(Debug)]
+enum Memory {
+    // Fields are dropped in this order: the lease ends before the memory can be unmapped.
+    Leased {
+        lease: Lease,
+        import: Arc<Imported>,
+    },
+    /// The file of a kept unit, and the session that it belongs to.
+    Kept {
+        _file: Words,
+        session: u64,
+    },
+}
+
+// SAFETY: the address is of memory that the import or the file keeps mapped in this process, on
+// every thread.
 unsafe impl Send for Frame {}
 // SAFETY: as above; nothing changes through a shared reference.
 unsafe impl Sync for Frame {}
@@ -91,7 +106,38 @@ impl Frame {
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
-        Self { descriptor, lost_before, is_kept, metadata, start, lease, import }
+        Self { descriptor, lost_before, is_kept, metadata, start, memory: Memory::Leased { lease, import } }
+    }
+
+    /// The kept unit whose bytes lie in `file` at the descriptor's offset, a whole number of words;
+    /// `None` if they do not.
+    pub(in crate::reader) fn kept(
+        descriptor: Descriptor,
+        metadata: Vec<u8>,
+        file: Words,
+        session: u64,
+    ) -> Option<Self> {
+        let from = usize::try_from(descriptor.offset / 8).ok()?;
+        let rest = file.get(from..)?;
+        if !descriptor.offset.is_multiple_of(8) || (8 * rest.len() as u64) < descriptor.size {
+            return None;
+        }
+        let start = Address::Host(NonNull::from(rest).cast());
+        Some(Self {
+            descriptor,
+            lost_before: 0,
+            is_kept: true,
+            metadata,
+            start,
+            memory: Memory::Kept { _file: file, session },
+        })
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        match &self.memory {
+            Memory::Leased { lease, .. } => Some(lease),
+            Memory::Kept { .. } => None,
+        }
     }
 
     /// The exporter's description: sequence number, times, flags, planes.
@@ -101,7 +147,10 @@ impl Frame {
 
     /// The exporter's session that it belongs to; sequence numbers are unique within one.
     pub fn session(&self) -> u64 {
-        self.lease.channel.session()
+        match &self.memory {
+            Memory::Leased { lease, .. } => lease.channel.session(),
+            Memory::Kept { session, .. } => *session,
+        }
     }
 
     /// Number of frames lost between the previous frame and this one.
@@ -110,7 +159,7 @@ impl Frame {
     }
 
     /// Returns whether the frame was published before the reader joined, and the exporter had kept
-    /// it.
+    /// it: the last frame, or the last units of an encoded stream. These units take no credit.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -135,7 +184,7 @@ impl Frame {
     /// # Errors
     /// [`FenceError`] if the driver fails, or the exporter violates the rules of its fence.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
-        let lease = &self.lease;
+        let Some(lease) = self.lease() else { return Ok(()) };
         lease.fence().map_or(Ok(()), |fence| fence.wait_ready(lease.entry, lease.sequence, stream))
     }
 
@@ -144,8 +193,10 @@ impl Frame {
     /// # Errors
     /// As [`Frame::wait_on`].
     pub fn is_written(&self) -> Result<bool, FenceError> {
-        let Some(fence) = self.lease.fence() else { return Ok(true) };
-        Ok(fence.poll_ready(self.lease.entry, self.lease.sequence)? == FenceState::Ready)
+        let Some((lease, fence)) = self.lease().and_then(|lease| Some((lease, lease.fence()?))) else {
+            return Ok(true);
+        };
+        Ok(fence.poll_ready(lease.entry, lease.sequence)? == FenceState::Ready)
     }
 
     /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
@@ -155,7 +206,7 @@ impl Frame {
     /// # Errors
     /// [`FenceError`] if the driver fails; the frame is then dropped as usual.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
-        let lease = &mut self.lease;
+        let Memory::Leased { lease, .. } = &mut self.memory else { return Ok(()) };
         if !lease.is_fenced {
             return Ok(());
         }
@@ -168,14 +219,20 @@ impl Frame {
     /// release also waits for its work up to the drop of the frame. It always waits for work of the
     /// reader's own context.
     pub fn used_on(&self, stream: Stream) {
-        self.lease.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        if let Some(lease) = self.lease() {
+            lease.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        }
     }
 
     /// Returns per-slot user data, made by `make` on first use: many frames arrive in one slot, one
     /// after the other. It is dropped before the slot's memory is unmapped, when no frame is held
-    /// in the slot and none will arrive. `None` if data of another type is present.
+    /// in the slot and none will arrive. `None` if data of another type is present, and for a kept
+    /// unit.
     pub fn keep_with_slot<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.import.user_data(make)
+        match &self.memory {
+            Memory::Leased { import, .. } => import.user_data(make),
+            Memory::Kept { .. } => None,
+        }
     }
 
     /// As [`Frame::used_on`], for a stream of which only the handle is known; a null one is the
@@ -189,7 +246,7 @@ impl Frame {
     /// # Errors
     /// Any error that the driver returns.
     pub unsafe fn used_on_handle(&self, stream: *mut std::ffi::c_void) -> frameshare_cuda::Result<()> {
-        let Some(gpu) = self.lease.channel.context() else { return Ok(()) };
+        let Some(gpu) = self.lease().and_then(|lease| lease.channel.context()) else { return Ok(()) };
         // SAFETY: the caller's guarantee; the lease, which keeps the stream, records on it for the
         // last time when it ends.
         self.used_on(unsafe { Stream::found(stream, gpu) }?);
@@ -223,7 +280,7 @@ impl Frame {
     /// GPU memory.
     pub fn bytes(&self) -> &[AtomicU8] {
         let Some(start) = self.as_ptr() else { return &[] };
-        // SAFETY: the range lies inside the import, which is mapped until `self` is dropped;
+        // SAFETY: the range lies inside the import or the file, mapped until `self` is dropped;
         // atomics may be written by another process at any time. They are only loaded: the mapping
         // is read-only.
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), self.len()) }

@@ -98,6 +98,7 @@ impl Intruder {
             gpus: vec![self.gpu.context.device().uuid().0],
             context: 1,
             host_fallback: false,
+            max_gop_bytes: 0,
         }
     }
 

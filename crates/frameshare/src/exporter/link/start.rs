@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Start of a reader of an encoded stream at a key unit: after joining, and after a loss.
+
+use super::{Ending, Link};
+use crate::exporter::frame::Unit;
+use frameshare_protocol::{Sequence, message::ToReader};
+use std::time::{Duration, Instant};
+
+/// Maximum time that a reader waits for a key unit. After it delta units are delivered: streams
+/// with intra refresh have no key units.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// The first unit that a reader gets next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// Any unit.
+    #[default]
+    AtOnce,
+    /// A key unit: the reader joined between two. Units before are not lost; `passed` tells whether
+    /// there were any since the reader was last told of them.
+    Joining { since: Instant, passed: bool },
+    /// A key unit: the reader lost one that others depend on. Units before are lost.
+    Resuming { since: Instant },
+}
+
+impl Start {
+    /// The start of a reader that joins between two key units.
+    pub fn join() -> Self {
+        Self::Joining { since: Instant::now(), passed: false }
+    }
+
+    /// The start of a reader that has lost a unit.
+    pub fn resume() -> Self {
+        Self::Resuming { since: Instant::now() }
+    }
+
+    /// Returns whether the reader waits for a key unit.
+    pub fn awaits_key(&self) -> bool {
+        *self != Self::AtOnce
+    }
+
+    /// Returns whether a unit starts the reader, or the reader has waited for too long.
+    fn begins_with(&self, unit: Unit) -> bool {
+        match self {
+            Self::AtOnce => true,
+            Self::Joining { since, .. } | Self::Resuming { since } => {
+                unit != Unit::Delta || since.elapsed() >= MAX_WAIT
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Returns whether the reader has started, or starts with this unit.
+    pub fn may_start(&mut self, unit: Unit, sequence: Sequence) -> Result<bool, Ending> {
+        let start = self.leases.start();
+        if !start.awaits_key() {
+            return Ok(true);
+        }
+        if start.begins_with(unit) {
+            self.report_skipped()?;
+            *self.leases.start() = Start::AtOnce;
+            return Ok(true);
+        }
+        self.miss(unit, sequence);
+        Ok(false)
+    }
+
+    /// Records a unit that the reader does not get. Before the reader's first unit it is not lost.
+    pub fn miss(&mut self, unit: Unit, sequence: Sequence) {
+        let Start::Joining { passed, .. } = self.leases.start() else {
+            return self.leases.note_loss(unit);
+        };
+        *passed = true;
+        if self.leases.pass_over(sequence) {
+            self.wake.ring();
+        }
+    }
+
+    /// Tells a reader that waits for its first key unit which frames were not for it.
+    pub fn report_skipped(&mut self) -> Result<(), Ending> {
+        let before = self.leases.next();
+        if let Start::Joining { passed, .. } = self.leases.start()
+            && std::mem::take(passed)
+        {
+            self.send(&ToReader::Skipped { before })?;
+        }
+        Ok(())
+    }
+}
