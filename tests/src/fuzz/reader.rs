@@ -8,12 +8,13 @@
 //! must be readable from the first byte to the last.
 
 use super::Choices;
-use crate::raw::{Listener, Offer, RawExporter, Seals, encoded, memfd};
+use crate::raw::{Listener, Offer, Page, RawExporter, Seals, encoded, memfd};
 use frameshare::{
     AreaIndex, Descriptor, Endpoint, EntryIndex, Format, Interrupt, MemoryKind, Plane, Sequence, SlotId,
     reader::{self, Frame, Item, Reader},
 };
 use frameshare_protocol::{
+    kept::KeptUnit,
     limits::MAX_SLOT_SIZE,
     message::{Payload, Reason, ToReader},
 };
@@ -275,6 +276,11 @@ impl Shared {
                 (ToReader::Metadata { sequence: Sequence(before), payload }, fd)
             }
             6 => (ToReader::EndOfStream { before: Sequence(before) }, None),
+            _ if choices.0.first().is_some_and(|byte| *byte < 80) => {
+                choices.byte();
+                let (message, fd) = kept_units(choices, Sequence(before));
+                (message, Some(fd))
+            }
             _ if choices.byte() < 200 => (ToReader::EndOfStream { before: self.exporter.next }, None),
             _ => {
                 let text = String::from_utf8_lossy(choices.some_bytes(64)).into_owned();
@@ -298,6 +304,33 @@ impl Shared {
             let _ = self.exporter.channel.try_send(packet, &fds);
         }
     }
+}
+
+/// Returns kept units in a file that may be damaged.
+fn kept_units(choices: &mut Choices<'_>, before: Sequence) -> (ToReader, OwnedFd) {
+    const BYTES: usize = SLOT as usize;
+    let fd = memfd(SLOT).expect("memory");
+    let page = Page::writable(&fd, BYTES).expect("a mapping");
+    let (mut at, mut count) = (0, 0);
+    for _ in 0..choices.byte() % 4 {
+        let sequence = Sequence(choices.number());
+        let descriptor = Descriptor { sequence, size: choices.below(2000) as u64, ..Default::default() };
+        let Some(unit) = KeptUnit::new(descriptor, choices.below(300), at) else { break };
+        if 8 * unit.next > BYTES {
+            break;
+        }
+        page[at..].iter().zip(unit.encode()).for_each(|(word, value)| word.store(value, Relaxed));
+        (at, count) = (unit.next, count + 1);
+    }
+    if choices.byte() < 128 {
+        page[choices.below(page.len())].store(choices.number(), Relaxed);
+    }
+    let size = if choices.byte() < 200 { 8 * at as u64 } else { choices.number() };
+    if choices.byte() < 240 {
+        Seals::SizeAndWrites.put_on(&fd).expect("a fresh file can be sealed");
+    }
+    let count = if choices.byte() < 240 { count } else { choices.number() as u32 };
+    (ToReader::KeptUnits { before, count, size }, fd)
 }
 
 /// Returns a useless or an almost valid descriptor.

@@ -10,6 +10,7 @@ mod memory;
 mod messages;
 mod metas;
 mod pages;
+mod units;
 mod welcomes;
 
 use crate::{Result, is_refused};
@@ -43,7 +44,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 86] = [
+pub const ATTACKS: [(&str, How); 102] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -96,6 +97,22 @@ pub const ATTACKS: [(&str, How); 86] = [
     ("messages-that-do-not-come", (GivesUp, messages::do_not_come)),
     ("a-message-that-does-not-come", (GoesOn, messages::does_not_come)),
     ("goodbye-with-escape-codes", (GivesUp, messages::goodbye)),
+    ("units-honest", (GoesOn, units::honest)),
+    ("units-file-is-a-pipe", (GivesUp, units::file_is_a_pipe)),
+    ("units-file-can-shrink", (GivesUp, units::file_can_shrink)),
+    ("units-file-too-short", (GivesUp, units::file_too_short)),
+    ("units-too-few", (GivesUp, units::too_few)),
+    ("units-too-many", (GivesUp, units::too_many)),
+    ("units-none", (GivesUp, units::none)),
+    ("units-larger-than-file", (GivesUp, units::larger_than_file)),
+    ("units-of-absurd-size", (GivesUp, units::of_absurd_size)),
+    ("units-of-absurd-metadata", (GivesUp, units::of_absurd_metadata)),
+    ("units-at-another-place", (GivesUp, units::at_another_place)),
+    ("units-twice", (GivesUp, units::twice)),
+    ("units-of-the-future", (GivesUp, units::of_the_future)),
+    ("units-without-end", (GivesUp, units::without_end)),
+    ("units-written", (GoesOn, units::written)),
+    ("units-scribbled", (GivesUp, units::scribbled)),
     ("frame-outside-its-slot", (GivesUp, frames::outside)),
     ("frame-of-no-slot", (GivesUp, frames::of_no_slot)),
     ("frame-again", (GivesUp, frames::again)),
