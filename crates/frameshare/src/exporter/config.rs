@@ -51,6 +51,9 @@ pub enum History {
     Last(Duration),
 }
 
+/// Maximum of [`Config::max_gop_bytes`]: the units are sent in one file.
+pub const MAX_GOP_BYTES: u64 = MAX_PAYLOAD;
+
 /// The mode of a socket that only the exporter's user may connect to.
 const PRIVATE: u32 = 0o600;
 
@@ -303,7 +306,7 @@ impl Config {
         if !(1..=MAX_CREDIT).contains(&self.max_held_limit) {
             return Err(ConfigError::MaxHeldLimit(self.max_held_limit));
         }
-        if self.max_gop_bytes > MAX_PAYLOAD {
+        if self.max_gop_bytes > MAX_GOP_BYTES {
             return Err(ConfigError::MaxGopBytes(self.max_gop_bytes));
         }
         let (mode, allows) = (self.socket_mode, self.lets_others_read());

@@ -35,7 +35,7 @@ mod service;
 mod slot;
 mod state;
 
-pub use config::{Config, History, LosslessReaders, SlowReaders};
+pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};

@@ -29,7 +29,7 @@ pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
 pub use connection::TrustedUsers;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use item::Item;
-pub use lease::Frame;
+pub use lease::{Frame, KeyUnitRequests};
 pub use stats::Stats;
 
 use crate::{
@@ -219,9 +219,12 @@ impl Reader {
     /// Asks the exporter for a key unit of an encoded stream. The exporter passes the request on to
     /// the encoder at most once a second, for readers of its own user; it may ignore it.
     pub fn request_key_unit(&self) {
-        if let Some(connection) = self.connection() {
-            connection.request_key_unit();
-        }
+        self.key_unit_requests().send();
+    }
+
+    /// Returns a handle for requests from other threads. It serves the present connection only.
+    pub fn key_unit_requests(&self) -> KeyUnitRequests {
+        self.connection().map(Connection::key_unit_requests).unwrap_or_default()
     }
 
     fn connection(&self) -> Option<&Connection> {

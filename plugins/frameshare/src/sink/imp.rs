@@ -17,6 +17,7 @@ use super::{
     settings::Settings,
     stats,
     stream::Stream,
+    units::Units,
 };
 use crate::{
     ffi::base_sink,
@@ -45,6 +46,7 @@ pub(super) struct Input {
     pub(super) delay: i128,
     /// The next frame follows a discontinuity: upstream flushed.
     pub(super) is_seam: bool,
+    pub(super) units: Units,
     /// The last caps from upstream, accepted or not.
     pub(super) offered: Option<gst::Caps>,
     /// Upstream is live.
@@ -230,6 +232,7 @@ impl BaseSinkImpl for FrameshareSink {
         if let gst::EventView::FlushStop(flush) = event.view() {
             self.forget_prepared();
             self.input().is_seam = true;
+            self.input().units.reset();
             if flush.resets_time() {
                 self.input().delay = 0;
             }

@@ -25,6 +25,7 @@ mod settings;
 mod stats;
 mod stream;
 mod timing;
+mod units;
 mod waiting;
 
 use gst::prelude::*;

@@ -2,7 +2,7 @@
 
 //! Negotiation: the caps that the sink accepts, and those that it announces to readers.
 
-use super::{caps, imp::FrameshareSink, kinds::Memory, log::CAT};
+use super::{caps, imp::FrameshareSink, kinds::Memory, log::CAT, units::Units};
 use crate::{meta::budget::Budget, sync::lock};
 use frameshare::{Format, Video};
 use gst::subclass::prelude::*;
@@ -54,6 +54,7 @@ impl FrameshareSink {
         {
             let mut input = lock(&self.input);
             (input.has_caps, input.info) = (true, info);
+            input.units = Units::of(caps);
         }
         if let Some(stream) = stream {
             self.find_out_liveness();

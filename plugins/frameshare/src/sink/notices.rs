@@ -62,6 +62,13 @@ impl FrameshareSink {
                     )
                 );
             }
+            Notice::KeyUnitWanted => {
+                gst::debug!(CAT, imp = self, "asking upstream for a key unit");
+                let event = gst_video::UpstreamForceKeyUnitEvent::builder().all_headers(true).build();
+                if let Some(pad) = sink.static_pad("sink") {
+                    pad.push_event(event);
+                }
+            }
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
             }

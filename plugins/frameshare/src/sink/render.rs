@@ -55,6 +55,7 @@ impl FrameshareSink {
         self.wait_for_connection(&stream, buffer)?;
         self.wait_for_delay(buffer)?;
         self.set_pace(&stream);
+        let unit = self.input().units.next(buffer);
         let place = || self.place(&stream, buffer);
         let mut placed = self.place_now(&stream, self.prepared(buffer), place)?;
         loop {
@@ -65,7 +66,7 @@ impl FrameshareSink {
                 (input.info.clone(), input.is_seam)
             };
             let (is_late, begin) = (self.is_late(times), Instant::now());
-            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, is_late }) {
+            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, is_late, unit }) {
                 Ok(sequence) => {
                     self.input().is_seam = false;
                     self.note_publication(begin.elapsed());

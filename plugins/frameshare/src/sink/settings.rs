@@ -54,6 +54,7 @@ pub(super) struct Settings {
     pub(super) max_lateness: i64,
     fence_timeout: Duration,
     max_retired_bytes: u64,
+    max_gop_bytes: u64,
     pub(super) wait_for_connection: bool,
     pub(super) drain_timeout: Duration,
     pub(super) any_caps: bool,
@@ -86,6 +87,7 @@ impl Default for Settings {
             max_lateness: -1,
             fence_timeout: limits.fence_timeout,
             max_retired_bytes: limits.max_retired_bytes,
+            max_gop_bytes: limits.max_gop_bytes,
             wait_for_connection: false,
             drain_timeout: Duration::from_secs(5),
             any_caps: false,
@@ -225,6 +227,13 @@ impl Settings {
                     .default_value(default.max_retired_bytes)
                     .mutable_ready()
                     .build(),
+                glib::ParamSpecUInt64::builder("max-gop-bytes")
+                    .nick("Maximum GOP bytes")
+                    .blurb("Memory for the units of encoded video since the last key unit, which joining readers get first (bytes, 0 = none)")
+                    .maximum(exporter::MAX_GOP_BYTES)
+                    .default_value(default.max_gop_bytes)
+                    .mutable_ready()
+                    .build(),
                 glib::ParamSpecUInt64::builder("drain-timeout")
                     .nick("Drain timeout")
                     .blurb("How long the end of the stream waits for lossless readers to finish (ns)")
@@ -318,6 +327,7 @@ impl Settings {
             "max-lateness" => take!(max_lateness),
             "fence-timeout" => take!(ns fence_timeout),
             "max-retired-bytes" => take!(max_retired_bytes),
+            "max-gop-bytes" => take!(max_gop_bytes),
             "drain-timeout" => take!(ns drain_timeout),
             "any-caps" => take!(any_caps),
             "memory" => take!(memory),
@@ -351,6 +361,7 @@ impl Settings {
             "max-lateness" => self.max_lateness.to_value(),
             "fence-timeout" => nanoseconds(self.fence_timeout).to_value(),
             "max-retired-bytes" => self.max_retired_bytes.to_value(),
+            "max-gop-bytes" => self.max_gop_bytes.to_value(),
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
             "any-caps" => self.any_caps.to_value(),
             "memory" => self.memory.to_value(),
@@ -403,6 +414,7 @@ impl Settings {
             .queue_for_other_users(self.queue_for_other_users)
             .fence_timeout(self.fence_timeout)
             .max_retired_bytes(self.max_retired_bytes)
+            .max_gop_bytes(self.max_gop_bytes)
             .memory(gpu.as_ref().and_then(|_| self.memory.kind()))
             .fence(self.fence.kind())
             .trusted_uids(self.trusted_uids.clone())

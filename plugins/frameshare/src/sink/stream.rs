@@ -42,6 +42,7 @@ pub(super) struct Place {
     pub(super) is_seam: bool,
     /// Only lossless readers get it.
     pub(super) is_late: bool,
+    pub(super) unit: Unit,
 }
 
 pub(super) struct Stream {
@@ -233,7 +234,7 @@ impl Stream {
         placed: &Placed,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        Place { times, is_seam, is_late }: Place,
+        Place { times, is_seam, is_late, unit }: Place,
     ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
@@ -257,7 +258,7 @@ impl Stream {
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
             is_late,
-            unit: Unit::Whole,
+            unit,
             keep: match placed.path {
                 Path::Pool => Some(Box::new(buffer.clone())),
                 Path::InPlace => Some(Box::new(self.surfaces.hold(buffer))),

@@ -4,8 +4,9 @@
 //!
 //! # Locks
 //!
-//! `settings`, `interrupt`, `negotiated` and `running` are leaf locks: each is held for a copy or a
-//! swap, never while another lock is taken, and never during a post, a push, a query or a wait.
+//! `settings`, `interrupt`, `negotiated`, `key_unit_requests` and `running` are leaf locks: each is
+//! held for a copy or a swap, never while another lock is taken, and never during a post, a push, a
+//! query or a wait.
 //! `create` takes the streaming state out of `running` and puts it back.
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     stats::Figures,
 };
 use crate::{meta::budget::Budget, sync::lock, time::PipelineClock};
-use frameshare::Interrupt;
+use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
     prelude::*,
@@ -36,6 +37,8 @@ pub struct FrameshareSrc {
     pub(super) interrupt: Mutex<Option<Interrupt>>,
     pub(super) negotiated: Mutex<Negotiated>,
     pub(super) running: Mutex<Option<Running>>,
+    /// Sends requests of downstream over the present connection.
+    pub(super) key_unit_requests: Mutex<KeyUnitRequests>,
     pub(super) opened: Opened,
     /// The pipeline's shared CUDA context, once it is needed.
     pub(super) cuda: ElementContext,
@@ -178,6 +181,7 @@ impl BaseSrcImpl for FrameshareSrc {
         let had_gpu = running.as_ref().is_some_and(|running| running.cuda.is_some());
         drop(running);
         *lock(&self.interrupt) = None;
+        *lock(&self.key_unit_requests) = KeyUnitRequests::default();
         *lock(&self.negotiated) = Negotiated::default();
         self.cuda.clear();
         if had_gpu {
@@ -219,6 +223,15 @@ impl BaseSrcImpl for FrameshareSrc {
             return true;
         }
         BaseSrcImplExt::parent_query(self, query)
+    }
+
+    fn event(&self, event: &gst::Event) -> bool {
+        if gst_video::UpstreamForceKeyUnitEvent::parse(event).is_ok() {
+            let requests = lock(&self.key_unit_requests).clone();
+            requests.send();
+            return true;
+        }
+        self.parent_event(event)
     }
 
     fn caps(&self, filter: Option<&gst::Caps>) -> Option<gst::Caps> {

@@ -4,6 +4,7 @@
 //! the pixels.
 
 mod events;
+mod gop;
 mod media;
 mod metas;
 mod order;

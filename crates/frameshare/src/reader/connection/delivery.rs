@@ -22,7 +22,7 @@ use crate::{
         error::{ConnectError, ProtocolViolation, ReadError},
         gpu_wait::{GpuWait, Recheck},
         item::Item,
-        lease::{Announcement, Channel, Frame, Generations, Lease},
+        lease::{Announcement, Channel, Frame, Generations, KeyUnitRequests, Lease},
         stats::Stats,
     },
     sys::{Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
@@ -31,7 +31,7 @@ use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     EntryIndex, MemoryKind, Sequence,
     limits::MAX_BACKLOG,
-    message::{Reason, ToExporter, ToReader, Welcome},
+    message::{Reason, ToReader, Welcome},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -360,9 +360,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks the exporter for a key unit.
-    pub fn request_key_unit(&self) {
-        self.channel.send(&ToExporter::RequestKeyUnit);
+    /// Returns a handle for requests for key units.
+    pub fn key_unit_requests(&self) -> KeyUnitRequests {
+        KeyUnitRequests::new(&self.channel)
     }
 
     /// The condition to poll while the reader sleeps.

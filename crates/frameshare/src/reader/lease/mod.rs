@@ -10,9 +10,11 @@ mod deferred_release;
 mod frame;
 mod generations;
 mod import;
+mod key_units;
 mod release;
 
 pub use frame::Frame;
+pub use key_units::KeyUnitRequests;
 pub(super) use {
     channel::{Channel, Teardown, Watcher},
     frame::Lease,

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Encoded video: readers that join or lose frames between two key frames, with real codecs.
+
+use super::{media::has, *};
+use frameshare_tests::random::Random;
+use gst_video::UpstreamForceKeyUnitEvent;
+
+/// A short video with motion in every frame, and noise that hides no missing reference.
+const VIDEO: &str =
+    "videotestsrc pattern=ball motion=sweep ! video/x-raw,format=I420,width=96,height=64,framerate=30/1";
+
+/// An encoded video: its caps, and its buffers in order.
+struct Video {
+    caps: String,
+    buffers: Vec<gst::Buffer>,
+}
+
+impl Video {
+    /// Encodes `frames` frames.
+    fn encode(frames: usize, encoder: &str) -> Self {
+        let source = VIDEO.replacen("videotestsrc", &format!("videotestsrc num-buffers={frames}"), 1);
+        let end = "fakesink name=end sync=false enable-last-sample=false";
+        let reader = Reader::watch(launch(&format!("{source} ! {encoder} ! {end}")));
+        let (mut buffers, mut caps) = (Vec::new(), None);
+        loop {
+            match reader.next() {
+                Arrival::Buffer(buffer, found) => {
+                    buffers.push(buffer);
+                    caps = caps.or(found);
+                }
+                Arrival::Event(event) if event.type_() == gst::EventType::Eos => break,
+                Arrival::Event(_) => {}
+            }
+        }
+        assert_eq!(buffers.len(), frames, "one access unit a buffer");
+        Self { caps: caps.unwrap().to_string(), buffers }
+    }
+
+    /// H.264 in access units, with a key frame every 90 frames.
+    fn h264(frames: usize, options: &str) -> Self {
+        Self::encode(
+            frames,
+            &format!(
+                "x264enc threads=1 key-int-max=90 {options} ! video/x-h264,stream-format=avc,alignment=au"
+            ),
+        )
+    }
+
+    fn is_key(&self, index: usize) -> bool {
+        !self.buffers[index].flags().contains(gst::BufferFlags::DELTA_UNIT)
+    }
+
+    /// Returns the last key frame up to a buffer.
+    fn key_before(&self, index: usize) -> usize {
+        (0..=index).rev().find(|index| self.is_key(*index)).unwrap()
+    }
+
+    /// Returns the frames that the buffers from `first` on decode to, by the decoder alone.
+    fn decoded_from(&self, first: usize, decoder: &str) -> Vec<Vec<u8>> {
+        let mut harness = gst_check::Harness::new_parse(decoder);
+        harness.set_src_caps(self.caps.parse().unwrap());
+        for buffer in &self.buffers[first..] {
+            harness.push(buffer.clone()).unwrap();
+        }
+        harness.push_event(gst::event::Eos::new());
+        let frames = std::iter::from_fn(|| harness.try_pull());
+        frames.map(|frame| bytes(&frame)).collect()
+    }
+
+    fn exporter(&self, properties: &str) -> Exporter {
+        Exporter::with(&self.caps, &format!("wait-for-connection=false slow-reader=wait {properties}"))
+    }
+}
+
+/// Returns a reader that decodes.
+fn decoding(exporter: &Exporter, properties: &str, decoder: &str) -> Reader {
+    Reader::watch(launch(&format!(
+        "framesharesrc socket-path={} connection-timeout=20000000000 {properties} ! {decoder} ! \
+         fakesink name=end sync=false enable-last-sample=false",
+        exporter.path.display()
+    )))
+}
+
+/// Returns all buffers up to the end of the stream.
+fn all_buffers(reader: &Reader) -> Vec<gst::Buffer> {
+    let mut buffers = Vec::new();
+    loop {
+        match reader.next() {
+            Arrival::Buffer(buffer, _) => buffers.push(buffer),
+            Arrival::Event(event) if event.type_() == gst::EventType::Eos => return buffers,
+            Arrival::Event(_) => {}
+        }
+    }
+}
+
+/// Lets `count` readers join at random moments of a stream, and compares what they decode.
+fn readers_decode_from_their_first_buffer(video: &Video, decoder: &str, count: usize, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut exporter = video.exporter("max-slots=256");
+    let mut moments: Vec<usize> =
+        (0..count).map(|_| 1 + random.below(video.buffers.len() as u64 - 2) as usize).collect();
+    moments.sort_unstable();
+    let mut readers = Vec::new();
+    for (index, buffer) in video.buffers.iter().enumerate() {
+        for moment in moments.extract_if(.., |moment| *moment == index) {
+            readers.push((moment, decoding(&exporter, "policy=lossless", decoder)));
+            exporter.wait_for_readers(readers.len() as u32);
+        }
+        exporter.push(buffer.clone());
+    }
+    exporter.event(gst::event::Eos::new());
+    for (moment, reader) in readers {
+        let key = video.key_before(moment - 1);
+        let expected = video.decoded_from(key, decoder);
+        let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+        assert_eq!(expected.len(), video.buffers.len() - key, "the decoder outputs every frame");
+        let same = expected.iter().zip(&got).take_while(|(one, other)| one == other).count();
+        assert!(
+            got == expected,
+            "joined at {moment}, key frame {key}: {same} of {} and {} frames are the same",
+            got.len(),
+            expected.len()
+        );
+    }
+}
+
+#[test]
+fn joining_readers_decode_h264_from_first_buffer() {
+    if !has(&["x264enc", "avdec_h264"]) {
+        return;
+    }
+    for (seed, options) in ["bframes=0 tune=zerolatency", "bframes=3 b-adapt=false"].into_iter().enumerate() {
+        let video = Video::h264(300, options);
+        assert!(
+            video.is_key(0) && !video.is_key(1) && (0..300).filter(|index| video.is_key(*index)).count() < 10
+        );
+        readers_decode_from_their_first_buffer(&video, "avdec_h264", 25, 40 + seed as u64);
+    }
+}
+
+/// Parts of a frame in separate buffers: headers and slices belong to their key frame.
+#[test]
+fn joining_readers_decode_h264_in_parts_from_first_buffer() {
+    if !has(&["x264enc", "h264parse", "avdec_h264"]) {
+        return;
+    }
+    let video = Video::h264(120, "tune=zerolatency");
+    let parser =
+        "h264parse config-interval=-1 ! capsfilter caps=video/x-h264,stream-format=byte-stream,alignment=nal";
+    let mut harness = gst_check::Harness::new_parse(parser);
+    harness.set_src_caps(video.caps.parse().unwrap());
+    video.buffers.iter().for_each(|buffer| assert!(harness.push(buffer.clone()).is_ok()));
+    harness.push_event(gst::event::Eos::new());
+    let parts: Vec<gst::Buffer> = std::iter::from_fn(|| harness.try_pull()).collect();
+    let caps = "video/x-h264,stream-format=byte-stream,alignment=nal,width=96,height=64,framerate=30/1";
+    assert!(parts.len() > 120, "{} parts", parts.len());
+    let decoder = "h264parse ! avdec_h264";
+    let mut exporter = Exporter::with(caps, "wait-for-connection=false slow-reader=wait");
+    let joins = [100, parts.len() - 10];
+    let mut readers = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        if joins.contains(&index) {
+            readers.push(decoding(&exporter, "policy=lossless", decoder));
+            exporter.wait_for_readers(readers.len() as u32);
+        }
+        exporter.push(part.clone());
+    }
+    exporter.event(gst::event::Eos::new());
+    let keys: Vec<usize> = (0..120).filter(|index| video.is_key(*index)).collect();
+    for reader in readers {
+        let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+        let expected = keys.iter().map(|key| video.decoded_from(*key, "avdec_h264"));
+        assert!(expected.into_iter().any(|expected| expected == got), "{} frames", got.len());
+    }
+}
+
+#[test]
+fn joining_reader_gets_last_mjpeg_frame() {
+    if !has(&["jpegenc"]) {
+        return;
+    }
+    let video = Video::encode(30, "jpegenc");
+    assert!((0..30).all(|index| video.is_key(index)));
+    let mut exporter = video.exporter("");
+    video.buffers[..20].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    let reader = Reader::new(&exporter.path);
+    exporter.wait_for_readers(1);
+    video.buffers[20..].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    exporter.event(gst::event::Eos::new());
+    let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+    let expected: Vec<_> = video.buffers[19..].iter().map(|frame| bytes(frame)).collect();
+    assert!(got == expected, "{} frames", got.len());
+}
+
+#[test]
+fn latest_reader_decodes_clean_frames_after_loss() {
+    if !has(&["x264enc", "avdec_h264"]) {
+        return;
+    }
+    let decoder = "avdec_h264 max-threads=1";
+    let video = Video::h264(200, "bframes=0 tune=zerolatency");
+    let reference = video.decoded_from(0, decoder);
+    let mut exporter = video.exporter("");
+    let reader = decoding(&exporter, "policy=latest max-queued=2 max-held=16", decoder);
+    exporter.wait_for_readers(1);
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.clone();
+    let end = reader.pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
+    end.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+        drop(closed.lock().unwrap());
+        gst::PadProbeReturn::Ok
+    });
+    let queued = |exporter: &Exporter| {
+        let stats = exporter.harness.element().unwrap().property::<gst::Structure>("stats");
+        let readers = stats.get::<gst::Array>("readers").unwrap();
+        readers[0].get::<gst::Structure>().unwrap().get::<u32>("queued").unwrap()
+    };
+    let mut standstill = None;
+    for (index, buffer) in video.buffers.iter().enumerate() {
+        // The reader stands still for ten frames in the middle of a GOP, and keeps up with others.
+        match index {
+            30 => standstill = Some(gate.lock().unwrap()),
+            40 => standstill = None,
+            _ => {}
+        }
+        exporter.push(buffer.clone());
+        if standstill.is_none() {
+            wait_until("the reader has taken all frames", || queued(&exporter) == 0);
+        }
+    }
+    exporter.event(gst::event::Eos::new());
+    let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+    let mut at = 0;
+    let mut resumed = Vec::new();
+    for frame in &got {
+        let found = reference[at..].iter().position(|expected| expected == frame);
+        let skipped = found.unwrap_or_else(|| panic!("a damaged frame after frame {at}"));
+        if skipped > 0 {
+            resumed.push(at + skipped);
+        }
+        at += skipped + 1;
+    }
+    assert_eq!(at, 200);
+    let key = (40..200).find(|index| video.is_key(*index)).unwrap();
+    assert_eq!(resumed, [key], "it resumed at the next key frame, {} frames in all", got.len());
+}
+
+#[test]
+fn requests_for_key_units_reach_upstream() {
+    let mut exporter = Exporter::with("video/x-h264", "wait-for-connection=false max-gop-bytes=0");
+    let is_request = |event: &gst::Event| UpstreamForceKeyUnitEvent::parse(event).is_ok();
+    let requests = |exporter: &mut Exporter| {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            while let Some(event) = exporter.harness.try_pull_upstream_event() {
+                if is_request(&event) {
+                    return true;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    };
+    let buffer = |flags| {
+        let mut buffer = gst::Buffer::from_slice([1; 100]);
+        buffer.get_mut().unwrap().set_flags(flags);
+        buffer
+    };
+    exporter.push(buffer(gst::BufferFlags::DELTA_UNIT));
+    let reader = Reader::new(&exporter.path);
+    assert!(requests(&mut exporter), "the reader joined between two key units");
+    std::thread::sleep(Duration::from_millis(1100));
+    exporter.push(buffer(gst::BufferFlags::empty()));
+    reader.buffer();
+    let event = UpstreamForceKeyUnitEvent::builder().build();
+    assert!(reader.pipeline.by_name("end").unwrap().static_pad("sink").unwrap().push_event(event));
+    assert!(requests(&mut exporter), "downstream of the reader asked");
+}
