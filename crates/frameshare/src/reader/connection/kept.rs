@@ -26,11 +26,13 @@ pub(super) struct Kept {
     session: u64,
     /// Units that are due.
     due: Option<KeptUnits>,
+    /// The last delivered unit.
+    last: Sequence,
 }
 
 impl Kept {
     pub fn new(limit: u64, session: u64) -> Self {
-        Self { limit, opened: 0, session, due: None }
+        Self { limit, opened: 0, session, due: None, last: Sequence(0) }
     }
 
     /// Maps a file of `count` units with `size` bytes, all from before frame `before`.
@@ -55,7 +57,7 @@ impl Kept {
             Mapping::read_only(&fd, len).map(Words::from)
         };
         let file = map().map_err(ProtocolViolation::Payload)?;
-        Ok(KeptUnits { file, at: 0, left: count, last: None, before, session: self.session })
+        Ok(KeptUnits { file, at: 0, left: count, before, session: self.session })
     }
 
     /// Delivers these units next. Earlier ones have been delivered.
@@ -69,9 +71,12 @@ impl Kept {
     /// [`ReadError::Violation`] for a record that is not wholly in the file, or not in order.
     pub fn next(&mut self, progress: &mut Progress) -> Result<Option<Frame>, ReadError> {
         let Some(units) = &mut self.due else { return Ok(None) };
-        let unit = units.next()?;
-        match unit {
-            Some(_) => progress.deliver_kept(),
+        let unit = units.next(self.last)?;
+        match &unit {
+            Some(unit) => {
+                self.last = unit.descriptor().sequence;
+                progress.deliver_kept();
+            }
             None => self.due = None,
         }
         Ok(unit)
@@ -85,16 +90,14 @@ pub(super) struct KeptUnits {
     /// Position of the next record in words.
     at: usize,
     left: u32,
-    /// The last delivered unit.
-    last: Option<Sequence>,
     /// The first frame after the units.
     before: Sequence,
     session: u64,
 }
 
 impl KeptUnits {
-    /// Returns the next unit; `None` after the last.
-    fn next(&mut self) -> Result<Option<Frame>, ProtocolViolation> {
+    /// Returns the next unit, which follows unit `after`; `None` if none is left.
+    fn next(&mut self, after: Sequence) -> Result<Option<Frame>, ProtocolViolation> {
         let end =
             || ProtocolViolation::KeptUnitsEnd { size: 8 * self.file.len() as u64, end: 8 * self.at as u64 };
         let Some(left) = self.left.checked_sub(1) else {
@@ -107,7 +110,6 @@ impl KeptUnits {
         }
         let unit = KeptUnit::decode(&record, self.at, self.file.len())?;
         let sequence = unit.descriptor.sequence;
-        let after = self.last.unwrap_or(Sequence(0));
         if sequence <= after || sequence >= self.before {
             let after = if sequence <= after { after } else { self.before };
             return Err(ProtocolViolation::FrameOrder { sequence, after });
@@ -115,7 +117,7 @@ impl KeptUnits {
         let metadata = load_bytes(&self.file, unit.metadata_at, unit.metadata);
         let frame = Frame::kept(unit.descriptor, metadata, self.file.clone(), self.session);
         let frame = frame.ok_or_else(end)?;
-        (self.at, self.left, self.last) = (unit.next, left, Some(sequence));
+        (self.at, self.left) = (unit.next, left);
         Ok(Some(frame))
     }
 }

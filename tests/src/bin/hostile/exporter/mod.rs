@@ -44,7 +44,7 @@ pub type Harm = fn(&Listener) -> Result<RawExporter>;
 pub type How = (Fate, Harm);
 
 /// All attacks.
-pub const ATTACKS: [(&str, How); 102] = [
+pub const ATTACKS: [(&str, How); 103] = [
     ("welcome-garbage", (GivesUp, welcomes::garbage)),
     ("welcome-cut-short", (GivesUp, welcomes::cut_short)),
     ("welcome-never-comes", (GivesUp, welcomes::never)),
@@ -110,6 +110,7 @@ pub const ATTACKS: [(&str, How); 102] = [
     ("units-at-another-place", (GivesUp, units::at_another_place)),
     ("units-twice", (GivesUp, units::twice)),
     ("units-of-the-future", (GivesUp, units::of_the_future)),
+    ("units-beyond-limit", (GivesUp, units::beyond_limit)),
     ("units-without-end", (GivesUp, units::without_end)),
     ("units-written", (GoesOn, units::written)),
     ("units-scribbled", (GivesUp, units::scribbled)),

@@ -27,10 +27,14 @@ const METADATA: usize = RECORD - 1;
 
 /// A file of units with these sequence numbers, its size in bytes, and its mapping.
 fn file_of(sequences: &[u64]) -> Result<(OwnedFd, u64, Page)> {
+    file_of_sized(sequences, UNIT)
+}
+
+fn file_of_sized(sequences: &[u64], size: u64) -> Result<(OwnedFd, u64, Page)> {
     let mut at = 0;
     let mut units = Vec::new();
     for sequence in sequences {
-        let descriptor = Descriptor { sequence: Sequence(*sequence), size: UNIT, ..Default::default() };
+        let descriptor = Descriptor { sequence: Sequence(*sequence), size, ..Default::default() };
         let unit = KeptUnit::new(descriptor, 9, at).ok_or("a unit that is too large")?;
         let next = unit.next;
         units.push((at, unit));
@@ -126,6 +130,20 @@ pub fn of_the_future(listener: &Listener) -> Result<RawExporter> {
 }
 
 /// Each file is within the reader's limit; together they are not.
+pub fn beyond_limit(listener: &Listener) -> Result<RawExporter> {
+    let mut exporter = accept(listener)?;
+    exporter.next = Sequence(100);
+    for sequence in [50, 51] {
+        let (fd, size, _page) = file_of_sized(&[sequence], 40 << 20)?;
+        Seals::SizeAndWrites.put_on(&fd)?;
+        let message = ToReader::KeptUnits { before: Sequence(100), count: 1, size };
+        exporter.send_message(&message, Some(fd.as_fd()))?;
+    }
+    exporter.publish(1, SLOT);
+    Ok(exporter)
+}
+
+/// Messages without end.
 pub fn without_end(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     let (fd, size, _page) = file_of(&[50, 51, 52])?;
