@@ -45,6 +45,13 @@ impl State {
         }
     }
 
+    /// Returns whether the publication in this area has no lease but that of the kept frame: it ends
+    /// with the next frame, and no polling ends it before.
+    pub(super) fn is_only_kept(&self, area: AreaIndex) -> bool {
+        let leases = self.publications[area.0 as usize].as_ref().map(|publication| publication.leases);
+        leases == Some(1) && self.last.as_ref().is_some_and(|last| last.area == area)
+    }
+
     /// Forgets the last frame: it is no longer one of the present stream.
     pub fn forget_last(&mut self) {
         if let Some(last) = mem::take(&mut self.last) {

@@ -45,7 +45,7 @@ use crate::{
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
 use frameshare_protocol::{
-    MemoryKind, Sequence,
+    AreaIndex, MemoryKind, Sequence,
     message::{Format, Payload},
     page::metadata_size,
 };
@@ -278,7 +278,10 @@ impl State {
     /// Returns whether upstream may wait for the user data of a publication.
     fn keeps_something(&self) -> bool {
         self.config.gpu.is_some()
-            && self.publications.iter().flatten().any(|publication| publication.keep.is_some())
+            && self.publications.iter().enumerate().any(|(area, publication)| {
+                let keeps = publication.as_ref().is_some_and(|publication| publication.keep.is_some());
+                keeps && !self.is_only_kept(AreaIndex(area as u32))
+            })
     }
 
     pub fn config(&self) -> &Config {
