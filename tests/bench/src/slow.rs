@@ -125,9 +125,10 @@ impl Stream {
         let begin = Instant::now();
         for number in 0..frames {
             each(number)?;
+            // A frame is written before it is due.
+            let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
             let due = begin + Duration::from_secs(1) * number / per_second;
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            let slot = self.exporter.acquire(SIZE, Purpose::Copy)?;
             self.exporter.publish(Frame::new(&slot, SIZE, Written::Cpu), &self.interrupt)?;
         }
         Ok(())

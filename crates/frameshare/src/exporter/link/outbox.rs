@@ -311,6 +311,11 @@ impl Outbox {
         Ok(())
     }
 
+    /// Returns whether the limits allow a message with `count` descriptors to be sent at once.
+    pub fn has_room(&mut self, count: usize) -> bool {
+        self.waiting.is_empty() && self.may_send(count)
+    }
+
     /// Returns whether `count` more descriptors may be in flight. A reader that has received
     /// everything gets a message in any case; the others share a quarter of the kernel's limit for
     /// this process's user.

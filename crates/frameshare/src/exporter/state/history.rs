@@ -45,8 +45,8 @@ impl State {
         }
     }
 
-    /// Returns whether the publication in this area has no lease but that of the kept frame: it ends
-    /// with the next frame, and no polling ends it before.
+    /// Returns whether the publication in this area has no lease but that of the kept frame: it
+    /// ends with the next frame, and no polling ends it before.
     pub(super) fn is_only_kept(&self, area: AreaIndex) -> bool {
         let leases = self.publications[area.0 as usize].as_ref().map(|publication| publication.leases);
         leases == Some(1) && self.last.as_ref().is_some_and(|last| last.area == area)

@@ -93,7 +93,24 @@ impl State {
         }
         let (kind, slot) = (generation.kind, generation.add(memory, exporter));
         self.note_local(&slot, kind);
+        self.introduce_early(&slot);
         Some(slot)
+    }
+
+    /// Introduces a new slot to the readers that will get its first frame, so that they import it
+    /// while the frame is written. Readers that do not keep up import it later.
+    fn introduce_early(&mut self, slot: &Slot) {
+        let found = self.generations.iter().find(|one| one.id == slot.0.id.generation);
+        let Some((kind, pool)) = found.map(|one| (one.kind, one.pool().cloned())) else { return };
+        let downloads = slot.as_ptr().is_some() && self.kind() != MemoryKind::Host;
+        self.each_link(|link| {
+            // At most two descriptors: the slot's and its generation's. A message that waits would
+            // cost the reader a frame.
+            if link.downloads() != downloads || link.is_full() || !link.outbox.has_room(2) {
+                return Ok(());
+            }
+            link.introduce(slot, kind, false, pool.as_ref())
+        });
     }
 
     /// Returns whether there are slots of `size` bytes to wait for when no more can be allocated.
