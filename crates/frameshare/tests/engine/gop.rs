@@ -241,6 +241,25 @@ fn latest_reader_resumes_at_key_after_loss() {
 }
 
 #[test]
+fn reconnected_reader_gets_kept_units_of_next_exporter() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    publish(&stream, &exporter, Unit::Key);
+    let config = reader::Config::default().reconnect(true).policy(Policy::Lossless);
+    let mut reader = stream.try_reader(config).unwrap();
+    assert_eq!(next(&stream, &mut reader), (1, true));
+    drop(exporter);
+    let exporter = stream.exporter();
+    // The reader may be back before the second unit, or after it.
+    let _ = [Unit::Key, Unit::Delta].map(|unit| publish(&stream, &exporter, unit));
+    let item = stream.next(&mut reader);
+    assert!(matches!(item, Ok(Item::Reconnected)), "{item:?}");
+    publish(&stream, &exporter, Unit::Delta);
+    let got = [(); 3].map(|()| next(&stream, &mut reader).0);
+    assert_eq!((got, reader.stats().lost, reader.stats().received), ([1, 2, 3], 0, 4));
+}
+
+#[test]
 fn key_unit_replaces_untaken_units() {
     let stream = Stream::new();
     let exporter = stream.exporter();
