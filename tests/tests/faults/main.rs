@@ -10,6 +10,7 @@
 mod access;
 mod backlog;
 mod exporters;
+mod gop;
 mod inflight;
 mod killed;
 mod limits;

@@ -11,7 +11,7 @@
 use crate::{Result, child, options::Options, print};
 use frameshare::{
     Event, Format, Interrupt, Sequence,
-    exporter::{self, Exporter, LosslessReaders, Notice, Purpose, SlowReaders},
+    exporter::{self, Exporter, LosslessReaders, Notice, Purpose, SlowReaders, Unit},
 };
 use frameshare_tests::content;
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ fn config(options: &Options) -> Result<exporter::Config> {
     let mut config = exporter::Config::default();
     config.allowed_uids = options.list("allowed-uids")?;
     config.allowed_gids = options.list("allowed-gids")?;
+    config.trusted_uids = options.list("trusted-uids")?;
     config.socket_mode = match options.get::<String>("socket-mode")? {
         Some(octal) => u32::from_str_radix(&octal, 8)?,
         None => config.socket_mode,
@@ -80,6 +81,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::new()?;
     let (frames, size) = (options.or("frames", 100_u64)?, options.or("size", 1_000_000_u64)?);
     let (fps, readers) = (options.or("fps", 0.0_f64)?, options.or("readers", 1_usize)?);
+    let gop = options.get::<u64>("gop")?;
     let renew_every = options.or("renew-every", u64::MAX)?;
     let caps = options.or("caps", "application/x-frameshare-test".to_owned())?;
     let tell = |notice| drop(print(&line(&notice)));
@@ -117,7 +119,13 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         // SAFETY: the slot has the requested size, and the producer has exclusive access until it
         // publishes.
         content::fill(unsafe { std::slice::from_raw_parts_mut(start, size as usize) }, sequence);
+        let unit = match gop {
+            None => Unit::Whole,
+            Some(gop) if (sequence - 1) % gop == 0 => Unit::Key,
+            Some(_) => Unit::Delta,
+        };
         let frame = exporter::Frame {
+            unit,
             media_offset: Some(sequence - 1),
             media_offset_end: Some(sequence),
             ..exporter::Frame::new(&slot, size, frameshare::fence::Written::Cpu)

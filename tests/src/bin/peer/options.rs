@@ -28,13 +28,15 @@ peer export --stream NAME | --socket PATH   stream to export
             --until PATH                    until this file exists
             --size BYTES                    of each frame (1000000)
             --event-bytes N                 send an event of N bytes before each frame
+            --gop N                         every Nth frame is a key unit, the others are deltas
             --renew-every N                 other caps and another size after N frames
             --caps TEXT                     caps of the frames
             --fps N                         frames a second; 0: unlimited (0)
             --readers N                     wait for N readers first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --slow-readers wait|queue-then-wait|queue-then-disconnect, --queue-for-other-users yes
-            --max-retired-bytes N, --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
+            --max-retired-bytes N, --trusted-uids N,N
+            --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
             --allow-udmabuf yes             admit other users though they could write
             --fork yes                      fork a child that keeps all descriptors open
             --end eos|stop|hang             action after the last frame (eos)
