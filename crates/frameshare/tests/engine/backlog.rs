@@ -5,7 +5,7 @@
 use crate::stream::{SIZE, Stream, format, holds, until};
 use frameshare::{
     Event, MAX_CREDIT, Policy, Reason,
-    exporter::{Config, Exporter, ReaderStats, SlowReaders, Stats},
+    exporter::{Config, Exporter, Purpose, ReaderStats, SlowReaders, Stats},
     reader::{self, Item, ReadError, Reader},
 };
 use std::{
@@ -259,4 +259,34 @@ fn slots_of_a_backlog_are_freed_after_it() {
     stream.publish(&exporter, 65).unwrap();
     read(&stream, &mut paused, 65..=65);
     assert_eq!(stats_of(&exporter, 1).lost, 0);
+}
+
+/// Whatever waits, and whatever upstream holds, a copy finds a slot, and a reader gets the credit
+/// that it is granted.
+#[test]
+fn backlog_leaves_slots_for_upstream_and_for_joining_readers() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(live().max_slots(16));
+    let mut paused = lossless(&stream, 2);
+    stream.publish(&exporter, 1).unwrap();
+    let held: Vec<_> = (0..4).map(|_| exporter.acquire(SIZE, Purpose::Pool).unwrap()).collect();
+    // 16 slots: 2 that the reader may hold, 4 of upstream, 2 in reserve.
+    let mut seed = 2;
+    while exporter.stats().readers[0].waiting < 8 {
+        stream.publish(&exporter, seed).unwrap();
+        seed += 1;
+    }
+    let join = || stream.try_reader(reader::Config::default().max_held(1));
+    assert!(join().is_err(), "its credit is in use");
+    read(&stream, &mut paused, 1..=seed - 1);
+    until(|| exporter.stats().readers[0].waiting == 0);
+    let joined = join().expect("there is credit again");
+    // It takes one of the slots that frames could wait in.
+    let last = seed + 10;
+    for seed in seed..last {
+        stream.publish(&exporter, seed).unwrap();
+    }
+    let stats = exporter.stats();
+    assert!(stats.readers.iter().all(|stats| stats.info.id != 1), "{stats:?}");
+    drop((held, joined));
 }

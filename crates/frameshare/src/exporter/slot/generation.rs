@@ -187,10 +187,9 @@ impl Generation {
 
     /// Returns the number of slots with other holders than publications; a `published` slot may be
     /// held upstream as well.
-    pub fn count_held(&mut self, published: impl Fn(u32) -> bool) -> u32 {
-        let held =
-            self.slots.iter_mut().filter_map(|slot| Arc::get_mut(slot).is_none().then_some(slot.id.index));
-        held.filter(|index| !published(*index)).count() as u32
+    pub fn count_held(&self, published: impl Fn(u32) -> bool) -> u32 {
+        let in_use = self.slots.iter().filter(|slot| Arc::strong_count(slot) > 1);
+        in_use.filter(|slot| !published(slot.id.index)).count() as u32
     }
 
     /// Returns whether publications are the only holders of all slots; a slot has `of(slot)` of

@@ -51,8 +51,9 @@ impl State {
         }
         let waiting = self.waiting();
         waiting.bytes + bytes <= config.max_queued_bytes
-            && self.credit() + waiting.frames + 1 + self.reserve() <= config.max_slots
             && (link.backlog().is_empty() || link.backlog().age(monotonic_ns()) < config.max_queued_time)
+            // Its own slot counts as upstream's until it is published.
+            && self.promised_slots() <= config.max_slots
     }
 
     /// Returns whether a lossless reader would lose a frame in a slot of `bytes`.
@@ -128,9 +129,9 @@ impl State {
         if link.publish(&frame.descriptor) {
             self.sleepers.push(link.wake().clone());
         }
-        if link.backlog().is_empty() {
-            self.links_changed = true;
-        }
+        // The service thread waits for the reader's next release, or for no further one: whichever
+        // thread delivers may have taken the wake-up.
+        self.links_changed = true;
         Ok(true)
     }
 
@@ -168,6 +169,12 @@ impl State {
     /// Returns whether some reader has a backlog.
     pub fn has_backlogs(&self) -> bool {
         self.links.iter().any(|link| !link.backlog().is_empty())
+    }
+
+    /// Slots that are in use, or must be free when they are needed: those of upstream and of
+    /// readers, of frames that wait, and the reserve.
+    pub(super) fn promised_slots(&self) -> u32 {
+        self.held_upstream(self.kind()) + self.credit() + self.waiting().frames + self.reserve()
     }
 
     /// Slots that are needed besides those that readers lease or wait for: the frame that is being

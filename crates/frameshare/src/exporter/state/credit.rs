@@ -16,9 +16,8 @@ impl State {
 
     /// Returns the credit left for a joining reader of this user. A quarter of the slots is
     /// reserved for readers of the exporter's own user, so that other users cannot exclude them.
-    pub fn credit_left(&mut self, uid: u32) -> u32 {
-        let held = self.held_upstream(self.kind());
-        let left = self.config.max_slots.saturating_sub(self.reserve() + self.credit() + held);
+    pub fn credit_left(&self, uid: u32) -> u32 {
+        let left = self.config.max_slots.saturating_sub(self.promised_slots());
         if is_own_or_root(uid) {
             return left;
         }
@@ -27,15 +26,16 @@ impl State {
         left.saturating_sub((self.config.max_slots / 4).saturating_sub(in_use))
     }
 
-    /// Returns the number of open slots of this kind with other holders than publications.
-    pub fn held_upstream(&mut self, kind: MemoryKind) -> u32 {
+    /// Returns the number of slots of the present generation of this kind, and of its overflow,
+    /// with other holders than publications.
+    pub fn held_upstream(&self, kind: MemoryKind) -> u32 {
+        let Some(current) = self.generations.iter().rfind(|one| one.is_own(kind)) else { return 0 };
         let published: BTreeSet<SlotId> =
             self.publications.iter().flatten().map(|publication| publication.slot.0.id).collect();
-        let mut held = 0;
-        for generation in self.generations.iter_mut().filter(|one| !one.retired && one.is_of(kind)) {
-            let id = generation.id;
-            held += generation.count_held(|index| published.contains(&SlotId { generation: id, index }));
-        }
-        held
+        let (present, slot_size) = (current.id, current.slot_size);
+        let open = self.generations.iter();
+        let open = open.filter(|one| one.id == present || one.is_open_overflow(kind, slot_size));
+        open.map(|one| one.count_held(|index| published.contains(&SlotId { generation: one.id, index })))
+            .sum()
     }
 }

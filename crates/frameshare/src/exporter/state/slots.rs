@@ -30,8 +30,7 @@ impl State {
         self.renew_host |= renew;
         self.renew_generation(kind, needed, renew)?;
         let max = self.config.max_slots;
-        let promised = self.credit() + self.waiting().frames + self.reserve();
-        if purpose == Purpose::Pool && self.held_upstream(kind) + promised >= max {
+        if purpose == Purpose::Pool && self.promised_slots() >= max {
             return Err(AcquireError::Exhausted { max_slots: max });
         }
         self.place_in(kind).unwrap_or(Err(AcquireError::Size(size)))
