@@ -4,7 +4,7 @@
 
 use crate::stream::{Stream, fill, format, frame_in, holds, until};
 use frameshare::{
-    MAX_CREDIT, Policy, Sequence,
+    Event, MAX_CREDIT, Policy, Sequence,
     exporter::{self, Exporter, Frame, Notice, Purpose, Unit},
     reader::{self, Item, Reader},
 };
@@ -345,4 +345,31 @@ fn requests_for_key_units_are_limited() {
     reader.request_key_unit();
     until(|| wanted.load(Ordering::SeqCst) == 2);
     assert_eq!(next(&stream, &mut reader), (1, false));
+}
+
+/// A key unit is lost while messages wait for the reader; the units that depend on it are not
+/// delivered.
+#[test]
+fn lost_key_unit_takes_its_delta_units_along() {
+    const EVENTS: usize = 20;
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = reader(&stream, Policy::Latest);
+    publish(&stream, &exporter, Unit::Key);
+    assert_eq!(next(&stream, &mut reader), (1, false));
+    // More files than may be in flight.
+    for _ in 0..EVENTS {
+        let event = Event { kind: 9, sticky: false, payload: vec![1; 100_000] };
+        exporter.send_event(event).unwrap();
+    }
+    publish(&stream, &exporter, Unit::Key);
+    let mut events = 0;
+    until(|| {
+        events += usize::from(matches!(reader.try_next().unwrap(), Some(Item::Event(_))));
+        events == EVENTS
+    });
+    publish(&stream, &exporter, Unit::Delta);
+    publish(&stream, &exporter, Unit::Key);
+    let frame = stream.next_frame(&mut reader);
+    assert_eq!((sequence_of(&frame), frame.lost_before()), (4, 2));
 }

@@ -196,14 +196,14 @@ impl State {
         let room = self.make_room(index, unit)?;
         let generation = self.generations.iter().find(|one| one.id == slot.0.id.generation);
         let link = &mut self.links[index];
-        if room.is_none() {
+        let (Some(entry), Some(generation)) = (room, generation) else {
             link.leases.note_loss(unit);
-        }
+            return Ok(());
+        };
         // Room may have taken units that this one depends on.
         if !link.may_start(unit, sequence)? {
             return Ok(());
         }
-        let (Some(entry), Some(generation)) = (room, generation) else { return Ok(()) };
         let kind = generation.kind;
         link.introduce(slot, kind, generation.is_adopted(), generation.pool())?;
         if let Some(message) = oversized {
