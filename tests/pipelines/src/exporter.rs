@@ -18,10 +18,11 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts the exporter; it waits for caps and frames.
+    /// Starts the exporter; it waits for caps and frames. Readers that join late get later frames
+    /// only.
     pub fn start(run: &TestRun, stream: &str) -> Self {
         let pipeline = Pipeline::new(&format!(
-            "appsrc name=input format=time ! framesharesink name=sink sync=false socket-path={}",
+            "appsrc name=input format=time ! framesharesink name=sink sync=false history=none socket-path={}",
             run.socket(stream)
         ));
         let input = pipeline.element("input").downcast().expect("an appsrc");
