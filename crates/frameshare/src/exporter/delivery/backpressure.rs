@@ -11,9 +11,8 @@ use crate::{
         state::{Shared, State, Waiter},
     },
     sys::backoff::{Backoff, Spin},
-    sys::{Drained, SENT_OVER_WAKE, Timeout, Wake, is_ready, wait},
+    sys::{Drained, Timeout, Wake, is_ready, wait},
 };
-use frameshare_protocol::message::Reason;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     sync::Arc,
@@ -195,12 +194,11 @@ fn sleep(
         wake_ups.any = true;
         // A half-closed socket would make every poll return at once.
         let is_over = fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let ending = match wake.drain() {
-            Drained::Open if !is_over => continue,
-            Drained::Open | Drained::Closed => Ending::new(Reason::Stopped, "it hung up"),
-            Drained::Descriptor => Ending::new(Reason::Violation, SENT_OVER_WAKE),
+        let drained = match wake.drain() {
+            Drained::Open if is_over => Drained::Closed,
+            drained => drained,
         };
-        wake_ups.ended.push((*reader, ending));
+        wake_ups.ended.extend(Ending::of_wake(drained).map(|ending| (*reader, ending)));
     }
     wake_ups
 }

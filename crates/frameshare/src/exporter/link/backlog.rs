@@ -5,8 +5,8 @@
 //! While it holds a frame, every later frame and every later message with a place among the frames
 //! joins it. So the frames of a backlog are the newest ones of the stream, without a gap.
 
-use super::outbox::{MAX_BYTES, MAX_FILES, Packet, Unsent};
-use frameshare_protocol::{AreaIndex, Descriptor, Sequence, limits::MAX_BACKLOG};
+use super::outbox::{MAX_BYTES, Packet, Unsent, check_waiting};
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
 use std::{collections::VecDeque, time::Duration};
 
 /// A frame that waits for credit. It has a lease of its own on its publication.
@@ -66,16 +66,18 @@ impl Backlog {
 
     /// The oldest frame.
     pub fn first(&self) -> Option<&WaitingFrame> {
-        self.waiting.iter().find_map(|waiting| match waiting {
-            Waiting::Frame(frame) => Some(frame),
-            Waiting::Message(_) | Waiting::Retire { .. } => None,
-        })
+        self.iter().next()
     }
 
     /// The areas of all frames.
     pub fn areas(&self) -> impl Iterator<Item = AreaIndex> {
+        self.iter().map(|frame| frame.area)
+    }
+
+    /// The frames, oldest first.
+    fn iter(&self) -> impl Iterator<Item = &WaitingFrame> {
         self.waiting.iter().filter_map(|waiting| match waiting {
-            Waiting::Frame(frame) => Some(frame.area),
+            Waiting::Frame(frame) => Some(frame),
             Waiting::Message(_) | Waiting::Retire { .. } => None,
         })
     }
@@ -102,12 +104,7 @@ impl Backlog {
         self.message_bytes += packet.cost();
         self.message_files += packet.files();
         self.waiting.push_back(Waiting::Message(packet));
-        if self.messages > MAX_BACKLOG {
-            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
-        }
-        if self.message_files > MAX_FILES {
-            return Err(Unsent::TooMuch(format!("{MAX_FILES} messages with files")));
-        }
+        check_waiting(self.messages, self.message_files)?;
         if self.message_bytes > MAX_BYTES {
             return Err(Unsent::TooMuch(format!("{MAX_BYTES} bytes")));
         }
@@ -137,11 +134,8 @@ impl Backlog {
 
     /// Empties the backlog: the reader gets none of it. Returns the areas of its frames.
     pub fn clear(&mut self) -> Vec<AreaIndex> {
-        let waiting = std::mem::take(self).waiting;
-        let area = |waiting| match waiting {
-            Waiting::Frame(WaitingFrame { area, .. }) => Some(area),
-            Waiting::Message(_) | Waiting::Retire { .. } => None,
-        };
-        waiting.into_iter().filter_map(area).collect()
+        let areas = self.areas().collect();
+        *self = Self::default();
+        areas
     }
 }

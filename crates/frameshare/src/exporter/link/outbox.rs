@@ -29,7 +29,7 @@ const MAX_IN_FLIGHT: usize = 16;
 /// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
 pub(super) const MAX_BYTES: u64 = 128 << 20;
 /// Maximum number of payload files that wait for a reader.
-pub(super) const MAX_FILES: usize = 128;
+const MAX_FILES: usize = 128;
 /// The shortest and the longest pause between attempts to send after a shortage.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);
@@ -298,12 +298,7 @@ impl Outbox {
     }
 
     fn check(&mut self) -> Result<(), Unsent> {
-        if self.waiting.len() > MAX_BACKLOG {
-            return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
-        }
-        if self.files > MAX_FILES {
-            return Err(Unsent::TooMuch(format!("{MAX_FILES} messages with files")));
-        }
+        check_waiting(self.waiting.len(), self.files)?;
         let unread = |outbox: &Self| outbox.bytes + outbox.bytes_in_flight;
         if unread(self) > MAX_BYTES && !self.has_received_all() && unread(self) > MAX_BYTES {
             return Err(Unsent::TooMuch(format!("{MAX_BYTES} bytes")));
@@ -336,6 +331,17 @@ impl Outbox {
         }
         all
     }
+}
+
+/// Checks the numbers of messages and of payload files that wait for a reader.
+pub(super) fn check_waiting(messages: usize, files: usize) -> Result<(), Unsent> {
+    if messages > MAX_BACKLOG {
+        return Err(Unsent::TooMuch(format!("{MAX_BACKLOG} messages")));
+    }
+    if files > MAX_FILES {
+        return Err(Unsent::TooMuch(format!("{MAX_FILES} messages with files")));
+    }
+    Ok(())
 }
 
 /// Returns whether sendmsg(2) failed because of a temporary shortage: too many descriptors in

@@ -20,8 +20,8 @@ use crate::{
     gpu::DeferredDrop,
     sys::backoff::Backoff,
     sys::{
-        Drained, FileState, Listener, Peer, Received, SENT_OVER_WAKE, Socket, Timeout, Wake, is_ready,
-        may_accept, may_connect, too_many_parked, wait,
+        FileState, Listener, Peer, Received, Socket, Timeout, Wake, is_ready, may_accept, may_connect,
+        too_many_parked, wait,
     },
 };
 use admission::admit;
@@ -249,11 +249,7 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
 
 /// Takes a wake-up of a reader that frames wait for; the next turn delivers them.
 fn take_wake_up(shared: &Shared, reader: u64, wake: &Wake) {
-    let ending = match wake.drain() {
-        Drained::Open => None,
-        Drained::Closed => Some(Ending::new(Reason::Stopped, "it hung up")),
-        Drained::Descriptor => Some(Ending::new(Reason::Violation, SENT_OVER_WAKE)),
-    };
+    let ending = Ending::of_wake(wake.drain());
     shared.with(|state| match ending {
         Some(ending) => state.end_link_of(reader, &ending, false),
         // It may have been meant for a waiting thread.

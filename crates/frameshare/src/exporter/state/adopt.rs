@@ -77,7 +77,11 @@ impl State {
 
     /// Returns the reason why some reader cannot read a frame in this slot, if there is one.
     pub fn not_for_all(&self, slot: &Slot) -> Option<CannotAdopt> {
-        let mut foreign = self.generations.iter().filter(|one| one.is_adopted());
-        foreign.any(|one| one.id == slot.0.id.generation).then(|| self.cannot_adopt()).flatten()
+        self.is_adopted(slot).then(|| self.cannot_adopt()).flatten()
+    }
+
+    /// Returns whether a slot is in adopted memory.
+    pub(super) fn is_adopted(&self, slot: &Slot) -> bool {
+        self.generations.iter().any(|one| one.id == slot.0.id.generation && one.is_adopted())
     }
 }

@@ -69,8 +69,7 @@ impl State {
     /// Returns whether a frame in this slot would join a backlog although it may not: adopted
     /// memory is its owner's, who may need it soon.
     pub fn must_copy(&self, slot: &Slot) -> bool {
-        let is_adopted = |id| self.generations.iter().any(|one| one.id == id && one.is_adopted());
-        is_adopted(slot.0.id.generation)
+        self.is_adopted(slot)
             && self.links.iter().any(|link| link.is_lossless() && !link.downloads() && link.is_full())
     }
 

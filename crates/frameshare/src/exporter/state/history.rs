@@ -35,10 +35,8 @@ impl State {
         if self.config.history == History::None {
             return;
         }
-        let id = slot.0.id.generation;
-        let is_adopted = self.generations.iter().any(|one| one.id == id && one.is_adopted());
         self.forget_last();
-        if !is_adopted {
+        if !self.is_adopted(slot) {
             self.add_lease(area);
             let (descriptor, bytes) = (descriptor.clone(), slot.size());
             self.last = Some(WaitingFrame { area, descriptor, oversized, bytes });
