@@ -4,8 +4,7 @@
 
 use rustix::{
     fs::{
-        FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-        fstatfs, memfd_create, seek,
+        MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create, seek,
     },
     io::{Errno, pwrite},
     process::{Resource, getrlimit},
@@ -13,10 +12,11 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    thread,
 };
 
-/// Smallest page size of Linux in bytes.
-const SMALLEST_PAGE: usize = 4096;
+/// A memory file is written in steps of this size, some 20 µs each.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// File system of memory files (`TMPFS_MAGIC`), unless they are of huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
@@ -55,7 +55,7 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
     if size > memory.totalram.saturating_mul(memory.mem_unit.into()) {
         return Err(io::Error::new(io::ErrorKind::OutOfMemory, "that is more than the machine's memory"));
     }
-    // Beyond this limit fallocate raises SIGXFSZ, which ends the process (setrlimit(2)).
+    // Beyond this limit a write raises SIGXFSZ, which ends the process (setrlimit(2)).
     if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| size > *limit) {
         let text = format!(
             "{size} bytes are more than this process may allocate in one file, {limit} bytes: raise the limit (ulimit -f)"
@@ -63,16 +63,17 @@ pub fn memfd(name: &str, size: u64) -> io::Result<OwnedFd> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    loop {
-        match fallocate(&fd, FallocateFlags::empty(), 0, size) {
-            Err(Errno::INTR) => continue,
-            done => break done?,
+    // For SEEK_HOLE the kernel counts a page as data once it was written (see `check_memfd`);
+    // writing also allocates it.
+    let mut offset = 0;
+    while offset < size {
+        // Threads that the last publication has woken may wait for this core.
+        thread::yield_now();
+        let rest = usize::try_from(size - offset).unwrap_or(usize::MAX);
+        match pwrite(&fd, &ZEROS[..rest.min(ZEROS.len())], offset) {
+            Err(Errno::INTR) => {}
+            written => offset += written? as u64,
         }
-    }
-    // For SEEK_HOLE the kernel counts an allocated page as data once it was written (see
-    // `check_memfd`).
-    for offset in (0..size).step_by(SMALLEST_PAGE) {
-        pwrite(&fd, &[0], offset)?;
     }
     Ok(fd)
 }
@@ -131,6 +132,7 @@ fn first_hole(fd: impl AsFd) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FallocateFlags, fallocate};
 
     #[test]
     fn faulting_descriptors_are_refused() {
@@ -189,7 +191,6 @@ mod tests {
 
     #[test]
     fn sealed_memory_cannot_be_punched() {
-        use rustix::fs::{FallocateFlags, fallocate};
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for (against, refused) in
             [(SealedAgainst::Resizing, false), (SealedAgainst::ResizingAndWriting, true)]
