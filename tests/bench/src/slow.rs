@@ -219,50 +219,69 @@ fn pause(rounds: usize, socket: &Path, plan: Plan<'_>) -> Result<()> {
         ("no pause (control)", SlowReaders::QueueThenDisconnect, false),
         ("no backlog", SlowReaders::Wait, true),
     ];
-    for (name, mode, is_paused) in cases {
-        let (mut lossless, mut latest, mut recovery, mut lost) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        for _ in 0..rounds {
-            let plans = [
-                plan(Policy::Lossless, 4, 1, 0),
-                plan(Policy::Lossless, 4, 1, 0),
-                plan(Policy::Latest, 4, 4, 0),
-            ];
-            let stream = Stream::start(socket, mode, &plans)?;
-            let waiting = || stream.exporter.stats().readers.iter().any(|reader| reader.waiting > 0);
-            let mut resumed = None;
-            let waker = thread::scope(|scope| {
-                // The publication may wait for the reader: another thread wakes it.
-                let pause = scope.spawn(|| {
-                    thread::sleep(Duration::from_secs(1));
-                    if is_paused {
-                        stream.readers[0].signal(Signal::STOP)?;
-                        thread::sleep(Duration::from_millis(1500));
-                        stream.readers[0].signal(Signal::CONT)?;
-                    }
-                    anyhow::Ok(Instant::now())
-                });
-                stream.publish(400, 100, |_| {
-                    if pause.is_finished() && resumed.is_none() && is_paused {
-                        let begin = Instant::now();
-                        while waiting() {
-                            thread::yield_now();
-                        }
-                        resumed = Some(begin.elapsed());
-                    }
-                    Ok(())
-                })?;
-                pause.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))?
-            });
-            waker?;
-            let got = stream.finish()?;
-            lossless.push(got[1].p99);
-            latest.push(got[2].p99);
-            lost += got.iter().map(|got| got.lost).sum::<u64>();
-            recovery.extend(resumed.map(|time| time.as_secs_f64() * 1e3));
+    let mut results: [Paused; 3] = Default::default();
+    for _ in 0..rounds {
+        for ((_, mode, is_paused), result) in cases.iter().zip(&mut results) {
+            pause_once(socket, plan, *mode, *is_paused, result)?;
         }
-        let caught_up = if recovery.is_empty() { "-".into() } else { spread(&recovery) };
-        println!("| {name} | {} | {} | {lost} | {caught_up} |", spread(&lossless), spread(&latest));
     }
+    for ((name, ..), Paused { lossless, latest, recovery, lost }) in cases.iter().zip(&results) {
+        let caught_up = if recovery.is_empty() { "-".into() } else { spread(recovery) };
+        println!("| {name} | {} | {} | {lost} | {caught_up} |", spread(lossless), spread(latest));
+    }
+    Ok(())
+}
+
+/// Figures of one case, of each round: p99 of both readers in µs, and the time to catch up in ms.
+#[derive(Default)]
+struct Paused {
+    lossless: Vec<f64>,
+    latest: Vec<f64>,
+    recovery: Vec<f64>,
+    lost: u64,
+}
+
+fn pause_once(
+    socket: &Path,
+    plan: Plan<'_>,
+    mode: SlowReaders,
+    is_paused: bool,
+    result: &mut Paused,
+) -> Result<()> {
+    let plans =
+        [plan(Policy::Lossless, 4, 1, 0), plan(Policy::Lossless, 4, 1, 0), plan(Policy::Latest, 4, 4, 0)];
+    let stream = Stream::start(socket, mode, &plans)?;
+    let waiting = || stream.exporter.stats().readers.iter().any(|reader| reader.waiting > 0);
+    let mut resumed = None;
+    let waker = thread::scope(|scope| {
+        // The publication may wait for the reader: another thread wakes it.
+        let pause = scope.spawn(|| {
+            thread::sleep(Duration::from_secs(1));
+            if is_paused {
+                stream.readers[0].signal(Signal::STOP)?;
+                thread::sleep(Duration::from_millis(1500));
+                stream.readers[0].signal(Signal::CONT)?;
+            }
+            anyhow::Ok(Instant::now())
+        });
+        stream.publish(400, 100, |_| {
+            if pause.is_finished() && resumed.is_none() && is_paused {
+                let begin = Instant::now();
+                while waiting() {
+                    thread::yield_now();
+                }
+                resumed = Some(begin.elapsed());
+            }
+            Ok(())
+        })?;
+        pause.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))?
+    });
+    waker?;
+    let got = stream.finish()?;
+    result.lossless.push(got[1].p99);
+    result.latest.push(got[2].p99);
+    result.lost += got.iter().map(|got| got.lost).sum::<u64>();
+    result.recovery.extend(resumed.map(|time| time.as_secs_f64() * 1e3));
     Ok(())
 }
 
