@@ -9,6 +9,7 @@
 use super::kept::{Finished, Prepared};
 use crate::{
     exporter::{
+        delivery::download_target,
         error::SetupError,
         link::{Delivery, Ending, Link, LinkFence, Liveness, Start, in_flight},
         state::{Left, Promise, Shared, Shares},
@@ -63,6 +64,9 @@ fn try_to_admit(
     };
     let shares = Shares::new(&promise, peer.uid);
     let prepared = Prepared::new(shared, &peer, hello);
+    // Allocated with the state unlocked.
+    let to_download = promise.route.downloads.then(|| shared.with(|state| state.last_to_download()));
+    let target = to_download.flatten().and_then(|size| download_target::target(shared, size));
     let credit = promise.credit;
     shared.with(|state| {
         state.end_promise();
@@ -84,7 +88,7 @@ fn try_to_admit(
         let admitted = shares.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
-            let last = state.last_for(promise.route.downloads).cloned();
+            let last = state.last_for(promise.route.downloads, target.as_ref()).cloned();
             let next = last.as_ref().map_or(state.next_sequence(), |last| last.descriptor.sequence);
             let producer = Producer::new(queue, claims, promise.credit as usize, next);
             // Without a pidfd the page's record lock shows whether the reader lives.
@@ -107,7 +111,7 @@ fn try_to_admit(
             Ok((welcome, delivery, last)) => {
                 let info = state.new_reader(&peer, hello, credit);
                 let id = info.id;
-                state.link(Link::new(info, socket, peer, delivery), &welcome, last);
+                state.link(Link::new(info, socket, peer, delivery), &welcome, last, target);
                 state.send_kept_units(id, &kept_units);
             }
             Err(error) => {

@@ -8,6 +8,7 @@ use crate::{
         error::SetupError,
         link::{Attachment, Ending, Link, Packet, Route, WaitingFrame},
         observe::{Notice, ReaderInfo},
+        slot::Slot,
     },
     fence::{self, ExporterFence},
     memory::{context_number, select::Selected},
@@ -247,8 +248,8 @@ impl State {
     }
 
     /// Takes in a reader: what it is sent first may have to wait like everything else. It begins
-    /// with the `last` frame, if there is one.
-    pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>) {
+    /// with the `last` frame, if there is one; a download of that goes into `target`.
+    pub fn link(&mut self, link: Link, welcome: &Packet, last: Option<WaitingFrame>, target: Option<Slot>) {
         self.notices.push(Notice::ReaderAdded(link.info.clone()));
         self.links.push(link);
         self.links_changed = true;
@@ -266,9 +267,7 @@ impl State {
             return self.drop_link(joining, &ending);
         }
         if let Some(last) = last {
-            self.add_lease(last.area);
-            self.links[joining].push_backlog(last);
-            self.deliver_backlogs();
+            self.deliver_last(joining, last, target);
         }
     }
 }

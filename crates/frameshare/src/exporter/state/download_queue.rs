@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    exporter::{link::Packet, slot::Slot},
+    exporter::{link::WaitingFrame, slot::Slot},
     fence::Signals,
     memory::Address,
 };
@@ -35,10 +35,10 @@ pub struct Download {
     done: Event,
     /// The destination.
     pub slot: Slot,
-    /// The area of the source publication: one lease on it is the download's.
-    pub area: AreaIndex,
-    pub descriptor: Descriptor,
-    pub oversized: Option<Packet>,
+    /// The source publication: one lease on its area is the download's.
+    pub frame: WaitingFrame,
+    /// It is the last frame of the stream, for readers that joined later.
+    pub is_last: bool,
 }
 
 impl Downloads {
@@ -53,7 +53,12 @@ impl Downloads {
 
     /// The sequence number of the first of them.
     pub fn first(&self) -> Option<Sequence> {
-        self.waiting.front().map(|download| download.descriptor.sequence)
+        self.waiting.front().map(|download| download.frame.descriptor.sequence)
+    }
+
+    /// The sequence number of the last of them.
+    pub fn newest(&self) -> Option<Sequence> {
+        self.waiting.back().map(|download| download.frame.descriptor.sequence)
     }
 
     /// Size in bytes of the slot that the first of them goes to.
@@ -67,12 +72,11 @@ impl Downloads {
         signals: &Signals,
         from: &Slot,
         to: Slot,
-        area: AreaIndex,
-        descriptor: Descriptor,
-        oversized: Option<Packet>,
+        frame: WaitingFrame,
+        is_last: bool,
     ) -> frameshare_cuda::Result<()> {
         let (Address::Device(source), Some(target)) = (from.address(), to.as_ptr()) else { return Ok(()) };
-        let size = usize::try_from(descriptor.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(frame.descriptor.size).unwrap_or(usize::MAX);
         let done = match self.spare.pop() {
             Some(event) => event,
             None => Event::new(&self.gpu)?,
@@ -80,10 +84,11 @@ impl Downloads {
         signals.order(&self.stream)?;
         // SAFETY: the frame lies inside its slot and fits into the other; both are held until
         // `done` completes.
-        unsafe { self.stream.download(target.as_ptr(), source + descriptor.offset, size) }?;
+        unsafe { self.stream.download(target.as_ptr(), source + frame.descriptor.offset, size) }?;
         done.record(&self.stream)?;
-        let descriptor = Descriptor { slot: to.0.id, offset: 0, ..descriptor };
-        self.waiting.push_back(Download { done, slot: to, area, descriptor, oversized });
+        let descriptor = Descriptor { slot: to.0.id, offset: 0, ..frame.descriptor };
+        let frame = WaitingFrame { descriptor, ..frame };
+        self.waiting.push_back(Download { done, slot: to, frame, is_last });
         Ok(())
     }
 
@@ -98,7 +103,7 @@ impl Downloads {
     /// Drops all downloads under way, after a failure. Returns the areas of their source
     /// publications.
     pub fn give_up(&mut self) -> Vec<AreaIndex> {
-        self.waiting.drain(..).map(|download| download.area).collect()
+        self.waiting.drain(..).map(|download| download.frame.area).collect()
     }
 
     /// Keeps the event of a delivered download for reuse.

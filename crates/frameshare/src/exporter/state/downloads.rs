@@ -6,13 +6,13 @@ use super::{State, Urgency, download_queue::Downloads, offers::Offer};
 use crate::{
     exporter::{
         frame::Unit,
-        link::{Ending, Packet},
+        link::{Ending, WaitingFrame},
         slot::Slot,
     },
     sys::{load_bytes, monotonic_ns, store_bytes},
 };
 use frameshare_protocol::{
-    AreaIndex, Descriptor, MemoryKind,
+    AreaIndex, Descriptor, MemoryKind, Sequence,
     message::{Reason, ToReader},
 };
 
@@ -91,19 +91,30 @@ impl State {
     }
 
     /// Starts the download of a frame for readers of host memory.
-    pub(super) fn start_download(
-        &mut self,
-        from: &Slot,
-        to: Slot,
-        area: AreaIndex,
-        descriptor: Descriptor,
-        oversized: Option<Packet>,
-    ) {
+    pub(super) fn start_download(&mut self, from: &Slot, to: Slot, frame: WaitingFrame, is_last: bool) {
         let Some(downloads) = &mut self.downloads else { return };
-        if downloads.start(&self.signals, from, to, area, descriptor, oversized).is_ok() {
+        let area = frame.area;
+        if downloads.start(&self.signals, from, to, frame, is_last).is_ok() {
             self.wanted_urgency = Urgency::Close;
             self.add_lease(area);
         }
+    }
+
+    /// Starts the download of the last frame for a reader that has joined.
+    pub(super) fn download_last(&mut self, last: WaitingFrame, to: Slot) {
+        let publication = self.publications[last.area.0 as usize].as_ref();
+        let Some(from) = publication.map(|publication| publication.slot.clone()) else { return };
+        let gpu = self.config.gpu.clone();
+        let current = gpu.as_ref().map(|gpu| gpu.push()).transpose();
+        // The frame was held: the download follows its writer.
+        let _current = match current.and_then(|current| self.signals.begin_earlier().map(|()| current)) {
+            Ok(current) => current,
+            Err(error) => {
+                return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
+            }
+        };
+        self.start_download(&from, to, last, true);
+        self.skip_undelivered();
     }
 
     /// Publishes finished downloads in order, until a lossless reader has no room.
@@ -124,18 +135,19 @@ impl State {
                     return self.close(Reason::Failed, &format!("the exporter's GPU has failed: {error}"));
                 }
             };
-            let sequence = download.descriptor.sequence;
-            self.end_lease(download.area);
+            let WaitingFrame { area: source, descriptor, oversized, .. } = &download.frame;
+            let sequence = descriptor.sequence;
+            self.end_lease(*source);
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
             if let Some(area) = self.open_publication(download.slot.clone(), None) {
-                let mut descriptor = Descriptor { area, ..download.descriptor.clone() };
-                descriptor.published = monotonic_ns();
-                self.copy_metadata(download.area, area, descriptor.metadata as usize);
+                let published = if download.is_last { descriptor.published } else { monotonic_ns() };
+                let descriptor = Descriptor { area, published, ..descriptor.clone() };
+                self.copy_metadata(*source, area, descriptor.metadata as usize);
                 self.offer_all(&Offer {
                     slot: &download.slot,
                     area,
                     sequence,
-                    oversized: download.oversized.as_ref(),
+                    oversized: oversized.as_ref(),
                     is_download: true,
                     is_late: false,
                     unit: Unit::Whole,
@@ -155,6 +167,11 @@ impl State {
     fn copy_metadata(&self, from: AreaIndex, to: AreaIndex, length: usize) {
         let metadata = load_bytes(&self.metadata, from.first_word(), length);
         store_bytes(&self.metadata, to.first_word(), &metadata);
+    }
+
+    /// Returns the sequence number of the newest download under way.
+    pub(super) fn newest_download(&self) -> Option<Sequence> {
+        self.downloads.as_ref().and_then(Downloads::newest)
     }
 
     /// Returns whether downloads are under way.

@@ -57,12 +57,47 @@ impl State {
         }
     }
 
-    /// Returns the last frame for a joining reader, if the reader can get it where it is. It
-    /// `downloads` frames or not.
-    pub fn last_for(&self, downloads: bool) -> Option<&WaitingFrame> {
+    /// Returns the last frame for a joining reader, if the stream is slow. A reader that `downloads`
+    /// frames gets one in GPU memory by a download into `target`, or by the one under way, unless
+    /// the GPU is behind with earlier ones.
+    pub fn last_for(&self, downloads: bool, target: Option<&Slot>) -> Option<&WaitingFrame> {
+        let last = self.slow_last()?;
+        let is_downloadable = || match self.newest_download() {
+            Some(under_way) => under_way == last.descriptor.sequence,
+            None => target.is_some_and(|target| target.size() >= last.descriptor.size),
+        };
+        (!downloads || self.is_in_host(last) || is_downloadable()).then_some(last)
+    }
+
+    /// Returns the size in bytes of the last frame, if a joining reader would get it by a download.
+    pub fn last_to_download(&self) -> Option<u64> {
+        let last = self.slow_last().filter(|last| !self.is_in_host(last))?;
+        Some(last.descriptor.size)
+    }
+
+    /// Delivers the last frame to a reader that has joined: as it is, or by a download into
+    /// `target`.
+    pub(super) fn deliver_last(&mut self, joining: usize, last: WaitingFrame, target: Option<Slot>) {
+        if self.links[joining].downloads() && !self.is_in_host(&last) {
+            if let Some(target) = target.filter(|_| self.newest_download().is_none()) {
+                self.download_last(last, target);
+            }
+            return;
+        }
+        self.add_lease(last.area);
+        self.links[joining].push_backlog(last);
+        self.deliver_backlogs();
+    }
+
+    /// Returns the last frame, if no other has followed it for the time that `history` says.
+    fn slow_last(&self) -> Option<&WaitingFrame> {
         let History::Last(after) = self.config.history else { return None };
         let age = |last: &WaitingFrame| monotonic_ns().saturating_sub(last.descriptor.published);
-        let is_old = |last: &&WaitingFrame| Duration::from_nanos(age(last)) >= after;
-        self.last.as_ref().filter(is_old).filter(|_| !downloads)
+        self.last.as_ref().filter(|last| Duration::from_nanos(age(last)) >= after)
+    }
+
+    fn is_in_host(&self, frame: &WaitingFrame) -> bool {
+        let publication = self.publications[frame.area.0 as usize].as_ref();
+        publication.is_some_and(|publication| publication.slot.as_ptr().is_some())
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         config::History,
         frame::{Frame, PublishError, Unit},
-        link::{Ending, Link, Packet},
+        link::{Ending, Link, Packet, WaitingFrame},
         slot::Slot,
     },
     sys::{monotonic_ns, store_bytes},
@@ -103,7 +103,8 @@ impl State {
             self.forget_last();
         }
         if let Some(to) = target.take_if(|_| self.wants_download(frame.slot)) {
-            self.start_download(frame.slot, to, area, descriptor, oversized);
+            let bytes = frame.slot.size();
+            self.start_download(frame.slot, to, WaitingFrame { area, descriptor, oversized, bytes }, false);
         }
         self.skip_undelivered();
         self.end_lease(area);

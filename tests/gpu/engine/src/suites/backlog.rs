@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "late-delivery-waits-for-the-writer", late_delivery),
     case(SUITE, "adopted-frames-do-not-wait", adopted),
     case(SUITE, "joining-reader-gets-the-last-frame", history),
+    case(SUITE, "joining-reader-gets-the-last-frame-downloaded", downloaded_history),
     case(SUITE, "slots-of-a-backlog-are-freed", freed),
 ];
 
@@ -163,6 +164,53 @@ fn history(seed: u64) -> Result<String> {
         setup.exporter.tell(Command::EndOfStream)?;
         for reader in &readers {
             whole(&reader.was_read()?, 1).with_context(|| format!("{kind}, {fence}"))?;
+        }
+    }
+    Ok(String::new())
+}
+
+/// The same for readers that get their frames in host memory; others get nothing a second time.
+fn downloaded_history(seed: u64) -> Result<String> {
+    for (is_written, first) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
+        let setup =
+            Setup::with(seed, Bind { memory: Some(MemoryKind::Vmm), keeps_last: true, ..Bind::default() })?;
+        let publish = |frames| Publish { frames, size: SIZE, metadata: 600, ..Publish::default() };
+        let readers = Peer::some(4)?;
+        let connect = |number: usize| match number {
+            0 => speculative(&setup, number, FenceKind::Timeline),
+            _ => Connect { host: true, ..setup.lossless(number, None) },
+        };
+        let join = |from: usize, to: usize| {
+            for (number, reader) in readers.iter().enumerate().take(to).skip(from) {
+                reader.connect(connect(number))?;
+                reader.begin(&Command::Read(to_the_end()))?;
+            }
+            setup.await_readers(to)
+        };
+        join(0, first)?;
+        setup.exporter.publish(publish(2))?;
+        if !is_written {
+            setup.exporter.tell(Command::Stall { us: FOREVER_US })?;
+        }
+        setup.exporter.publish(publish(1))?;
+        join(first, 4)?;
+        if !is_written {
+            // Time to read the frame, if the download does not wait.
+            std::thread::sleep(Duration::from_millis(100));
+            setup.exporter.tell(Command::Resume)?;
+        }
+        wait_until(PATIENCE, || {
+            let stats = setup.exporter.stats()?;
+            let sent: Vec<_> = stats.readers.iter().map(|reader| reader.sent).collect();
+            let late = sent.iter().filter(|sent| **sent == 1).count();
+            Ok((late != 4 - first).then(|| format!("these numbers of frames were sent: {sent:?}")))
+        })?;
+        setup.exporter.publish(publish(2))?;
+        setup.exporter.tell(Command::EndOfStream)?;
+        for (number, reader) in readers.iter().enumerate() {
+            let frames = if number < first { 5 } else { 3 };
+            let case = || format!("written: {is_written}, {first} readers joined before");
+            whole(&reader.was_read()?, frames).with_context(case)?;
         }
     }
     Ok(String::new())
