@@ -25,6 +25,8 @@ pub(super) enum CopyReason {
     ReaderCannot,
     /// A decoder's surface, and it would wait for a slow reader.
     ReaderWaits,
+    /// A decoder's surface of a slow stream, kept for readers that join later.
+    History,
     /// A decoder's surface, and the sink holds as many as it asked for.
     TooManyHeld,
     /// A decoder's surface without a handle that CUDA can share.
@@ -58,7 +60,7 @@ impl Path {
 }
 
 impl CopyReason {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::ForeignMemory,
         Self::OtherStream,
         Self::NoFreeSlot,
@@ -68,6 +70,7 @@ impl CopyReason {
         Self::Asked,
         Self::ReaderCannot,
         Self::ReaderWaits,
+        Self::History,
         Self::TooManyHeld,
         Self::NotShareable,
     ];
@@ -83,6 +86,7 @@ impl CopyReason {
             Self::Asked => "export-copy",
             Self::ReaderCannot => "reader-cannot",
             Self::ReaderWaits => "reader-waits",
+            Self::History => "history",
             Self::TooManyHeld => "surfaces-held",
             Self::NotShareable => "no-handle",
         }

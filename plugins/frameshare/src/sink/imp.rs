@@ -28,7 +28,10 @@ use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
 use gst_cuda::context::ElementContext;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::{
+    sync::{Arc, LazyLock, Mutex, MutexGuard},
+    time::Instant,
+};
 
 /// State of the input: changed by events and buffers, on the streaming thread and while it is
 /// stopped.
@@ -54,6 +57,8 @@ pub(super) struct Input {
     /// The treatment of slow and of joining readers that was last applied.
     pub(super) pace: Option<(SlowReaders, History)>,
     pub(super) lateness: Lateness,
+    /// Time of the last publication.
+    pub(super) published: Option<Instant>,
     /// An empty buffer was dropped.
     pub(super) has_dropped: bool,
     pub(super) announced: Announced,

@@ -12,7 +12,7 @@ use crate::sync::lock;
 use frameshare::exporter::{self, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A publication that took longer than this had to wait for a reader.
 const WAIT: Duration = Duration::from_millis(20);
@@ -98,9 +98,19 @@ impl FrameshareSink {
         self.input().lateness.is_late(late, i128::from(limit))
     }
 
-    /// Records how long a publication took.
+    /// Returns whether a decoder's surface is copied for readers that join later: the stream is
+    /// slow, and the decoder may need its surface soon.
+    pub(super) fn keeps_copy(&self, stream: &Stream) -> bool {
+        let input = self.input();
+        let keeps = input.pace.is_some_and(|(_, history)| history != exporter::History::None);
+        keeps && stream.export == Export::Auto && input.published.is_some_and(|last| last.elapsed() >= SLOW)
+    }
+
+    /// Records a publication, and how long it took.
     pub(super) fn note_publication(&self, took: Duration) {
-        self.input().lateness.note(took);
+        let mut input = self.input();
+        input.lateness.note(took);
+        input.published = Some(Instant::now());
     }
 }
 

@@ -98,7 +98,10 @@ impl FrameshareSink {
 
     pub(super) fn place(&self, stream: &Stream, buffer: &gst::Buffer) -> Result<Placed, PlaceError> {
         let info = lock(&self.input).info.clone();
-        stream.place(buffer, info.as_ref())
+        match self.keeps_copy(stream) {
+            true => stream.place_for_all(buffer, info.as_ref(), CopyReason::History),
+            false => stream.place(buffer, info.as_ref()),
+        }
     }
 
     /// Returns the frame that `prepare` placed for this buffer, if it did.

@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "in-place", in_place),
     case(SUITE, "a-decoder-never-stalls", never_stalls),
     case(SUITE, "a-paused-reader", paused),
+    case(SUITE, "a-slow-stream", slow_stream),
     case(SUITE, "a-decoder-outlives-imports", outlives),
     case(SUITE, "memories-that-name-a-stale-stream", stale),
     case(SUITE, "a-reader-that-cannot", cannot),
@@ -152,6 +153,40 @@ fn paused(_: u64) -> Result<String> {
         ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces were not returned");
     }
     Ok(seen.join(", "))
+}
+
+/// Surfaces of a slow stream are copied, so that a joining reader gets the last frame while the
+/// decoder has its surface back. A fast stream stays in place.
+fn slow_stream(_: u64) -> Result<String> {
+    let place = Place::new()?;
+    let exporter = behind_decoder(&place, "")?;
+    exporter.tell(Command::Go)?;
+    let sums = decoded(40, PICTURE)?;
+    for _ in 0..3 {
+        exporter.decode(decoder(1))?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let stats = settled(&exporter, 3)?;
+    ensure!(stats.path("in-place") == 1 && stats.reason("history") == 2, "{stats:?}");
+    // One surface keeps the decoder alive.
+    ensure!(stats.surfaces_held <= 1, "{stats:?}");
+    let readers = Peer::some(2)?;
+    for (reader, host) in readers.iter().zip([false, true]) {
+        reader.connect(Connect { host, ..place.lossless() })?;
+        reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
+        let read = reader.was_read()?;
+        right(&read, &sums)?;
+        ensure!(read.frames.len() == 1 && read.frames[0].0 == 3 && read.lost == 0, "{read:?}");
+        reader.tell(Command::Disconnect)?;
+    }
+    let before = stats.path("in-place");
+    exporter.decode(decoder(30))?;
+    let stats = settled(&exporter, 33)?;
+    ensure!(stats.path("in-place") > before, "{stats:?}");
+    exporter.stats(Command::Stop)?;
+    drop(readers);
+    ensure!(exporter.number(Command::EndDecoder { ms: 3000 })? == 0, "surfaces were not returned");
+    Ok(format!("{} in place, {} copied", stats.path("in-place"), stats.path("copied")))
 }
 
 /// Waits until a sink has published this many frames; returns its statistics.
