@@ -120,3 +120,32 @@ fn reader_of_another_user_has_no_backlog_unless_allowed() {
         assert_all_read(other, &summary["published"]);
     }
 }
+
+/// The last frame takes none of the joining reader's credit for good, so that other users' readers
+/// get it, too. A reader that stops right after it holds back nobody.
+#[test]
+fn joining_reader_of_another_user_gets_the_last_frame() {
+    if !is_root("joining_reader_of_another_user_gets_the_last_frame") {
+        return;
+    }
+    let run = TestRun::new();
+    run.open_to_others();
+    let mut exporter = run.peer(
+        "export --socket s.sock --socket-mode 666 --allowed-uids 65534 --frames 1 --size 20000 --readers 0 \
+         --keeps-last yes --end hang",
+    );
+    exporter.wait_for("open");
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let read = "read --socket s.sock --verify yes --quiet yes --policy latest";
+    run.peer(read).wait_for("first");
+    for round in 0..3 {
+        let mut other = run.peer_by(nobody, read);
+        assert_eq!(other.wait_for("first")["sequence"], 1, "round {round}");
+        other.suspend();
+        let mut own = run.peer(read);
+        assert_eq!(own.wait_for("first")["sequence"], 1, "round {round}");
+        own.kill();
+        other.kill();
+    }
+    exporter.kill();
+}

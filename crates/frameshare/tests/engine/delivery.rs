@@ -2,9 +2,9 @@
 
 //! Delivery: whole frames in order, loss under the `latest` policy, joining and leaving readers.
 
-use crate::stream::{SIZE, Stream, fill, frame_in, holds, until};
+use crate::stream::{SIZE, Stream, fill, format, frame_in, holds, until};
 use frameshare::{
-    Policy, Sequence,
+    Event, Policy, Sequence,
     exporter::{self, Frame, Purpose},
     reader::{self, Item},
 };
@@ -75,6 +75,37 @@ fn latest_reader_gets_newest_frames_within_its_queue() {
         }
         assert!(reader.try_next().unwrap().is_none(), "{case}");
     }
+}
+
+/// A short queue drops frames, never formats, events or the end of the stream.
+#[test]
+fn short_queue_keeps_formats_events_and_the_end() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let config = reader::Config::default().policy(Policy::Latest).max_held(4).max_queued(1);
+    let mut reader = stream.try_reader(config).unwrap();
+    for (number, caps) in ["a", "b", "c"].into_iter().enumerate() {
+        exporter.set_format(format(caps));
+        exporter.send_event(Event { kind: 5, sticky: false, payload: vec![number as u8] }).unwrap();
+        for seed in 1..=4 {
+            stream.publish(&exporter, 4 * number as u64 + seed).unwrap();
+        }
+    }
+    exporter.end_of_stream();
+    let mut seen = Vec::new();
+    loop {
+        seen.push(match stream.next(&mut reader).unwrap() {
+            Item::Format(format) => format.caps.clone(),
+            Item::Event(event) => format!("event {}", event.payload[0]),
+            Item::Frame(frame) => {
+                assert!(holds(&frame, 12));
+                format!("frame {} after {} lost", frame.descriptor().sequence.0, frame.lost_before())
+            }
+            Item::EndOfStream => break,
+            Item::Reconnected => "reconnected".into(),
+        });
+    }
+    assert_eq!(seen.join(", "), "a, event 0, b, event 1, c, event 2, frame 12 after 11 lost");
 }
 
 /// Taken frames do not count: a reader that holds frames still gets the newest ones.

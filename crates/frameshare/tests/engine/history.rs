@@ -137,3 +137,26 @@ fn last_frame_of_a_fast_stream_is_not_repeated() {
     assert_eq!(arrived(&stream, &mut stream.reader(Policy::Latest)), "kept 1");
     assert_eq!(arrived(&stream, &mut early), "");
 }
+
+#[test]
+fn reconnected_reader_gets_last_frame_of_next_exporter() {
+    for policy in [Policy::Latest, Policy::Lossless] {
+        let stream = Stream::new();
+        let exporter = stream.exporter_with(keeps_last());
+        exporter.set_format(format("a"));
+        publish(&stream, &exporter, 1..=2);
+        let config = reader::Config::default().reconnect(true).policy(policy);
+        let mut reader = stream.try_reader(config).unwrap();
+        assert_eq!(arrived(&stream, &mut reader), "a, kept 2");
+        drop(exporter);
+        let exporter = stream.exporter_with(keeps_last());
+        exporter.set_format(format("b"));
+        // The reader may be back before these frames, or after them.
+        publish(&stream, &exporter, 1..=3);
+        let item = stream.next(&mut reader).unwrap();
+        assert!(matches!(item, Item::Reconnected), "{item:?}");
+        let seen = arrived(&stream, &mut reader);
+        assert!(seen.starts_with("b, ") && seen.ends_with(" 3"), "{seen}");
+        assert_eq!(reader.stats().lost, 0);
+    }
+}

@@ -303,3 +303,29 @@ fn requests_for_key_units_reach_upstream() {
     assert!(reader.pipeline.by_name("end").unwrap().static_pad("sink").unwrap().push_event(event));
     assert!(requests(&mut exporter), "downstream of the reader asked");
 }
+
+/// Audio beside an encoded video: every buffer stands for itself.
+#[test]
+fn audio_is_neither_kept_nor_requested() {
+    let caps = "audio/x-opus,channel-mapping-family=0,channels=1,rate=48000";
+    let mut exporter = Exporter::with(caps, "wait-for-connection=false slow-reader=wait");
+    let buffer = |value: u8, flags| {
+        let mut buffer = gst::Buffer::from_slice([value; 50]);
+        buffer.get_mut().unwrap().set_flags(flags);
+        buffer
+    };
+    // Some demuxers mark no audio buffer as a delta unit, some all but the first.
+    for flags in [gst::BufferFlags::empty(), gst::BufferFlags::DELTA_UNIT] {
+        (0..3).for_each(|value| exporter.push(buffer(value, flags)));
+        let reader = Reader::new(&exporter.path);
+        exporter.wait_for_readers(1);
+        (3..6).for_each(|value| exporter.push(buffer(value, flags)));
+        let got: Vec<_> = (0..3).map(|_| bytes(&reader.buffer())[0]).collect();
+        assert_eq!(got, [3, 4, 5], "{flags:?}");
+        drop(reader);
+        exporter.wait_for_readers(0);
+    }
+    while let Some(event) = exporter.harness.try_pull_upstream_event() {
+        assert!(UpstreamForceKeyUnitEvent::parse(&event).is_err(), "{event:?}");
+    }
+}

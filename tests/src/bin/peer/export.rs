@@ -50,6 +50,9 @@ fn config(options: &Options) -> Result<exporter::Config> {
         other => return Err(format!("--slow-readers {other} is invalid").into()),
     };
     config.queue_for_other_users = options.is_set("queue-for-other-users");
+    if options.is_set("keeps-last") {
+        config.history = exporter::History::Last(Duration::ZERO);
+    }
     config.reader_timeout =
         options.get("reader-timeout-ms")?.map_or(config.reader_timeout, Duration::from_millis);
     Ok(config)

@@ -35,6 +35,7 @@ peer export --stream NAME | --socket PATH   stream to export
             --readers N                     wait for N readers first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --slow-readers wait|queue-then-wait|queue-then-disconnect, --queue-for-other-users yes
+            --keeps-last yes                keep the last frame for readers that join later
             --max-retired-bytes N, --trusted-uids N,N
             --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL
             --allow-udmabuf yes             admit other users though they could write
