@@ -122,7 +122,7 @@ fn reader_of_another_user_has_no_backlog_unless_allowed() {
 }
 
 /// The last frame takes none of the joining reader's credit for good, so that other users' readers
-/// get it, too. A reader that stops right after it holds back nobody.
+/// get it, too. A reader that stops right after it delays no other.
 #[test]
 fn joining_reader_of_another_user_gets_the_last_frame() {
     if !is_root("joining_reader_of_another_user_gets_the_last_frame") {

@@ -57,9 +57,9 @@ impl State {
         }
     }
 
-    /// Returns the last frame for a joining reader, if the stream is slow. A reader that `downloads`
-    /// frames gets one in GPU memory by a download into `target`, or by the one under way, unless
-    /// the GPU is behind with earlier ones.
+    /// Returns the last frame for a joining reader, if the stream is slow. A reader that
+    /// `downloads` frames gets one in GPU memory by a download into `target`, or by the one under
+    /// way, unless the GPU is behind with earlier ones.
     pub fn last_for(&self, downloads: bool, target: Option<&Slot>) -> Option<&WaitingFrame> {
         let last = self.slow_last()?;
         let is_downloadable = || match self.newest_download() {
