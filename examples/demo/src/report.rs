@@ -12,6 +12,8 @@ pub enum Report {
     Decoded { sequence: u64, sum: u64 },
     /// A reader received a frame.
     Read(Frame),
+    /// A small copy of a frame, for the terminal.
+    Picture(Picture),
     /// Statistics of the exporter.
     Exporter(Exporter),
     /// The last line of every reader.
@@ -34,6 +36,14 @@ pub struct Frame {
     pub delay: u64,
     /// Change of the image since the previous frame, 0 to 1.
     pub motion: Option<f64>,
+}
+
+/// Small copy of a frame: rows of pixels, from the top.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Picture {
+    pub width: usize,
+    /// Red, green and blue, 8 bits each.
+    pub pixels: Vec<u32>,
 }
 
 /// Statistics of `framesharesink`.

@@ -103,8 +103,10 @@ fn every_frame_of_every_loop_is_compared() {
     let all = 2 * FRAMES;
     let compared = format!("{all} frames read, {all} compared, 0 differ, 0 lost");
     for line in [
-        format!("{all} frames published, {FRAMES} different images, all decoded straight into shared memory"),
-        format!("checksum  lossless  {compared}, all read in place"),
+        format!(
+            "{all} frames published, {FRAMES} different images,\nall decoded straight into shared memory"
+        ),
+        format!("checksum  lossless  {compared}\n            all read in place"),
         format!("recorder  lossless  {compared}"),
         format!("{all} frames play back"),
         "ok: the readers received exactly the decoded frames".to_owned(),

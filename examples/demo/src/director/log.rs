@@ -3,7 +3,7 @@
 //! Log of all reports.
 
 use super::{child::Part, proof::Promise};
-use crate::report::{Exporter, Frame, Reader, Report};
+use crate::report::{Exporter, Frame, Picture, Reader, Report};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -12,6 +12,8 @@ pub struct Log {
     decoded: BTreeMap<u64, u64>,
     pub exporter: Exporter,
     pub readers: [ReaderLog; 3],
+    /// Small copy of a recent frame.
+    pub picture: Option<Picture>,
     /// Number of frames in the playback of the recording.
     pub played_back: Option<u64>,
 }
@@ -53,6 +55,7 @@ impl Log {
                 self.decoded.insert(sequence, sum);
             }
             Report::Read(frame) => self.reader(part).into_iter().for_each(|reader| reader.frames.push(frame)),
+            Report::Picture(picture) => self.picture = Some(picture),
             Report::Finished { copies } => {
                 if let Some(reader) = self.reader(part) {
                     reader.copies = Some(copies);

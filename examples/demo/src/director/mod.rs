@@ -5,6 +5,7 @@
 mod child;
 mod interrupt;
 mod log;
+mod picture;
 mod proof;
 mod scene;
 mod stage;
@@ -36,8 +37,11 @@ pub fn direct(play: Play) -> Result<ExitCode> {
     let film = film.canonicalize().with_context(|| format!("cannot open {}", film.display()))?;
     let stage = Stage::new(&output)?;
     let recording = output.join("recording.mkv");
-    println!("Every frame of {} is decoded in one process and read in three others.", film.display());
-    println!("To join as another reader, in another terminal:\n\n    {}\n", stage.joining(&stream));
+    let name = film.file_name().unwrap_or_default().display();
+    println!("One process decodes {name}, three others read its frames.");
+    println!("To join as another reader, in another terminal:\n");
+    stage.joining(&stream).iter().for_each(|line| println!("    {line}"));
+    println!();
 
     let (sender, events) = mpsc::channel();
     interrupt::watch(sender.clone())?;

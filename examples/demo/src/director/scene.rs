@@ -109,14 +109,14 @@ impl<'a> Scene<'a> {
         }
         self.actors.clear();
         if is_stuck || !self.can_do_without(&failures) {
-            self.table.draw(&self.log);
+            self.table.redraw(&self.log);
             failures.sort(); // the exporter's first: it may have caused the others
             let all: Vec<_> =
                 failures.iter().map(|(part, how)| format!("the {} {how}", part.title())).collect();
             bail!("{}", all.join("; "));
         }
         self.go_on_without(failures);
-        self.table.draw(&self.log);
+        self.table.redraw(&self.log);
         Ok(())
     }
 

@@ -44,13 +44,14 @@ impl Stage {
         command.envs(self.variables());
     }
 
-    /// Returns the command line of another reader of the stream.
-    pub fn joining(&self, stream: &StreamName) -> String {
-        let variables = self.variables();
-        let variables =
-            variables.iter().map(|(name, value)| format!("{name}={} ", quoted(&value.to_string_lossy())));
-        let line = format!("gst-launch-1.0 framesharesrc stream={stream} ! videoconvert ! autovideosink");
-        variables.collect::<String>() + &line
+    /// Returns the command lines of another reader of the stream, in any terminal.
+    pub fn joining(&self, stream: &StreamName) -> Vec<String> {
+        let runtime = env::var_os(RUNTIME).filter(|_| self.runtime.is_none());
+        let variables = runtime.map(|folder| (RUNTIME, folder)).into_iter().chain(self.variables());
+        let line =
+            |(name, value): (_, OsString)| format!("export {name}={}", quoted(&value.to_string_lossy()));
+        let reader = format!("gst-launch-1.0 framesharesrc stream={stream} ! videoconvert ! autovideosink");
+        variables.map(line).chain([reader]).collect()
     }
 
     fn variables(&self) -> Vec<(&'static str, OsString)> {

@@ -22,7 +22,8 @@ pub fn print(log: &Log, recording: &Path) -> bool {
     println!("\n{}", of_exporter(log, &made));
     let mut problems = Vec::new();
     let mut say = |who: &str, line: String, found: Vec<String>| {
-        println!("  {who:<10}{line}{}", if found.is_empty() { "" } else { ": WRONG" });
+        let mark = if found.is_empty() { "" } else { ": WRONG" };
+        println!("  {who:<10}{}{mark}", line.replace('\n', "\n            "));
         problems.extend(found.into_iter().map(|problem| format!("{who}: {problem}")));
     };
     for (part, promise, reader) in log.parts() {
@@ -57,7 +58,7 @@ fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
         0 => "all decoded straight into shared memory".into(),
         _ => format!("{copies} copied into shared memory ({})", reasons.join(", ")),
     };
-    format!("{frames} frames published, {pictures} different images, {how}.")
+    format!("{frames} frames published, {pictures} different images,\n{how}")
 }
 
 fn of_reader(
@@ -70,14 +71,14 @@ fn of_reader(
     let copies = match (&reader.failure, reader.copies) {
         (Some(failure), _) => {
             proof.problems.insert(0, format!("it {failure}"));
-            String::new()
+            "\nnot finished".into()
         }
         (None, None) => {
             proof.problems.push("it did not finish".into());
-            String::new()
+            "\nnot finished".into()
         }
-        (None, Some(0)) => ", all read in place".into(),
-        (None, Some(copies)) => format!(", {copies} copied for an element that keeps them"),
+        (None, Some(0)) => "\nall read in place".into(),
+        (None, Some(copies)) => format!("\n{copies} copied for an element that keeps them"),
     };
     let policy = match promise {
         Promise::Everything => "lossless",
@@ -87,11 +88,7 @@ fn of_reader(
     delays.sort_unstable();
     let delay = match (delays.get(delays.len() / 2), delays.last()) {
         (Some(median), Some(longest)) => {
-            format!(
-                ", within {} of publication (median; at most {})",
-                milliseconds(*median),
-                milliseconds(*longest)
-            )
+            format!("\ndelay {} (median), {} (longest)", milliseconds(*median), milliseconds(*longest))
         }
         _ => String::new(),
     };

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Progress display: a table redrawn in place on a terminal, otherwise one line per second.
+//! Progress display: on a terminal a table and a picture, redrawn in place, otherwise one line per
+//! second.
 
-use super::log::{Log, ReaderLog};
+use super::{
+    child::Part,
+    log::{Log, ReaderLog},
+    picture::{self, Colors},
+};
 use crate::report::Reader;
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,15 +15,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Minimum time between two drawings on a terminal.
+const REFRESH: Duration = Duration::from_millis(50);
 /// Time window of the rates.
 const WINDOW: Duration = Duration::from_secs(1);
 
 pub struct Table {
     plays: u32,
     is_terminal: bool,
+    colors: Colors,
     begin: Instant,
     /// Lines of the table on the terminal.
     height: usize,
+    /// Time of the last drawing on the terminal.
+    drawn: Option<Instant>,
     last_line: Option<Instant>,
     rates: HashMap<u32, Rate>,
 }
@@ -28,8 +38,10 @@ impl Table {
         Self {
             plays,
             is_terminal: stdout().is_terminal(),
+            colors: Colors::of_terminal(),
             begin: Instant::now(),
             height: 0,
+            drawn: None,
             last_line: None,
             rates: HashMap::new(),
         }
@@ -43,13 +55,28 @@ impl Table {
         eprintln!("{line}");
     }
 
-    /// Draws the table.
+    /// Draws the table, unless it was drawn just now.
     pub fn draw(&mut self, log: &Log) {
+        if !self.is_terminal || self.drawn.is_none_or(|drawn| drawn.elapsed() >= REFRESH) {
+            self.redraw(log);
+        }
+    }
+
+    /// Draws the table.
+    pub fn redraw(&mut self, log: &Log) {
         let rows = self.rows(log);
         if self.is_terminal {
+            self.drawn = Some(Instant::now());
             let mut text = String::from("\x1b[?7l"); // no wrapping: truncate long lines
             self.erase(&mut text);
-            for line in std::iter::once(self.heading(log)).chain(table(&rows)) {
+            let mut lines: Vec<_> = std::iter::once(self.heading(log)).chain(table(&rows)).collect();
+            let picture = log.picture.iter().flat_map(|picture| picture::lines(picture, self.colors));
+            let picture: Vec<_> = caption(log).into_iter().chain(picture).collect();
+            // The cursor is below.
+            if lines.len() + picture.len() < picture::terminal_lines() {
+                lines.extend(picture);
+            }
+            for line in lines {
                 text += &line;
                 text.push('\n');
                 self.height += 1;
@@ -116,6 +143,13 @@ fn table(rows: &[Row]) -> impl Iterator<Item = String> {
     title.lines().map(str::to_owned).collect::<Vec<_>>().into_iter().chain(rows.iter().map(Row::line))
 }
 
+/// Returns the lines above the picture: the motion between the last two frames of its reader.
+fn caption(log: &Log) -> [String; 2] {
+    let reader = log.parts().find(|(part, ..)| *part == Part::Motion).map(|(.., reader)| reader);
+    let motion = reader.and_then(|reader| reader.frames.last()?.motion);
+    [String::new(), motion.map_or_else(String::new, |motion| format!("  motion {}", bar(motion)))]
+}
+
 struct Row {
     name: String,
     pid: u32,
@@ -126,8 +160,7 @@ struct Row {
     lag: u64,
     held: u32,
     lost: u64,
-    /// Note: motion or failure.
-    note: String,
+    failure: Option<String>,
 }
 
 impl Row {
@@ -144,11 +177,7 @@ impl Row {
             lag: 0,
             held: 0,
             lost,
-            note: match (&reader.failure, last.and_then(|frame| frame.motion)) {
-                (Some(failure), _) => failure.clone(),
-                (None, Some(motion)) => format!("motion {}", bar(motion)),
-                (None, None) => String::new(),
-            },
+            failure: reader.failure.clone(),
         };
         match &reader.now {
             None => own,
@@ -167,23 +196,26 @@ impl Row {
             lag: guest.lag,
             held: guest.held,
             lost: guest.lost,
-            note: String::new(),
+            failure: None,
         }
     }
 
     fn line(&self) -> String {
-        let Self { name, pid, policy, frames, rate, lag, held, lost, note, .. } = self;
+        let Self { name, pid, policy, frames, rate, lag, held, lost, .. } = self;
+        let begin = format!("  {name:<10}{pid:>8}  {policy:<9}{frames:>7}");
         let delay = self.delay.map_or("-".into(), milliseconds);
-        let line = format!(
-            "  {name:<10}{pid:>8}  {policy:<9}{frames:>7}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}   {note}"
-        );
-        line.trim_end().to_owned()
+        match &self.failure {
+            Some(failure) => format!("{begin}  {failure}"),
+            None => format!("{begin}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}"),
+        }
     }
 
     fn inline(&self) -> String {
-        let Self { name, frames, rate, lag, held, lost, note, .. } = self;
-        let line = format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost} {note}");
-        line.trim_end().to_owned()
+        let Self { name, frames, rate, lag, held, lost, .. } = self;
+        match &self.failure {
+            Some(failure) => format!(" | {name} {frames} {failure}"),
+            None => format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost}"),
+        }
     }
 }
 

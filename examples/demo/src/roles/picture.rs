@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Image metrics: a checksum of the visible pixels, and the difference of two images.
+//! Image metrics: a checksum of the visible pixels, the difference of two images, and a small copy.
 
+use crate::report;
 use anyhow::{Context, Result, ensure};
-use gst_video::{VideoFrameRef, VideoInfo, prelude::*};
+use gst_video::{VideoConverter, VideoFormat, VideoFrame, VideoFrameRef, VideoInfo, prelude::*};
 use std::{
     collections::hash_map::DefaultHasher,
     hash::{Hash, Hasher},
@@ -52,6 +53,50 @@ pub fn motion(before: &Picture<'_>, now: &Picture<'_>) -> Result<f64> {
     }
     let white = (1_u64 << depth) - 1;
     Ok(sum as f64 / (count.max(1) * white) as f64)
+}
+
+/// Largest width and height of a small copy, in pixels.
+const SMALL: (u32, u32) = (48, 28);
+
+/// Makes small copies of frames of one format.
+pub struct Shrinker {
+    from: VideoInfo,
+    to: VideoInfo,
+    converter: VideoConverter,
+}
+
+impl Shrinker {
+    /// Returns the shrinker of a frame's format: `present` if it is that.
+    pub fn of(present: Option<Self>, picture: &Picture<'_>) -> Result<Self> {
+        let from = picture.info();
+        if let Some(present) = present.filter(|present| present.from == *from) {
+            return Ok(present);
+        }
+        let par = from.par();
+        let wide = f64::from(from.width()) * f64::from(par.numer()) / f64::from(par.denom().max(1));
+        let scale = (f64::from(SMALL.0) / wide).min(f64::from(SMALL.1) / f64::from(from.height()));
+        // Two rows of pixels are one line of text.
+        let (width, height) = (wide * scale, f64::from(from.height()) * scale / 2.0);
+        let (width, height) = (width.max(1.0) as u32, 2 * height.round().max(1.0) as u32);
+        let to = VideoInfo::builder(VideoFormat::Xrgb, width, height).fps(from.fps()).build()?;
+        let converter = VideoConverter::new(from, &to, None)?;
+        Ok(Self { from: from.clone(), to, converter })
+    }
+
+    /// Copies a frame.
+    pub fn copy(&self, picture: &Picture<'_>) -> Result<report::Picture> {
+        let buffer = gst::Buffer::with_size(self.to.size())?;
+        let small = VideoFrame::from_buffer_writable(buffer, &self.to);
+        let mut small = small.ok().context("cannot map a small copy")?;
+        self.converter.frame_ref(picture, &mut small.as_mut_video_frame_ref());
+        let (width, stride) = (self.to.width() as usize, self.to.stride()[0] as usize);
+        let rows = small.plane_data(0)?.chunks_exact(stride);
+        let pixels = rows.flat_map(|row| row[..4 * width].as_chunks::<4>().0);
+        Ok(report::Picture {
+            width,
+            pixels: pixels.map(|pixel| u32::from_be_bytes(*pixel) & 0xff_ffff).collect(),
+        })
+    }
 }
 
 /// Returns the rows of a component's plane, each as long as the pixels of the component.
@@ -121,6 +166,21 @@ mod tests {
                 let dot = picture(format, 3, |row, column| u8::from((row, column) == place));
                 assert_ne!(sum_of(&dot), black, "{format} {place:?}");
             }
+        }
+    }
+
+    #[test]
+    fn small_copy_shows_the_frame() {
+        for format in FORMATS {
+            // Bright to the right; chroma of UV formats is that of some color.
+            let (buffer, caps) = picture(format, 2, |_, column| if column < 3 { 0 } else { 255 });
+            let frame = open(&buffer, &caps).unwrap();
+            let shrinker = Shrinker::of(None, &frame).unwrap();
+            let small = shrinker.copy(&frame).unwrap();
+            assert_eq!((small.width, small.pixels.len()), (42, 42 * 28), "{format}");
+            assert_ne!(small.pixels[0], small.pixels[41], "{format}");
+            let again = Shrinker::of(Some(shrinker), &frame).unwrap();
+            assert_eq!(again.copy(&frame).unwrap(), small);
         }
     }
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use frameshare::StreamName;
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
+use std::time::{Duration, Instant};
 
 /// Time that readers wait for the exporter, which opens its file first, in ns.
 const PATIENCE: i64 = 30_000_000_000;
@@ -23,16 +24,27 @@ pub fn read_checksum(stream: &StreamName) -> Result<()> {
     })
 }
 
-/// Scores the motion between frames; reads the latest frame after each one processed.
+/// Time between two small copies for the terminal.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Scores the motion between frames, and copies a small one for the terminal now and then; reads
+/// the latest frame after each one processed.
 pub fn read_motion(stream: &StreamName) -> Result<()> {
     // Holds a frame, in place, until the next one.
     let mut last: Option<gst::Sample> = None;
+    let (mut shrinker, mut shown) = (None, Instant::now() - SHOWN_EVERY);
     read(stream, "latest", move |sample| {
         let buffer = sample.buffer().context("a sample without a buffer")?;
         let now = picture::open(buffer, caps_of(sample)?)?;
         let mut frame = seen(buffer, caps_of(sample)?)?;
         if let Some((buffer, caps)) = last.as_ref().and_then(|last| Some((last.buffer()?, last.caps()?))) {
             frame.motion = picture::motion(&picture::open(buffer, caps)?, &now).ok();
+        }
+        if shown.elapsed() >= SHOWN_EVERY {
+            shown = Instant::now();
+            let present = picture::Shrinker::of(shrinker.take(), &now)?;
+            report::send(&Report::Picture(present.copy(&now)?));
+            shrinker = Some(present);
         }
         drop(now);
         last = Some(sample.clone());
