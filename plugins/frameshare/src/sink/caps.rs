@@ -4,7 +4,8 @@
 
 use gst::prelude::*;
 
-/// Families of encoded and container media.
+/// Families of media besides raw video and audio: encoded media, containers and metadata, and the
+/// frames of Bayer sensors.
 const FAMILIES: &[&str] = &[
     "video/x-h263",
     "video/x-h264",
@@ -54,6 +55,23 @@ const FAMILIES: &[&str] = &[
     "audio/G729",
     "meta/x-klv",
 ];
+
+/// Returns whether media of this type is raw.
+pub(super) fn is_raw(media: &str) -> bool {
+    matches!(media, "video/x-raw" | "video/x-bayer" | "audio/x-raw")
+}
+
+/// Returns the type of media that is shared with `encoded` only, if it is of a listed family.
+pub(super) fn encoded_media(caps: &gst::CapsRef) -> Option<&'static str> {
+    let media = caps.structure(0)?.name();
+    FAMILIES.iter().copied().find(|family| *family == media.as_str() && !is_raw(family))
+}
+
+/// The raw media among these caps.
+pub(super) fn raw_of(caps: &gst::CapsRef) -> gst::Caps {
+    let raw = caps.iter_with_features().filter(|(structure, _)| is_raw(structure.name()));
+    raw.map(|(structure, features)| (structure.to_owned(), features.to_owned())).collect()
+}
 
 /// Accepted caps without `any-caps` and with a GPU: CUDA memory first.
 pub(super) fn template() -> gst::Caps {

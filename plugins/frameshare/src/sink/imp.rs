@@ -29,7 +29,7 @@ use gst::{prelude::*, subclass::prelude::*};
 use gst_base::{prelude::*, subclass::prelude::*};
 use gst_cuda::context::ElementContext;
 use std::{
-    sync::{Arc, LazyLock, Mutex, MutexGuard},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -71,6 +71,8 @@ pub struct FrameshareSink {
     pub(super) stream: Mutex<Option<Arc<Stream>>>,
     pub(super) input: Mutex<Input>,
     pub(super) context: ElementContext,
+    /// A warning about encoded media was posted since the sink was opened.
+    pub(super) has_refused_encoded: AtomicBool,
 }
 
 impl FrameshareSink {
@@ -222,6 +224,12 @@ impl BaseSinkImpl for FrameshareSink {
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if query.type_() == gst::QueryType::Context && self.context.query(&*self.obj(), query) {
+            return true;
+        }
+        if let gst::QueryViewMut::AcceptCaps(query) = query.view_mut()
+            && self.refuses_encoded(query.caps())
+        {
+            query.set_result(false);
             return true;
         }
         if let gst::QueryView::Drain(_) = query.view() {

@@ -8,6 +8,7 @@ mod caps;
 mod connection;
 mod copy_stats;
 mod cuda;
+mod encoded;
 mod events;
 mod failure;
 mod imp;
@@ -41,6 +42,7 @@ glib::wrapper! {
     /// ```text
     /// gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! framesharesink stream=cam0
     /// gst-launch-1.0 v4l2src ! framesharesink stream=cam1 wait-for-connection=true
+    /// gst-launch-1.0 rtspsrc location=rtsp://camera ! rtph264depay ! h264parse ! framesharesink stream=cam2 encoded=true
     /// ```
     ///
     /// With nvh264dec in place of avdec_h264 frames stay on the GPU.
@@ -65,6 +67,8 @@ glib::wrapper! {
     ///   or `allowed-gids` together with `socket-path`, in a folder that they may enter, and
     ///   `socket-mode`. A refused reader is named in the log, by process and user, and gets the
     ///   reason.
+    /// - Raw video and audio are shared. Encoded media is refused unless `encoded` is set, so that
+    ///   playbin and other autopluggers decode it; `any-caps` admits media of any type.
     /// - Frames are published when they are due (`sync=true`), with their presentation time.
     /// - Caps, times, offsets, flags and metas cross with the frames, and the events stream-start,
     ///   tag, gap, custom events and end of stream. A flush does not: after a seek the next frame

@@ -22,6 +22,7 @@ impl FrameshareSink {
             (false, true) => caps::template(),
             (false, false) => caps::host_template(),
         };
+        self.without_encoded(&mut caps);
         if self.is_being_linked() {
             caps.merge(caps::any_memory());
         }

@@ -12,10 +12,11 @@ use super::{
     stream::Stream,
 };
 use gst::{prelude::*, subclass::prelude::*};
+use std::sync::atomic::Ordering::Relaxed;
 
 impl FrameshareSink {
     /// Records the last caps from upstream: the pad refuses some before the sink sees them. Posts
-    /// the error for memory that cannot be shared.
+    /// the error for memory or media that cannot be shared.
     pub(super) fn watch_caps(&self, pad: &gst::Pad) {
         let sink = self.downgrade();
         pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
@@ -23,7 +24,8 @@ impl FrameshareSink {
                 && let Some(sink) = sink.upgrade()
             {
                 sink.input().offered = Some(caps.caps_owned());
-                if let Err(message) = super::caps::check_memory(caps.caps()) {
+                let checked = super::caps::check_memory(caps.caps());
+                if let Err(message) = checked.and_then(|()| sink.check_media(caps.caps())) {
                     sink.post_error_message(message);
                     sink.note_failure();
                 }
@@ -39,12 +41,15 @@ impl FrameshareSink {
         !is_linked && sink.current_state() == gst::State::Null
     }
 
-    /// Fails if all caps of upstream are in memory that cannot be shared.
+    /// Fails if all caps of upstream are of memory or media that cannot be shared.
     pub(super) fn check_upstream(&self) -> Result<(), gst::ErrorMessage> {
         let Some(pad) = self.obj().static_pad("sink") else { return Ok(()) };
         let upstream = pad.peer_query_caps(None);
         let has_common = upstream.is_any() || upstream.can_intersect(&pad.query_caps(None));
-        if has_common { Ok(()) } else { super::caps::check_memory(&upstream) }
+        if has_common {
+            return Ok(());
+        }
+        super::caps::check_memory(&upstream).and_then(|()| self.check_media(&upstream))
     }
 
     /// Records that caps or a buffer were refused, after the error was posted.
@@ -57,8 +62,12 @@ impl FrameshareSink {
     /// Ends the stream for all readers, with an error if the sink has failed.
     pub(super) fn end(&self, stream: &Stream) {
         let offered = self.input().offered.take();
-        let pad = self.obj().static_pad("sink");
-        let refused = offered.is_some() && offered != pad.and_then(|pad| pad.current_caps());
+        let accepted = self.obj().static_pad("sink").and_then(|pad| pad.current_caps());
+        let refused = match &offered {
+            Some(_) => offered != accepted,
+            // An upstream element may have asked first.
+            None => self.has_refused_encoded.load(Relaxed),
+        };
         if refused || stream.failure.is_set() {
             stream.exporter.fail("its pipeline sent what framesharesink cannot share");
         } else {

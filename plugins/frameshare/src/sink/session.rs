@@ -12,7 +12,10 @@ use crate::{ffi::base_sink::WaitEventImpl, sync::lock};
 use frameshare::{Interrupt, exporter::Exporter};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
 
 impl FrameshareSink {
     /// Opens the stream for readers.
@@ -48,6 +51,7 @@ impl FrameshareSink {
     pub(super) fn close(&self) {
         let input = std::mem::take(&mut *lock(&self.input));
         let stream = lock(&self.stream).take();
+        self.has_refused_encoded.store(false, Relaxed);
         drop(input);
         if let Some(stream) = stream {
             gst::info!(CAT, imp = self, "stopping after {:?}", stats::stats(Some(&stream)));

@@ -57,6 +57,7 @@ pub(super) struct Settings {
     max_gop_bytes: u64,
     pub(super) wait_for_connection: bool,
     pub(super) drain_timeout: Duration,
+    pub(super) encoded: bool,
     pub(super) any_caps: bool,
     pub(super) memory: Memory,
     fence: FrameshareFence,
@@ -90,6 +91,7 @@ impl Default for Settings {
             max_gop_bytes: limits.max_gop_bytes,
             wait_for_connection: false,
             drain_timeout: Duration::from_secs(5),
+            encoded: false,
             any_caps: false,
             memory: Memory::default(),
             fence: FrameshareFence::default(),
@@ -240,9 +242,15 @@ impl Settings {
                     .default_value(nanoseconds(default.drain_timeout))
                     .mutable_playing()
                     .build(),
+                glib::ParamSpecBoolean::builder("encoded")
+                    .nick("Encoded")
+                    .blurb("Accept the encoded media, containers and metadata that the pad template lists; otherwise autopluggers decode")
+                    .default_value(default.encoded)
+                    .mutable_ready()
+                    .build(),
                 glib::ParamSpecBoolean::builder("any-caps")
                     .nick("Any caps")
-                    .blurb("Accept any media type, not only those that the pad template lists")
+                    .blurb("Accept any media type: encoded media, and types that the pad template does not list")
                     .default_value(default.any_caps)
                     .mutable_ready()
                     .build(),
@@ -329,6 +337,7 @@ impl Settings {
             "max-retired-bytes" => take!(max_retired_bytes),
             "max-gop-bytes" => take!(max_gop_bytes),
             "drain-timeout" => take!(ns drain_timeout),
+            "encoded" => take!(encoded),
             "any-caps" => take!(any_caps),
             "memory" => take!(memory),
             "fence" => take!(fence),
@@ -363,6 +372,7 @@ impl Settings {
             "max-retired-bytes" => self.max_retired_bytes.to_value(),
             "max-gop-bytes" => self.max_gop_bytes.to_value(),
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
+            "encoded" => self.encoded.to_value(),
             "any-caps" => self.any_caps.to_value(),
             "memory" => self.memory.to_value(),
             "fence" => self.fence.to_value(),

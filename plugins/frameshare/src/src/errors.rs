@@ -150,6 +150,16 @@ pub(super) fn of_cuda(why: &str, endpoint: &Endpoint) -> gst::ErrorMessage {
 
 /// Returns the message for a downstream element that refuses the frames.
 pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gst::ErrorMessage {
+    if let Some(decoder) = decoder(caps) {
+        return gst::error_msg!(
+            gst::CoreError::Negotiation,
+            (
+                "Downstream does not accept {}: the stream is encoded; insert a decoder after framesharesrc ({})",
+                caps,
+                decoder
+            )
+        );
+    }
     let advice = match (on_gpu, takes) {
         (true, Takes::System) => "insert cudadownload after framesharesrc",
         (true, _) => "insert a converter such as cudaconvertscale after framesharesrc",
@@ -160,6 +170,18 @@ pub(super) fn of_negotiation(caps: &gst::Caps, on_gpu: bool, takes: Takes) -> gs
         (false, _) => "insert a converter such as videoconvert after framesharesrc",
     };
     gst::error_msg!(gst::CoreError::Negotiation, ("Downstream does not accept {}: {}", caps, advice))
+}
+
+/// Returns a decoder for encoded media, with its parser; none for raw media.
+fn decoder(caps: &gst::CapsRef) -> Option<&'static str> {
+    Some(match caps.structure(0)?.name().as_str() {
+        "video/x-raw" | "video/x-bayer" | "audio/x-raw" => return None,
+        "video/x-h264" => "h264parse ! avdec_h264, or decodebin",
+        "video/x-h265" => "h265parse ! avdec_h265, or decodebin",
+        "image/jpeg" => "jpegdec, or decodebin",
+        "audio/x-opus" => "opusparse ! opusdec, or decodebin",
+        _ => "decodebin",
+    })
 }
 
 /// Returns the code and the remedy for a rejection or an eviction.

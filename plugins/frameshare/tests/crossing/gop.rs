@@ -71,7 +71,10 @@ impl Video {
     }
 
     fn exporter(&self, properties: &str) -> Exporter {
-        Exporter::with(&self.caps, &format!("wait-for-connection=false slow-reader=wait {properties}"))
+        Exporter::with(
+            &self.caps,
+            &format!("encoded=true wait-for-connection=false slow-reader=wait {properties}"),
+        )
     }
 }
 
@@ -182,7 +185,7 @@ fn joining_readers_decode_h264_in_parts_from_first_buffer() {
     let caps = "video/x-h264,stream-format=byte-stream,alignment=nal,width=96,height=64,framerate=30/1";
     assert!(parts.len() > 120, "{} parts", parts.len());
     let decoder = "h264parse ! avdec_h264";
-    let mut exporter = Exporter::with(caps, "wait-for-connection=false slow-reader=wait");
+    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-reader=wait");
     let joins = [100, parts.len() - 10];
     let mut readers = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -274,7 +277,8 @@ fn latest_reader_decodes_clean_frames_after_loss() {
 
 #[test]
 fn requests_for_key_units_reach_upstream() {
-    let mut exporter = Exporter::with("video/x-h264", "wait-for-connection=false max-gop-bytes=0");
+    let mut exporter =
+        Exporter::with("video/x-h264", "encoded=true wait-for-connection=false max-gop-bytes=0");
     let is_request = |event: &gst::Event| UpstreamForceKeyUnitEvent::parse(event).is_ok();
     let requests = |exporter: &mut Exporter| {
         let begin = Instant::now();
@@ -308,7 +312,7 @@ fn requests_for_key_units_reach_upstream() {
 #[test]
 fn audio_is_neither_kept_nor_requested() {
     let caps = "audio/x-opus,channel-mapping-family=0,channels=1,rate=48000";
-    let mut exporter = Exporter::with(caps, "wait-for-connection=false slow-reader=wait");
+    let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false slow-reader=wait");
     let buffer = |value: u8, flags| {
         let mut buffer = gst::Buffer::from_slice([value; 50]);
         buffer.get_mut().unwrap().set_flags(flags);

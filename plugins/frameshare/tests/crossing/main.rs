@@ -3,6 +3,7 @@
 //! Tests of a stream from `framesharesink` to `framesharesrc` in one process: everything besides
 //! the pixels.
 
+mod autoplug;
 mod events;
 mod gop;
 mod media;

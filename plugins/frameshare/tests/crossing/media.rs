@@ -5,7 +5,7 @@
 use super::*;
 
 /// Runs a pipeline to its end and returns the buffers of its sink `end`.
-fn collected(description: &str) -> Vec<Vec<u8>> {
+pub(super) fn collected(description: &str) -> Vec<Vec<u8>> {
     init();
     let pipeline = gst::parse::launch(description).unwrap().downcast::<gst::Pipeline>().unwrap();
     let reader = Reader::watch(pipeline);
@@ -13,7 +13,7 @@ fn collected(description: &str) -> Vec<Vec<u8>> {
 }
 
 /// Returns a short description of the difference of two streams.
-fn difference(expected: &[Vec<u8>], got: &[Vec<u8>]) -> String {
+pub(super) fn difference(expected: &[Vec<u8>], got: &[Vec<u8>]) -> String {
     let sizes = |all: &[Vec<u8>]| all.iter().map(Vec::len).take(12).collect::<Vec<_>>();
     let first = expected.iter().zip(got).position(|(one, other)| one != other);
     format!(
@@ -26,7 +26,7 @@ fn difference(expected: &[Vec<u8>], got: &[Vec<u8>]) -> String {
 }
 
 /// Returns all buffers up to the end of the stream.
-fn collect(reader: &Reader) -> Vec<Vec<u8>> {
+pub(super) fn collect(reader: &Reader) -> Vec<Vec<u8>> {
     let mut buffers = Vec::new();
     loop {
         match reader.next() {

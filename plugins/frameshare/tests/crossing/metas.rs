@@ -37,7 +37,7 @@ fn caps_are_delivered_unchanged() {
         "audio/x-vorbis, channels=(int)2, rate=(int)44100, streamheader=(buffer)< 01766f, 03766f, 05766f >"
             .into(),
     ];
-    let mut exporter = Exporter::new(GRAY);
+    let mut exporter = Exporter::with(GRAY, "encoded=true");
     let reader = Reader::new(&exporter.path);
     exporter.push_value(1);
     reader.buffer();

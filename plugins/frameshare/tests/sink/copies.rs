@@ -78,7 +78,7 @@ fn multiple_memories_are_merged_into_one_slot() {
 
 #[test]
 fn byte_buffers_of_changing_size_are_delivered() {
-    let mut sink = Sink::new("video/x-h264,stream-format=byte-stream,alignment=au", &[]);
+    let mut sink = Sink::new("video/x-h264,stream-format=byte-stream,alignment=au", &[("encoded", "true")]);
     let mut reader = sink.reader(Policy::Lossless, 2);
     for (seed, size) in [10, 5000, 1, 70_000, 300, 1_000_003, 0, 4096].into_iter().enumerate() {
         let content = noise(seed as u64, size);

@@ -12,7 +12,9 @@ fn properties_have_the_documented_defaults() {
     assert_eq!(sink.property::<Option<String>>("socket-path"), None);
     assert_eq!(sink.property::<u32>("max-slots"), 256);
     assert_eq!(sink.property::<u32>("max-held-limit"), 16);
-    assert!(!sink.property::<bool>("wait-for-connection"));
+    for property in ["wait-for-connection", "encoded", "any-caps"] {
+        assert!(!sink.property::<bool>(property), "{property}");
+    }
     assert_eq!(sink.property::<u64>("reader-timeout"), 5_000_000_000);
     assert_eq!(sink.property::<u64>("max-queued-bytes"), 256 << 20);
     assert_eq!(sink.property::<u64>("max-queued-time"), 2_000_000_000);
@@ -156,10 +158,11 @@ fn start_and_stop_leak_no_descriptors_or_files() {
 }
 
 #[test]
-fn template_accepts_media_and_any_caps_accepts_the_rest() {
+fn raw_media_is_accepted_and_properties_admit_the_rest() {
     init();
     let folder = tempfile::tempdir().unwrap();
     let sink = element(&folder.path().join("s"), &[]);
+    let encoded = ["video/x-h264,stream-format=avc,alignment=au", "image/jpeg", "audio/x-opus", "meta/x-klv"];
     sink.set_state(gst::State::Ready).unwrap();
     let pad = sink.static_pad("sink").unwrap();
     let accepts = |caps: &str| pad.query_accept_caps(&caps.parse().unwrap());
@@ -167,19 +170,129 @@ fn template_accepts_media_and_any_caps_accepts_the_rest() {
         "video/x-raw,format=NV12,width=16,height=16,framerate=30/1",
         "video/x-raw(format:Interlaced),format=NV12,width=16,height=16,framerate=30/1,interlace-mode=alternate",
         "audio/x-raw,format=S16LE,rate=48000,channels=2,layout=interleaved",
-        "video/x-h264,stream-format=avc,alignment=au",
-        "image/jpeg",
-        "audio/x-opus",
+        "video/x-bayer,format=bggr,width=16,height=16,framerate=30/1",
     ] {
         assert!(accepts(caps), "{caps}");
     }
+    assert!(encoded.iter().all(|caps| !accepts(caps)));
     for caps in ["application/x-thing", "video/x-raw(memory:GLMemory),format=RGBA,width=16,height=16"] {
         assert!(!accepts(caps), "{caps}");
     }
+    sink.set_property("encoded", true);
+    assert!(encoded.iter().all(|caps| accepts(caps)) && !accepts("application/x-thing"));
+    sink.set_property("encoded", false);
     sink.set_property("any-caps", true);
-    assert!(accepts("application/x-thing"));
+    assert!(encoded.iter().all(|caps| accepts(caps)) && accepts("application/x-thing"));
     assert!(pad.query_caps(None).is_any());
     sink.set_state(gst::State::Null).unwrap();
+}
+
+/// The link succeeds, and the error names the property. With the capsfilter, upstream's caps are
+/// known before data flows.
+#[test]
+fn excluded_media_links_then_fails_naming_property() {
+    init();
+    let encoded = ["video/x-h264", "audio/mpeg"].map(|media| (media, "encoded=true", true));
+    for (media, property, links) in
+        encoded.into_iter().chain([("application/x-thing", "any-caps=true", false)])
+    {
+        for upstream in [format!("appsrc ! capsfilter caps={media}"), format!("appsrc caps={media}")] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s");
+            let text = format!("{upstream} ! framesharesink socket-path={}", path.display());
+            let Ok(pipeline) = gst::parse::launch(&text) else {
+                assert!(!links, "{upstream}");
+                continue;
+            };
+            let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
+            let started = pipeline.set_state(gst::State::Playing);
+            assert_eq!(started.is_err(), upstream.contains("capsfilter"), "{upstream}");
+            let text = error_on(&pipeline.bus().unwrap()).1;
+            assert!(text.contains(media) && text.contains(property), "{text}");
+            pipeline.set_state(gst::State::Null).unwrap();
+        }
+    }
+}
+
+#[test]
+fn refused_encoded_media_posts_one_warning_a_session() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let sink = element(&folder.path().join("s"), &[]);
+    let pad = sink.static_pad("sink").unwrap();
+    let accepts = |caps: &str| pad.query_accept_caps(&caps.parse().unwrap());
+    // Without a bus the warning is not lost, but posted by the next refusal.
+    assert!(!accepts("video/x-h264"));
+    let bus = gst::Bus::new();
+    sink.set_bus(Some(&bus));
+    for _session in 0..2 {
+        sink.set_state(gst::State::Paused).unwrap();
+        for _ in 0..3 {
+            assert!(!accepts("video/x-h264"));
+        }
+        assert!(accepts("video/x-raw,format=GRAY8,width=4,height=4,framerate=30/1"));
+        sink.set_state(gst::State::Ready).unwrap();
+        let warnings =
+            std::iter::from_fn(|| bus.pop_filtered(&[gst::MessageType::Warning])).collect::<Vec<_>>();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let gst::MessageView::Warning(warning) = warning.view() else { unreachable!() };
+        let text = warning.error().to_string();
+        assert!(text.contains("video/x-h264") && text.contains("encoded=true"), "{text}");
+    }
+    sink.set_state(gst::State::Null).unwrap();
+}
+
+/// A late pad links, and its error names the property.
+#[test]
+fn encoded_pad_that_appears_later_fails_naming_property() {
+    if ["x264enc", "h264parse", "matroskamux", "matroskademux"].iter().any(|name| {
+        init();
+        gst::ElementFactory::find(name).is_none()
+    }) {
+        return skip("encoded_pad_that_appears_later", "no elements for the clip");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let recorder = launch(&format!(
+        "videotestsrc num-buffers=3 ! x264enc ! h264parse ! matroskamux ! filesink location={}",
+        path("film")
+    ));
+    recorder.set_state(gst::State::Playing).unwrap();
+    wait_for_eos(&recorder);
+    recorder.set_state(gst::State::Null).unwrap();
+    let pipeline = launch(&format!(
+        "filesrc location={} ! matroskademux ! framesharesink socket-path={}",
+        path("film"),
+        path("s")
+    ));
+    pipeline.set_state(gst::State::Playing).unwrap();
+    let text = error_on(&pipeline.bus().unwrap()).1;
+    assert!(text.contains("video/x-h264") && text.contains("encoded=true"), "{text}");
+    pipeline.set_state(gst::State::Null).unwrap();
+}
+
+/// An upstream element with a choice, such as a camera, gets raw caps only.
+#[test]
+fn linked_sink_offers_raw_media_only() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let pipeline = launch(&format!("identity ! framesharesink name=sink socket-path={}", path.display()));
+    let sink = pipeline.by_name("sink").unwrap();
+    let offers = || {
+        let caps = sink.static_pad("sink").unwrap().query_caps(None);
+        let jpeg = gst::Caps::new_empty_simple("image/jpeg");
+        (caps.can_intersect(&gst::Caps::new_empty_simple("video/x-raw")), caps.can_intersect(&jpeg))
+    };
+    assert_eq!(offers(), (true, true), "while the pipeline is built");
+    pipeline.set_state(gst::State::Ready).unwrap();
+    assert_eq!(offers(), (true, false));
+    pipeline.set_state(gst::State::Paused).unwrap();
+    assert_eq!(offers(), (true, false));
+    pipeline.set_state(gst::State::Ready).unwrap();
+    sink.set_property("encoded", true);
+    assert_eq!(offers(), (true, true));
+    pipeline.set_state(gst::State::Null).unwrap();
 }
 
 /// As in `nvv4l2decoder ! framesharesink`: the link succeeds, and the error names the missing

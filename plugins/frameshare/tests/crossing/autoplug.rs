@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Both elements beside autopluggers: playbin and decoders before the sink, decoders and parsers
+//! after the source.
+
+use super::{
+    media::{collect, collected, difference, has},
+    *,
+};
+
+const RAW_VIDEO: &str =
+    "videotestsrc num-buffers=20 ! video/x-raw,format=I420,width=64,height=48,framerate=30/1";
+const END: &str = "fakesink name=end sync=false enable-last-sample=false";
+
+/// A film of 30 frames in H.264, and its decoded frames.
+struct Film {
+    path: PathBuf,
+    frames: Vec<Vec<u8>>,
+    folder: tempfile::TempDir,
+}
+
+impl Film {
+    /// Records the film; none if elements are missing.
+    fn record() -> Option<Self> {
+        if !has(&["x264enc", "h264parse", "avdec_h264", "mp4mux", "qtdemux", "playbin"]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("film.mp4");
+        let recorder = launch(&format!(
+            "videotestsrc num-buffers=30 pattern=ball ! video/x-raw,format=I420,width=96,height=64,framerate=30/1 ! \
+             x264enc threads=1 ! h264parse ! mp4mux ! filesink location={}",
+            path.display()
+        ));
+        recorder.set_state(gst::State::Playing).unwrap();
+        wait_for_end(&recorder);
+        recorder.set_state(gst::State::Null).unwrap();
+        let frames = collected(&format!(
+            "filesrc location={} ! qtdemux ! h264parse ! avdec_h264 ! {END}",
+            path.display()
+        ));
+        assert_eq!(frames.len(), 30);
+        Some(Self { path, frames, folder })
+    }
+
+    fn uri(&self) -> String {
+        format!("file://{}", self.path.display())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+
+    /// Runs an exporter, and checks that its reader gets the decoded frames.
+    fn expect_decoded(&self, exporter: &gst::Pipeline, case: &str) {
+        let reader = Reader::new(&self.socket());
+        exporter.set_state(gst::State::Playing).unwrap();
+        let (first, caps, _) = reader.next_buffer();
+        let caps = caps.unwrap();
+        assert_eq!(caps.structure(0).unwrap().name(), "video/x-raw", "{case}");
+        let mut frames = vec![bytes(&first)];
+        frames.extend(collect(&reader));
+        reader.order.lock().unwrap().violations.clear();
+        exporter.set_state(gst::State::Null).unwrap();
+        assert!(frames == self.frames, "{case}: {}", difference(&self.frames, &frames));
+    }
+}
+
+fn wait_for_end(pipeline: &gst::Pipeline) {
+    let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
+    let patience = gst::ClockTime::from_seconds(PATIENCE.as_secs());
+    let message = pipeline.bus().unwrap().timed_pop_filtered(patience, &kinds);
+    assert_eq!(message.map(|message| message.type_()), Some(gst::MessageType::Eos));
+}
+
+/// The defaults of the sink, apart from its pace.
+fn sink_at(path: &Path) -> gst::Element {
+    gst::ElementFactory::make("framesharesink")
+        .property("socket-path", path.to_str().unwrap())
+        .property("sync", false)
+        .property("wait-for-connection", true)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn playbin_shares_decoded_frames() {
+    let Some(film) = Film::record() else { return };
+    for name in ["playbin", "playbin3"] {
+        let player = gst::ElementFactory::make(name)
+            .property("uri", film.uri())
+            .property("video-sink", sink_at(&film.socket()))
+            .build()
+            .unwrap();
+        film.expect_decoded(player.downcast_ref().unwrap(), name);
+    }
+}
+
+#[test]
+fn decoders_share_decoded_frames() {
+    let Some(film) = Film::record() else { return };
+    for decoder in [
+        format!("uridecodebin uri={}", film.uri()),
+        format!("uridecodebin3 uri={}", film.uri()),
+        format!("filesrc location={} ! decodebin", film.path.display()),
+        format!("filesrc location={} ! decodebin3", film.path.display()),
+    ] {
+        let exporter = launch(&format!(
+            "{decoder} ! framesharesink sync=false wait-for-connection=true socket-path={}",
+            film.socket().display()
+        ));
+        film.expect_decoded(&exporter, &decoder);
+    }
+}
+
+/// Negative control: the frames are raw because of the default.
+#[test]
+fn playbin_shares_encoded_media_on_request() {
+    let Some(film) = Film::record() else { return };
+    let sink = sink_at(&film.socket());
+    sink.set_property("encoded", true);
+    let player = gst::ElementFactory::make("playbin").property("uri", film.uri()).build().unwrap();
+    player.set_property("video-sink", &sink);
+    let reader = Reader::new(&film.socket());
+    player.set_state(gst::State::Playing).unwrap();
+    let caps = reader.next_buffer().1.unwrap();
+    assert_eq!(caps.structure(0).unwrap().name(), "video/x-h264");
+    reader.order.lock().unwrap().violations.clear();
+    player.set_state(gst::State::Null).unwrap();
+}
+
+#[test]
+fn encoded_stream_without_decoder_names_one() {
+    for (caps, decoder) in [
+        ("video/x-h264,stream-format=byte-stream,alignment=au", "h264parse ! avdec_h264"),
+        ("audio/x-vorbis", "decodebin"),
+    ] {
+        let mut exporter = Exporter::with(caps, "encoded=true wait-for-connection=false");
+        let reader = launch(&format!(
+            "framesharesrc socket-path={} connection-timeout=20000000000 ! videoconvert ! {END}",
+            exporter.path.display()
+        ));
+        reader.set_state(gst::State::Playing).unwrap();
+        exporter.wait_for_readers(1);
+        exporter.push(gst::Buffer::from_slice([1, 2, 3]));
+        let patience = gst::ClockTime::from_seconds(PATIENCE.as_secs());
+        let message = reader.bus().unwrap().timed_pop_filtered(patience, &[gst::MessageType::Error]);
+        let message = message.expect("an error");
+        let gst::MessageView::Error(error) = message.view() else { unreachable!() };
+        let text = error.error().to_string();
+        assert!(text.contains(decoder) && !text.contains("videoconvert"), "{text}");
+        reader.set_state(gst::State::Null).unwrap();
+    }
+}
+
+/// Returns the number of buffers that an autoplugger outputs for a stream.
+fn autoplugged(upstream: &str, plugger: &str) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = launch(&format!(
+        "{upstream} ! framesharesink encoded=true sync=false wait-for-connection=true socket-path={}/s",
+        folder.path().display()
+    ));
+    let reader = Reader::watch(launch(&format!(
+        "framesharesrc socket-path={}/s policy=lossless connection-timeout=20000000000 ! {plugger} ! {END}",
+        folder.path().display()
+    )));
+    exporter.set_state(gst::State::Playing).unwrap();
+    let buffers = collect(&reader).len();
+    exporter.set_state(gst::State::Null).unwrap();
+    // decodebin3 of GStreamer 1.26 pushes a second stream-start, which contains the GstStream.
+    reader.order.lock().unwrap().violations.clear();
+    buffers
+}
+
+#[test]
+fn autopluggers_take_raw_video() {
+    for plugger in ["decodebin3", "decodebin", "parsebin"] {
+        if has(&[plugger]) {
+            assert_eq!(autoplugged(RAW_VIDEO, plugger), 20, "{plugger}");
+        }
+    }
+}
+
+#[test]
+fn autopluggers_take_raw_audio() {
+    let upstream = "audiotestsrc num-buffers=20 ! audio/x-raw,format=S16LE,rate=48000,channels=2";
+    for plugger in ["decodebin3", "decodebin", "parsebin"] {
+        if has(&[plugger]) {
+            assert_eq!(autoplugged(upstream, plugger), 20, "{plugger}");
+        }
+    }
+}
+
+#[test]
+fn autopluggers_take_encoded_video() {
+    let upstream =
+        format!("{RAW_VIDEO} ! x264enc tune=zerolatency ! video/x-h264,profile=baseline ! h264parse");
+    for plugger in ["decodebin3", "decodebin"] {
+        if has(&[plugger, "x264enc", "h264parse", "avdec_h264"]) {
+            assert_eq!(autoplugged(&upstream, plugger), 20, "{plugger}");
+        }
+    }
+}
