@@ -9,6 +9,7 @@ mod gop;
 mod media;
 mod metas;
 mod order;
+mod peers;
 mod refusal;
 mod seek;
 mod slow;
