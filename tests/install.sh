@@ -42,6 +42,18 @@ check install-setup setup
 check install-stage env DESTDIR="$staged" meson install -C "$build"
 check install-plugin test -f "$installed/libgstframeshare.so"
 check install-licences test -f "$staged/opt/frameshare/share/doc/frameshare/LICENSE-MIT"
+# All but those into the source tree.
+links_lead_somewhere() {
+  cd "$staged/opt/frameshare/share/doc/frameshare" || return
+  local file link broken=0 found=0
+  while IFS=: read -r file link; do
+    case $link in *://* | '#'* | *crates/* | *plugins/* | *examples/* | *tests | *tests/* | *tools/*) continue ;; esac
+    found=$((found + 1))
+    [ -e "$(dirname "$file")/${link%%#*}" ] || { echo "$file: $link" && broken=1; }
+  done < <(grep -oE '\]\([^)]+\)' -r --include='*.md' . | sed 's/\](\(.*\))$/\1/')
+  [ "$found" -gt 20 ] && [ "$broken" = 0 ]
+}
+check install-links links_lead_somewhere
 check install-sink-found inspect "$installed" framesharesink
 check install-src-found inspect "$installed" framesharesrc
 
