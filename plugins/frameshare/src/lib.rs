@@ -23,6 +23,7 @@ mod sink;
 mod src;
 mod sync;
 mod time;
+mod uri;
 
 pub use fence::FrameshareFence;
 pub use meta::FrameshareMeta;

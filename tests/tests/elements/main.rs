@@ -7,6 +7,7 @@
 
 mod gone;
 mod refused;
+mod uris;
 
 /// A moving zone plate: every pixel changes from frame to frame.
 const PICTURE: &str = "pattern=zone-plate kx2=20 ky2=20 kt=7 kxt=3";

@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 pub(crate) mod frame_bytes;
 pub(crate) mod frameshare_meta;
 pub(crate) mod mini_object;
+pub(crate) mod param_spec;
 pub(crate) mod raw_enum;
 pub(crate) mod slot_memory;
 pub(crate) mod slot_planes;

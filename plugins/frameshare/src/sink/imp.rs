@@ -23,6 +23,7 @@ use crate::{
     ffi::base_sink,
     sync::lock,
     time::{Difference, PipelineClock},
+    uri,
 };
 use frameshare::exporter::{History, SlowReaders};
 use gst::{prelude::*, subclass::prelude::*};
@@ -90,6 +91,7 @@ impl ObjectSubclass for FrameshareSink {
     const NAME: &'static str = "GstFrameshareSink";
     type Type = super::FrameshareSink;
     type ParentType = gst_base::BaseSink;
+    type Interfaces = (gst::URIHandler,);
 
     fn class_init(class: &mut Self::Class) {
         base_sink::override_vfuncs::<Self>(class);
@@ -206,6 +208,22 @@ impl ElementImpl for FrameshareSink {
             self.close();
         }
         result
+    }
+}
+
+impl URIHandlerImpl for FrameshareSink {
+    const URI_TYPE: gst::URIType = gst::URIType::Sink;
+
+    fn protocols() -> &'static [&'static str] {
+        uri::PROTOCOLS
+    }
+
+    fn uri(&self) -> Option<String> {
+        uri::get(self.obj().upcast_ref())
+    }
+
+    fn set_uri(&self, uri: &str) -> Result<(), glib::Error> {
+        uri::set(self.obj().upcast_ref(), uri)
     }
 }
 

@@ -83,7 +83,8 @@ glib::wrapper! {
     ///   other frame is copied once, by the GPU. Without a GPU, or GStreamer 1.24, only host memory
     ///   is available. `stats` counts the frames of each path, with the reasons.
     pub struct FrameshareSink(ObjectSubclass<imp::FrameshareSink>)
-        @extends gst_base::BaseSink, gst::Element, gst::Object;
+        @extends gst_base::BaseSink, gst::Element, gst::Object,
+        @implements gst::URIHandler;
 }
 
 /// Registers the element with the plugin.

@@ -18,7 +18,7 @@ use super::{
     settings::{self, Settings},
     stats::Figures,
 };
-use crate::{meta::budget::Budget, sync::lock, time::PipelineClock};
+use crate::{meta::budget::Budget, sync::lock, time::PipelineClock, uri};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
@@ -57,6 +57,7 @@ impl ObjectSubclass for FrameshareSrc {
     const NAME: &'static str = "GstFrameshareSrc";
     type Type = super::FrameshareSrc;
     type ParentType = gst_base::PushSrc;
+    type Interfaces = (gst::URIHandler,);
 }
 
 impl ObjectImpl for FrameshareSrc {
@@ -138,6 +139,22 @@ impl ElementImpl for FrameshareSrc {
         } else {
             self.parent_change_state(transition)
         }
+    }
+}
+
+impl URIHandlerImpl for FrameshareSrc {
+    const URI_TYPE: gst::URIType = gst::URIType::Src;
+
+    fn protocols() -> &'static [&'static str] {
+        uri::PROTOCOLS
+    }
+
+    fn uri(&self) -> Option<String> {
+        uri::get(self.obj().upcast_ref())
+    }
+
+    fn set_uri(&self, uri: &str) -> Result<(), glib::Error> {
+        uri::set(self.obj().upcast_ref(), uri)
     }
 }
 

@@ -90,7 +90,8 @@ glib::wrapper! {
     /// No frame is lost: the exporter waits, at most for its `reader-timeout`. It may reject a
     /// lossless reader.
     pub struct FrameshareSrc(ObjectSubclass<imp::FrameshareSrc>)
-        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
+        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object,
+        @implements gst::URIHandler;
 }
 
 /// Registers the element with the plugin.

@@ -14,6 +14,7 @@ mod refusal;
 mod seek;
 mod slow;
 mod time;
+mod uri;
 mod waiting;
 
 use frameshare_tests::{content::bytes as noise, process::wait_until};
@@ -139,7 +140,17 @@ impl Reader {
     }
 
     fn watching(pipeline: gst::Pipeline, metas: &'static [fn(&mut gst::query::Allocation)]) -> Self {
-        let pad = pipeline.by_name("end").unwrap().static_pad("sink").unwrap();
+        let end = pipeline.by_name("end").unwrap();
+        Self::at(pipeline, &end, metas)
+    }
+
+    /// Creates a reader that watches a sink, which may enter the pipeline later.
+    fn at(
+        pipeline: gst::Pipeline,
+        end: &gst::Element,
+        metas: &'static [fn(&mut gst::query::Allocation)],
+    ) -> Self {
+        let pad = end.static_pad("sink").unwrap();
         let (sender, arrivals) = mpsc::channel();
         let sender = Mutex::new(sender);
         let order = Arc::<Mutex<order::Order>>::default();
