@@ -26,6 +26,8 @@ pub enum Reason {
     Violation,
     /// The peer failed and cannot continue.
     Failed,
+    /// The exporter was asked to disconnect the reader.
+    Disconnected,
 }
 
 /// A caps string, and for raw video its format and size, so that applications need not parse the

@@ -257,6 +257,13 @@ impl Exporter {
         });
     }
 
+    /// Disconnects the reader of this number ([`ReaderInfo::id`]), which gets no further frame and
+    /// reads [`Reason::Disconnected`] and the text. It keeps the frames that it has taken until it
+    /// releases them. Returns false if no present reader has this number.
+    pub fn disconnect(&self, id: u64, why: &str) -> bool {
+        self.locked(|state| state.disconnect(id, why))
+    }
+
     /// Number of present readers.
     pub fn reader_count(&self) -> usize {
         self.0.shared.lock().links().len()

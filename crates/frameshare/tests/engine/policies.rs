@@ -218,3 +218,26 @@ fn late_frame_is_for_lossless_readers_only() {
     assert_eq!(got, [(1, 0), (4, 2)]);
     assert_eq!(exporter.stats().readers[1].lost, 2);
 }
+
+#[test]
+fn disconnected_reader_reads_reason_and_keeps_frames() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let (mut first, mut other) = (stream.reader(Policy::Lossless), stream.reader(Policy::Lossless));
+    stream.publish(&exporter, 1).unwrap();
+    let held = stream.next_frame(&mut first);
+    assert!(!exporter.disconnect(99, "no such reader"));
+    assert_eq!(exporter.reader_count(), 2);
+    assert!(exporter.disconnect(1, "for maintenance"));
+    assert!(!exporter.disconnect(1, "again"));
+    let left: Vec<_> = exporter.stats().readers.into_iter().map(|stats| stats.info.id).collect();
+    assert_eq!(left, [2]);
+    let error = stream.next(&mut first).unwrap_err();
+    assert!(matches!(error, ReadError::CutOff { reason: Reason::Disconnected, .. }), "{error}");
+    assert!(error.to_string().ends_with("for maintenance"), "{error}");
+    for seed in 2..=20 {
+        assert!(holds(&stream.next_frame(&mut other), seed - 1));
+        stream.publish(&exporter, seed).unwrap();
+    }
+    assert!(holds(&held, 1), "its slot is not written while it is held");
+}

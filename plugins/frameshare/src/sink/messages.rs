@@ -21,6 +21,7 @@ pub(super) fn cut_off(reader: &ReaderInfo, reason: Reason, why: &str) -> Option<
         Reason::TooSlow => "too-slow",
         Reason::LimitExceeded => "limit-exceeded",
         Reason::Violation => "violation",
+        Reason::Disconnected => "disconnected",
         // The other reasons occur at refusals only.
         _ => "failed",
     };

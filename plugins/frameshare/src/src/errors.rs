@@ -199,6 +199,7 @@ fn of_reason(reason: Reason) -> (ResourceError, &'static str) {
             ResourceError::Read,
             "use policy=latest, or raise framesharesink's reader-timeout, max-queued-bytes or max-queued-time",
         ),
+        Reason::Disconnected => (ResourceError::Read, "an operator of the exporter has disconnected it"),
         Reason::LimitExceeded => (ResourceError::Read, "hold fewer frames, or raise framesharesink's limits"),
         _ => (ResourceError::Read, "see the error of framesharesink"),
     }

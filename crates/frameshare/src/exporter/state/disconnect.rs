@@ -22,9 +22,16 @@ impl State {
     /// reader that broke the rules, or whose connection failed, loses all leases at once.
     pub fn drop_link(&mut self, index: usize, ending: &Ending) {
         match ending.reason {
-            Reason::TooSlow | Reason::LimitExceeded => self.evict(index, ending),
+            Reason::TooSlow | Reason::LimitExceeded | Reason::Disconnected => self.evict(index, ending),
             _ => self.end_link(index, ending),
         }
+    }
+
+    /// Disconnects a reader on request. Returns false if there is none of this number.
+    pub fn disconnect(&mut self, id: u64, why: &str) -> bool {
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return false };
+        self.drop_link(index, &Ending::new(Reason::Disconnected, why));
+        true
     }
 
     /// Ends the link of a reader that is dead or untrusted: all its leases end at once.
