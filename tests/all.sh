@@ -61,6 +61,9 @@ simulated_gpu() {
   return $status
 }
 
+# With the plugin that the demo has just built.
+recipes() { make --no-print-directory build && tests/recipes.py "${CARGO_TARGET_DIR:-target}/gstreamer-1.0"; }
+
 # Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
 workspace() {
   local beside=(tests/gpu tests/gpu/engine tests/gpu/gstreamer tests/gpu/harness tests/simcuda examples/demo) other status=0
@@ -80,6 +83,7 @@ part workspace workspace
 part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo PLAYS=1
+part recipes recipes
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
 wait

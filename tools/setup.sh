@@ -42,6 +42,12 @@ missing() { # GROUP...
         need cmd c++ g++ "compiles CUDA's own headers, to compare ours with"
         need cmd shellcheck shellcheck "checks the scripts"
         need cmd make make "runs the steps"
+        need typelib Gst-1.0 gir1.2-gstreamer-1.0 "Python recipes"
+        need typelib GstVideo-1.0 gir1.2-gst-plugins-base-1.0 "Python recipes"
+        need typelib GstRtspServer-1.0 gir1.2-gst-rtsp-server-1.0 "serves the recipes' camera"
+        need syspy gi python3-gi "Python recipes"
+        need syspy numpy python3-numpy "Python recipes"
+        need syspy cv2 python3-opencv "the OpenCV recipe"
         ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
@@ -56,6 +62,8 @@ need() { # KIND THING PACKAGE REASON
     lib) pkg-config --exists "$2" 2>/dev/null ;;
     elem) gst-inspect-1.0 --exists "$2" >/dev/null 2>&1 ;;
     py) python3 -c "import $2" >/dev/null 2>&1 ;;
+    syspy) /usr/bin/python3 -c "import $2" >/dev/null 2>&1 ;; # the one that packages are for
+    typelib) [ -n "$(find /usr/lib -path "*/girepository-1.0/$2.typelib" -print -quit)" ] ;;
   esac || printf '%s\t%s\t%s\n' "$3" "$2" "$4"
 }
 
