@@ -12,10 +12,14 @@ use frameshare::StreamName;
 use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::path::Path;
 
+/// More frames than the encoder keeps. With its lookahead it would keep some 50, more than an
+/// exporter grants by default.
+const HELD: u32 = 16;
+
 /// Records the stream until it ends or the supervisor stops the role.
 pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
     let description = format!(
-        "{} ! videoconvert ! x264enc ! matroskamux offset-to-zero=true ! filesink name=file",
+        "{} max-held={HELD} ! videoconvert ! x264enc tune=zerolatency ! matroskamux offset-to-zero=true ! filesink name=file",
         read::source(stream, "lossless")
     );
     let pipeline = gst::parse::launch(&description)?;
