@@ -3,6 +3,7 @@
 //! Caps that the sink accepts.
 
 use gst::prelude::*;
+use gst_video::VideoFormat;
 
 /// Families of media besides raw video and audio: encoded media, containers and metadata, and the
 /// frames of Bayer sensors.
@@ -73,24 +74,74 @@ pub(super) fn raw_of(caps: &gst::CapsRef) -> gst::Caps {
     raw.map(|(structure, features)| (structure.to_owned(), features.to_owned())).collect()
 }
 
-/// Accepted caps without `any-caps` and with a GPU: CUDA memory first.
+/// Formats that upstream uses if it has the choice, best first: compact ones that most elements
+/// take.
+const PREFERRED: &[VideoFormat] = &[
+    VideoFormat::Nv12,
+    VideoFormat::I420,
+    VideoFormat::Rgb,
+    VideoFormat::Bgr,
+    VideoFormat::Rgbx,
+    VideoFormat::Bgrx,
+    VideoFormat::Xrgb,
+    VideoFormat::Xbgr,
+    VideoFormat::Rgba,
+    VideoFormat::Bgra,
+    VideoFormat::Argb,
+    VideoFormat::Abgr,
+];
+
+/// Raw video of every format, with these features. Each preferred format has a structure of its
+/// own, and so have those with 8 bits a component: elements between a source and the sink order the
+/// formats of one structure as the source does, which is by quality.
+fn raw_video(features: &[&str]) -> impl Iterator<Item = gst::Caps> {
+    let others = VideoFormat::iter_raw().filter(|format| !PREFERRED.contains(format));
+    let is_deep = |format: &VideoFormat| {
+        gst_video::VideoFormatInfo::from_format(*format).depth().iter().any(|bits| *bits > 8)
+    };
+    let (deep, others) = others.partition(is_deep);
+    let groups = PREFERRED.iter().map(|format| vec![*format]).chain([others, deep]);
+    let features = gst::CapsFeatures::new(features.iter().copied());
+    groups.map(move |formats| {
+        let builder = gst_video::VideoCapsBuilder::new();
+        let mut caps =
+            if let [format] = formats[..] { builder.format(format) } else { builder.format_list(formats) }
+                .build();
+        if !features.is_empty() {
+            caps.make_mut().set_features_simple(Some(features.clone()));
+        }
+        caps
+    })
+}
+
+/// The caps of the pad template: raw video in CUDA memory first.
 pub(super) fn template() -> gst::Caps {
-    let mut caps = gst_video::VideoCapsBuilder::new().features([gst_cuda::CAPS_FEATURE]).build();
-    caps.make_mut().append(host_template());
+    let of =
+        |features: &[&str]| gst_video::VideoCapsBuilder::new().features(features.iter().copied()).build();
+    let mut caps = of(&[gst_cuda::CAPS_FEATURE]);
+    let content = caps.make_mut();
+    content.append(of(&[]));
+    content.append(of(FIELDS));
+    content.append(other_media());
     caps
 }
 
-/// Accepted caps without `any-caps` and without a GPU.
-pub(super) fn host_template() -> gst::Caps {
-    let mut caps = gst_video::VideoCapsBuilder::new().build();
-    let content = caps.make_mut();
-    // Fields of interlaced video in separate buffers.
-    content.append(gst_video::VideoCapsBuilder::new().features(["format:Interlaced"]).build());
-    content.append(gst::Caps::new_empty_simple("audio/x-raw"));
-    for family in FAMILIES {
-        content.append(gst::Caps::new_empty_simple(*family));
-    }
+/// Accepted caps without `any-caps`, in order of preference: CUDA memory first, if there is a GPU.
+pub(super) fn accepted(has_gpu: bool) -> gst::Caps {
+    let memories: &[&[&str]] = &[&[gst_cuda::CAPS_FEATURE], &[], FIELDS];
+    let memories = &memories[usize::from(!has_gpu)..];
+    let mut caps: gst::Caps = memories.iter().flat_map(|features| raw_video(features)).collect();
+    caps.make_mut().append(other_media());
     caps
+}
+
+/// The feature of fields of interlaced video in separate buffers.
+const FIELDS: &[&str] = &["format:Interlaced"];
+
+/// Media besides raw video.
+fn other_media() -> gst::Caps {
+    let families = ["audio/x-raw"].iter().chain(FAMILIES);
+    families.map(|family| gst::Caps::new_empty_simple(*family)).collect()
 }
 
 /// The error for caps whose text readers do not accept.

@@ -17,17 +17,14 @@ impl FrameshareSink {
         let has_gpu = self
             .stream()
             .map_or(memory != Memory::Host, |stream| stream.gpu().is_some() || stream.awaits_gpu());
-        let mut caps = match (any_caps, has_gpu) {
-            (true, _) => gst::Caps::new_any(),
-            (false, true) => caps::template(),
-            (false, false) => caps::host_template(),
-        };
+        let mut caps = if any_caps { gst::Caps::new_any() } else { caps::accepted(has_gpu) };
         self.without_encoded(&mut caps);
         if self.is_being_linked() {
             caps.merge(caps::any_memory());
         }
+        // In the sink's order: upstream's is often by quality, and begins with 16 bits a component.
         Some(match filter {
-            Some(filter) => filter.intersect_with_mode(&caps, gst::CapsIntersectMode::First),
+            Some(filter) => caps.intersect_with_mode(filter, gst::CapsIntersectMode::First),
             None => caps,
         })
     }

@@ -400,3 +400,37 @@ fn buffers_without_caps_need_any_caps() {
         sink.set_state(gst::State::Null).unwrap();
     }
 }
+
+/// Upstream that has the choice takes NV12; upstream that has none keeps its format.
+#[test]
+fn upstream_with_a_choice_takes_a_compact_format() {
+    init();
+    let folder = tempfile::tempdir().unwrap();
+    let format = |upstream: &str| {
+        let path = folder.path().join("s");
+        let pipeline =
+            launch(&format!("{upstream} ! framesharesink name=sink socket-path={}", path.display()));
+        pipeline.set_state(gst::State::Paused).unwrap();
+        assert!(pipeline.state(gst::ClockTime::from_seconds(10)).0.is_ok(), "{upstream}");
+        let pad = pipeline.by_name("sink").unwrap().static_pad("sink").unwrap();
+        let caps = pad.current_caps().unwrap();
+        pipeline.set_state(gst::State::Null).unwrap();
+        caps.structure(0).unwrap().get::<String>("format").unwrap()
+    };
+    for (upstream, expected) in [
+        ("videotestsrc", "NV12"),
+        ("videotestsrc ! identity", "NV12"),
+        ("videotestsrc ! video/x-raw,width=64", "NV12"),
+        ("videotestsrc ! video/x-raw,width=64 ! videoconvert", "NV12"),
+        ("videotestsrc ! video/x-raw,format={GRAY16_LE,GRAY8,I420,RGBA}", "I420"),
+        // From here on, upstream has a format.
+        ("videotestsrc ! video/x-raw,format=I420_10LE", "I420_10LE"),
+        ("videotestsrc ! video/x-raw,format=I420_10LE ! videoconvert", "I420_10LE"),
+        ("videotestsrc ! video/x-raw,format=UYVY ! videoconvert", "UYVY"),
+        ("videotestsrc ! video/x-raw,format=ARGB64 ! videoconvert ! videoscale", "ARGB64"),
+        ("videotestsrc ! video/x-raw,format={GRAY8,GRAY16_LE}", "GRAY8"),
+        ("videotestsrc ! video/x-raw,format={GRAY16_LE,BGRx}", "BGRx"),
+    ] {
+        assert_eq!(format(upstream), expected, "{upstream}");
+    }
+}
