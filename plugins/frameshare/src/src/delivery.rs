@@ -15,7 +15,7 @@ use crate::sync::lock;
 use frameshare::{
     Interrupt,
     memory::Address,
-    reader::{Frame, Item, ReadError},
+    reader::{Frame, Item, ReadError, Reader},
 };
 use gst::{prelude::*, subclass::prelude::*};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -132,6 +132,11 @@ impl FrameshareSrc {
             Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
             Way::CopiedForLayout => Figures::count(&self.figures.copied_for_layout),
         }
+        if way != Way::InPlace && !running.reported.contains(&way) {
+            running.reported.push(way);
+            let credit = running.reader.as_ref().map_or(0, Reader::credit);
+            self.post_copying(errors::of_copying(way, credit, running.settings.max_held));
+        }
         if std::mem::take(&mut running.is_seam) || lost > 0 {
             buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
         }
@@ -140,6 +145,15 @@ impl FrameshareSrc {
             self.post_loss(&buffer);
         }
         Ok(buffer)
+    }
+
+    /// Posts a warning about the first copy for a reason.
+    fn post_copying(&self, (why, remedy): (String, &str)) {
+        gst::element_imp_warning!(
+            self,
+            gst::ResourceError::Settings,
+            ("Frames are copied: {}; {}", why, remedy)
+        );
     }
 
     /// Updates the loss counter: frames are lost in front of delivered frames and when an exporter

@@ -2,7 +2,7 @@
 
 //! Error messages of the element: the failure and its remedy.
 
-use super::cuda::Takes;
+use super::{cuda::Takes, frames::Way};
 use crate::meta::{budget::OverBudget, form::Invalid};
 use frameshare::{
     Endpoint, MemoryKind, Reason,
@@ -15,6 +15,20 @@ const LET_IN: &str = "run this pipeline as the user of the exporter, or grant ac
                       framesharesink's socket-path, socket-mode, allowed-uids, allowed-gids and, for frames \
                       in GPU memory, trusted-uids; if the kernel lets readers write through /dev/udmabuf, by \
                       allow-udmabuf";
+
+/// Returns the reason for copies, and the remedy.
+pub(super) fn of_copying(way: Way, credit: u32, asked: u32) -> (String, &'static str) {
+    match way {
+        Way::CopiedForLayout => (
+            "their rows are padded, and downstream does not announce GstVideoMeta".into(),
+            "set video-meta=always if the application reads GstVideoMeta, or layout=compact on framesharesink",
+        ),
+        _ => (
+            format!("downstream holds {credit} of them, as many as it may"),
+            if credit < asked { "raise max-held-limit of framesharesink" } else { "raise max-held" },
+        ),
+    }
+}
 
 /// Returns the message for a failed connection; none if the wait was interrupted.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {

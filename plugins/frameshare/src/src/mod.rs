@@ -29,7 +29,7 @@ mod timing;
 
 use gst::prelude::*;
 
-pub use settings::{FrameshareSrcGpuWait, FrameshareSrcPolicy};
+pub use settings::{FrameshareSrcGpuWait, FrameshareSrcPolicy, FrameshareSrcVideoMeta};
 
 glib::wrapper! {
     /// `framesharesrc`: reads the frames that a `framesharesink` on the same machine shares.
@@ -53,7 +53,8 @@ glib::wrapper! {
     ///   credit is copied and released at once, so that an element that keeps many buffers does not
     ///   stop the stream. `stats` counts the copies.
     /// - Also copies a frame that is not in its format's default layout if downstream does not
-    ///   support GstVideoMeta.
+    ///   support GstVideoMeta, unless `video-meta=always`. The first copy for each reason posts a
+    ///   warning that names the property.
     /// - Attaches a `FrameshareMeta` to each buffer. After lost frames, the next buffer is marked
     ///   DISCONT, and a QoS message carries the number of lost frames.
     /// - Is live; converts the exporter's timestamps to this pipeline's clock. Its maximum latency
@@ -99,6 +100,7 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     for property in [
         FrameshareSrcPolicy::static_type(),
         FrameshareSrcGpuWait::static_type(),
+        FrameshareSrcVideoMeta::static_type(),
         crate::FrameshareFence::static_type(),
     ] {
         property.mark_as_plugin_api(gst::PluginAPIFlags::empty());

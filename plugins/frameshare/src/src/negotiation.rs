@@ -9,6 +9,7 @@ use super::{
     imp::FrameshareSrc,
     log::CAT,
     running::Running,
+    settings::FrameshareSrcVideoMeta,
 };
 use crate::{meta, sync::lock};
 use frameshare::{Format, reader::Reader};
@@ -93,8 +94,9 @@ impl FrameshareSrc {
         &self,
         query: &mut gst::query::Allocation,
     ) -> Result<(), gst::LoggableError> {
+        let always = lock(&self.settings).video_meta == FrameshareSrcVideoMeta::Always;
         let downstream = Downstream {
-            video_meta: query.find_allocation_meta::<gst_video::VideoMeta>().is_some(),
+            video_meta: always || query.find_allocation_meta::<gst_video::VideoMeta>().is_some(),
             crop_meta: query.find_allocation_meta::<gst_video::VideoCropMeta>().is_some(),
             keeps: query.allocation_pools().map(|(_, _, minimum, _)| minimum).max().unwrap_or(0),
         };

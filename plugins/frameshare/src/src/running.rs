@@ -5,7 +5,7 @@
 use super::{
     copy_pool::CopyPool,
     cuda::Cuda,
-    frames::{Downstream, Shape},
+    frames::{Downstream, Shape, Way},
     opening_state::Opening,
     settings::Settings,
 };
@@ -35,6 +35,8 @@ pub(super) struct Running {
     /// The next buffer starts a discontinuity.
     pub(super) is_seam: bool,
     pub(super) has_ended: bool,
+    /// The ways of copying that a warning was posted for.
+    pub(super) reported: Vec<Way>,
     pub(super) opening: Opening,
     /// Limit for the memory of the exporter's metadata.
     pub(super) budget: Budget,

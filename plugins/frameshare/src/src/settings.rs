@@ -58,6 +58,20 @@ impl FrameshareSrcGpuWait {
     }
 }
 
+/// Frames whose rows are not where the caps alone would put them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareSrcVideoMeta")]
+#[non_exhaustive]
+pub enum FrameshareSrcVideoMeta {
+    /// Copied unless downstream says that it supports GstVideoMeta.
+    #[default]
+    #[enum_value(name = "Copy them unless downstream announces GstVideoMeta", nick = "auto")]
+    Auto,
+    /// Never copied for that: the application reads GstVideoMeta.
+    #[enum_value(name = "Push them in place: the application reads GstVideoMeta", nick = "always")]
+    Always,
+}
+
 pub(super) const STREAM: &str = "stream";
 pub(super) const SOCKET_PATH: &str = "socket-path";
 pub(super) const POLICY: &str = "policy";
@@ -72,6 +86,7 @@ pub(super) const FENCE: &str = "fence";
 pub(super) const FENCE_TIMEOUT: &str = "fence-timeout";
 pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
+pub(super) const VIDEO_META: &str = "video-meta";
 pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
 pub(super) const STATS: &str = "stats";
 
@@ -97,6 +112,7 @@ pub(super) struct Settings {
     pub gpu_wait: FrameshareSrcGpuWait,
     /// Negative: any.
     cuda_device_id: i32,
+    pub video_meta: FrameshareSrcVideoMeta,
     pub max_metadata_bytes: u64,
 }
 
@@ -117,6 +133,7 @@ impl Default for Settings {
             fence_timeout: 2_000_000_000,
             gpu_wait: FrameshareSrcGpuWait::default(),
             cuda_device_id: -1,
+            video_meta: FrameshareSrcVideoMeta::default(),
             max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
         }
     }
@@ -185,6 +202,7 @@ impl Settings {
             FENCE => self.fence = value.get().unwrap_or_default(),
             GPU_WAIT => self.gpu_wait = value.get().unwrap_or_default(),
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
+            VIDEO_META => self.video_meta = value.get().unwrap_or_default(),
             MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
             _ => {}
         }
@@ -207,6 +225,7 @@ impl Settings {
             FENCE => self.fence.to_value(),
             GPU_WAIT => self.gpu_wait.to_value(),
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
+            VIDEO_META => self.video_meta.to_value(),
             MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
             _ => return None,
         })
@@ -320,6 +339,14 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .blurb("CUDA ordinal, in this process, of the GPU to read on (-1 = the GPU of the pipeline)")
                 .minimum(-1)
                 .default_value(default.cuda_device_id)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecEnum::builder_with_default(VIDEO_META, default.video_meta)
+                .nick("Video meta")
+                .blurb(
+                    "Treatment of frames with padded rows, as decoders write them. For applications that \
+                     read GstVideoMeta, and take their frames from an appsink, say: always",
+                )
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt64::builder(MAX_METADATA_BYTES)

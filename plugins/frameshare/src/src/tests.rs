@@ -131,6 +131,17 @@ impl Downstream {
         }
     }
 
+    /// Returns the texts of all warnings so far.
+    fn warnings(&self) -> Vec<String> {
+        let bus = self.pipeline.bus().unwrap();
+        let messages = std::iter::from_fn(|| bus.pop_filtered(&[gst::MessageType::Warning]));
+        let text = |message: gst::Message| match message.view() {
+            gst::MessageView::Warning(warning) => warning.error().to_string(),
+            _ => unreachable!(),
+        };
+        messages.map(text).collect()
+    }
+
     fn message(&self, kind: gst::MessageType) -> Option<gst::Message> {
         self.pipeline.bus().unwrap().timed_pop_filtered(gst::ClockTime::from_seconds(10), &[kind])
     }
@@ -320,6 +331,23 @@ fn padded_rows_are_copied_without_video_meta_support() {
     let buffer = reader.next();
     assert_eq!((buffer.size(), value(&buffer)), (SIZE, 5));
     assert_eq!(reader.stat("copied-for-layout"), 1);
+    // One warning, however many copies.
+    stream.publish(6, &[Plane { offset: 128, stride: 80 }], None);
+    reader.next();
+    let warnings = reader.warnings();
+    assert!(matches!(&warnings[..], [text] if text.contains("video-meta=always")), "{warnings:?}");
+}
+
+#[test]
+fn application_that_reads_video_meta_gets_padded_rows_in_place() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("video-meta", crate::src::FrameshareSrcVideoMeta::Always).play();
+    stream.wait_for_reader();
+    stream.publish(5, &[Plane { offset: 128, stride: 80 }], None);
+    let buffer = reader.next();
+    let meta = buffer.meta::<gst_video::VideoMeta>().unwrap();
+    assert_eq!((meta.offset(), meta.stride()), (&[128][..], &[80][..]));
+    assert_eq!((reader.stat("copied-for-layout"), reader.warnings()), (0, Vec::new()));
 }
 
 #[test]
