@@ -247,7 +247,7 @@ def opencv(kitchen):
 
 
 def numpy(kitchen):
-    text = kitchen.finish("numpy", kitchen.start("numpy", "gi, numpy"))
+    text = kitchen.finish("numpy", kitchen.start("numpy", "gi.overrides._gi_gst, numpy"))
     assert text.count("(480, 640)") == 60, text[-500:]
     assert "copied: 0" in text, text[-500:]
 

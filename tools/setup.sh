@@ -45,7 +45,7 @@ missing() { # GROUP...
         need typelib Gst-1.0 gir1.2-gstreamer-1.0 "Python recipes"
         need typelib GstVideo-1.0 gir1.2-gst-plugins-base-1.0 "Python recipes"
         need typelib GstRtspServer-1.0 gir1.2-gst-rtsp-server-1.0 "serves the recipes' camera"
-        need syspy gi python3-gi "Python recipes"
+        need syspy gi.overrides._gi_gst python3-gst-1.0 "Python recipes"
         need syspy numpy python3-numpy "Python recipes"
         need syspy cv2 python3-opencv "the OpenCV recipe"
         ;;
