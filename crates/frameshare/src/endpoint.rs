@@ -48,9 +48,13 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError`] if the path is too long for a socket.
     pub fn of_stream(name: &StreamName) -> Result<Self, EndpointError> {
+        Ok(Self { own_folder: true, ..Self::at(Self::folder().join(format!("{name}.sock")))? })
+    }
+
+    /// The folder of named streams.
+    pub(crate) fn folder() -> PathBuf {
         let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let folder = runtime.unwrap_or_else(|| "/run".into()).join("frameshare");
-        Ok(Self { own_folder: true, ..Self::at(folder.join(format!("{name}.sock")))? })
+        runtime.unwrap_or_else(|| "/run".into()).join("frameshare")
     }
 
     /// An endpoint at any path, in a folder that the caller manages.

@@ -58,6 +58,8 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod reader;
 #[cfg(not(loom))]
+mod streams;
+#[cfg(not(loom))]
 mod sys;
 
 #[cfg(not(loom))]
@@ -65,6 +67,7 @@ pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
     gpu::{DropWhenIdle, wait_for_deferred_drops},
+    streams::{StreamChange, StreamInfo, StreamMonitor, streams},
     sys::{Interrupt, monotonic_ns},
 };
 

@@ -6,6 +6,7 @@
 //! `framesharesrc` reads them in place. The engine is the crate `frameshare`.
 
 mod cuda;
+mod device;
 mod errors;
 mod events;
 mod fence;

@@ -5,13 +5,14 @@
 // The macro makes undocumented items for GStreamer.
 #![allow(missing_docs)]
 
-use crate::{log, meta, sink, src};
+use crate::{device, log, meta, sink, src};
 
 fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     log::install();
     meta::register();
     sink::register(plugin)?;
-    src::register(plugin)
+    src::register(plugin)?;
+    device::register(plugin)
 }
 
 gst::plugin_define!(

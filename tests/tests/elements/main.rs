@@ -5,6 +5,7 @@
 //! Received frames are compared with the exporter's frame by frame. The image changes everywhere
 //! from frame to frame, and the same pipeline without the elements gives the expected checksums.
 
+mod devices;
 mod gone;
 mod refused;
 mod uris;

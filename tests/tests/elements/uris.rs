@@ -9,7 +9,7 @@ use frameshare_tests::{
 };
 
 /// Starts an endless stream.
-fn live(run: &TestRun) -> Process {
+pub(super) fn live(run: &TestRun) -> Process {
     let exporter = run
         .gst(&format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s max-slots=64"));
     let socket = run.path("frameshare/s.sock");
@@ -17,7 +17,7 @@ fn live(run: &TestRun) -> Process {
     exporter
 }
 
-fn is_installed(test: &str, program: &str) -> bool {
+pub(super) fn is_installed(test: &str, program: &str) -> bool {
     let is = std::process::Command::new(program).arg("--version").output().is_ok();
     if !is {
         skip(test, &format!("no {program} here"));

@@ -214,12 +214,27 @@ fn listen_at(path: &Path, mode: u32, place: &Location) -> Result<(UntrustedFd, (
     Ok((socket, file))
 }
 
+/// A socket over which nothing is received.
+fn probe() -> io::Result<UntrustedFd> {
+    Ok(UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw()))
+}
+
+/// Returns the PID of the exporter that listens at a path, `None` within for a process without a
+/// number or a full backlog. None if no process listens, or this user may not connect.
+pub fn listener_of(path: &Path) -> Option<Option<u32>> {
+    let probe = probe().ok()?;
+    match connect(&probe, &SocketAddrUnix::new(path).ok()?) {
+        Ok(()) => Some(peer_pid(&probe)),
+        Err(Errno::AGAIN) => Some(None),
+        Err(_) => None,
+    }
+}
+
 /// Returns a description of the process that listens at a socket's file, if one does. Only
 /// ECONNREFUSED means that no process listens: a full backlog (EAGAIN), another type of socket
 /// (EPROTOTYPE) and missing permission (EACCES) are answers of a live one.
 fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
-    // Nothing is received over it.
-    let probe = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
+    let probe = probe()?;
     match connect(&probe, address) {
         Ok(()) => Ok(Some(match peer_pid(&probe) {
             Some(pid) => format!("process {pid}, which listens there"),

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 mod clock;
+mod folder_watch;
 mod interrupt;
 mod listener;
 mod mapping;
@@ -23,8 +24,9 @@ mod untrusted_fd;
 mod wake;
 
 pub use clock::monotonic_ns;
+pub use folder_watch::{FolderChange, FolderWatch};
 pub use interrupt::Interrupt;
-pub use listener::{BindFailure, FileState, Listener};
+pub use listener::{BindFailure, FileState, Listener, listener_of};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
 pub use memfd::{SealedAgainst, check_memfd, memfd};
 pub use outq::unreceived;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Discovery of streams: those that have a name, in the folder of this user's streams.
+//!
+//! A stream is listed while a process listens on its socket; the socket of a dead exporter is not.
+//! Streams with a socket path of their own are not listed.
+
+mod monitor;
+
+pub use monitor::{StreamChange, StreamMonitor};
+
+use crate::{Endpoint, StreamName, sys};
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Maximum number of streams that are listed: others may be able to write to the folder.
+const MAX_STREAMS: usize = 1024;
+
+/// A stream that is shared at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamInfo {
+    /// Its name.
+    pub name: StreamName,
+    /// Its socket.
+    pub endpoint: Endpoint,
+    /// The exporter's PID; none if it is in another PID namespace, or too busy to accept now.
+    pub exporter_pid: Option<u32>,
+    /// The name of the exporter's program.
+    pub exporter_program: Option<String>,
+}
+
+/// Returns the streams that are shared at the moment, in the order of their names.
+///
+/// # Errors
+/// The folder cannot be read. A folder that does not exist is empty.
+pub fn streams() -> io::Result<Vec<StreamInfo>> {
+    let folder = Endpoint::folder();
+    Ok(names_in(&folder)?.into_iter().filter_map(|name| find(&folder, name)).collect())
+}
+
+/// Returns the names of sockets, of live and of dead exporters.
+fn names_in(folder: &Path) -> io::Result<Vec<StreamName>> {
+    let files = match fs::read_dir(folder) {
+        Ok(files) => files,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let is_socket = |name: &OsStr| name.as_encoded_bytes().ends_with(b".sock");
+    let names = files.flatten().map(|file| file.file_name()).filter(|name| is_socket(name));
+    let mut names = names.filter_map(|name| stream_of(&name)).take(MAX_STREAMS).collect::<Vec<_>>();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Returns the stream that a file belongs to: its socket, or its lock file.
+fn stream_of(file: &OsStr) -> Option<StreamName> {
+    let file = file.to_str()?;
+    file.strip_suffix(".lock").unwrap_or(file).strip_suffix(".sock")?.parse().ok()
+}
+
+/// Returns a stream if a process listens on its socket that this user may connect to.
+fn find(folder: &Path, name: StreamName) -> Option<StreamInfo> {
+    let endpoint = Endpoint::at(socket_of(folder, &name)).ok()?;
+    let exporter_pid = sys::listener_of(endpoint.path())?;
+    let program = exporter_pid.and_then(|pid| fs::read(format!("/proc/{pid}/comm")).ok());
+    let exporter_program = program.map(|name| String::from_utf8_lossy(&name).trim_end().to_owned());
+    Some(StreamInfo { name, endpoint, exporter_pid, exporter_program })
+}
+
+fn socket_of(folder: &Path, name: &StreamName) -> PathBuf {
+    folder.join(format!("{name}.sock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exporter::{Config, Exporter};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn live_streams_are_listed_with_their_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert_eq!(names_in(&path("missing")).unwrap(), []);
+        let bind = |name: &str| {
+            Exporter::bind(&Endpoint::at(path(name)).unwrap(), Config::default(), |_| {}).unwrap()
+        };
+        let _exporters = [bind("b.sock"), bind("a.sock"), bind("other-suffix")];
+        // A dead exporter's socket, another program's, and no sockets.
+        drop(UnixListener::bind(path("dead.sock")).unwrap());
+        let _other = UnixListener::bind(path("other.sock")).unwrap();
+        fs::write(path("file.sock"), "").unwrap();
+        fs::write(path(".hidden.sock"), "").unwrap();
+        let names = names_in(folder.path()).unwrap();
+        assert_eq!(names.len(), 5, "{names:?}");
+        let found = names.into_iter().filter_map(|name| find(folder.path(), name)).collect::<Vec<_>>();
+        let names = found.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names, ["a", "b"]);
+        for stream in found {
+            assert_eq!(stream.exporter_pid, Some(std::process::id()));
+            assert!(!stream.exporter_program.unwrap().is_empty());
+            assert_eq!(stream.endpoint.path(), path(&format!("{}.sock", stream.name)));
+        }
+    }
+
+    #[test]
+    fn files_name_their_stream() {
+        let name = |file: &str| stream_of(OsStr::new(file)).map(|name| name.to_string());
+        assert_eq!(name("cam0.sock").as_deref(), Some("cam0"));
+        assert_eq!(name("cam0.sock.lock").as_deref(), Some("cam0"));
+        assert_eq!(name("x.lock.sock").as_deref(), Some("x.lock"));
+        for other in ["cam0", "cam0.lock", ".sock", ".a.sock", "a b.sock"] {
+            assert_eq!(name(other), None);
+        }
+    }
+}
