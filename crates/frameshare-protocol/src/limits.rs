@@ -29,5 +29,13 @@ pub const MAX_SLOT_SIZE: u64 = 1 << 40;
 pub const MAX_GPUS: usize = 64;
 /// Maximum length in bytes of a reader's name.
 pub const MAX_PEER_NAME: usize = 128;
+/// Maximum size in bytes of a snapshot for an observer.
+pub const MAX_SNAPSHOT: u64 = 4 * 1024 * 1024;
+/// Maximum number of generations in a snapshot: the newest ones.
+pub const MAX_GENERATIONS: usize = 256;
+/// Maximum number of evictions and refusals in a snapshot: the newest ones.
+pub const MAX_INCIDENTS: usize = 32;
+/// Minimum interval in milliseconds of the snapshots for one observer.
+pub const MIN_INTERVAL_MS: u32 = 100;
 /// Maximum length in bytes of a human-readable text from a peer; longer texts are truncated.
 pub const MAX_TEXT: usize = 1024;

@@ -38,6 +38,7 @@
 //! - [`queue`]: descriptor queues, claims and releases in shared pages
 //! - [`exporter`]: admission, publication, reclaim, retirement
 //! - [`reader`]: connection, delivery, release, reconnection
+//! - [`observer`]: the state of a stream and its readers, without taking part
 
 mod atomic;
 pub mod queue;
@@ -55,6 +56,8 @@ pub mod fence;
 mod gpu;
 #[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
+pub mod observer;
 #[cfg(not(loom))]
 pub mod reader;
 #[cfg(not(loom))]

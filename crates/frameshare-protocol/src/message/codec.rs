@@ -58,6 +58,12 @@ pub enum Malformation {
     /// Kept units are none or too many, or their size is impossible.
     #[error("number or size of kept units out of range")]
     KeptUnits,
+    /// The name of an observer is too long.
+    #[error("value out of range in Observe")]
+    Observe,
+    /// A snapshot is damaged, or has more entries than a stream.
+    #[error("invalid snapshot")]
+    Snapshot,
     /// A sealed payload is empty or exceeds the limit.
     #[error("payload too long")]
     Payload,

@@ -10,6 +10,7 @@
 mod codec;
 mod content;
 mod handshake;
+mod observe;
 #[cfg(test)]
 mod tests;
 mod to_exporter;
@@ -18,5 +19,9 @@ mod to_reader;
 pub use codec::{DecodeError, Malformation, TooLong};
 pub use content::{Format, Payload, Reason, Video};
 pub use handshake::{EVENT_HANDLE, GpuUuid, Hello, Nonce, Welcome};
+pub use observe::{
+    Disconnection, ExporterInfo, GenerationInfo, Incident, LosslessAllowed, Observe, ReaderState,
+    SlowTreatment, Snapshot, StreamCounters, StreamLimits,
+};
 pub use to_exporter::ToExporter;
 pub use to_reader::ToReader;

@@ -6,7 +6,10 @@ use super::{codec::HEADER, *};
 use crate::{
     Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
-    limits::{MAX_CREDIT, MAX_GPUS, MAX_KEPT_UNITS, MAX_MESSAGE, MAX_PAYLOAD, MAX_PEER_NAME, MAX_TEXT},
+    limits::{
+        MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS, MAX_MESSAGE, MAX_PAYLOAD,
+        MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
+    },
 };
 
 fn hello() -> Hello {
@@ -23,6 +26,151 @@ fn hello() -> Hello {
         host_fallback: true,
         max_gop_bytes: 1 << 20,
     }
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot {
+        time: 12,
+        exporter: ExporterInfo {
+            pid: 1,
+            uid: 1000,
+            program: "camera".into(),
+            engine: "0.1.0".into(),
+            protocol: crate::VERSION,
+            session: 3,
+            started: 4,
+        },
+        format: Some(Format { caps: "video/x-raw".into(), video: None }),
+        memory: MemoryKind::Host,
+        memory_why: "no GPU is used".into(),
+        gpu: None,
+        generations: vec![GenerationInfo {
+            generation: 1,
+            memory: MemoryKind::Host,
+            slot_size: 4096,
+            slots: 3,
+            free_slots: 2,
+            bytes: 12288,
+            is_adopted: false,
+            is_overflow: false,
+            is_retired: false,
+        }],
+        limits: StreamLimits {
+            max_slots: 256,
+            max_held: 16,
+            lossless_readers: LosslessAllowed::OwnUid,
+            slow_readers: SlowTreatment::Wait,
+            reader_timeout: u64::MAX,
+            max_queued_bytes: 1,
+            max_queued_time: 2,
+            queue_for_other_users: false,
+            history: Some(3),
+            fence_timeout: 4,
+            max_retired_bytes: 5,
+            max_gop_bytes: 6,
+            fence: Some(FenceKind::Timeline),
+        },
+        counters: StreamCounters { published: 9, ..Default::default() },
+        readers: vec![ReaderState {
+            id: 1,
+            pid: 2,
+            uid: 3,
+            name: "reader".into(),
+            policy: Policy::Lossless,
+            credit: 4,
+            max_queued: 4,
+            held: 1,
+            queued: 2,
+            waiting: 3,
+            sent: 5,
+            lost: 6,
+            lag: 7,
+            fence: FenceKind::None,
+            fence_why: "host frames are complete".into(),
+            memory: MemoryKind::Host,
+            cannot_adopt: None,
+        }],
+        incidents: vec![Incident {
+            time: 1,
+            reader: None,
+            pid: 2,
+            uid: 3,
+            name: String::new(),
+            reason: Reason::NoCreditLeft,
+            text: "full".into(),
+        }],
+    }
+}
+
+#[test]
+fn snapshot_round_trip_is_lossless() {
+    assert_eq!(Snapshot::decode(&snapshot().encode()), Ok(snapshot()));
+}
+
+#[test]
+fn invalid_snapshots_are_rejected() {
+    const INVALID: Result<Snapshot, DecodeError> = Err(DecodeError::Malformed(Malformation::Snapshot));
+    let bytes = snapshot().encode();
+    for length in 0..bytes.len() {
+        assert_eq!(Snapshot::decode(&bytes[..length]), INVALID, "{length}");
+    }
+    assert_eq!(Snapshot::decode(&[bytes, vec![0]].concat()), INVALID);
+    assert_eq!(Snapshot::decode(&vec![0; MAX_SNAPSHOT as usize + 1]), INVALID);
+    let good = snapshot();
+    let readers = vec![good.readers[0].clone(); MAX_SLOTS as usize + 1];
+    let incidents = vec![good.incidents[0].clone(); MAX_INCIDENTS + 1];
+    let generations = vec![good.generations[0].clone(); MAX_GENERATIONS + 1];
+    for absurd in [
+        Snapshot { readers, ..good.clone() },
+        Snapshot { incidents, ..good.clone() },
+        Snapshot { generations, ..good },
+    ] {
+        assert_eq!(Snapshot::decode(&absurd.encode()), INVALID);
+    }
+    for size in [0, MAX_SNAPSHOT + 1] {
+        let message = ToReader::Snapshot { request: 0, payload: Payload::Sealed(size) };
+        let decoded = ToReader::decode(&message.encode().unwrap());
+        assert_eq!(decoded, Err(DecodeError::Malformed(Malformation::Snapshot)));
+    }
+    let observe = Observe { name: "x".repeat(MAX_PEER_NAME + 1), interval_ms: 0 };
+    let decoded = ToExporter::decode(&ToExporter::Observe(observe).encode().unwrap());
+    assert_eq!(decoded, Err(DecodeError::Malformed(Malformation::Observe)));
+}
+
+/// The largest stream fits.
+#[test]
+fn largest_snapshot_is_accepted() {
+    let mut largest = snapshot();
+    let (name, text) = ("n".repeat(MAX_PEER_NAME), "t".repeat(MAX_TEXT));
+    let reader = ReaderState {
+        name: name.clone(),
+        fence_why: text.clone(),
+        cannot_adopt: Some(text.clone()),
+        ..largest.readers[0].clone()
+    };
+    largest.readers = vec![reader; MAX_SLOTS as usize];
+    largest.incidents = vec![Incident { name, text, ..largest.incidents[0].clone() }; MAX_INCIDENTS];
+    largest.generations = vec![largest.generations[0].clone(); MAX_GENERATIONS];
+    largest.format = Some(Format { caps: "c".repeat(MAX_MESSAGE), video: None });
+    assert_eq!(Snapshot::decode(&largest.encode()), Ok(largest));
+}
+
+#[test]
+fn snapshot_text_is_one_printable_line() {
+    let mut snapshot = snapshot();
+    let hostile = || format!("\x1b[2J\n{}", "é".repeat(2 * MAX_TEXT));
+    snapshot.exporter.program = hostile();
+    snapshot.memory_why = hostile();
+    snapshot.readers[0].name = hostile();
+    snapshot.incidents[0].text = hostile();
+    let decoded = Snapshot::decode(&snapshot.encode()).unwrap();
+    let texts = [
+        &decoded.exporter.program,
+        &decoded.memory_why,
+        &decoded.readers[0].name,
+        &decoded.incidents[0].text,
+    ];
+    assert!(texts.iter().all(|text| text.starts_with("?[2J?") && text.len() <= MAX_TEXT));
 }
 
 #[test]
@@ -43,11 +191,21 @@ fn message_round_trip_is_lossless() {
         ToReader::Skipped { before: Sequence(9) },
         ToReader::EndOfStream { before: Sequence(10) },
         ToReader::Goodbye { reason: Reason::TooSlow, text: "too slow".into() },
+        ToReader::Snapshot { request: 7, payload: Payload::Inline(snapshot().encode()) },
+        ToReader::Snapshot { request: 0, payload: Payload::Sealed(100_000) },
+        ToReader::Disconnected { reader: 5, outcome: Disconnection::NoSuchReader },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));
     }
     let refusal = ToExporter::CannotImport { generation: 7, text: "invalid handle".into() };
-    for message in [ToExporter::Hello(hello()), refusal, ToExporter::RequestKeyUnit] {
+    for message in [
+        ToExporter::Hello(hello()),
+        refusal,
+        ToExporter::RequestKeyUnit,
+        ToExporter::Observe(Observe { name: "top".into(), interval_ms: 100 }),
+        ToExporter::RequestSnapshot { request: 8 },
+        ToExporter::Disconnect { reader: 5 },
+    ] {
         assert_eq!(ToExporter::decode(&message.encode().unwrap()), Ok(message));
     }
 }

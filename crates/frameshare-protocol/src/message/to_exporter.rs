@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages from reader to exporter.
+//! Messages from reader or observer to exporter.
 
 use super::{
     codec::{self, DecodeError, Malformation, TooLong},
     content::Reason,
     handshake::Hello,
+    observe::Observe,
 };
 use crate::limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME, MAX_TEXT};
 use serde::{Deserialize, Serialize};
 
-/// A message from reader to exporter, without file descriptors.
+/// A message from reader or observer to exporter, without file descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToExporter {
     /// Asks the exporter to accept the reader.
@@ -37,6 +38,18 @@ pub enum ToExporter {
         /// Human-readable reason.
         text: String,
     },
+    /// Asks for snapshots, as the first message of an observer.
+    Observe(Observe),
+    /// An observer asks for a snapshot.
+    RequestSnapshot {
+        /// Number of the request, for the answer.
+        request: u32,
+    },
+    /// An observer of the exporter's user, or root's, asks to disconnect a reader.
+    Disconnect {
+        /// Number of the reader.
+        reader: u64,
+    },
 }
 
 impl ToExporter {
@@ -56,6 +69,12 @@ impl ToExporter {
         let mut message: Self = codec::decode(packet)?;
         if let Self::Goodbye { text, .. } | Self::CannotImport { text, .. } = &mut message {
             codec::make_printable(text, MAX_TEXT);
+        }
+        if let Self::Observe(observe) = &mut message {
+            codec::make_printable(&mut observe.name, usize::MAX);
+            if observe.name.len() > MAX_PEER_NAME {
+                return Err(DecodeError::Malformed(Malformation::Observe));
+            }
         }
         if let Self::Hello(hello) = &mut message {
             codec::make_printable(&mut hello.name, usize::MAX);

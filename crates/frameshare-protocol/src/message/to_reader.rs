@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Messages from exporter to reader.
+//! Messages from exporter to reader or observer.
 
 use super::{
     codec::{self, DecodeError, Malformation, TooLong},
     content::{Format, Payload, Reason},
     handshake::{EVENT_HANDLE, GpuUuid, Welcome},
+    observe::Disconnection,
 };
 use crate::{
     ids::{Sequence, SlotId},
     kept::RECORD,
     kind::{FenceKind, MemoryKind},
-    limits::{MAX_CREDIT, MAX_KEPT_UNITS, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_TEXT},
+    limits::{MAX_CREDIT, MAX_KEPT_UNITS, MAX_PAYLOAD, MAX_SLOT_SIZE, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT},
 };
 use serde::{Deserialize, Serialize};
 
-/// A message from exporter to reader.
+/// A message from exporter to reader or observer.
 ///
 /// A field `before` is the sequence number of the first frame after the message. A reader applies
 /// all messages up to *n* before it takes frame *n*.
@@ -120,6 +121,20 @@ pub enum ToReader {
         /// Human-readable reason.
         text: String,
     },
+    /// State of the stream, for an observer.
+    Snapshot {
+        /// The newest request that this answers, 0 before the first.
+        request: u32,
+        /// An encoded [`Snapshot`](super::Snapshot); a sealed payload carries a descriptor.
+        payload: Payload,
+    },
+    /// Answer to [`ToExporter::Disconnect`](super::ToExporter::Disconnect).
+    Disconnected {
+        /// Number of the reader.
+        reader: u64,
+        /// The outcome.
+        outcome: Disconnection,
+    },
 }
 
 impl ToReader {
@@ -132,6 +147,7 @@ impl ToReader {
             Self::Generation { .. } | Self::Slot { .. } => 0..=1,
             Self::Event { payload: Payload::Sealed(_), .. }
             | Self::Metadata { payload: Payload::Sealed(_), .. }
+            | Self::Snapshot { payload: Payload::Sealed(_), .. }
             | Self::KeptUnits { .. } => 1..=1,
             _ => 0..=0,
         }
@@ -139,7 +155,14 @@ impl ToReader {
 
     /// Returns whether [`Descriptor::messages`](crate::Descriptor::messages) counts this message.
     pub fn is_ordered(&self) -> bool {
-        !matches!(self, Self::Welcome(_) | Self::Refused { .. } | Self::Goodbye { .. })
+        !matches!(
+            self,
+            Self::Welcome(_)
+                | Self::Refused { .. }
+                | Self::Goodbye { .. }
+                | Self::Snapshot { .. }
+                | Self::Disconnected { .. }
+        )
     }
 
     /// Encodes the message as a packet.
@@ -179,6 +202,9 @@ impl ToReader {
             Self::Event { payload: Payload::Sealed(size), .. }
             | Self::Metadata { payload: Payload::Sealed(size), .. } => {
                 check((1..=MAX_PAYLOAD).contains(size), Malformation::Payload)?;
+            }
+            Self::Snapshot { payload: Payload::Sealed(size), .. } => {
+                check((1..=MAX_SNAPSHOT).contains(size), Malformation::Snapshot)?;
             }
             Self::KeptUnits { count, size, .. } => {
                 let least = u64::from(*count) * 8 * RECORD as u64;

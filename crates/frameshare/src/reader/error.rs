@@ -216,6 +216,9 @@ pub enum ProtocolViolation {
     /// The answer to `Hello` was neither `Welcome` nor `Refused`.
     #[error("it answered Hello with another message than Welcome or Refused")]
     UnexpectedAnswer,
+    /// A message came that only observers get, or one that observers do not get.
+    #[error("it sent a message of another kind of connection")]
+    UnexpectedMessage,
     /// A second answer to `Hello` came.
     #[error("it answered Hello twice")]
     RepeatedAnswer,

@@ -2,6 +2,7 @@
 
 //! Memory files: creation, seals, and checks of files from peers.
 
+use super::mapping::{Mapping, Words, load_bytes};
 use rustix::{
     fs::{
         MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create, seek,
@@ -116,6 +117,18 @@ pub fn check_memfd(fd: impl AsFd, size: u64, against: SealedAgainst) -> io::Resu
         return Err(invalid("the memory file has holes".into()));
     }
     Ok(())
+}
+
+/// Reads a memory file of a peer that is sealed against writing.
+///
+/// # Errors
+/// Those of [`check_memfd`], and a lack of memory.
+pub fn read_memfd(fd: impl AsFd, size: u64) -> io::Result<Vec<u8>> {
+    check_memfd(&fd, size, SealedAgainst::ResizingAndWriting)?;
+    let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // Whole words are mapped; past the file's end the last page reads as zero.
+    let words = Words::from(Mapping::read_only(&fd, len.next_multiple_of(8))?);
+    Ok(load_bytes(&words, 0, len))
 }
 
 /// Returns the offset of the first hole, or the file's length. A hole is filled on its first read,

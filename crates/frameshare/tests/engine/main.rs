@@ -12,6 +12,7 @@ mod gop;
 mod history;
 mod messages;
 mod metadata;
+mod observers;
 mod policies;
 mod slots;
 mod stream;

@@ -18,7 +18,7 @@ pub use ending::Ending;
 pub use fence::LinkFence;
 pub use leases::Leases;
 pub use liveness::Liveness;
-pub use outbox::{Attachment, Packet, is_exhausted};
+pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage, payload_file};
 pub use route::Route;
 pub use start::Start;
 

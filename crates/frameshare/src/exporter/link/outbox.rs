@@ -24,6 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Maximum size in bytes of a payload in its message: there is room for the header and the other
+/// fields.
+pub const INLINE: usize = MAX_MESSAGE - 1024;
 /// Maximum number of descriptors in flight on a connection.
 const MAX_IN_FLIGHT: usize = 16;
 /// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
@@ -80,8 +83,6 @@ impl Packet {
     /// Encodes a message. A payload that is too long for one goes into a sealed memory file beside
     /// it.
     pub fn new(message: &ToReader) -> io::Result<Self> {
-        // Room for the header and the other fields.
-        const INLINE: usize = MAX_MESSAGE - 1024;
         let bytes = match message {
             ToReader::Event { payload: Payload::Inline(bytes), .. }
             | ToReader::Metadata { payload: Payload::Inline(bytes), .. } => bytes.as_slice(),
@@ -143,7 +144,8 @@ fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
     }
 }
 
-fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+/// Writes a payload to a sealed memory file.
+pub fn payload_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd("frameshare-payload", bytes.len() as u64)?;
     let mapping = Words::from(Mapping::writable(&fd, bytes.len().next_multiple_of(8))?);
     store_bytes(&mapping, 0, bytes);
@@ -346,7 +348,7 @@ pub(super) fn check_waiting(messages: usize, files: usize) -> Result<(), Unsent>
 
 /// Returns whether sendmsg(2) failed because of a temporary shortage: too many descriptors in
 /// flight (ETOOMANYREFS), or memory (ENOBUFS, ENOMEM).
-fn is_shortage(error: &io::Error) -> bool {
+pub fn is_shortage(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM))
 }

@@ -40,7 +40,7 @@ pub enum Notice {
         /// The reason, for people.
         why: String,
     },
-    /// A reader was refused.
+    /// A reader or an observer was refused, or an observer was disconnected for the reason.
     ReaderRefused {
         /// Its process, reported by the kernel; 0 if the kernel cannot tell it in this PID
         /// namespace.

@@ -4,8 +4,10 @@
 //! reclaims.
 
 mod admission;
+mod crowd;
 mod kept;
 mod late_gpu;
+mod observers;
 mod pending;
 
 pub use late_gpu::use_gpu;
@@ -26,6 +28,7 @@ use crate::{
 };
 use admission::admit;
 use frameshare_protocol::message::{DecodeError, Reason, ToExporter, ToReader};
+use observers::Observers;
 use pending::{Connection, HELLO_TIMEOUT, PendingConnections};
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -137,6 +140,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
     let mut open = Some(open);
     let mut deferred = None;
     let mut pending = PendingConnections::new();
+    let mut observers = Observers::new();
     let mut backoff = Backoff::of_a_watch();
     let mut before = Urgency::None;
     loop {
@@ -147,6 +151,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
         if stopped {
             // Before the stopping thread is released, by dropping `open`.
             deferred.get_or_insert_with(DeferredDrop::new);
+            observers.close();
             open = None;
             pending.take();
         }
@@ -165,7 +170,8 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
             Urgency::Close => backoff.next(),
         };
         let look = open.as_ref().map_or(look, |open| look.min(Timeout::At(open.check)));
-        turn(shared, open.as_mut(), &mut pending, look);
+        let look = look.min(observers.serve(shared));
+        turn(shared, open.as_mut(), &mut pending, &mut observers, look);
         if let Some(notice) = open.as_mut().and_then(Open::check) {
             shared.observer.notify(vec![notice]);
         }
@@ -173,7 +179,13 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
 }
 
 /// Sleeps until an event or a deadline, and handles it.
-fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnections, look: Timeout) {
+fn turn(
+    shared: &Shared,
+    open: Option<&mut Open>,
+    pending: &mut PendingConnections,
+    observers: &mut Observers,
+    look: Timeout,
+) {
     let links: Vec<PolledLink> = {
         let mut state = shared.lock();
         state.announce_waits();
@@ -204,6 +216,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
         let wake = link.wake.as_deref().map(|wake| wake.as_fd());
         fds.push(PollFd::from_borrowed_fd(wake.unwrap_or(shared.service.as_fd()), PollFlags::IN));
     }
+    let (observing, polled): (Vec<u64>, Vec<_>) = observers.polled().unzip();
+    fds.extend(polled);
     if let Some(open) = &open {
         fds.push(PollFd::new(&open.listener, PollFlags::IN));
     }
@@ -218,7 +232,8 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
     drop(fds);
 
     let (pending_ready, rest) = ready[2..].split_at(pending.len());
-    let (links_ready, listener_ready) = rest.split_at(3 * links.len());
+    let (links_ready, rest) = rest.split_at(3 * links.len());
+    let (observers_ready, listener_ready) = rest.split_at(observing.len());
     for (link, ready) in links.iter().zip(links_ready.chunks(3)) {
         if ready[0] && !link.hung_up {
             listen_to(shared, link);
@@ -234,16 +249,20 @@ fn turn(shared: &Shared, open: Option<&mut Open>, pending: &mut PendingConnectio
             shared.with(|state| state.check_link(link.id));
         }
     }
+    for (id, _) in observing.into_iter().zip(observers_ready).filter(|(_, ready)| **ready) {
+        observers.receive(shared, id);
+    }
     let now = Instant::now();
     for (connection, ready) in pending.take().into_iter().zip(pending_ready) {
         if *ready || connection.until <= now {
-            receive_hello(shared, connection, &format!("it sent no Hello within {HELLO_TIMEOUT:?}"));
+            let silent = format!("it sent no Hello within {HELLO_TIMEOUT:?}");
+            receive_hello(shared, connection, observers, &silent);
         } else {
             pending.add(connection);
         }
     }
     if let (Some(open), [true]) = (open, listener_ready) {
-        accept(shared, &mut open.listener, pending);
+        accept(shared, &mut open.listener, pending, observers);
     }
 }
 
@@ -258,7 +277,12 @@ fn take_wake_up(shared: &Shared, reader: u64, wake: &Wake) {
 }
 
 /// Accepts waiting connections.
-fn accept(shared: &Shared, listener: &mut Listener, pending: &mut PendingConnections) {
+fn accept(
+    shared: &Shared,
+    listener: &mut Listener,
+    pending: &mut PendingConnections,
+    observers: &mut Observers,
+) {
     for _ in 0..MAX_ACCEPTED {
         if !may_accept() {
             // They wait until some parked descriptors are closed.
@@ -271,7 +295,7 @@ fn accept(shared: &Shared, listener: &mut Listener, pending: &mut PendingConnect
                     let refusal = Ending::new(Reason::LimitExceeded, too_many_parked(peer.uid));
                     shared.with(|state| state.refuse(&socket, &peer, &refusal));
                 }
-                Ok(peer) => await_hello(shared, Connection::new(socket, peer), pending),
+                Ok(peer) => await_hello(shared, Connection::new(socket, peer), pending, observers),
                 Err(error) => drop(socket.send(&no_room(&error), &[])),
             },
             Ok(None) => break,
@@ -293,7 +317,12 @@ fn no_room(error: &io::Error) -> Vec<u8> {
 }
 
 /// Waits for the Hello of a peer that may read; refuses another one at once.
-fn await_hello(shared: &Shared, connection: Connection, pending: &mut PendingConnections) {
+fn await_hello(
+    shared: &Shared,
+    connection: Connection,
+    pending: &mut PendingConnections,
+    observers: &mut Observers,
+) {
     let Connection { socket, peer, .. } = &connection;
     if !shared.with(|state| state.config().may_read(peer)) {
         let text = format!("permission denied: user {} may not read this stream", peer.uid);
@@ -301,12 +330,13 @@ fn await_hello(shared: &Shared, connection: Connection, pending: &mut PendingCon
         return shared.with(|state| state.refuse(socket, peer, &refusal));
     }
     if let Some(oldest) = pending.add(connection) {
-        receive_hello(shared, oldest, "there are too many connections that send no Hello");
+        receive_hello(shared, oldest, observers, "there are too many connections that send no Hello");
     }
 }
 
-/// Admits a reader by its Hello, or refuses it: for the reason `silent` if nothing has arrived.
-fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
+/// Admits a reader by its Hello or an observer by its Observe, or refuses it: for the reason
+/// `silent` if nothing has arrived.
+fn receive_hello(shared: &Shared, connection: Connection, observers: &mut Observers, silent: &str) {
     let Connection { socket, peer, .. } = connection;
     let refusal = match socket.receive() {
         Ok(Received::Nothing) => Ending::new(Reason::LimitExceeded, silent),
@@ -314,7 +344,8 @@ fn receive_hello(shared: &Shared, connection: Connection, silent: &str) {
             Ok(ToExporter::Hello(hello)) => {
                 return admit(shared, socket, peer, &hello);
             }
-            Ok(_) => Ending::new(Reason::Violation, "it did not begin with Hello"),
+            Ok(ToExporter::Observe(observe)) => return observers.admit(shared, socket, peer, observe),
+            Ok(_) => Ending::new(Reason::Violation, "it began with neither Hello nor Observe"),
             Err(error @ DecodeError::Version(_)) => Ending::new(Reason::NothingInCommon, error.to_string()),
             Err(error) => Ending::new(Reason::Violation, error.to_string()),
         },
@@ -346,6 +377,9 @@ fn listen_to(shared: &Shared, link: &PolledLink) {
                 return shared.with(|state| state.closed_by_reader(link.id, &Ending { reason, text }));
             }
             Ok(ToExporter::Hello(_)) => Some(Ending::new(Reason::Violation, "it sent two Hello messages")),
+            Ok(
+                ToExporter::Observe(_) | ToExporter::RequestSnapshot { .. } | ToExporter::Disconnect { .. },
+            ) => Some(Ending::new(Reason::Violation, "it sent a message of an observer")),
             Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),
         },
         Err(error) => Some(Ending::new(Reason::Violation, error.to_string())),

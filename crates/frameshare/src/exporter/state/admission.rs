@@ -19,7 +19,7 @@ use frameshare_protocol::{
     FenceKind, MemoryKind, Policy, Sequence,
     message::{Hello, Reason, ToReader, Welcome},
 };
-use std::{io, os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 /// Files that are open while a reader is admitted, with some reserve: two pages, both ends of a
 /// wake-up socket, a timeline page.
@@ -57,20 +57,14 @@ pub struct Shares {
 }
 
 impl State {
-    /// Refuses a reader, with the reason.
+    /// Refuses a reader or an observer, with the reason.
     pub fn refuse(&mut self, socket: &Socket, peer: &Peer, refusal: &Ending) {
         let message = ToReader::Refused { reason: refusal.reason, text: refusal.text.clone() };
         if let Ok(packet) = message.encode() {
             // If the reader does not receive it, it notices the hang-up.
             let _ = socket.send(&packet, &[]);
         }
-        self.note_refusal(peer, refusal.text.clone());
-    }
-
-    /// Reports a refused reader to the owner.
-    pub fn note_refusal(&mut self, peer: &Peer, why: String) {
-        let notice = self.rejections.note(peer, why, Instant::now());
-        self.notices.extend(notice);
+        self.note_refusal(peer, refusal);
     }
 
     /// Decides what a reader gets, and reserves its credit.

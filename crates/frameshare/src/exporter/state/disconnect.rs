@@ -5,10 +5,7 @@
 
 use super::State;
 use crate::{
-    exporter::{
-        link::{Ending, Link, Presence},
-        observe::Notice,
-    },
+    exporter::link::{Ending, Link, Presence},
     memory::frees_imports_first,
 };
 use frameshare_protocol::message::Reason;
@@ -60,11 +57,6 @@ impl State {
             Ok(_) if !link.leases.is_empty() => self.draining.push(link),
             _ => self.release_link(link),
         }
-    }
-
-    fn note_removal(&mut self, link: &Link, ending: &Ending) {
-        let (reader, why) = (link.info.clone(), ending.text.clone());
-        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
     }
 
     /// Ends all leases of a link. The link is kept only while memory waits for the reader to drop

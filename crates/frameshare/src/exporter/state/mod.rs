@@ -21,6 +21,7 @@ mod pinned;
 mod publications;
 mod retirement;
 mod slots;
+mod snapshot;
 mod stats;
 mod waiters;
 
@@ -52,6 +53,7 @@ use frameshare_protocol::{
 use gop::Gop;
 use pinned::Pinned;
 use publications::Publication;
+use snapshot::Incidents;
 use std::{any::Any, collections::BTreeMap, mem, os::fd::OwnedFd, sync::Arc, time::Instant};
 use waiters::Waiters;
 
@@ -106,6 +108,8 @@ pub struct State {
     publications: Vec<Option<Publication>>,
     /// The sequence number of the next publication.
     next: Sequence,
+    /// Time of the last publication; 0 before the first.
+    last_published: u64,
     format: Option<Format>,
     /// The kind of memory that was announced with the format.
     announced: MemoryKind,
@@ -120,6 +124,7 @@ pub struct State {
     readers_total: u64,
     notices: Vec<Notice>,
     rejections: RejectionLog,
+    incidents: Incidents,
     /// The reason to refuse every reader of another user, if there is one.
     refusal_of_others: Option<String>,
     /// Readers joined or left, or the set of readers with waiting messages changed.
@@ -174,6 +179,7 @@ impl State {
             draining: Vec::new(),
             promised: 0,
             next: Sequence::FIRST,
+            last_published: 0,
             format: None,
             announced: MemoryKind::Host,
             sticky: BTreeMap::new(),
@@ -185,6 +191,7 @@ impl State {
             readers_total: 0,
             notices: others.notice.into_iter().collect(),
             rejections: RejectionLog::default(),
+            incidents: Incidents::default(),
             links_changed: false,
             wanted_urgency: Urgency::None,
             watch: Urgency::None,

@@ -96,6 +96,7 @@ impl State {
             return Err(PublishError::Closed);
         }
         descriptor.published = monotonic_ns();
+        self.last_published = descriptor.published;
         self.publish_offered(&descriptor);
         if frame.unit == Unit::Whole {
             self.keep_last(frame.slot, area, &descriptor, oversized.clone());

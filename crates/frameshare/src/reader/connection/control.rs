@@ -4,7 +4,7 @@
 
 use crate::{
     reader::error::{ProtocolViolation, ReadError},
-    sys::{self, Mapping, SealedAgainst, Socket, UntrustedFd, Words, check_memfd, load_bytes},
+    sys::{self, Socket, UntrustedFd, read_memfd},
 };
 use frameshare_protocol::message::{Payload, ToReader};
 use std::io;
@@ -61,16 +61,8 @@ pub(super) fn read_payload(
     }
     let bytes = match (payload, fd) {
         (Payload::Inline(bytes), _) => Ok(bytes),
-        (Payload::Sealed(size), Some(fd)) => read_file(&fd, size),
+        (Payload::Sealed(size), Some(fd)) => read_memfd(&fd, size),
         (Payload::Sealed(_), None) => return Err(ProtocolViolation::DescriptorCount.into()),
     };
     Ok(bytes.map_err(ProtocolViolation::Payload)?)
-}
-
-fn read_file(fd: &UntrustedFd, size: u64) -> io::Result<Vec<u8>> {
-    check_memfd(fd, size, SealedAgainst::ResizingAndWriting)?;
-    let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    // Whole words are mapped; past the file's end the last page reads as zero.
-    let words = Words::from(Mapping::read_only(fd, len.next_multiple_of(8))?);
-    Ok(load_bytes(&words, 0, len))
 }

@@ -356,6 +356,9 @@ impl Connection {
             ToReader::Welcome(_) | ToReader::Refused { .. } => {
                 return Err(ProtocolViolation::RepeatedAnswer.into());
             }
+            ToReader::Snapshot { .. } | ToReader::Disconnected { .. } => {
+                return Err(ProtocolViolation::UnexpectedMessage.into());
+            }
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl TrustedUsers {
     ///
     /// # Errors
     /// The error of a system call on a folder.
-    pub(super) fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
+    pub(crate) fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
         if let Some(user) = user {
             return Ok(Self::User(user));
         }
@@ -53,7 +53,7 @@ impl TrustedUsers {
         Ok(open_folder(path)?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
     }
 
-    pub(super) fn includes(&self, uid: u32) -> bool {
+    pub(crate) fn includes(&self, uid: u32) -> bool {
         match self {
             Self::Any => true,
             Self::User(user) => uid == *user,

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Snapshots for observers, and the evictions and refusals in them.
+
+use super::State;
+use crate::{
+    exporter::{
+        config::{Config, History, LosslessReaders, SlowReaders},
+        link::{Ending, Link},
+        observe::{Notice, ReaderStats},
+        slot::Generation,
+    },
+    sys::{Peer, monotonic_ns},
+};
+use frameshare_protocol::{
+    MemoryKind,
+    limits::{MAX_GENERATIONS, MAX_INCIDENTS, MAX_MESSAGE},
+    message::{
+        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Reason, SlowTreatment,
+        Snapshot, StreamCounters, StreamLimits,
+    },
+};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// The last evictions and refusals, oldest first.
+#[derive(Debug, Default)]
+pub struct Incidents(VecDeque<Incident>);
+
+impl Incidents {
+    fn add(&mut self, incident: Incident) {
+        if self.0.len() >= MAX_INCIDENTS {
+            self.0.pop_front();
+        }
+        self.0.push_back(incident);
+    }
+}
+
+impl State {
+    /// Returns the reason to refuse an observer, if there is one: users that may not read may not
+    /// observe.
+    pub fn refusal_of_observer(&self, peer: &Peer) -> Option<Ending> {
+        let refusal = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root())?;
+        Some(Ending::new(Reason::PermissionDenied, refusal.clone()))
+    }
+
+    /// Reports a refused reader or observer to the owner, and keeps the refusal for observers.
+    /// Repeated ones of a process are kept once a second, so that they do not displace others.
+    pub fn note_refusal(&mut self, peer: &Peer, refusal: &Ending) {
+        let notice = self.rejections.note(peer, refusal.text.clone(), Instant::now());
+        if let Some(Notice::ReaderRefused { pid, uid, why }) = &notice {
+            self.incidents.add(Incident {
+                time: monotonic_ns(),
+                reader: None,
+                pid: *pid,
+                uid: *uid,
+                name: String::new(),
+                reason: refusal.reason,
+                text: why.clone(),
+            });
+        }
+        self.notices.extend(notice);
+    }
+
+    /// Reports a removed reader to the owner, and keeps an eviction for observers.
+    pub(super) fn note_removal(&mut self, link: &Link, ending: &Ending) {
+        let (reader, why) = (link.info.clone(), ending.text.clone());
+        if ending.reason != Reason::Stopped {
+            self.incidents.add(Incident {
+                time: monotonic_ns(),
+                reader: Some(reader.id),
+                pid: reader.pid,
+                uid: reader.uid,
+                name: reader.name.clone(),
+                reason: ending.reason,
+                text: why.clone(),
+            });
+        }
+        self.notices.push(Notice::ReaderRemoved { reader, reason: ending.reason, why });
+    }
+
+    /// Returns the present state. Copies names and numbers only: a publication may wait for it.
+    pub fn snapshot(&mut self, exporter: ExporterInfo, observers: u32) -> Snapshot {
+        let stats = self.stats();
+        let skipped = self.generations.len().saturating_sub(MAX_GENERATIONS);
+        let kind = self.kind();
+        let readers = self.links.iter().zip(stats.readers);
+        Snapshot {
+            time: monotonic_ns(),
+            exporter: ExporterInfo { session: self.session, ..exporter },
+            // Longer caps fit into no message for readers either.
+            format: self.format.clone().filter(|format| format.caps.len() < MAX_MESSAGE),
+            memory: kind,
+            memory_why: stats.memory.why,
+            gpu: self
+                .config
+                .gpu
+                .as_ref()
+                .filter(|_| kind != MemoryKind::Host)
+                .map(|gpu| gpu.device().uuid().0),
+            limits: limits(&self.config),
+            counters: StreamCounters {
+                published: stats.published,
+                last_published: self.last_published,
+                slots: stats.slots,
+                free_slots: stats.free_slots,
+                slot_size: stats.slot_size,
+                retired_bytes: stats.retired_bytes,
+                waiting_bytes: stats.waiting_bytes,
+                gop_units: stats.gop_units,
+                gop_bytes: stats.gop_bytes,
+                readers_total: stats.readers_total,
+                observers,
+                ended: self.ended,
+            },
+            readers: readers.map(|(link, stats)| reader(link, stats, kind)).collect(),
+            generations: self.generations.iter_mut().skip(skipped).map(generation).collect(),
+            incidents: self.incidents.0.iter().cloned().collect(),
+        }
+    }
+}
+
+fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind) -> ReaderState {
+    ReaderState {
+        id: stats.info.id,
+        pid: stats.info.pid,
+        uid: stats.info.uid,
+        name: stats.info.name,
+        policy: stats.info.policy,
+        credit: stats.info.credit,
+        max_queued: stats.info.max_queued,
+        held: stats.held,
+        queued: stats.queued,
+        waiting: stats.waiting,
+        sent: stats.sent,
+        lost: stats.lost,
+        lag: stats.lag,
+        fence: stats.fence.kind,
+        fence_why: stats.fence.why,
+        memory: link.memory_of_frames(kind),
+        cannot_adopt: link.cannot_adopt().map(Into::into),
+    }
+}
+
+fn generation(generation: &mut Generation) -> GenerationInfo {
+    GenerationInfo {
+        generation: generation.id,
+        memory: generation.kind,
+        slot_size: generation.slot_size,
+        slots: generation.len(),
+        free_slots: generation.count_free(),
+        bytes: generation.bytes(),
+        is_adopted: generation.is_adopted(),
+        is_overflow: generation.is_overflow(),
+        is_retired: generation.retired,
+    }
+}
+
+fn limits(config: &Config) -> StreamLimits {
+    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    StreamLimits {
+        max_slots: config.max_slots,
+        max_held: config.max_held_limit,
+        lossless_readers: match config.lossless_readers {
+            LosslessReaders::None => LosslessAllowed::None,
+            LosslessReaders::OwnUid => LosslessAllowed::OwnUid,
+            LosslessReaders::All => LosslessAllowed::All,
+        },
+        slow_readers: match config.slow_readers {
+            SlowReaders::Wait => SlowTreatment::Wait,
+            SlowReaders::QueueThenWait => SlowTreatment::QueueThenWait,
+            SlowReaders::QueueThenDisconnect => SlowTreatment::QueueThenDisconnect,
+        },
+        reader_timeout: ns(config.reader_timeout),
+        max_queued_bytes: config.max_queued_bytes,
+        max_queued_time: ns(config.max_queued_time),
+        queue_for_other_users: config.queue_for_other_users,
+        history: match config.history {
+            History::None => None,
+            History::Last(pause) => Some(ns(pause)),
+        },
+        fence_timeout: ns(config.fence_timeout),
+        max_retired_bytes: config.max_retired_bytes,
+        max_gop_bytes: config.max_gop_bytes,
+        fence: config.fence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_incidents_are_kept() {
+        let mut incidents = Incidents::default();
+        for time in 0..100 {
+            incidents.add(Incident {
+                time,
+                reader: None,
+                pid: 1,
+                uid: 2,
+                name: String::new(),
+                reason: Reason::Failed,
+                text: String::new(),
+            });
+        }
+        let times: Vec<_> = incidents.0.iter().map(|incident| incident.time).collect();
+        assert_eq!(times, Vec::from_iter(100 - MAX_INCIDENTS as u64..100));
+    }
+}
