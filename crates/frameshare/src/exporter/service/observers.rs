@@ -222,7 +222,7 @@ impl Observers {
         times.map(Timeout::At).fold(Timeout::Never, Timeout::min)
     }
 
-    /// The observers' numbers and sockets, to be polled. A throttled one is polled for its end only.
+    /// The observers' numbers and sockets, to be polled: a throttled one for its end only.
     pub fn polled(&self) -> impl Iterator<Item = (u64, PollFd<'_>)> {
         self.observers.iter().map(|observer| {
             let events = if observer.is_throttled() { PollFlags::empty() } else { PollFlags::IN };
