@@ -153,51 +153,70 @@ fn encoded_stream_without_decoder_names_one() {
     }
 }
 
-/// Returns the number of buffers that an autoplugger outputs for a stream.
-fn autoplugged(upstream: &str, plugger: &str) -> usize {
+const AUDIO: &str = "audiotestsrc num-buffers=20 ! audio/x-raw,format=S16LE,rate=48000,channels=2";
+
+/// H.264, and what is needed to make and decode it.
+fn h264() -> Option<String> {
+    let encode = "x264enc threads=1 tune=zerolatency ! video/x-h264,profile=baseline ! h264parse";
+    has(&["x264enc", "h264parse", "avdec_h264"]).then(|| format!("{RAW_VIDEO} ! {encode}"))
+}
+
+/// Returns the buffers that the sink of a pipeline gets.
+fn output(reader: &Reader) -> Vec<Vec<u8>> {
+    let buffers = collect(reader);
+    // Autopluggers send events of their own: decodebin3 of GStreamer 1.26 pushes a second
+    // stream-start, which contains the GstStream.
+    reader.order.lock().unwrap().violations.clear();
+    buffers
+}
+
+/// Checks that `reader` outputs the same for a stream as for the media itself.
+fn expect_same(upstream: &str, case: &str, reader: impl Fn(&str) -> Reader) {
+    let expected = output(&reader(upstream));
+    assert_eq!(expected.len(), 20, "{case}, without the elements");
     let folder = tempfile::tempdir().unwrap();
     let exporter = launch(&format!(
         "{upstream} ! framesharesink encoded=true sync=false wait-for-connection=true socket-path={}/s",
         folder.path().display()
     ));
-    let reader = Reader::watch(launch(&format!(
-        "framesharesrc socket-path={}/s policy=lossless connection-timeout=20000000000 ! {plugger} ! {END}",
+    let reader = reader(&format!(
+        "framesharesrc socket-path={}/s policy=lossless connection-timeout=20000000000",
         folder.path().display()
-    )));
+    ));
     exporter.set_state(gst::State::Playing).unwrap();
-    let buffers = collect(&reader).len();
+    let got = output(&reader);
     exporter.set_state(gst::State::Null).unwrap();
-    // decodebin3 of GStreamer 1.26 pushes a second stream-start, which contains the GstStream.
-    reader.order.lock().unwrap().violations.clear();
-    buffers
+    assert!(got == expected, "{case}: {}", difference(&expected, &got));
 }
 
 #[test]
-fn autopluggers_take_raw_video() {
-    for plugger in ["decodebin3", "decodebin", "parsebin"] {
-        if has(&[plugger]) {
-            assert_eq!(autoplugged(RAW_VIDEO, plugger), 20, "{plugger}");
+fn autopluggers_take_raw_and_encoded_streams() {
+    let media = [RAW_VIDEO, AUDIO].map(String::from).into_iter().chain(h264());
+    for upstream in media {
+        for plugger in ["decodebin", "decodebin3", "parsebin"] {
+            if has(&[plugger]) {
+                let case = format!("{upstream} to {plugger}");
+                expect_same(&upstream, &case, |source| {
+                    Reader::watch(launch(&format!("{source} ! {plugger} ! {END}")))
+                });
+            }
         }
     }
 }
 
 #[test]
-fn autopluggers_take_raw_audio() {
-    let upstream = "audiotestsrc num-buffers=20 ! audio/x-raw,format=S16LE,rate=48000,channels=2";
-    for plugger in ["decodebin3", "decodebin", "parsebin"] {
-        if has(&[plugger]) {
-            assert_eq!(autoplugged(upstream, plugger), 20, "{plugger}");
+fn playsink_takes_raw_streams() {
+    for (upstream, pad, property) in
+        [(RAW_VIDEO, "video_sink", "video-sink"), (AUDIO, "audio_sink", "audio-sink")]
+    {
+        if !has(&["playsink"]) {
+            return;
         }
-    }
-}
-
-#[test]
-fn autopluggers_take_encoded_video() {
-    let upstream =
-        format!("{RAW_VIDEO} ! x264enc tune=zerolatency ! video/x-h264,profile=baseline ! h264parse");
-    for plugger in ["decodebin3", "decodebin"] {
-        if has(&[plugger, "x264enc", "h264parse", "avdec_h264"]) {
-            assert_eq!(autoplugged(&upstream, plugger), 20, "{plugger}");
-        }
+        expect_same(upstream, pad, |source| {
+            let pipeline = launch(&format!("{source} ! sinks.{pad} playsink name=sinks"));
+            let end = gst::ElementFactory::make("fakesink").property("sync", false).build().unwrap();
+            pipeline.by_name("sinks").unwrap().set_property(property, &end);
+            Reader::at(pipeline, &end, &[])
+        });
     }
 }
