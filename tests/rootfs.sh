@@ -50,7 +50,7 @@ install_rootfs() {
     debootstrap --variant=minbase trixie "$rootfs" "$from"
     chroot "$rootfs" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
       gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
-      gstreamer1.0-plugins-ugly gstreamer1.0-libav gstreamer1.0-rtsp
+      gstreamer1.0-plugins-ugly gstreamer1.0-libav gstreamer1.0-rtsp gstreamer1.0-plugins-base-apps
   } >"$rootfs.log" 2>&1 9>&- || { tail -n 30 "$rootfs.log" >&2 && exit 1; }
   touch "$rootfs/.ready"
 }

@@ -39,6 +39,7 @@ missing() { # GROUP...
         missing build play install
         need lib "gstreamer-check-1.0 >= 1.22" libgstreamer1.0-dev "element tests"
         need lib "gstreamer-app-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "element tests"
+        need cmd gst-play-1.0 gstreamer1.0-plugins-base-apps "plays, discovers and lists streams"
         need cmd c++ g++ "compiles CUDA's own headers, to compare ours with"
         need cmd shellcheck shellcheck "checks the scripts"
         need cmd make make "runs the steps"
