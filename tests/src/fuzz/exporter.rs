@@ -2,6 +2,8 @@
 
 //! Fuzz target: a hostile reader against an exporter that publishes to an honest reader.
 //!
+//! Some inputs are a hostile observer's instead.
+//!
 //! The hostile reader sends arbitrary packets and descriptors, writes arbitrary words into the
 //! shared page, and takes and releases frames in between. The exporter must deliver every frame to
 //! the honest reader and must have disconnected the hostile one in the end.
@@ -17,7 +19,7 @@ use frameshare::{
 };
 use frameshare_protocol::{
     limits::MAX_MESSAGE,
-    message::{Reason, ToExporter},
+    message::{Observe, Reason, ToExporter},
     page::{Claim, ClaimState, claim_at},
 };
 use rustix::{
@@ -49,10 +51,10 @@ pub fn exporter(input: &[u8]) {
     let mut fixture = FIXTURE.lock().unwrap_or_else(PoisonError::into_inner);
     let fixture = fixture.get_or_insert_with(Fixture::new);
     let mut choices = Choices(input);
-    if choices.byte().is_multiple_of(4) {
-        fixture.send_arbitrary_hello(&mut choices);
-    } else {
-        fixture.run_hostile_reader(&mut choices);
+    match choices.byte() {
+        250.. => fixture.run_hostile_observer(&mut choices),
+        first if first.is_multiple_of(4) => fixture.send_arbitrary_hello(&mut choices),
+        _ => fixture.run_hostile_reader(&mut choices),
     }
     fixture.check_undisturbed();
 }
@@ -78,6 +80,40 @@ impl Fixture {
         let fds = vec![fd; choices.below(4)];
         let _ = channel.try_send(packet, &fds);
         channel.hangs_up(Duration::from_millis(1));
+    }
+
+    /// Observes the stream, with arbitrary requests and packets.
+    fn run_hostile_observer(&mut self, choices: &mut Choices<'_>) {
+        let Ok(channel) = Channel::connect(&self.path) else { return };
+        let observe = Observe { name: "hostile".into(), interval_ms: choices.number() as u32 };
+        let _ = channel.try_send(&encoded(ToExporter::Observe(observe).encode()), &[]);
+        for _ in 0..64 {
+            if choices.is_over() {
+                break;
+            }
+            let message = match choices.byte() % 6 {
+                0 => {
+                    self.publish();
+                    continue;
+                }
+                1 => {
+                    let _ = channel.receive(Duration::ZERO);
+                    continue;
+                }
+                2 => ToExporter::RequestSnapshot { request: choices.number() as u32 },
+                // An observer of this user may disconnect the honest reader.
+                3 => ToExporter::Disconnect { reader: choices.number() | 1 << 63 },
+                4 => ToExporter::Observe(Observe { name: String::new(), interval_ms: 0 }),
+                _ => {
+                    let packet = choices.some_bytes(64);
+                    if !matches!(ToExporter::decode(packet), Ok(ToExporter::Disconnect { .. })) {
+                        let _ = channel.try_send(packet, &vec![channel.as_fd(); choices.below(4)]);
+                    }
+                    continue;
+                }
+            };
+            let _ = channel.try_send(&encoded(message.encode()), &[]);
+        }
     }
 
     /// Joins as a valid reader, then performs arbitrary actions.

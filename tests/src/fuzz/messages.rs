@@ -4,7 +4,7 @@
 
 use frameshare_protocol::{
     limits::MAX_FDS,
-    message::{ToExporter, ToReader},
+    message::{Payload, Snapshot, ToExporter, ToReader},
 };
 
 /// Decodes a packet as an exporter does. Encoding an accepted message again gives the same message.
@@ -20,6 +20,11 @@ pub fn to_exporter(packet: &[u8]) {
 pub fn to_reader(packet: &[u8]) {
     if let Ok(message) = ToReader::decode(packet) {
         assert!(*message.fds().end() <= MAX_FDS);
+        if let ToReader::Snapshot { payload: Payload::Inline(bytes), .. } = &message
+            && let Ok(snapshot) = Snapshot::decode(bytes)
+        {
+            assert_eq!(Snapshot::decode(&snapshot.encode()), Ok(snapshot));
+        }
         if let Ok(again) = message.encode() {
             assert_eq!(ToReader::decode(&again), Ok(message));
         }
