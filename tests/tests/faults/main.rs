@@ -15,6 +15,7 @@ mod inflight;
 mod killed;
 mod limits;
 mod names;
+mod observers;
 mod reconnecting;
 mod restarts;
 mod slow;

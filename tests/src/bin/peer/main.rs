@@ -3,11 +3,13 @@
 //! Exporter and reader without GStreamer, for tests across processes.
 //!
 //! `peer export` publishes frames whose every byte derives from the sequence number; `peer read`
-//! prints one JSON line per frame and a summary. Without arguments it prints the options. The exit
-//! status is 0 for success, 1 for an error (named on stderr) and 2 for a frame with wrong content.
+//! prints one JSON line per frame and a summary; `peer observe` prints a line about a snapshot.
+//! Without arguments it prints the options. The exit status is 0 for success, 1 for an error (named
+//! on stderr) and 2 for a frame with wrong content.
 
 mod child;
 mod export;
+mod observe;
 mod options;
 mod read;
 
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let done = Options::parse(arguments).and_then(|options| match role.as_str() {
         "read" => read::read(&options),
         "export" => export::export(&options),
+        "observe" => observe::observe(&options),
         _ => Err(USAGE.into()),
     });
     done.unwrap_or_else(|error| {

@@ -23,6 +23,9 @@ peer read   --stream NAME | --socket PATH   stream to read
             --latency yes                   add latencies to the summary
             --fork yes                      fork a child that keeps all descriptors open, once connected
             --quiet yes                     print the summary only
+peer observe --stream NAME | --socket PATH  stream to observe
+            --disconnect N                  disconnect this reader
+            --timeout-ms N                  for each answer (5000)
 peer export --stream NAME | --socket PATH   stream to export
             --frames N                      number of frames (100)
             --until PATH                    until this file exists

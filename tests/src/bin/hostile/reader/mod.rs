@@ -8,6 +8,7 @@ mod foreign;
 pub mod fuse;
 mod hellos;
 mod messages;
+mod observers;
 mod pages;
 mod wakes;
 
@@ -38,7 +39,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 46] = [
+pub const ATTACKS: [Attack; 54] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -85,6 +86,14 @@ pub const ATTACKS: [Attack; 46] = [
     ("flood-silent", floods::silent),
     ("flood-hello", floods::hellos),
     ("flood-greedy", floods::greedy),
+    ("observer-garbage", observers::garbage),
+    ("observer-as-reader", observers::as_reader),
+    ("observer-descriptors", observers::descriptors),
+    ("observer-floods-requests", observers::flood_requests),
+    ("observer-never-reads", observers::never_reads),
+    ("observer-never-reads-answers", observers::never_reads_answers),
+    ("observer-many", observers::many),
+    ("observer-brief", observers::brief),
 ];
 
 /// Joins as an honest reader does.
