@@ -13,6 +13,7 @@ mod exporters;
 mod gop;
 mod inflight;
 mod killed;
+mod layout;
 mod limits;
 mod names;
 mod observers;

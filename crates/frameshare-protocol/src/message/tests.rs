@@ -202,6 +202,7 @@ fn message_round_trip_is_lossless() {
         ToExporter::Hello(hello()),
         refusal,
         ToExporter::RequestKeyUnit,
+        ToExporter::CopiesForLayout,
         ToExporter::Observe(Observe { name: "top".into(), interval_ms: 100 }),
         ToExporter::RequestSnapshot { request: 8 },
         ToExporter::Disconnect { reader: 5 },

@@ -31,6 +31,9 @@ pub enum ToExporter {
     },
     /// Asks for a key unit of an encoded stream soon. The exporter may ignore it.
     RequestKeyUnit,
+    /// The reader copies frames of the present format, since its application does not support
+    /// their layout. The exporter may publish them in the format's default layout.
+    CopiesForLayout,
     /// Close message: the reader closes its connection.
     Goodbye {
         /// Reason for closing.

@@ -222,6 +222,14 @@ impl Reader {
         self.key_unit_requests().send();
     }
 
+    /// Tells the exporter that the application cannot read the present format's layout, and copies
+    /// each frame. Once for each format is enough; the exporter may ignore it.
+    pub fn report_layout_copies(&self) {
+        if let Some(connection) = self.connection() {
+            connection.report_layout_copies();
+        }
+    }
+
     /// Returns a handle for requests from other threads. It serves the present connection only.
     pub fn key_unit_requests(&self) -> KeyUnitRequests {
         self.connection().map(Connection::key_unit_requests).unwrap_or_default()

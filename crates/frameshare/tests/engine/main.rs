@@ -10,6 +10,7 @@ mod endpoints;
 mod generations;
 mod gop;
 mod history;
+mod layout;
 mod messages;
 mod metadata;
 mod observers;

@@ -23,15 +23,20 @@ impl FrameshareSink {
         let (caps, need_pool) = query.get_owned();
         let caps = caps.ok_or_else(|| gst::loggable_error!(CAT, "allocation query without caps"))?;
         let Some(info) = crate::pool::video_info(&caps) else { return Ok(()) };
-        query.add_allocation_meta::<gst_video::VideoMeta>(None);
-        let Some(stream) = self.stream() else { return Ok(()) };
+        let stream = self.stream();
+        let is_cuda = super::caps::is_cuda(&caps);
+        // Without it, upstream writes the default layout.
+        let is_compact = !is_cuda && stream.as_ref().is_some_and(|stream| stream.is_compact());
+        if !is_compact {
+            query.add_allocation_meta::<gst_video::VideoMeta>(None);
+        }
+        let Some(stream) = stream else { return Ok(()) };
         // After this query, too, a decoder may be replaced by another one.
         self.forget_prepared();
         stream.surfaces.end_span(&stream.exporter);
         if !need_pool {
             return Ok(());
         }
-        let is_cuda = super::caps::is_cuda(&caps);
         if is_cuda {
             // This query may come before the caps.
             self.begin_gpu(&stream);
@@ -54,7 +59,7 @@ impl FrameshareSink {
             gst::loggable_error!(CAT, "frames of {} bytes are too big for a pool", info.size())
         })?;
         // No maximum: libav's decoders refuse small ones, and the exporter has one.
-        match HostPool::new(&stream.slots, &caps, size, true) {
+        match HostPool::new(&stream.slots, &caps, size, !is_compact) {
             Some(pool) => query.add_allocation_pool(Some(&pool), size, 0, 0),
             None => gst::warning!(CAT, imp = self, "no pool for {caps}: frames will be copied"),
         }

@@ -17,6 +17,8 @@ pub(super) enum CopyReason {
     SeveralMemories,
     /// It is in host memory, and frames are shared in GPU memory.
     HostMemory,
+    /// Upstream padded its rows, and readers want the default layout.
+    PaddedRows,
     /// It is in GPU memory of another context.
     OtherContext,
     /// The property `export` asks for copies.
@@ -60,12 +62,13 @@ impl Path {
 }
 
 impl CopyReason {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::ForeignMemory,
         Self::OtherStream,
         Self::NoFreeSlot,
         Self::SeveralMemories,
         Self::HostMemory,
+        Self::PaddedRows,
         Self::OtherContext,
         Self::Asked,
         Self::ReaderCannot,
@@ -82,6 +85,7 @@ impl CopyReason {
             Self::NoFreeSlot => "no-free-slot",
             Self::SeveralMemories => "several-memories",
             Self::HostMemory => "host-memory",
+            Self::PaddedRows => "padded-rows",
             Self::OtherContext => "other-context",
             Self::Asked => "export-copy",
             Self::ReaderCannot => "reader-cannot",

@@ -68,6 +68,22 @@ pub enum History {
     Last,
 }
 
+/// The layout of frames of raw video in system memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareLayout")]
+pub enum Layout {
+    /// Upstream's, until two readers copy each frame because of it.
+    #[default]
+    #[enum_value(name = "The decoder's, until two readers copy each frame because of it", nick = "auto")]
+    Auto,
+    /// Upstream's.
+    #[enum_value(name = "The decoder's, which may pad rows: no copy here", nick = "decoder")]
+    Decoder,
+    /// The default layout of the format.
+    #[enum_value(name = "The default layout of the format, which every reader takes", nick = "compact")]
+    Compact,
+}
+
 /// Whether a decoder's own surfaces are shared in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
 #[enum_type(name = "GstFrameshareExport")]

@@ -90,6 +90,9 @@ glib::wrapper! {
 /// Registers the element with the plugin.
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     settings::LosslessReaders::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    kinds::SlowReader::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    kinds::History::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
+    kinds::Layout::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
     kinds::Memory::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
     kinds::Export::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());
     crate::FrameshareFence::static_type().mark_as_plugin_api(gst::PluginAPIFlags::empty());

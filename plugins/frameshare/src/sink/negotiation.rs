@@ -2,7 +2,13 @@
 
 //! Negotiation: the caps that the sink accepts, and those that it announces to readers.
 
-use super::{caps, imp::FrameshareSink, kinds::Memory, log::CAT, units::Units};
+use super::{
+    caps,
+    imp::FrameshareSink,
+    kinds::{Layout, Memory},
+    log::CAT,
+    units::Units,
+};
 use crate::{meta::budget::Budget, sync::lock};
 use frameshare::{Format, Video};
 use gst::subclass::prelude::*;
@@ -56,7 +62,11 @@ impl FrameshareSink {
         }
         if let Some(stream) = stream {
             self.find_out_liveness();
-            let auto = lock(&self.settings).memory == Memory::Auto;
+            let (auto, layout) = {
+                let settings = lock(&self.settings);
+                (settings.memory == Memory::Auto, settings.layout)
+            };
+            stream.set_compact(layout == Layout::Compact);
             stream.use_host_memory(auto && !caps::is_cuda(caps));
             let text = caps::without_cuda(caps).to_string();
             // Readers parse the text themselves and accept known types of fields only.

@@ -2,7 +2,8 @@
 
 //! Notices of the exporter, as signals and messages.
 
-use super::{imp::FrameshareSink, log::CAT, messages, stats};
+use super::{imp::FrameshareSink, kinds::Layout, log::CAT, messages, stats};
+use crate::sync::lock;
 use frameshare::exporter::Notice;
 use gst::{prelude::*, subclass::prelude::*};
 
@@ -69,10 +70,26 @@ impl FrameshareSink {
                     pad.push_event(event);
                 }
             }
+            Notice::LayoutCopied { readers } => self.note_layout_copies(readers),
             Notice::SocketBound => {
                 gst::warning!(CAT, imp = self, "the socket was removed, and is bound again");
             }
             other => gst::info!(CAT, imp = self, "{other:?}"),
+        }
+    }
+
+    /// Changes to the default layout if that saves copies: upstream makes one instead of one in
+    /// each reader.
+    fn note_layout_copies(&self, readers: usize) {
+        let is_auto = lock(&self.settings).layout == Layout::Auto;
+        let Some(stream) = self.stream() else { return };
+        if !is_auto || readers < 2 || !stream.set_compact(true) {
+            return;
+        }
+        gst::info!(CAT, imp = self, "{readers} readers copy padded rows: frames get the default layout");
+        // Upstream asks for memory again.
+        if let Some(pad) = self.obj().static_pad("sink") {
+            pad.push_event(gst::event::Reconfigure::new());
         }
     }
 

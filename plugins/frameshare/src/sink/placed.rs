@@ -76,6 +76,15 @@ impl Placed {
         &self.planes[..self.plane_count]
     }
 
+    /// Returns whether its planes are where the caps alone put them.
+    pub(super) fn is_compact(&self, info: &gst_video::VideoInfo) -> bool {
+        let default = info.offset().iter().zip(info.stride());
+        let is_default = |(plane, (offset, stride)): (&Plane, (&usize, &i32))| {
+            (plane.offset, plane.stride) == (*offset as u64, *stride)
+        };
+        self.planes().iter().zip(default).all(is_default)
+    }
+
     pub(super) fn set_planes(&mut self, offsets: &[usize], strides: &[i32]) {
         self.plane_count = offsets.len().min(self.planes.len());
         for (plane, (offset, stride)) in self.planes.iter_mut().zip(offsets.iter().zip(strides)) {

@@ -2,7 +2,7 @@
 
 //! Properties of the sink.
 
-use super::kinds::{Export, History, Memory, SlowReader};
+use super::kinds::{Export, History, Layout, Memory, SlowReader};
 use crate::FrameshareFence;
 use frameshare::{
     Endpoint, MAX_CREDIT, MAX_SLOTS, StreamName,
@@ -59,6 +59,7 @@ pub(super) struct Settings {
     pub(super) drain_timeout: Duration,
     pub(super) encoded: bool,
     pub(super) any_caps: bool,
+    pub(super) layout: Layout,
     pub(super) memory: Memory,
     fence: FrameshareFence,
     pub(super) export: Export,
@@ -93,6 +94,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(5),
             encoded: false,
             any_caps: false,
+            layout: Layout::default(),
             memory: Memory::default(),
             fence: FrameshareFence::default(),
             export: Export::default(),
@@ -254,6 +256,11 @@ impl Settings {
                     .default_value(default.any_caps)
                     .mutable_ready()
                     .build(),
+                glib::ParamSpecEnum::builder_with_default("layout", default.layout)
+                    .nick("Layout")
+                    .blurb("Layout of raw video in system memory: compact costs one copy of each frame that a decoder would pad")
+                    .mutable_ready()
+                    .build(),
                 glib::ParamSpecEnum::builder_with_default("memory", default.memory)
                     .nick("Memory")
                     .blurb("Kind of memory that frames are shared in; with vmm, pool or legacy, frames in system memory are uploaded")
@@ -339,6 +346,7 @@ impl Settings {
             "drain-timeout" => take!(ns drain_timeout),
             "encoded" => take!(encoded),
             "any-caps" => take!(any_caps),
+            "layout" => take!(layout),
             "memory" => take!(memory),
             "fence" => take!(fence),
             "export" => take!(export),
@@ -374,6 +382,7 @@ impl Settings {
             "drain-timeout" => nanoseconds(self.drain_timeout).to_value(),
             "encoded" => self.encoded.to_value(),
             "any-caps" => self.any_caps.to_value(),
+            "layout" => self.layout.to_value(),
             "memory" => self.memory.to_value(),
             "fence" => self.fence.to_value(),
             "export" => self.export.to_value(),

@@ -26,6 +26,7 @@ fn reader_stats(stats: &ReaderStats) -> gst::Structure {
     structure.set("sent", stats.sent);
     structure.set("lost", stats.lost);
     structure.set("lag", stats.lag);
+    structure.set("copies-for-layout", stats.copies_for_layout);
     structure.set("fence", stats.fence.kind.to_string());
     structure.set("fence-why", &stats.fence.why);
     structure

@@ -60,6 +60,8 @@ pub(super) struct Stream {
     pub(super) surfaces: Surfaces,
     /// Frames are currently shared in host memory, although there is a GPU.
     in_host: AtomicBool,
+    /// Frames in host memory have the default layout of their format.
+    is_compact: AtomicBool,
 }
 
 impl Stream {
@@ -86,6 +88,7 @@ impl Stream {
             export,
             surfaces: Surfaces::default(),
             in_host: AtomicBool::new(false),
+            is_compact: AtomicBool::new(false),
         }
     }
 
@@ -140,13 +143,39 @@ impl Stream {
             return self.place_on(gpu, buffer, info, None);
         }
         match self.slot_of(buffer) {
-            Ok((slot, offset)) => whole_in(slot, offset, buffer, info),
-            Err(reason) => {
-                let placed = self.copy(buffer, info)?;
-                self.count_copy(reason, placed.size);
+            Ok((slot, offset)) => {
+                let placed = whole_in(slot, offset, buffer, info)?;
+                let is_padded = info.is_some_and(|info| !placed.is_compact(info));
+                // Upstream may not have heard of the change yet, or ignore it.
+                if is_padded && self.is_compact() {
+                    return self.copy_for(CopyReason::PaddedRows, buffer, info);
+                }
                 Ok(placed)
             }
+            Err(reason) => self.copy_for(reason, buffer, info),
         }
+    }
+
+    fn copy_for(
+        &self,
+        reason: CopyReason,
+        buffer: &gst::BufferRef,
+        info: Option<&gst_video::VideoInfo>,
+    ) -> Result<Placed, PlaceError> {
+        let placed = self.copy(buffer, info)?;
+        self.count_copy(reason, placed.size);
+        Ok(placed)
+    }
+
+    /// Returns whether frames in host memory have the default layout of their format.
+    pub(super) fn is_compact(&self) -> bool {
+        self.is_compact.load(Relaxed)
+    }
+
+    /// Uses the default layout for the following frames, or upstream's; returns whether that is a
+    /// change.
+    pub(super) fn set_compact(&self, yes: bool) -> bool {
+        self.is_compact.swap(yes, Relaxed) != yes
     }
 
     pub(super) fn count_copy(&self, reason: CopyReason, bytes: u64) {

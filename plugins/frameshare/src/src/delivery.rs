@@ -132,6 +132,10 @@ impl FrameshareSrc {
             Way::CopiedForCredit => Figures::count(&self.figures.copied_for_credit),
             Way::CopiedForLayout => Figures::count(&self.figures.copied_for_layout),
         }
+        // In system memory the exporter may choose another layout.
+        if way == Way::CopiedForLayout && !on_gpu && !std::mem::replace(&mut running.has_told_layout, true) {
+            running.reader.iter().for_each(Reader::report_layout_copies);
+        }
         if way != Way::InPlace && !running.reported.contains(&way) {
             running.reported.push(way);
             let credit = running.reader.as_ref().map_or(0, Reader::credit);

@@ -184,6 +184,7 @@ impl BaseSrcImpl for FrameshareSrc {
             cuda: None,
             is_seam: false,
             has_ended: false,
+            has_told_layout: false,
             reported: Vec::new(),
             opening: Opening::default(),
             budget,

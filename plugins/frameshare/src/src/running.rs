@@ -35,6 +35,8 @@ pub(super) struct Running {
     /// The next buffer starts a discontinuity.
     pub(super) is_seam: bool,
     pub(super) has_ended: bool,
+    /// The exporter was told that frames of the present format are copied for their layout.
+    pub(super) has_told_layout: bool,
     /// The ways of copying that a warning was posted for.
     pub(super) reported: Vec<Way>,
     pub(super) opening: Opening,

@@ -6,6 +6,7 @@
 mod autoplug;
 mod events;
 mod gop;
+mod layout;
 mod media;
 mod metas;
 mod order;

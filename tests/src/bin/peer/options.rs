@@ -21,6 +21,7 @@ peer read   --stream NAME | --socket PATH   stream to read
             --sum yes                       a checksum of each frame's bytes
             --verify yes                    compare with what `peer export` writes
             --latency yes                   add latencies to the summary
+            --report-layout yes             say that frames are copied for their layout
             --fork yes                      fork a child that keeps all descriptors open, once connected
             --quiet yes                     print the summary only
 peer observe --stream NAME | --socket PATH  stream to observe

@@ -74,6 +74,9 @@ pub fn read(options: &Options) -> Result<ExitCode> {
             Some(Item::Frame(frame)) => {
                 if tally.expected.is_none() {
                     print(&json!({ "event": "first", "sequence": frame.descriptor().sequence.0 }))?;
+                    if options.is_set("report-layout") {
+                        reader.report_layout_copies();
+                    }
                 }
                 let line = tally.count(&frame, sums, verify);
                 if !quiet {

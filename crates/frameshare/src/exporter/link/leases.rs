@@ -381,6 +381,7 @@ impl Leases {
             waiting: 0,
             sent: self.sent,
             lost: self.lost,
+            copies_for_layout: false,
             fence: self.choice.clone(),
             lag: next.since(oldest),
         }

@@ -97,6 +97,8 @@ pub struct Link {
     downloads: bool,
     /// The reason why the reader cannot read adopted memory, if it cannot.
     cannot_adopt: Option<String>,
+    /// The reader copies frames of the present format into its default layout.
+    copies_for_layout: bool,
     /// Number of ordered messages sent so far, waiting ones included.
     messages: u64,
     /// End of the time that the connection stays open for waiting messages after the link has
@@ -142,6 +144,7 @@ impl Link {
             liveness,
             downloads,
             cannot_adopt,
+            copies_for_layout: false,
             messages: 0,
             drains_until: None,
             stall: Stall::default(),
@@ -504,7 +507,8 @@ impl Link {
         let stats = self.leases.stats(self.info.clone(), next);
         let first = self.backlog.first().map(|frame| frame.descriptor.sequence);
         let lag = stats.lag.max(first.map_or(0, |first| next.since(first)));
-        ReaderStats { waiting: self.backlog.frames() as u32, lag, ..stats }
+        let copies_for_layout = self.copies_for_layout;
+        ReaderStats { waiting: self.backlog.frames() as u32, lag, copies_for_layout, ..stats }
     }
 
     /// Returns whether the reader gets frames in host memory although the stream's frames are on a
@@ -526,6 +530,16 @@ impl Link {
     /// Records that the reader cannot read adopted memory.
     pub fn forbid_adopted(&mut self, why: String) {
         self.cannot_adopt = Some(why);
+    }
+
+    /// Returns whether the reader copies frames of the present format into its default layout.
+    pub fn copies_for_layout(&self) -> bool {
+        self.copies_for_layout
+    }
+
+    /// Records whether the reader does; returns whether that is news.
+    pub fn set_copies_for_layout(&mut self, copies: bool) -> bool {
+        std::mem::replace(&mut self.copies_for_layout, copies) != copies
     }
 
     /// Uses another route from now on.

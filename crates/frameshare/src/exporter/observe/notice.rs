@@ -75,6 +75,12 @@ pub enum Notice {
     /// A reader of the exporter's own user joined an encoded stream between two key units, or asked
     /// for a key unit: the encoder should make one soon. At most one notice a second.
     KeyUnitWanted,
+    /// One more reader of the exporter's own user copies the frames of the present format into its
+    /// default layout.
+    LayoutCopied {
+        /// The number of these readers.
+        readers: usize,
+    },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,
 }

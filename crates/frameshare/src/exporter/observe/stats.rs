@@ -22,6 +22,8 @@ pub struct ReaderStats {
     pub sent: u64,
     /// Lost frames.
     pub lost: u64,
+    /// The reader copies frames of the present format into its default layout.
+    pub copies_for_layout: bool,
     /// The kind of fence, and the reason for it.
     pub fence: Selected<FenceKind>,
     /// Distance in frames from the oldest untaken frame, in the backlog or not, to the newest; 0 if

@@ -373,6 +373,9 @@ fn listen_to(shared: &Shared, link: &PolledLink) {
             Ok(ToExporter::RequestKeyUnit) => {
                 return shared.with(|state| state.request_key_unit(link.id));
             }
+            Ok(ToExporter::CopiesForLayout) => {
+                return shared.with(|state| state.note_layout_copies(link.id));
+            }
             Ok(ToExporter::Goodbye { reason, text }) => {
                 return shared.with(|state| state.closed_by_reader(link.id, &Ending { reason, text }));
             }

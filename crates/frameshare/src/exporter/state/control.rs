@@ -5,7 +5,10 @@
 use super::State;
 use crate::{
     event::Event,
-    exporter::link::{Attachment, Ending, Link, Packet, is_exhausted},
+    exporter::{
+        link::{Attachment, Ending, Link, Packet, is_exhausted},
+        observe::Notice,
+    },
 };
 use frameshare_protocol::{
     MemoryKind, Sequence,
@@ -27,9 +30,22 @@ impl State {
         let (before, announced) = (self.next, self.announced);
         let Some(format) = self.format.clone() else { return };
         self.each_link(|link| {
+            link.set_copies_for_layout(false);
             let memory = link.memory_of_frames(announced);
             link.send(&ToReader::Format { before, memory, format: format.clone() })
         });
+    }
+
+    /// Records that a reader copies frames for their layout, and counts those of the exporter's own
+    /// user for the owner.
+    pub fn note_layout_copies(&mut self, id: u64) {
+        let found = self.links.iter_mut().find(|link| link.info.id == id);
+        let is_news = found.is_some_and(|link| link.set_copies_for_layout(true) && link.peer().is_own());
+        if is_news {
+            let counts = |link: &&Link| link.copies_for_layout() && link.peer().is_own();
+            let readers = self.links.iter().filter(counts).count();
+            self.notices.push(Notice::LayoutCopied { readers });
+        }
     }
 
     pub fn send_event(&mut self, event: Event) {

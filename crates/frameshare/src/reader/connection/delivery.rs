@@ -31,7 +31,7 @@ use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
     EntryIndex, MemoryKind, Sequence,
     limits::MAX_BACKLOG,
-    message::{Reason, ToReader, Welcome},
+    message::{Reason, ToExporter, ToReader, Welcome},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -364,6 +364,10 @@ impl Connection {
     }
 
     /// Returns a handle for requests for key units.
+    pub fn report_layout_copies(&self) {
+        self.channel.send(&ToExporter::CopiesForLayout);
+    }
+
     pub fn key_unit_requests(&self) -> KeyUnitRequests {
         KeyUnitRequests::new(&self.channel)
     }
