@@ -21,14 +21,14 @@ const TRANSPORTS: &[Transport] = &[
         sink: "framesharesink socket-path={} sync=false reader-timeout=1000000000",
         source: "framesharesrc socket-path={} policy=lossless",
         on_gpu: false,
-        reconnect: "reconnect=true connection-timeout=-1",
+        reconnect: "on-disconnect=wait connection-timeout=-1",
     },
     Transport {
         name: "latest",
         sink: "framesharesink socket-path={} sync=false",
         source: "framesharesrc socket-path={}",
         on_gpu: false,
-        reconnect: "reconnect=true connection-timeout=-1",
+        reconnect: "on-disconnect=wait connection-timeout=-1",
     },
     Transport {
         name: "unixfd",
@@ -42,14 +42,14 @@ const TRANSPORTS: &[Transport] = &[
         sink: "framesharesink socket-path={} sync=false reader-timeout=1000000000",
         source: "framesharesrc socket-path={} policy=lossless",
         on_gpu: true,
-        reconnect: "reconnect=true connection-timeout=-1",
+        reconnect: "on-disconnect=wait connection-timeout=-1",
     },
     Transport {
         name: "latest-cuda",
         sink: "framesharesink socket-path={} sync=false",
         source: "framesharesrc socket-path={}",
         on_gpu: true,
-        reconnect: "reconnect=true connection-timeout=-1",
+        reconnect: "on-disconnect=wait connection-timeout=-1",
     },
     Transport {
         name: "cudaipc-copy",

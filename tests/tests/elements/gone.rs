@@ -3,7 +3,8 @@
 //! Killed and restarted processes.
 
 use super::{NV12, PICTURE};
-use frameshare_tests::process::TestRun;
+use frameshare_tests::process::{TestRun, wait_until};
+use std::fs;
 
 #[test]
 fn killed_reader_with_all_frames_delays_no_other() {
@@ -50,13 +51,38 @@ fn killed_exporter_is_an_error_and_not_eos() {
     assert_eq!(peer.finish().summary()["end"].as_str().map(|end| end == "eos"), Some(false));
 }
 
+/// The recorder is lossless and so is its codec: the file has each delivered frame, unchanged.
+#[test]
+fn recorder_of_killed_exporter_completes_its_file() {
+    const SIZE: usize = 64 * 48 * 3 / 2;
+    let run = TestRun::new();
+    let mut exporter = run.gst(
+        "videotestsrc is-live=true pattern=ball ! video/x-raw,format=I420,width=64,height=48,framerate=50/1 ! \
+         framesharesink stream=s",
+    );
+    let recorder = run.gst(
+        "framesharesrc stream=s policy=lossless on-disconnect=eos ! tee name=frames \
+         frames. ! queue ! x264enc pass=quant quantizer=0 ! h264parse ! mp4mux ! filesink location=film.mp4 \
+         frames. ! queue ! filesink location=delivered",
+    );
+    let path = run.path("delivered");
+    wait_until("20 frames", || fs::metadata(&path).is_ok_and(|file| file.len() >= 20 * SIZE as u64));
+    exporter.kill();
+    recorder.expect_success();
+    run.gst("filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! filesink location=played")
+        .expect_success();
+    let [delivered, played] = ["delivered", "played"].map(|name| run.read(name));
+    assert!(delivered.len() >= 20 * SIZE && delivered.len().is_multiple_of(SIZE));
+    assert!(played == delivered, "{} of {} bytes", played.len(), delivered.len());
+}
+
 #[test]
 fn reconnecting_readers_continue_with_next_exporter() {
     let run = TestRun::new();
     let pipeline = format!("videotestsrc is-live=true {PICTURE} ! {NV12} ! framesharesink stream=s");
     let mut first = run.gst(&pipeline);
     let mut peer = run.peer("read --stream s --reconnect yes --frames 100");
-    let reader = run.gst("framesharesrc stream=s reconnect=true num-buffers=150 ! fakesink");
+    let reader = run.gst("framesharesrc stream=s on-disconnect=wait num-buffers=150 ! fakesink");
     for _ in 0..20 {
         peer.wait_for("frame");
     }

@@ -69,7 +69,7 @@ fn readers_wait_for_stopped_exporter() {
 fn searching_pipelines_reach_null_at_once() {
     let Stream { mut exporter, run } = Stream::start("--fps 500 --readers 0");
     let description = format!(
-        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 ! appsink name=output sync=false",
+        "framesharesrc socket-path={} on-disconnect=wait connection-timeout=-1 ! appsink name=output sync=false",
         run.socket("s")
     );
     let start = || {

@@ -40,7 +40,7 @@ fn readers_survive_fifty_restarts() {
             "read --stream s --verify yes --quiet yes --reconnect yes --timeout-ms 60000 --policy {policy}"
         ))
     });
-    let pipeline = Reader::start(&run, "s", "reconnect=true");
+    let pipeline = Reader::start(&run, "s", "on-disconnect=wait");
     let mut session = pipeline.next().expect("a frame").session;
     let mut settled = None;
     let mut late = Vec::new();

@@ -22,7 +22,7 @@ fn readers_go_on_with_next_exporter_and_its_caps() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
     let readers = ["lossless", "latest"]
-        .map(|policy| Reader::start(&run, "s", &format!("reconnect=true policy={policy}")));
+        .map(|policy| Reader::start(&run, "s", &format!("on-disconnect=wait policy={policy}")));
     first.wait_for_readers(2);
     first.push_frames(0, 1..=30);
     let sessions = readers.each_ref().map(|reader| {
@@ -66,9 +66,9 @@ fn readers_go_on_with_next_exporter_and_its_caps() {
     ended.join().unwrap();
 }
 
-/// Negative control of `reconnect`.
+/// Negative control of `on-disconnect=wait`.
 #[test]
-fn reader_without_reconnect_fails_at_exporter_end() {
+fn reader_without_wait_fails_at_exporter_end() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
     let reader =
@@ -78,7 +78,7 @@ fn reader_without_reconnect_fails_at_exporter_end() {
     drop(first);
     let second = Exporter::start(&run, "s");
     let error = reader.expect_failure();
-    assert!(error.contains("reconnect"), "{error}");
+    assert!(error.contains("on-disconnect=wait"), "{error}");
     assert_eq!(second.readers(), 0);
 }
 
@@ -97,9 +97,9 @@ fn camera(run: &TestRun) -> Process {
 fn next_exporter_is_read_within_a_second_of_kill() {
     let run = TestRun::new();
     let mut exporter = camera(&run);
-    let here = Reader::start(&run, "s", "reconnect=true");
+    let here = Reader::start(&run, "s", "on-disconnect=wait");
     let process = run.gst(&format!(
-        "framesharesrc socket-path={} reconnect=true connection-timeout=-1 num-buffers=60 ! \
+        "framesharesrc socket-path={} on-disconnect=wait connection-timeout=-1 num-buffers=60 ! \
          filesink location=read.raw",
         run.socket("s")
     ));
@@ -158,7 +158,7 @@ fn reader_keeps_no_resources_of_past_exporters() {
 fn frames_of_last_exporter_stay_whole_during_next() {
     let run = TestRun::new();
     let first = Exporter::start(&run, "s");
-    let reader = Reader::start(&run, "s", "reconnect=true policy=lossless max-held=8");
+    let reader = Reader::start(&run, "s", "on-disconnect=wait policy=lossless max-held=8");
     first.wait_for_readers(1);
     first.push_frames(0, 1..=3);
     let kept = [(); 3].map(|()| reader.sample().expect("a frame"));

@@ -8,6 +8,7 @@ use super::{
     imp::FrameshareSrc,
     log::CAT,
     running::Running,
+    settings::FrameshareSrcOnDisconnect,
 };
 use crate::sync::lock;
 use frameshare::{
@@ -73,7 +74,7 @@ impl FrameshareSrc {
             .max_queued(settings.max_queued)
             .busy_poll(settings.busy_poll())
             .connection_timeout(settings.connection_timeout())
-            .reconnect(settings.reconnect)
+            .reconnect(settings.on_disconnect == FrameshareSrcOnDisconnect::Wait)
             .exporter_uid(settings.exporter_uid())
             .gpu(cuda.as_ref().map(|cuda| cuda.engine().clone()))
             .host_fallback(takes == Takes::Both)

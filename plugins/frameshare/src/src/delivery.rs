@@ -8,6 +8,7 @@ use super::{
     imp::FrameshareSrc,
     log::CAT,
     running::Running,
+    settings::FrameshareSrcOnDisconnect,
     stats::Figures,
     timing::RunningTime,
 };
@@ -60,16 +61,25 @@ impl FrameshareSrc {
                 }
                 Ok(Some(Item::EndOfStream)) => {
                     gst::info!(CAT, imp = self, "The stream has ended");
-                    self.open(running);
-                    self.note_losses(running);
-                    // Disconnect now: a connected reader that takes no frames would block the
-                    // exporter.
-                    running.reader = None;
-                    running.has_ended = true;
-                    return Err(gst::FlowError::Eos);
+                    return Err(self.end(running));
                 }
                 Ok(None) => {}
                 Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
+                Err(error)
+                    if error.is_exporter_gone()
+                        && running.settings.on_disconnect == FrameshareSrcOnDisconnect::Eos =>
+                {
+                    gst::element_imp_warning!(
+                        self,
+                        gst::ResourceError::Read,
+                        (
+                            "The exporter of {} stopped without ending the stream: {error}; the stream ends \
+                             here, as on-disconnect=eos asks",
+                            running.endpoint
+                        )
+                    );
+                    return Err(self.end(running));
+                }
                 Err(error) => {
                     self.note_losses(running);
                     running.reader = None;
@@ -78,6 +88,16 @@ impl FrameshareSrc {
                 }
             }
         }
+    }
+
+    /// Ends the stream: later calls of `create` return EOS too.
+    fn end(&self, running: &mut Running) -> gst::FlowError {
+        self.open(running);
+        self.note_losses(running);
+        // Disconnect now: a connected reader that takes no frames would block the exporter.
+        running.reader = None;
+        running.has_ended = true;
+        gst::FlowError::Eos
     }
 
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {

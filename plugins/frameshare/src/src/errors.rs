@@ -97,8 +97,8 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
             return gst::error_msg!(
                 ResourceError::Read,
                 (
-                    "The exporter of {} stopped without ending the stream: {}; set reconnect=true to wait \
-                     for its successor",
+                    "The exporter of {} stopped without ending the stream: {}; set on-disconnect=wait to wait \
+                     for its successor, or on-disconnect=eos to end the stream then",
                     endpoint,
                     error
                 )
@@ -106,7 +106,7 @@ pub(super) fn of_read(error: &ReadError, endpoint: &Endpoint) -> gst::ErrorMessa
         }
         ReadError::CutOff { reason: Reason::Failed, .. } => (
             ResourceError::Read,
-            "see the error of framesharesink, and set reconnect=true to wait for its successor",
+            "see the error of framesharesink, and set on-disconnect=wait to wait for its successor",
         ),
         ReadError::CutOff { reason, .. } => of_reason(*reason),
         ReadError::NotBack(error) | ReadError::Gpu(error) => of_cause(error),
@@ -248,7 +248,7 @@ mod tests {
             "{message}"
         );
         let message = text(&of_read(&ReadError::Gone { torn: 0, lost: 0 }, &endpoint));
-        assert!(message.contains("without ending") && message.contains("reconnect=true"), "{message}");
+        assert!(message.contains("without ending") && message.contains("on-disconnect=wait"), "{message}");
         assert!(of_connect(&ConnectError::Interrupted, &endpoint).is_none());
         let stopped = text(&of_read(&ReadError::Stopped("the exporter has stopped".into()), &endpoint));
         assert_eq!(stopped.matches("has stopped").count(), 1, "{stopped}");

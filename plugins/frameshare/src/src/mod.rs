@@ -29,7 +29,9 @@ mod timing;
 
 use gst::prelude::*;
 
-pub use settings::{FrameshareSrcGpuWait, FrameshareSrcPolicy, FrameshareSrcVideoMeta};
+pub use settings::{
+    FrameshareSrcGpuWait, FrameshareSrcOnDisconnect, FrameshareSrcPolicy, FrameshareSrcVideoMeta,
+};
 
 glib::wrapper! {
     /// `framesharesrc`: reads the frames that a `framesharesink` on the same machine shares.
@@ -64,8 +66,9 @@ glib::wrapper! {
     ///   a late reader gets the newest tags and sticky events. A seek of the exporter is a buffer
     ///   marked DISCONT, never a flush.
     /// - Pushes EOS at the exporter's end of stream. An exporter that exits without ending the
-    ///   stream is an error, or with `reconnect=true` the source waits for its successor; the
-    ///   successor's first buffer is marked DISCONT.
+    ///   stream is an error; with `on-disconnect=eos`, a warning and EOS; with
+    ///   `on-disconnect=wait`, the source waits for its successor, whose first buffer is marked
+    ///   DISCONT.
     ///
     /// # With CUDA memory
     ///
@@ -100,6 +103,7 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     for property in [
         FrameshareSrcPolicy::static_type(),
         FrameshareSrcGpuWait::static_type(),
+        FrameshareSrcOnDisconnect::static_type(),
         FrameshareSrcVideoMeta::static_type(),
         crate::FrameshareFence::static_type(),
     ] {

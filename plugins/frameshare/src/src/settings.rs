@@ -72,6 +72,23 @@ pub enum FrameshareSrcVideoMeta {
     Always,
 }
 
+/// Reaction to the loss of the exporter: its crash, or a stop without an end of stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstFrameshareSrcOnDisconnect")]
+#[non_exhaustive]
+pub enum FrameshareSrcOnDisconnect {
+    /// The pipeline gets an error.
+    #[default]
+    #[enum_value(name = "Post an error", nick = "error")]
+    Error,
+    /// The stream ends, so that muxers complete their files.
+    #[enum_value(name = "Post a warning and end the stream (EOS)", nick = "eos")]
+    Eos,
+    /// The source connects to the next exporter.
+    #[enum_value(name = "Wait for the next exporter, up to connection-timeout", nick = "wait")]
+    Wait,
+}
+
 pub(super) const STREAM: &str = "stream";
 pub(super) const SOCKET_PATH: &str = "socket-path";
 pub(super) const POLICY: &str = "policy";
@@ -80,7 +97,7 @@ pub(super) const MAX_QUEUED: &str = "max-queued";
 pub(super) const LATENCY: &str = "latency";
 pub(super) const BUSY_POLL: &str = "busy-poll";
 pub(super) const CONNECTION_TIMEOUT: &str = "connection-timeout";
-pub(super) const RECONNECT: &str = "reconnect";
+pub(super) const ON_DISCONNECT: &str = "on-disconnect";
 pub(super) const EXPORTER_UID: &str = "exporter-uid";
 pub(super) const FENCE: &str = "fence";
 pub(super) const FENCE_TIMEOUT: &str = "fence-timeout";
@@ -103,7 +120,7 @@ pub(super) struct Settings {
     busy_poll: u64,
     /// In ns; negative: no limit.
     connection_timeout: i64,
-    pub reconnect: bool,
+    pub on_disconnect: FrameshareSrcOnDisconnect,
     /// Negative: decided by the permissions of the folders on the path to the socket.
     exporter_uid: i64,
     pub fence: FrameshareFence,
@@ -127,7 +144,7 @@ impl Default for Settings {
             latency: gst::ClockTime::from_mseconds(20),
             busy_poll: 0,
             connection_timeout: 5_000_000_000,
-            reconnect: false,
+            on_disconnect: FrameshareSrcOnDisconnect::default(),
             exporter_uid: -1,
             fence: FrameshareFence::default(),
             fence_timeout: 2_000_000_000,
@@ -196,7 +213,7 @@ impl Settings {
             LATENCY => self.latency = value.get().map_or(self.latency, gst::ClockTime::from_nseconds),
             BUSY_POLL => self.busy_poll = value.get().unwrap_or(self.busy_poll),
             CONNECTION_TIMEOUT => self.connection_timeout = value.get().unwrap_or(self.connection_timeout),
-            RECONNECT => self.reconnect = value.get().unwrap_or_default(),
+            ON_DISCONNECT => self.on_disconnect = value.get().unwrap_or_default(),
             EXPORTER_UID => self.exporter_uid = value.get().unwrap_or(self.exporter_uid),
             FENCE_TIMEOUT => self.fence_timeout = value.get().unwrap_or(self.fence_timeout),
             FENCE => self.fence = value.get().unwrap_or_default(),
@@ -219,7 +236,7 @@ impl Settings {
             LATENCY => self.latency.nseconds().to_value(),
             BUSY_POLL => self.busy_poll.to_value(),
             CONNECTION_TIMEOUT => self.connection_timeout.to_value(),
-            RECONNECT => self.reconnect.to_value(),
+            ON_DISCONNECT => self.on_disconnect.to_value(),
             EXPORTER_UID => self.exporter_uid.to_value(),
             FENCE_TIMEOUT => self.fence_timeout.to_value(),
             FENCE => self.fence.to_value(),
@@ -296,10 +313,12 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .default_value(default.connection_timeout)
                 .mutable_ready()
                 .build(),
-            glib::ParamSpecBoolean::builder(RECONNECT)
-                .nick("Reconnect")
-                .blurb("Wait for a new exporter if the connection is lost, instead of failing")
-                .default_value(default.reconnect)
+            glib::ParamSpecEnum::builder_with_default(ON_DISCONNECT, default.on_disconnect)
+                .nick("On disconnect")
+                .blurb(
+                    "Reaction to the loss of the exporter: its crash, or a stop without an end of stream. With \
+                     wait, refusals that may pass are retried too, up to connection-timeout",
+                )
                 .mutable_ready()
                 .build(),
             glib::ParamSpecInt64::builder(EXPORTER_UID)

@@ -554,9 +554,34 @@ fn exporter_stop_is_error_and_end_of_stream_is_eos() {
 }
 
 #[test]
+fn lost_exporter_ends_stream_with_on_disconnect_eos() {
+    let eos = super::FrameshareSrcOnDisconnect::Eos;
+    let stream = Stream::new();
+    let reader = stream.reader().set("on-disconnect", eos).play();
+    stream.wait_for_reader();
+    stream.publish(1, &[], None);
+    reader.next();
+    drop(stream);
+    let warning = reader.message(gst::MessageType::Warning).expect("a warning");
+    let gst::MessageView::Warning(warning) = warning.view() else { unreachable!() };
+    assert!(warning.error().message().contains("on-disconnect=eos"), "{warning:?}");
+    assert!(reader.message(gst::MessageType::Eos).is_some());
+}
+
+/// An exporter that was never there is not lost: the mistake must not become an empty recording.
+#[test]
+fn missing_exporter_is_an_error_with_on_disconnect_eos() {
+    let stream = Stream::new();
+    let reader = stream.reader().set("on-disconnect", super::FrameshareSrcOnDisconnect::Eos);
+    let reader = reader.set("connection-timeout", 10_000_000_i64);
+    drop(stream);
+    assert!(reader.play().error().matches(gst::ResourceError::NotFound));
+}
+
+#[test]
 fn reconnection_marks_first_buffer_discont() {
     let first = Stream::new();
-    let reader = first.reader().set("reconnect", true).play();
+    let reader = first.reader().set("on-disconnect", super::FrameshareSrcOnDisconnect::Wait).play();
     first.wait_for_reader();
     first.publish(1, &[], None);
     let buffer = reader.next();

@@ -188,7 +188,7 @@ fn reconnected_reader_gets_the_new_stream_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let reader = Reader::watch(launch(&format!(
-        "framesharesrc socket-path={} policy=lossless reconnect=true connection-timeout=20000000000 ! \
+        "framesharesrc socket-path={} policy=lossless on-disconnect=wait connection-timeout=20000000000 ! \
          fakesink name=end sync=false enable-last-sample=false",
         path.display()
     )));

@@ -72,7 +72,7 @@ fn restarted(_: u64) -> Result<String> {
     let late = &readers[4];
     for reader in &readers {
         // With speculative delivery some frames would be torn when the exporter is killed.
-        let source = place.source("gpu-wait=false reconnect=true connection-timeout=-1");
+        let source = place.source("gpu-wait=false on-disconnect=wait connection-timeout=-1");
         let pipeline = format!("{source} ! {CUDA} ! appsink name=out");
         reader.begin(&Command::Receive(Receive { pipeline, ..Receive::default() }))?;
     }

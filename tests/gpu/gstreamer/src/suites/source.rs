@@ -320,7 +320,7 @@ fn next_exporter(_: u64) -> Result<String> {
     let place = Place::new()?;
     let reader = Peer::new()?;
     // With speculative delivery some frames would be torn when the exporter is killed.
-    let source = place.source("gpu-wait=false reconnect=true connection-timeout=-1");
+    let source = place.source("gpu-wait=false on-disconnect=wait connection-timeout=-1");
     begin(&reader, format!("{source} ! {CUDA} ! appsink name=out"))?;
     let mut sums = Vec::new();
     for (memory, fence) in [("vmm", "timeline"), ("legacy", "event"), ("pool", "timeline"), ("vmm", "event")]
