@@ -32,6 +32,9 @@ impl FrameshareSrc {
             return Err(gst::FlowError::Eos);
         }
         loop {
+            if self.pause.take_switch(interrupt) {
+                self.switch(running)?;
+            }
             let item = match &mut running.reader {
                 Some(reader) => reader.next(None, interrupt),
                 None => {
@@ -182,9 +185,9 @@ impl FrameshareSrc {
 
     /// Updates the loss counter: frames are lost in front of delivered frames and when an exporter
     /// dies.
-    fn note_losses(&self, running: &Running) {
+    pub(super) fn note_losses(&self, running: &Running) {
         if let Some(reader) = &running.reader {
-            self.figures.lost.store(reader.stats().lost, Relaxed);
+            self.figures.lost.store(running.lost_earlier + reader.stats().lost, Relaxed);
         }
     }
 

@@ -71,8 +71,10 @@ impl ObjectImpl for FrameshareSrc {
         }
         let name = property.name();
         lock(&self.settings).set(name, value);
-        if name == settings::LATENCY {
-            self.post_latency();
+        match name {
+            settings::LATENCY => self.post_latency(),
+            settings::STREAM | settings::SOCKET_PATH => self.request_switch(),
+            _ => {}
         }
     }
 
@@ -160,20 +162,22 @@ impl URIHandlerImpl for FrameshareSrc {
 
 impl BaseSrcImpl for FrameshareSrc {
     fn start(&self) -> Result<(), gst::ErrorMessage> {
-        let settings = lock(&self.settings).clone();
-        let endpoint = settings.endpoint().map_err(|text| {
-            gst::error_msg!(gst::ResourceError::Settings, ("Cannot read a stream: {text}"))
-        })?;
         let interrupt = Interrupt::new().map_err(|error| {
             gst::error_msg!(
                 gst::ResourceError::Failed,
                 ("Cannot create the interrupt file descriptor: {error}")
             )
         })?;
+        self.pause.reset();
+        *lock(&self.interrupt) = Some(interrupt);
+        // From here on a change of the stream is a request to switch.
+        let settings = lock(&self.settings).clone();
+        let endpoint = settings.endpoint().map_err(|text| {
+            gst::error_msg!(gst::ResourceError::Settings, ("Cannot read a stream: {text}"))
+        })?;
         self.figures.reset();
         self.opened.reset();
         *lock(&self.negotiated) = Negotiated::default();
-        *lock(&self.interrupt) = Some(interrupt);
         let budget = Budget::new(settings.max_metadata_bytes);
         *lock(&self.running) = Some(Running {
             endpoint,
@@ -183,6 +187,7 @@ impl BaseSrcImpl for FrameshareSrc {
             copy_pool: CopyPool::default(),
             cuda: None,
             is_seam: false,
+            lost_earlier: 0,
             has_ended: false,
             has_told_layout: false,
             reported: Vec::new(),
@@ -223,7 +228,7 @@ impl BaseSrcImpl for FrameshareSrc {
 
     fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
         if let Some(interrupt) = &*lock(&self.interrupt) {
-            interrupt.clear();
+            self.pause.unlock_stop(interrupt);
         }
         Ok(())
     }
@@ -278,11 +283,13 @@ impl PushSrcImpl for FrameshareSrc {
         self.pause.begin();
         let result = loop {
             match self.next_buffer(&mut running, &interrupt) {
+                Err(gst::FlowError::Flushing) if self.pause.is_for_switch() => {}
                 Err(gst::FlowError::Flushing) if self.pause.wait_for_end(&*self.obj(), &interrupt) => {}
                 result => break result,
             }
         };
-        if result.is_err() {
+        let is_interrupted = matches!(result, Err(gst::FlowError::Flushing));
+        if result.is_err() && !(is_interrupted && self.opened.get().is_some()) {
             // GstBaseSrc pushes EOS next, and a stream-start must precede it.
             self.push_stream_start(&mut running);
         }

@@ -23,6 +23,7 @@ mod picture;
 mod running;
 mod settings;
 mod stats;
+mod switch;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -65,6 +66,8 @@ glib::wrapper! {
     /// - Pushes the exporter's tags, stream-start, gaps and custom events in order with the frames;
     ///   a late reader gets the newest tags and sticky events. A seek of the exporter is a buffer
     ///   marked DISCONT, never a flush.
+    /// - Switches to another stream when `stream` or `socket-path` is set in PAUSED or PLAYING: one
+    ///   stream-start, caps and segment, and the first buffer is marked DISCONT.
     /// - Pushes EOS at the exporter's end of stream. An exporter that exits without ending the
     ///   stream is an error; with `on-disconnect=eos`, a warning and EOS; with
     ///   `on-disconnect=wait`, the source waits for its successor, whose first buffer is marked

@@ -44,7 +44,7 @@ impl FrameshareSrc {
         running.shape = Some(shape);
         running.has_told_layout = false;
         let is_new_stream = self.push_stream_start(running);
-        if is_new_stream && self.current_caps().as_ref() == Some(&caps) {
+        if is_new_stream && self.obj().src_pad().current_caps().as_ref() == Some(&caps) {
             // GstBaseSrc pushes only caps that differ from those of the stream before.
             self.push_now(gst::event::Caps::new(&caps));
         }

@@ -46,7 +46,8 @@ impl FrameshareSrc {
     pub(super) fn take_stream_start(&self, running: &mut Running, start: StreamStart) {
         let current = self.obj().src_pad().sticky_event::<gst::event::StreamStart>(0);
         let is_current = current.is_some_and(|current| current.stream_id() == self.stream_id(&start.id));
-        running.opening.start = (!is_current).then_some(start);
+        let is_new = running.opening.is_switch || !is_current;
+        running.opening.start = is_new.then_some(start);
     }
 
     /// Pushes the stream-start if the stream is not open yet; returns whether it did.
@@ -59,6 +60,7 @@ impl FrameshareSrc {
             None if self.opened.get().is_some() => return false,
             None => StreamStart::of_unnamed(running.endpoint.to_string()),
         };
+        running.opening.is_switch = false;
         let group = start.group.map_or_else(gst::GroupId::next, |group| self.group(group));
         let seqnum = gst::Seqnum::next();
         self.opened.set(Some(seqnum));

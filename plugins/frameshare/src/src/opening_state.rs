@@ -19,9 +19,16 @@ pub(super) struct Opening {
     pub(super) start: Option<StreamStart>,
     /// Events that must follow the caps, in order.
     pub(super) held: VecDeque<gst::Event>,
+    /// The stream is new even if its id is the same.
+    pub(super) is_switch: bool,
 }
 
 impl Opening {
+    /// The opening of a stream that replaces another one; `start` is for exporters that send none.
+    pub fn of_switch(start: StreamStart) -> Self {
+        Self { start: Some(start), is_switch: true, ..Self::default() }
+    }
+
     /// Holds an event until the stream is open.
     pub fn hold(&mut self, event: gst::Event) {
         self.held.truncate(MAX_HELD - 1);

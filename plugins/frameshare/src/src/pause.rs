@@ -13,7 +13,8 @@ use frameshare::Interrupt;
 use glib::object::IsA;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Distinguishes a pause from the other interruptions: end of stream, flush, stop.
+/// Distinguishes a pause, and a switch of the stream, from the other interruptions: end of stream,
+/// flush, stop.
 #[derive(Debug, Default)]
 pub(super) struct Pause(Mutex<Unlocks>);
 
@@ -26,6 +27,19 @@ struct Unlocks {
     pausing: bool,
     /// Number of the call for the last pause.
     pause: Option<u64>,
+    /// `unlock` was called, and neither reverted nor answered by the end of its pause.
+    unlocked: bool,
+    /// A switch of the stream is requested; the interrupt stays set until it is taken.
+    switching: bool,
+}
+
+impl Unlocks {
+    fn clear(&mut self, interrupt: &Interrupt) {
+        self.unlocked = false;
+        if !self.switching {
+            interrupt.clear();
+        }
+    }
 }
 
 impl Pause {
@@ -45,10 +59,44 @@ impl Pause {
     pub fn unlock(&self, interrupt: &Interrupt) {
         let mut unlocks = self.unlocks();
         unlocks.count += 1;
+        unlocks.unlocked = true;
         if unlocks.pausing {
             unlocks.pause = Some(unlocks.count);
         }
         interrupt.set();
+    }
+
+    /// Handles `unlock_stop`: allows waits again.
+    pub fn unlock_stop(&self, interrupt: &Interrupt) {
+        self.unlocks().clear(interrupt);
+    }
+
+    /// Requests a switch of the stream, and interrupts.
+    pub fn request_switch(&self, interrupt: &Interrupt) {
+        self.unlocks().switching = true;
+        interrupt.set();
+    }
+
+    /// Forgets the request of an earlier run.
+    pub fn reset(&self) {
+        let mut unlocks = self.unlocks();
+        (unlocks.switching, unlocks.unlocked) = (false, false);
+    }
+
+    /// Returns whether a switch is requested, and takes the request.
+    pub fn take_switch(&self, interrupt: &Interrupt) -> bool {
+        let mut unlocks = self.unlocks();
+        let requested = std::mem::take(&mut unlocks.switching);
+        if requested && !unlocks.unlocked {
+            interrupt.clear();
+        }
+        requested
+    }
+
+    /// Returns whether a switch is requested, and nothing else has interrupted.
+    pub fn is_for_switch(&self) -> bool {
+        let unlocks = self.unlocks();
+        unlocks.switching && !unlocks.unlocked
     }
 
     /// Handles the start of `create`, which runs in PLAYING only: an earlier pause is over.
@@ -78,7 +126,7 @@ impl Pause {
         let over = unlocks.pause == Some(unlocks.count);
         if over {
             unlocks.pause = None;
-            interrupt.clear();
+            unlocks.clear(interrupt);
         }
         over
     }

@@ -34,6 +34,8 @@ pub(super) struct Running {
     pub(super) cuda: Option<Cuda>,
     /// The next buffer starts a discontinuity.
     pub(super) is_seam: bool,
+    /// Frames lost on the streams before the last switch.
+    pub(super) lost_earlier: u64,
     pub(super) has_ended: bool,
     /// The exporter was told that frames of the present format are copied for their layout.
     pub(super) has_told_layout: bool,

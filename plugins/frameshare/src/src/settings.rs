@@ -257,13 +257,13 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
         vec![
             glib::ParamSpecString::builder(STREAM)
                 .nick("Stream")
-                .blurb("Name of the stream to read, as set on framesharesink")
-                .mutable_ready()
+                .blurb("Name of the stream to read, as set on framesharesink. Can be changed in PLAYING")
+                .mutable_playing()
                 .build(),
             glib::ParamSpecString::builder(SOCKET_PATH)
                 .nick("Socket path")
-                .blurb("Path of the stream's socket, instead of its name")
-                .mutable_ready()
+                .blurb("Path of the stream's socket, instead of its name. Can be changed in PLAYING")
+                .mutable_playing()
                 .build(),
             glib::ParamSpecEnum::builder_with_default(POLICY, default.policy)
                 .nick("Policy")

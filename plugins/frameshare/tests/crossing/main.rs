@@ -14,6 +14,7 @@ mod peers;
 mod refusal;
 mod seek;
 mod slow;
+mod switch;
 mod time;
 mod uri;
 mod waiting;
