@@ -9,6 +9,7 @@
 
 mod access;
 mod backlog;
+mod discovery;
 mod exporters;
 mod gop;
 mod inflight;

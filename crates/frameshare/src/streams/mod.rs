@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Discovery of streams: those that have a name, in the folder of this user's streams.
+//! Discovery of streams: in the folder of this user's named streams, and in those of
+//! `FRAMESHARE_PATH`.
 //!
 //! A stream is listed while a process listens on its socket; the socket of a dead exporter is not.
-//! Streams with a socket path of their own are not listed.
+//! Streams with a socket path of their own are listed if their folder is one of these, and their
+//! file is named like that of a named stream.
 
 mod monitor;
 
@@ -11,6 +13,7 @@ pub use monitor::{StreamChange, StreamMonitor};
 
 use crate::{Endpoint, StreamName, sys};
 use std::{
+    env,
     ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
@@ -33,13 +36,47 @@ pub struct StreamInfo {
     pub exporter_program: Option<String>,
 }
 
-/// Returns the streams that are shared at the moment, in the order of their names.
+impl StreamInfo {
+    /// Returns whether the stream is in the folder of this user's named streams: its name alone
+    /// leads to it ([`Endpoint::of_stream`]).
+    pub fn is_named(&self) -> bool {
+        self.endpoint.path().parent() == Some(&*Endpoint::folder())
+    }
+}
+
+/// Returns the streams that are shared at the moment: those of this user that have a name, then
+/// those in each folder of the environment variable `FRAMESHARE_PATH`, whose folders are absolute
+/// and separated by colons. In a folder, they are in the order of their names.
 ///
 /// # Errors
-/// The folder cannot be read. A folder that does not exist is empty.
+/// The folder of named streams cannot be read. A folder that does not exist is empty, and another
+/// one that cannot be read is left out with a warning in the log.
 pub fn streams() -> io::Result<Vec<StreamInfo>> {
-    let folder = Endpoint::folder();
-    Ok(names_in(&folder)?.into_iter().filter_map(|name| find(&folder, name)).collect())
+    let own = Endpoint::folder();
+    let mut streams = streams_in(&own)?;
+    let path = env::var_os("FRAMESHARE_PATH").unwrap_or_default();
+    for folder in folders_of(&path, own) {
+        match streams_in(&folder) {
+            Ok(found) => streams.extend(found),
+            Err(error) => log::warn!("cannot list the streams in {}: {error}", folder.display()),
+        }
+    }
+    Ok(streams)
+}
+
+/// Returns the folders of `FRAMESHARE_PATH`, each once and without the own one.
+fn folders_of(path: &OsStr, own: PathBuf) -> Vec<PathBuf> {
+    let mut folders = vec![own];
+    for folder in env::split_paths(path).filter(|folder| folder.is_absolute()) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders.split_off(1)
+}
+
+fn streams_in(folder: &Path) -> io::Result<Vec<StreamInfo>> {
+    Ok(names_in(folder)?.into_iter().filter_map(|name| find(folder, name)).collect())
 }
 
 /// Returns the names of sockets, of live and of dead exporters.
@@ -105,6 +142,14 @@ mod tests {
             assert!(!stream.exporter_program.unwrap().is_empty());
             assert_eq!(stream.endpoint.path(), path(&format!("{}.sock", stream.name)));
         }
+    }
+
+    #[test]
+    fn path_is_list_of_other_absolute_folders() {
+        let folders = |path: &str| folders_of(OsStr::new(path), "/own".into());
+        assert_eq!(folders(""), Vec::<PathBuf>::new());
+        let expected = ["/run/cameras", "/srv/b"].map(PathBuf::from);
+        assert_eq!(folders("/run/cameras:relative::/own:/srv/b/:/run/cameras/"), expected);
     }
 
     #[test]

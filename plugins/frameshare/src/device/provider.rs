@@ -63,7 +63,10 @@ impl DeviceProviderImpl for FrameshareDeviceProvider {
 
     fn probe(&self) -> Vec<gst::Device> {
         match frameshare::streams() {
-            Ok(streams) => streams.iter().map(|stream| FrameshareDevice::new(stream).upcast()).collect(),
+            Ok(streams) => {
+                let named = streams.iter().filter(|stream| stream.is_named());
+                named.map(|stream| FrameshareDevice::new(stream).upcast()).collect()
+            }
             Err(error) => {
                 gst::warning!(CAT, imp = self, "cannot list the streams: {error}");
                 Vec::new()

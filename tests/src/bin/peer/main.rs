@@ -3,7 +3,8 @@
 //! Exporter and reader without GStreamer, for tests across processes.
 //!
 //! `peer export` publishes frames whose every byte derives from the sequence number; `peer read`
-//! prints one JSON line per frame and a summary; `peer observe` prints a line about a snapshot.
+//! prints one JSON line per frame and a summary; `peer observe` prints a line about a snapshot, and
+//! `peer list` one about the streams.
 //! Without arguments it prints the options. The exit status is 0 for success, 1 for an error (named
 //! on stderr) and 2 for a frame with wrong content.
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         "read" => read::read(&options),
         "export" => export::export(&options),
         "observe" => observe::observe(&options),
+        "list" => observe::list(),
         _ => Err(USAGE.into()),
     });
     done.unwrap_or_else(|error| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `peer observe`.
+//! `peer observe` and `peer list`.
 
 use crate::{Result, options::Options, print};
 use frameshare::observer::Observer;
@@ -17,5 +17,13 @@ pub fn observe(options: &Options) -> Result<ExitCode> {
         observer.disconnect_reader(reader)?;
         print(&json!({ "event": "disconnected", "reader": reader }))?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn list() -> Result<ExitCode> {
+    let streams = frameshare::streams()?;
+    let names: Vec<_> =
+        streams.iter().map(|stream| json!([stream.name.as_str(), stream.is_named()])).collect();
+    print(&json!({ "event": "streams", "names": names }))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,6 +27,7 @@ peer read   --stream NAME | --socket PATH   stream to read
 peer observe --stream NAME | --socket PATH  stream to observe
             --disconnect N                  disconnect this reader
             --timeout-ms N                  for each answer (5000)
+peer list                                   streams that are shared
 peer export --stream NAME | --socket PATH   stream to export
             --frames N                      number of frames (100)
             --until PATH                    until this file exists
