@@ -15,7 +15,7 @@
 //! 3. The credits of all readers + the frames of the longest backlog + 2 (3 with
 //!    [`History::Last`]) ≤ `max_slots`, besides the slots that upstream holds, so a copy always
 //!    finds a slot. A frame that would break this waits.
-//! 4. No thread waits with the state locked, and no user code (observer, `keep`) runs with it
+//! 4. No thread waits with the state locked, and no user code (notice handler, `keep`) runs with it
 //!    locked.
 //!
 //! # Failure
@@ -60,7 +60,7 @@ use slot::Vacancy;
 use state::{Shared, State};
 use std::{any::Any, sync::Arc, time::Duration};
 
-/// Maximum time that the end of an exporter waits for its observer.
+/// Maximum time that the end of an exporter waits for its notice handler.
 const FLUSH: Duration = Duration::from_millis(200);
 
 /// The exporter of one stream. Clones share it; dropping the last one closes the stream.
@@ -74,14 +74,14 @@ struct Running {
 }
 
 impl Exporter {
-    /// Opens the stream: from now on readers can connect. The observer gets notices in order, one
-    /// at a time, on a thread of its own. An observer that blocks misses later notices, and delays
+    /// Opens the stream: from now on readers can connect. The handler gets notices in order, one
+    /// at a time, on a thread of its own. A handler that blocks misses later notices, and delays
     /// nothing else. It is called until the exporter is dropped, and possibly for a moment longer
     /// for earlier events.
     pub fn bind(
         endpoint: &Endpoint,
         config: Config,
-        observer: impl Fn(Notice) + Send + Sync + 'static,
+        on_notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Self, BindError> {
         config.check(endpoint)?;
         let failed = |source| BindError::Io { endpoint: endpoint.clone(), source };
@@ -91,7 +91,7 @@ impl Exporter {
             BindFailure::InUse(holder) => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
         let shared =
-            Shared::new(config, Box::new(observer)).map_err(|error| match error.downcast::<Lacking>() {
+            Shared::new(config, Box::new(on_notice)).map_err(|error| match error.downcast::<Lacking>() {
                 Ok(lacking) => BindError::Config(ConfigError::Lacking(*lacking)),
                 Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
             })?;
@@ -287,7 +287,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.shared.with(|state| state.close(Reason::Stopped, "the exporter has stopped"));
         self.service.stop(&self.shared);
-        self.shared.observer.flush(FLUSH);
+        self.shared.handler.flush(FLUSH);
     }
 }
 

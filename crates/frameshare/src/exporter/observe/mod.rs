@@ -2,12 +2,12 @@
 
 //! Reports to the owner: notices, rejections, statistics.
 
+mod handler;
 mod notice;
-mod observer;
 mod rejection_log;
 mod stats;
 
+pub use handler::NoticeHandler;
 pub use notice::{Notice, ReaderInfo};
-pub use observer::Observer;
 pub use rejection_log::RejectionLog;
 pub use stats::{ReaderStats, Stats};

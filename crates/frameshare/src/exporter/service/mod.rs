@@ -123,7 +123,7 @@ impl Service {
         self.stop.store(true, Ordering::Release);
         shared.service.set();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // An observer may drop the exporter from this very thread.
+        // A notice handler may drop the exporter from this very thread.
         let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) else {
             return;
         };
@@ -173,7 +173,7 @@ fn serve(shared: &Shared, open: Open, stopped: &AtomicBool) -> Option<DeferredDr
         let look = look.min(observers.serve(shared));
         turn(shared, open.as_mut(), &mut pending, &mut observers, look);
         if let Some(notice) = open.as_mut().and_then(Open::check) {
-            shared.observer.notify(vec![notice]);
+            shared.handler.notify(vec![notice]);
         }
     }
 }

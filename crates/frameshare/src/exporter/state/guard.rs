@@ -8,7 +8,7 @@ use crate::{
     exporter::{
         config::Config,
         error::SetupError,
-        observe::{Notice, Observer},
+        observe::{Notice, NoticeHandler},
     },
     sys::{Timer, backoff::Backoff},
 };
@@ -26,7 +26,7 @@ pub struct Shared {
     /// Tells the slots of one exporter from those of another.
     pub id: u64,
     state: Mutex<State>,
-    pub observer: Arc<Observer>,
+    pub handler: Arc<NoticeHandler>,
     /// Wakes the service thread at once.
     pub service: Interrupt,
     /// Wakes the service thread later.
@@ -40,12 +40,12 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub fn new(config: Config, observer: Box<dyn Fn(Notice) + Send + Sync>) -> Result<Self, SetupError> {
+    pub fn new(config: Config, on_notice: Box<dyn Fn(Notice) + Send + Sync>) -> Result<Self, SetupError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State::new(config)?),
-            observer: Observer::new(observer),
+            handler: NoticeHandler::new(on_notice),
             service: Interrupt::new()?,
             later: Timer::new()?,
         })
@@ -96,7 +96,7 @@ impl Drop for Guard<'_> {
         if has_notices {
             // Queued with the state locked: another thread could otherwise queue later notices
             // first.
-            shared.observer.queue(notices);
+            shared.handler.queue(notices);
         }
         let dropped = mem::take(&mut state.dropped);
         let links_changed = mem::take(&mut state.links_changed);
@@ -119,7 +119,7 @@ impl Drop for Guard<'_> {
         waiters.iter().for_each(Interrupt::set);
         drop(dropped);
         if has_notices {
-            shared.observer.start();
+            shared.handler.start();
         }
     }
 }

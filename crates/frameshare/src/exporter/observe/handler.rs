@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Delivery of notices to the owner's observer, which is foreign code.
+//! Delivery of notices to the owner's notice handler, which is foreign code.
 //!
 //! Notices are delivered in order, one at a time, by a thread that runs only while there are some.
-//! No thread of the exporter waits for the observer, so one that blocks holds up neither readers
+//! No thread of the exporter waits for the handler, so one that blocks holds up neither readers
 //! nor the end of the stream.
 
 use super::notice::Notice;
@@ -16,11 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum number of notices that wait for an observer that blocks; later ones are dropped.
+/// Maximum number of notices that wait for a handler that blocks; later ones are dropped.
 const MAX_PENDING: usize = 4096;
 
-/// The owner's observer, and the notices on their way to it.
-pub struct Observer {
+/// The owner's notice handler, and the notices on their way to it.
+pub struct NoticeHandler {
     call: Box<dyn Fn(Notice) + Send + Sync>,
     pending: Mutex<NoticeQueue>,
     /// Signaled when all notices were delivered.
@@ -38,7 +38,7 @@ struct NoticeQueue {
     dropped: usize,
 }
 
-impl Observer {
+impl NoticeHandler {
     pub fn new(call: Box<dyn Fn(Notice) + Send + Sync>) -> Arc<Self> {
         Arc::new(Self { call, pending: Mutex::default(), delivered: Condvar::new() })
     }
@@ -65,17 +65,17 @@ impl Observer {
         let mut pending = self.lock();
         let dropped = mem::take(&mut pending.dropped);
         if !pending.runs && !pending.notices.is_empty() {
-            let observer = self.clone();
+            let handler = self.clone();
             let builder = thread::Builder::new().name("frameshare-notice".into());
-            pending.runs = builder.spawn(move || observer.deliver()).is_ok();
+            pending.runs = builder.spawn(move || handler.deliver()).is_ok();
         }
         drop(pending);
         if dropped > 0 {
-            log::warn!("the observer of the exporter blocks: {dropped} notices are dropped");
+            log::warn!("the notice handler of the exporter blocks: {dropped} notices are dropped");
         }
     }
 
-    /// Waits until all notices were delivered, at most this long. Returns at once in the observer
+    /// Waits until all notices were delivered, at most this long. Returns at once in the handler
     /// itself.
     pub fn flush(self: &Arc<Self>, timeout: Duration) {
         let deadline = Instant::now() + timeout;
@@ -96,7 +96,7 @@ impl Observer {
         while let Some(notice) = pending.notices.pop_front() {
             drop(pending);
             if catch_unwind(AssertUnwindSafe(|| (self.call)(notice))).is_err() {
-                log::error!("the observer of the exporter panicked");
+                log::error!("the notice handler of the exporter panicked");
             }
             pending = self.lock();
         }
@@ -121,41 +121,41 @@ mod tests {
     #[test]
     fn notices_arrive_in_order_before_flush_returns() {
         let (sender, receiver) = mpsc::channel();
-        let observer = Observer::new(Box::new(move |notice| drop(sender.send(notice))));
+        let handler = NoticeHandler::new(Box::new(move |notice| drop(sender.send(notice))));
         for pid in 0..100 {
-            observer.notify(vec![refused(2 * pid), refused(2 * pid + 1)]);
+            handler.notify(vec![refused(2 * pid), refused(2 * pid + 1)]);
         }
-        observer.flush(Duration::from_secs(60));
+        handler.flush(Duration::from_secs(60));
         let arrived: Vec<_> = receiver.try_iter().collect();
         assert_eq!(arrived, (0..200).map(refused).collect::<Vec<_>>());
     }
 
     #[test]
-    fn blocked_observer_bounds_queue_and_flush() {
+    fn blocked_handler_bounds_queue_and_flush() {
         let (release, blocked) = mpsc::channel::<()>();
         let blocked = Mutex::new(blocked);
         let (sender, receiver) = mpsc::channel();
-        let observer = Observer::new(Box::new(move |notice| {
+        let handler = NoticeHandler::new(Box::new(move |notice| {
             let _ = blocked.lock().unwrap().recv();
             let _ = sender.send(notice);
         }));
-        observer.notify((0..3 * MAX_PENDING as u32).map(refused).collect());
-        observer.flush(Duration::from_millis(10));
-        assert!(observer.lock().notices.len() <= MAX_PENDING);
+        handler.notify((0..3 * MAX_PENDING as u32).map(refused).collect());
+        handler.flush(Duration::from_millis(10));
+        assert!(handler.lock().notices.len() <= MAX_PENDING);
         drop(release);
-        observer.flush(Duration::from_secs(60));
+        handler.flush(Duration::from_secs(60));
         assert_eq!(receiver.try_iter().count(), MAX_PENDING);
     }
 
     #[test]
-    fn panicking_observer_gets_later_notices() {
+    fn panicking_handler_gets_later_notices() {
         let (sender, receiver) = mpsc::channel();
-        let observer = Observer::new(Box::new(move |notice| {
+        let handler = NoticeHandler::new(Box::new(move |notice| {
             assert!(notice != refused(0), "on purpose");
             let _ = sender.send(notice);
         }));
-        observer.notify(vec![refused(0), refused(1)]);
-        observer.flush(Duration::from_secs(60));
+        handler.notify(vec![refused(0), refused(1)]);
+        handler.flush(Duration::from_secs(60));
         assert_eq!(receiver.try_recv(), Ok(refused(1)));
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Observers that block, end the exporter, or panic: nothing waits for them.
+//! Notice handlers that block, end the exporter, or panic: nothing waits for them.
 
 use frameshare::{
     Endpoint, Interrupt,
@@ -23,16 +23,16 @@ fn endpoint() -> (tempfile::TempDir, Endpoint) {
 }
 
 #[test]
-fn blocked_observer_delays_neither_frames_nor_end() {
+fn blocked_handler_delays_neither_frames_nor_end() {
     let (_folder, endpoint) = endpoint();
     let (release, blocked) = mpsc::channel::<()>();
     let (entered, is_entered) = mpsc::channel();
     let blocked = Mutex::new(blocked);
-    let observer = move |_: Notice| {
+    let handler = move |_: Notice| {
         let _ = entered.send(());
         let _ = blocked.lock().unwrap().recv();
     };
-    let exporter = Exporter::bind(&endpoint, Config::default(), observer).unwrap();
+    let exporter = Exporter::bind(&endpoint, Config::default(), handler).unwrap();
     let interrupt = Interrupt::new().unwrap();
     let connect = || Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
     let mut first = connect();
@@ -47,12 +47,12 @@ fn blocked_observer_delays_neither_frames_nor_end() {
         drop(exporter);
         ended.send(())
     });
-    is_ended.recv_timeout(PATIENCE).expect("the end waits for the observer");
+    is_ended.recv_timeout(PATIENCE).expect("the end waits for the handler");
     drop(release);
 }
 
 #[test]
-fn observer_gets_past_notices_before_drop_returns() {
+fn handler_gets_past_notices_before_drop_returns() {
     let (_folder, endpoint) = endpoint();
     let (sender, notices) = mpsc::channel();
     let exporter =
@@ -65,17 +65,17 @@ fn observer_gets_past_notices_before_drop_returns() {
 }
 
 #[test]
-fn observer_may_end_the_exporter() {
+fn handler_may_end_the_exporter() {
     let (_folder, endpoint) = endpoint();
     static EXPORTER: OnceLock<Mutex<Option<Exporter>>> = OnceLock::new();
     let (ended, is_ended) = mpsc::channel();
-    let observer = move |notice| {
+    let handler = move |notice| {
         if matches!(notice, Notice::ReaderAdded(_)) {
             drop(EXPORTER.wait().lock().unwrap().take());
             let _ = ended.send(());
         }
     };
-    let exporter = Exporter::bind(&endpoint, Config::default(), observer).unwrap();
+    let exporter = Exporter::bind(&endpoint, Config::default(), handler).unwrap();
     let _ = EXPORTER.set(Mutex::new(Some(exporter)));
     let interrupt = Interrupt::new().unwrap();
     let _reader = Reader::connect(&endpoint, reader::Config::default(), &interrupt).unwrap();
