@@ -70,11 +70,17 @@ impl ObjectImpl for FrameshareSrc {
             return;
         }
         let name = property.name();
-        lock(&self.settings).set(name, value);
-        match name {
-            settings::LATENCY => self.post_latency(),
-            settings::STREAM | settings::SOCKET_PATH => self.request_switch(),
-            _ => {}
+        let names_another_stream = {
+            let mut settings = lock(&self.settings);
+            let before = settings.endpoint();
+            settings.set(name, value);
+            matches!(name, settings::STREAM | settings::SOCKET_PATH) && settings.endpoint() != before
+        };
+        if names_another_stream {
+            self.request_switch();
+        }
+        if name == settings::LATENCY {
+            self.post_latency();
         }
     }
 

@@ -400,6 +400,35 @@ fn loss_causes_sequence_gap_discont_and_qos_message() {
 }
 
 #[test]
+fn losses_before_and_after_switch_are_added() {
+    let streams = [Stream::new(), Stream::new()];
+    let reader = streams[0].reader().set("max-held", 2_u32).play();
+    let mut lost = 0;
+    for stream in &streams {
+        reader.source.set_property("socket-path", stream.endpoint.path().to_str());
+        stream.wait_for_reader();
+        stream.publish(1, &[], None);
+        reader.next();
+        reader.pipeline.set_state(gst::State::Paused).unwrap();
+        (2..=20).for_each(|index| _ = stream.publish(index, &[], None));
+        reader.pipeline.set_state(gst::State::Playing).unwrap();
+        let mut sequence = 1;
+        while sequence < 20 {
+            // The last frames may be lost; the next frame then reports that.
+            let Ok(buffer) = reader.buffers.recv_timeout(Duration::from_millis(20)) else {
+                stream.publish(21, &[], None);
+                continue;
+            };
+            let meta = buffer.meta::<FrameshareMeta>().unwrap();
+            lost += meta.lost_before();
+            sequence = meta.sequence();
+        }
+        // Frames lost after the last one that arrived may be counted too.
+        assert!(lost > 0 && reader.stat("lost") >= lost);
+    }
+}
+
+#[test]
 fn timestamps_are_running_times_of_own_pipeline() {
     let stream = Stream::new();
     let reader = stream.reader().play();

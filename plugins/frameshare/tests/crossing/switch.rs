@@ -88,6 +88,24 @@ fn quick_switches_end_at_last_stream() {
 }
 
 #[test]
+fn switch_ends_wait_for_lost_exporter() {
+    let [(mut first, _), (mut second, _)] = exporters();
+    let reader = Reader::watch(launch(&format!(
+        "framesharesrc name=source socket-path={} policy=lossless on-disconnect=wait connection-timeout=-1 ! \
+         fakesink name=end sync=false enable-last-sample=false",
+        first.path.display()
+    )));
+    first.push_value(1);
+    let held = reader.buffer();
+    drop(first);
+    switch(&reader, &second.path);
+    second.push(gst::Buffer::from_slice([7; RGB_SIZE]));
+    let (buffer, _, events) = reader.next_buffer();
+    assert_eq!((bytes(&buffer), opening(&events)), (vec![7; RGB_SIZE], vec![StreamStart, Caps, Segment]));
+    assert_eq!(bytes(&held), [1; GRAY_SIZE]);
+}
+
+#[test]
 fn switch_to_missing_stream_is_an_error_that_names_it() {
     let (mut exporter, _) = exporters().into_iter().next().unwrap();
     let reader = Reader::watch(launch(&format!(
