@@ -31,9 +31,6 @@ pub enum ToExporter {
     },
     /// Asks for a key unit of an encoded stream soon. The exporter may ignore it.
     RequestKeyUnit,
-    /// The reader copies frames of the present format, since its application does not support
-    /// their layout. The exporter may publish them in the format's default layout.
-    CopiesForLayout,
     /// Close message: the reader closes its connection.
     Goodbye {
         /// Reason for closing.
@@ -53,6 +50,9 @@ pub enum ToExporter {
         /// Number of the reader.
         reader: u64,
     },
+    /// The reader copies frames of the present format, since its application does not support
+    /// their layout. The exporter may publish them in the format's default layout.
+    CopiesForLayout,
 }
 
 impl ToExporter {

@@ -135,6 +135,22 @@ pub(super) fn accepted(has_gpu: bool) -> gst::Caps {
     caps
 }
 
+/// The accepted caps that upstream can send: media and memories in upstream's order, formats in the
+/// sink's, since upstream's order is often by quality.
+pub(super) fn preferred(accepted: &gst::Caps, sent: &gst::CapsRef) -> gst::Caps {
+    let theirs = sent.intersect_with_mode(accepted, gst::CapsIntersectMode::First);
+    let ours = accepted.intersect_with_mode(sent, gst::CapsIntersectMode::First);
+    let place = |(structure, features): &(&gst::StructureRef, &gst::CapsFeaturesRef)| {
+        let is_same = |(other, of): (&gst::StructureRef, &gst::CapsFeaturesRef)| {
+            other.name() == structure.name() && of.is_equal(features)
+        };
+        theirs.iter_with_features().position(is_same)
+    };
+    let mut all: Vec<_> = ours.iter_with_features().collect();
+    all.sort_by_key(place);
+    all.into_iter().map(|(structure, features)| (structure.to_owned(), features.to_owned())).collect()
+}
+
 /// The feature of fields of interlaced video in separate buffers.
 const FIELDS: &[&str] = &["format:Interlaced"];
 

@@ -28,9 +28,8 @@ impl FrameshareSink {
         if self.is_being_linked() {
             caps.merge(caps::any_memory());
         }
-        // In the sink's order: upstream's is often by quality, and begins with 16 bits a component.
         Some(match filter {
-            Some(filter) => caps.intersect_with_mode(filter, gst::CapsIntersectMode::First),
+            Some(filter) => caps::preferred(&caps, filter),
             None => caps,
         })
     }

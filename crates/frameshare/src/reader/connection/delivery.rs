@@ -363,11 +363,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns a handle for requests for key units.
+    /// Tells the exporter that frames of the present format are copied for their layout.
     pub fn report_layout_copies(&self) {
         self.channel.send(&ToExporter::CopiesForLayout);
     }
 
+    /// Returns a handle for requests for key units.
     pub fn key_unit_requests(&self) -> KeyUnitRequests {
         KeyUnitRequests::new(&self.channel)
     }
