@@ -2,13 +2,10 @@
 
 //! The address of a stream.
 
+use crate::named_folder::NamedFolder;
 use frameshare_protocol::StreamName;
-use rustix::{
-    fs::{Mode, mkdir, stat},
-    io::Errno,
-};
 use std::{
-    env, fmt, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -19,8 +16,8 @@ const MAX_PATH: usize = 107;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     path: PathBuf,
-    /// The folder is frameshare's own, and made if it is missing.
-    own_folder: bool,
+    /// The folder of named streams, if it lies there by its name. Boxed: errors hold endpoints.
+    folder: Option<Box<NamedFolder>>,
 }
 
 /// A path that cannot be a socket's.
@@ -42,19 +39,31 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The endpoint of a named stream: `$XDG_RUNTIME_DIR/frameshare/NAME.sock`, or
-    /// `/run/frameshare/NAME.sock` if that variable is not set to an absolute path.
+    /// The endpoint of a named stream of this process's user:
+    /// `$XDG_RUNTIME_DIR/frameshare/NAME.sock`, or `/run/frameshare/NAME.sock` if that variable is
+    /// not set to an absolute path. If users share that folder (root's, with the mode 1777), it is
+    /// `NAME.sock` in the user's folder there, which is named by the user's number.
     ///
     /// # Errors
     /// [`EndpointError`] if the path is too long for a socket.
     pub fn of_stream(name: &StreamName) -> Result<Self, EndpointError> {
-        Ok(Self { own_folder: true, ..Self::at(Self::folder().join(format!("{name}.sock")))? })
+        Self::in_folder(NamedFolder::own(), name)
     }
 
-    /// The folder of named streams.
-    pub(crate) fn folder() -> PathBuf {
-        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        runtime.unwrap_or_else(|| "/run".into()).join("frameshare")
+    /// The endpoint of a named stream of another user, for readers. It differs from
+    /// [`Endpoint::of_stream`] where users share a folder.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the path is too long for a socket.
+    pub fn of_user(name: &StreamName, user: u32) -> Result<Self, EndpointError> {
+        Self::in_folder(NamedFolder::of(user), name)
+    }
+
+    fn in_folder(folder: NamedFolder, name: &StreamName) -> Result<Self, EndpointError> {
+        Ok(Self {
+            folder: Some(Box::new(folder.clone())),
+            ..Self::at(folder.path().join(format!("{name}.sock")))?
+        })
     }
 
     /// An endpoint at any path, in a folder that the caller manages.
@@ -68,7 +77,7 @@ impl Endpoint {
         } else if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             Err(EndpointError::NotAFile { path })
         } else {
-            Ok(Self { path, own_folder: false })
+            Ok(Self { path, folder: None })
         }
     }
 
@@ -77,28 +86,19 @@ impl Endpoint {
         &self.path
     }
 
-    /// Returns whether it lies in frameshare's own folder, which is closed to other users.
-    pub(crate) fn is_private(&self) -> bool {
-        self.own_folder
+    /// Returns whether it lies in the folder of named streams, which is for the exporter's user.
+    pub(crate) fn is_named(&self) -> bool {
+        self.folder.is_some()
     }
 
-    /// Makes frameshare's own folder if it is missing, for its owner alone, and checks its owner
-    /// and mode.
+    /// Makes the folder of named streams if it is missing, and checks it.
     pub(crate) fn prepare_folder(&self) -> io::Result<()> {
-        let Some(folder) = self.path.parent().filter(|_| self.own_folder) else { return Ok(()) };
-        match mkdir(folder, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let found = stat(folder)?;
-        let problem = if found.st_uid != rustix::process::geteuid().as_raw() {
-            "belongs to another user"
-        } else if found.st_mode & 0o077 != 0 {
-            "is open to other users; make it private with chmod 700"
-        } else {
-            return Ok(());
-        };
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {problem}", folder.display())))
+        self.folder.as_ref().map_or(Ok(()), |folder| folder.prepare())
+    }
+
+    /// Checks the folder of named streams for a reader.
+    pub(crate) fn check_folder(&self) -> io::Result<()> {
+        self.folder.as_ref().map_or(Ok(()), |folder| folder.check())
     }
 }
 

@@ -57,6 +57,8 @@ mod gpu;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
+mod named_folder;
+#[cfg(not(loom))]
 pub mod observer;
 #[cfg(not(loom))]
 pub mod reader;

@@ -45,17 +45,22 @@ fn named_stream_denies_other_users() {
     assert_eq!((mode(&run, "frameshare"), mode(&run, "frameshare/s.sock")), (0o700, 0o600));
     let error = run.peer_by(NOBODY, "read --stream s --timeout-ms 60000").expect_failure();
     assert!(error.contains("permission denied"), "{error}");
-    // A folder of another user, or one that others could have written to, is not used either.
+    // Others may enter the folder: the socket is closed to them.
+    fs::set_permissions(run.path("frameshare"), fs::Permissions::from_mode(0o755)).unwrap();
+    let error = run.peer_by(NOBODY, "read --stream s --timeout-ms 60000").expect_failure();
+    assert!(error.contains("permission denied"), "{error}");
     exporter.kill();
+    run.peer("export --stream s --frames 1 --readers 0").expect_success();
+    // A folder of another user, or one that others could have written to, is not used.
     let refused = |what: &str| {
         let error = run.peer("export --stream s").expect_failure();
         assert!(error.contains(what), "{error}");
     };
     fs::set_permissions(run.path("frameshare"), fs::Permissions::from_mode(0o770)).unwrap();
-    refused("chmod 700");
+    refused("chmod go-w");
     fs::set_permissions(run.path("frameshare"), fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::chown(run.path("frameshare"), Some(65534), None).unwrap();
-    refused("another user");
+    refused("user 65534");
 }
 
 /// The mode of the socket denies access first, then the exporter does.

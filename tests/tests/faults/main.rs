@@ -11,6 +11,7 @@ mod access;
 mod backlog;
 mod discovery;
 mod exporters;
+mod folders;
 mod gop;
 mod inflight;
 mod killed;

@@ -313,7 +313,7 @@ impl Config {
         if mode > 0o777 {
             return Err(ConfigError::SocketMode(mode));
         }
-        if endpoint.is_private() && (allows || mode != PRIVATE) {
+        if endpoint.is_named() && (allows || mode != PRIVATE) {
             return Err(ConfigError::NamedForOthers);
         }
         if allows && mode & 0o022 == 0 {

@@ -98,6 +98,7 @@ impl Observer {
     fn open(endpoint: &Endpoint, interval_ms: u32, timeout: Duration) -> Result<Self, ObserveError> {
         let deadline = Timeout::after(Some(timeout));
         let failed = |source| ObserveError::Io { endpoint: endpoint.clone(), source };
+        endpoint.check_folder().map_err(failed)?;
         let socket = open_socket(endpoint, timeout, deadline)?;
         let found = Peer::of(&socket).map_err(failed)?.uid;
         let expected = TrustedUsers::of(None, endpoint.path()).map_err(failed)?;

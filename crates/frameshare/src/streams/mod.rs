@@ -11,7 +11,7 @@ mod monitor;
 
 pub use monitor::{StreamChange, StreamMonitor};
 
-use crate::{Endpoint, StreamName, sys};
+use crate::{Endpoint, StreamName, named_folder::NamedFolder, sys};
 use std::{
     env,
     ffi::OsStr,
@@ -40,7 +40,7 @@ impl StreamInfo {
     /// Returns whether the stream is in the folder of this user's named streams: its name alone
     /// leads to it ([`Endpoint::of_stream`]).
     pub fn is_named(&self) -> bool {
-        self.endpoint.path().parent() == Some(&*Endpoint::folder())
+        self.endpoint.path().parent() == Some(NamedFolder::own().path())
     }
 }
 
@@ -49,13 +49,14 @@ impl StreamInfo {
 /// and separated by colons. In a folder, they are in the order of their names.
 ///
 /// # Errors
-/// The folder of named streams cannot be read. A folder that does not exist is empty, and another
-/// one that cannot be read is left out with a warning in the log.
+/// The folder of named streams cannot be read, or is another user's. A folder that does not exist
+/// is empty, and another one that cannot be read is left out with a warning in the log.
 pub fn streams() -> io::Result<Vec<StreamInfo>> {
-    let own = Endpoint::folder();
-    let mut streams = streams_in(&own)?;
+    let own = NamedFolder::own();
+    own.check()?;
+    let mut streams = streams_in(own.path())?;
     let path = env::var_os("FRAMESHARE_PATH").unwrap_or_default();
-    for folder in folders_of(&path, own) {
+    for folder in folders_of(&path, own.path().to_owned()) {
         match streams_in(&folder) {
             Ok(found) => streams.extend(found),
             Err(error) => log::warn!("cannot list the streams in {}: {error}", folder.display()),

@@ -9,14 +9,14 @@
 
 use super::{StreamInfo, find, names_in, stream_of};
 use crate::{
-    Endpoint, Interrupt, StreamName,
+    Interrupt, StreamName,
+    named_folder::NamedFolder,
     sys::{FolderChange, FolderWatch, Timeout, wait},
 };
 use rustix::event::{PollFd, PollFlags};
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -40,7 +40,7 @@ pub enum StreamChange {
 /// Reports the streams that are shared, and then every change.
 #[derive(Debug)]
 pub struct StreamMonitor {
-    folder: PathBuf,
+    folder: NamedFolder,
     watch: FolderWatch,
     known: BTreeMap<StreamName, StreamInfo>,
     /// Streams with recent events: the time of the last one, and the number of checks since then.
@@ -54,11 +54,11 @@ impl StreamMonitor {
     /// # Errors
     /// The error of inotify(7), such as a lack of watches or files.
     pub fn new() -> io::Result<Self> {
-        Self::of(Endpoint::folder())
+        Self::of(NamedFolder::own())
     }
 
-    pub(super) fn of(folder: PathBuf) -> io::Result<Self> {
-        let watch = FolderWatch::new(folder.clone())?;
+    fn of(folder: NamedFolder) -> io::Result<Self> {
+        let watch = FolderWatch::new(folder.path().to_owned())?;
         let (known, unsettled, changes) = Default::default();
         let mut monitor = Self { folder, watch, known, unsettled, changes };
         monitor.check_everything();
@@ -110,8 +110,8 @@ impl StreamMonitor {
     }
 
     fn check_everything(&mut self) {
-        let names = names_in(&self.folder).unwrap_or_else(|error| {
-            log::warn!("cannot list the streams in {}: {error}", self.folder.display());
+        let names = self.folder.check().and_then(|()| names_in(self.folder.path())).unwrap_or_else(|error| {
+            log::warn!("cannot list the streams in {}: {error}", self.folder.path().display());
             Vec::new()
         });
         let now = Instant::now();
@@ -128,7 +128,8 @@ impl StreamMonitor {
             }
         }
         let is_full = self.known.len() >= super::MAX_STREAMS && !self.known.contains_key(&name);
-        let found = if is_full { None } else { find(&self.folder, name.clone()) };
+        let may_list = !is_full && self.folder.check().is_ok();
+        let found = if may_list { find(self.folder.path(), name.clone()) } else { None };
         // A busy exporter does not tell its process.
         let is_same = match (&found, self.known.get(&name)) {
             (Some(found), Some(known)) => found.exporter_pid.is_none() || found == known,
@@ -155,7 +156,10 @@ impl StreamMonitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exporter::{Config, Exporter};
+    use crate::{
+        Endpoint,
+        exporter::{Config, Exporter},
+    };
     use std::{
         os::unix::process::CommandExt,
         path::Path,
@@ -168,6 +172,10 @@ mod tests {
     fn exporter(folder: &Path, name: &str) -> Exporter {
         let endpoint = Endpoint::at(folder.join(format!("{name}.sock"))).unwrap();
         Exporter::bind(&endpoint, Config::default(), |_| {}).unwrap()
+    }
+
+    fn monitor_of(folder: &Path) -> StreamMonitor {
+        StreamMonitor::of(NamedFolder::at(folder.to_owned(), rustix::process::geteuid().as_raw())).unwrap()
     }
 
     /// Returns the next change as a text.
@@ -189,7 +197,7 @@ mod tests {
     fn streams_appear_and_vanish_with_their_exporters() {
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("frameshare");
-        let mut monitor = StreamMonitor::of(folder.clone()).unwrap();
+        let mut monitor = monitor_of(&folder);
         let interrupt = Interrupt::new().unwrap();
         assert_eq!(monitor.next(Some(Duration::ZERO), &interrupt).unwrap(), None);
         std::fs::create_dir(&folder).unwrap();
@@ -200,7 +208,7 @@ mod tests {
         drop(first);
         assert_eq!(next(&mut monitor), "-a");
         settle(&mut monitor);
-        let mut other = StreamMonitor::of(folder.clone()).unwrap();
+        let mut other = monitor_of(&folder);
         assert_eq!(next(&mut other), "+b");
         drop(second);
         assert_eq!((next(&mut monitor), next(&mut other)), ("-b".into(), "-b".into()));
@@ -219,7 +227,7 @@ mod tests {
     #[test]
     fn interrupt_ends_wait() {
         let folder = tempfile::tempdir().unwrap();
-        let mut monitor = StreamMonitor::of(folder.path().to_owned()).unwrap();
+        let mut monitor = monitor_of(folder.path());
         let interrupt = Interrupt::new().unwrap();
         let other = interrupt.clone();
         let waiting = thread::spawn(move || monitor.next(None, &other).unwrap());
@@ -238,7 +246,7 @@ mod tests {
     #[test]
     fn stream_of_killed_exporter_vanishes() {
         let folder = tempfile::tempdir().unwrap();
-        let mut monitor = StreamMonitor::of(folder.path().to_owned()).unwrap();
+        let mut monitor = monitor_of(folder.path());
         for _ in 0..3 {
             let mut child = Command::new("/proc/self/exe")
                 .arg0("exporter")

@@ -167,7 +167,11 @@ impl Settings {
             (Some(path), _) => Endpoint::at(path).map_err(|error| error.to_string()),
             (None, Some(stream)) => {
                 let name = stream.parse::<StreamName>().map_err(|error| error.to_string())?;
-                Endpoint::of_stream(&name).map_err(|error| error.to_string())
+                let endpoint = match self.exporter_uid() {
+                    Some(user) => Endpoint::of_user(&name, user),
+                    None => Endpoint::of_stream(&name),
+                };
+                endpoint.map_err(|error| error.to_string())
             }
             (None, None) => Err(format!("set {STREAM} to the stream's name, or {SOCKET_PATH}")),
         }

@@ -90,7 +90,10 @@ impl Options {
     pub fn endpoint(&self) -> Result<Endpoint> {
         match (self.get::<String>("socket")?, self.get::<StreamName>("stream")?) {
             (Some(path), None) => Ok(Endpoint::at(path)?),
-            (None, Some(name)) => Ok(Endpoint::of_stream(&name)?),
+            (None, Some(name)) => Ok(match self.get("exporter-uid")? {
+                Some(user) => Endpoint::of_user(&name, user)?,
+                None => Endpoint::of_stream(&name)?,
+            }),
             _ => Err(format!("one of --stream and --socket is needed\n{USAGE}").into()),
         }
     }

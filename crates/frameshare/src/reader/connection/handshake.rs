@@ -230,6 +230,7 @@ impl Search {
         self.obstacle = None;
         self.pause(RETRY);
         let path = endpoint.path();
+        endpoint.check_folder().map_err(|source| failed(endpoint, source))?;
         // Before connecting: if the file is replaced in between, the check notices a difference.
         let Ok(file) = SocketFile::at(path) else {
             // Its folder may not be searchable: the error of connect(2) tells.
