@@ -7,7 +7,7 @@
 //! their own in it, named by the user's number. Other users may enter the folder of named streams,
 //! and must not be able to write to it.
 
-use crate::sys::is_own_or_root;
+use crate::sys::{is_own_or_root, note_on_user};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat, lstat, mkdirat, open, openat},
     io::Errno,
@@ -129,7 +129,8 @@ impl NamedFolder {
         };
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory if uid != owner => {
-                Some(format!("belongs to user {uid}, and this stream to user {owner}: {remedy}"))
+                let note = note_on_user(uid, "this");
+                Some(format!("belongs to user {uid}{note}, and this stream to user {owner}: {remedy}"))
             }
             FileType::Directory if mode & 0o022 != 0 => {
                 Some(format!("can be written by other users (mode 0{mode:o}): run chmod go-w on it"))

@@ -18,6 +18,7 @@ mod killed;
 mod layout;
 mod limits;
 mod names;
+mod namespaces;
 mod observers;
 mod reconnecting;
 mod restarts;

@@ -3,7 +3,10 @@
 //! Configuration of an exporter: its limits and its permissions.
 
 use super::error::{ConfigError, MIN_SLOTS};
-use crate::{Endpoint, sys::Peer};
+use crate::{
+    Endpoint,
+    sys::{Peer, is_overflow_gid, is_overflow_uid},
+};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
     FenceKind, MemoryKind,
@@ -68,7 +71,7 @@ const PRIVATE: u32 = 0o600;
 pub struct Config {
     /// Users besides the exporter's own and root that may read. They need a socket at a path of the
     /// caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets
-    /// them connect.
+    /// them connect. A user that has no number in this user namespace cannot be named.
     pub allowed_uids: Vec<u32>,
     /// Groups whose members may read, on the same conditions.
     pub allowed_gids: Vec<u32>,
@@ -309,6 +312,7 @@ impl Config {
         if self.max_gop_bytes > MAX_GOP_BYTES {
             return Err(ConfigError::MaxGopBytes(self.max_gop_bytes));
         }
+        self.check_ids()?;
         let (mode, allows) = (self.socket_mode, self.lets_others_read());
         if mode > 0o777 {
             return Err(ConfigError::SocketMode(mode));
@@ -320,6 +324,17 @@ impl Config {
             return Err(ConfigError::OthersKeptOut(mode));
         }
         Ok(())
+    }
+
+    /// Refuses numbers that would admit every user without one.
+    fn check_ids(&self) -> Result<(), ConfigError> {
+        let unmapped = |field, ids: &[u32], is_overflow: fn(u32) -> bool| {
+            let found = ids.iter().copied().find(|id| is_overflow(*id));
+            found.map_or(Ok(()), |id| Err(ConfigError::Unmapped { field, id }))
+        };
+        unmapped("allowed_uids", &self.allowed_uids, is_overflow_uid)?;
+        unmapped("allowed_gids", &self.allowed_gids, is_overflow_gid)?;
+        unmapped("trusted_uids", &self.trusted_uids, is_overflow_uid)
     }
 
     /// Returns whether some users besides the exporter's own and root may read.

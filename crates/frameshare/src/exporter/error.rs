@@ -83,6 +83,18 @@ pub enum ConfigError {
          for the socket's group, or to 0666, which lets everybody connect and be refused"
     )]
     OthersKeptOut(u32),
+    /// A number in `allowed_uids`, `allowed_gids` or `trusted_uids` stands for every user or group
+    /// that has none in this user namespace.
+    #[error(
+        "{field} contains {id}, which stands for all that this user namespace does not map: map the reader's \
+         user, or run the exporter outside of the namespace"
+    )]
+    Unmapped {
+        /// The field of the configuration.
+        field: &'static str,
+        /// The number: the system's overflow user or group.
+        id: u32,
+    },
     /// This machine lacks the memory that was asked for.
     #[error(transparent)]
     Lacking(#[from] Lacking),

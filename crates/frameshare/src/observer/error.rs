@@ -5,6 +5,7 @@
 use crate::{
     Endpoint,
     reader::{ProtocolViolation, TrustedUsers},
+    sys::note_on_user,
 };
 use frameshare_protocol::message::{DecodeError, Reason, TooLong};
 use std::{io, time::Duration};
@@ -28,7 +29,7 @@ pub enum ObserveError {
         limit: Duration,
     },
     /// The exporter runs as a user that this process does not accept.
-    #[error("the exporter at {endpoint} runs as user {found}, but {expected} was expected")]
+    #[error("the exporter at {endpoint} runs as user {found}{}, but {expected} was expected", note_on_user(*.found, "this"))]
     WrongUser {
         /// The stream's endpoint.
         endpoint: Endpoint,

@@ -3,6 +3,7 @@
 //! Configuration of a reader.
 
 use super::error::ConfigError;
+use crate::sys::is_overflow_uid;
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, Policy, limits::MAX_CREDIT};
 use std::{sync::Arc, time::Duration};
@@ -65,7 +66,7 @@ pub struct Config {
     /// and root.
     ///
     /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
-    /// this user namespace: one without a mapping is 65534.
+    /// this user namespace: one without a number there cannot be named.
     pub exporter_uid: Option<u32>,
     /// The CUDA context that frames are read in; `None` for host memory only.
     pub gpu: Option<Arc<Context>>,
@@ -235,6 +236,9 @@ impl Config {
         }
         if self.fence_timeout.is_zero() {
             return Err(ConfigError::ZeroFenceTimeout);
+        }
+        if let Some(uid) = self.exporter_uid.filter(|uid| is_overflow_uid(*uid)) {
+            return Err(ConfigError::UnmappedUser(uid));
         }
         Ok(())
     }

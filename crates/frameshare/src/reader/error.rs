@@ -3,7 +3,12 @@
 //! Errors of a reader.
 
 use super::connection::TrustedUsers;
-use crate::{endpoint::Endpoint, fence::FenceError, memory::MemoryError, sys::SENT_OVER_WAKE};
+use crate::{
+    endpoint::Endpoint,
+    fence::FenceError,
+    memory::MemoryError,
+    sys::{SENT_OVER_WAKE, note_on_user},
+};
 use frameshare_cuda::device::{Device, Uuid};
 use frameshare_protocol::{
     AreaIndex, Sequence, SlotId,
@@ -26,6 +31,11 @@ pub enum ConfigError {
     /// [`Config::fence_timeout`](super::Config::fence_timeout).
     #[error("fence_timeout is 0, but GPU work takes time: set it to some milliseconds at least")]
     ZeroFenceTimeout,
+    /// [`Config::exporter_uid`](super::Config::exporter_uid).
+    #[error(
+        "exporter_uid is {0}, which stands for every user that this user namespace does not map: map the exporter's user"
+    )]
+    UnmappedUser(u32),
     /// The configuration does not fit into the first message.
     #[error("the configuration does not fit into a message: {0}")]
     Hello(#[source] TooLong),
@@ -55,7 +65,7 @@ pub enum ConnectError {
         waited: Duration,
     },
     /// The exporter runs as a user that this reader does not accept.
-    #[error("the exporter at {endpoint} runs as user {found}, but frames are taken from {expected} alone")]
+    #[error("the exporter at {endpoint} runs as user {found}{}, but frames are taken from {expected} alone", note_on_user(*.found, "this"))]
     WrongUser {
         /// The stream's endpoint.
         endpoint: Endpoint,

@@ -21,6 +21,7 @@ mod socket;
 mod timer;
 mod udmabuf;
 mod untrusted_fd;
+mod user_ns;
 mod wake;
 
 pub use clock::monotonic_ns;
@@ -38,4 +39,5 @@ pub use socket::{Received, Socket, connect};
 pub use timer::Timer;
 pub use udmabuf::{Udmabuf, udmabuf};
 pub use untrusted_fd::{UntrustedFd, may_accept, may_connect, too_many_parked};
+pub use user_ns::{is_overflow_gid, is_overflow_uid, note_on_user};
 pub use wake::{Drained, SENT_OVER_WAKE, Wake};

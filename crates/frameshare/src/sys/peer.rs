@@ -8,6 +8,7 @@
 //! another PID namespace has the number 0 here), each with a parameter of the declared length.
 #![allow(unsafe_code)]
 
+use super::user_ns::is_overflow_uid;
 use frameshare_protocol::message::Nonce;
 use once_cell::sync::Lazy;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -106,8 +107,9 @@ pub(super) fn take_descriptors(socket: impl AsFd) {
     let _ = set_option(socket, SO_PASSRIGHTS, 1);
 }
 
+/// A number that stands for several users is not this process's user, even if it has that number.
 fn is_own(uid: u32) -> bool {
-    uid == rustix::process::geteuid().as_raw()
+    uid == rustix::process::geteuid().as_raw() && !is_overflow_uid(uid)
 }
 
 /// Returns whether a user is the one of this process, or root.

@@ -23,7 +23,7 @@ use crate::{
     sys::backoff::Backoff,
     sys::{
         FileState, Listener, Peer, Received, Socket, Timeout, Wake, is_ready, may_accept, may_connect,
-        too_many_parked, wait,
+        note_on_user, too_many_parked, wait,
     },
 };
 use admission::admit;
@@ -325,7 +325,11 @@ fn await_hello(
 ) {
     let Connection { socket, peer, .. } = &connection;
     if !shared.with(|state| state.config().may_read(peer)) {
-        let text = format!("permission denied: user {} may not read this stream", peer.uid);
+        let text = format!(
+            "permission denied: user {}{} may not read this stream",
+            peer.uid,
+            note_on_user(peer.uid, "the exporter's")
+        );
         let refusal = Ending::new(Reason::PermissionDenied, text);
         return shared.with(|state| state.refuse(socket, peer, &refusal));
     }
