@@ -2,7 +2,7 @@
 
 //! The address of a stream.
 
-use crate::named_folder::NamedFolder;
+use crate::{named_folder::NamedFolder, sys::Label};
 use frameshare_protocol::StreamName;
 use std::{
     fmt, io,
@@ -84,6 +84,12 @@ impl Endpoint {
     /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The stream's name for people: that of its socket, without `.sock`.
+    pub(crate) fn label(&self) -> Label {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        Label::new(name.strip_suffix(".sock").unwrap_or(&name))
     }
 
     /// Returns whether it lies in the folder of named streams, which is for the exporter's user.

@@ -73,7 +73,7 @@ pub use {
     event::Event,
     gpu::{DropWhenIdle, wait_for_deferred_drops},
     streams::{StreamChange, StreamInfo, StreamMonitor, streams},
-    sys::{Interrupt, monotonic_ns},
+    sys::{Interrupt, Label, monotonic_ns},
 };
 
 /// Types of CUDA in the signatures of this crate. Copies, events, memory and all else are in the

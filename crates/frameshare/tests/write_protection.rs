@@ -49,7 +49,7 @@ fn ways_to_write(fd: &OwnedFd) -> Vec<&'static str> {
 #[test]
 #[expect(unsafe_code, reason = "writing the allocation that the test holds")]
 fn slot_descriptor_permits_no_writes() {
-    let allocation = Host.allocate(4096).unwrap();
+    let allocation = Host::default().allocate(4096).unwrap();
     let fd = allocation.handle().fd.unwrap().try_clone_to_owned().unwrap();
     assert_eq!(ways_to_write(&fd), Vec::<&str>::new());
     // The exporter still can write.

@@ -15,6 +15,7 @@ mod folders;
 mod gop;
 mod inflight;
 mod killed;
+mod labels;
 mod layout;
 mod limits;
 mod names;

@@ -91,9 +91,11 @@ impl Exporter {
             BindFailure::InUse(holder) => BindError::InUse { endpoint: endpoint.clone(), holder },
         })?;
         let shared =
-            Shared::new(config, Box::new(on_notice)).map_err(|error| match error.downcast::<Lacking>() {
-                Ok(lacking) => BindError::Config(ConfigError::Lacking(*lacking)),
-                Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
+            Shared::new(config, endpoint.label(), Box::new(on_notice)).map_err(|error| {
+                match error.downcast::<Lacking>() {
+                    Ok(lacking) => BindError::Config(ConfigError::Lacking(*lacking)),
+                    Err(source) => BindError::Setup { endpoint: endpoint.clone(), source },
+                }
             })?;
         let shared = Arc::new(shared);
         let service = Service::start(shared.clone(), endpoint.clone(), listener)

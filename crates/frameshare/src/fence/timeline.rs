@@ -10,7 +10,7 @@
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, Unblocking, failed};
 use crate::{
     gpu::DropWhenIdle,
-    sys::{Mapping, SealedAgainst, Words, check_memfd, memfd},
+    sys::{Label, Mapping, SealedAgainst, Words, check_memfd, memfd},
 };
 use frameshare_cuda::{
     context::Context,
@@ -44,9 +44,9 @@ impl TimelinePage {
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn create(entries: usize) -> io::Result<(Self, OwnedFd)> {
+    pub fn create(entries: usize, label: &Label) -> io::Result<(Self, OwnedFd)> {
         let size = timeline_size(entries);
-        let fd = memfd("frameshare-timeline", size as u64)?;
+        let fd = memfd(&label.file("timeline"), size as u64)?;
         let mapping = Mapping::writable(&fd, size)?;
         SealedAgainst::ResizingSoFar.seal(&fd)?;
         Ok((Self(mapping.into()), fd))

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn range_outside_allocation_is_not_copied() {
-        let memory = Host.allocate(4096).unwrap();
+        let memory = Host::default().allocate(4096).unwrap();
         assert_eq!(copy_out(&*memory, 4000, 96).unwrap().len(), 96);
         assert!(copy_out(&*memory, 4000, 97).is_none());
         assert!(copy_out(&*memory, u64::MAX, 2).is_none());

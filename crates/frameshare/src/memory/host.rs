@@ -5,16 +5,16 @@
 use super::{
     Address, Allocation, Allocator, Handle, Import, Importer, MemoryError, MemoryFault, Operation, length,
 };
-use crate::sys::{Mapping, SealedAgainst, check_memfd, memfd};
+use crate::sys::{Label, Mapping, SealedAgainst, check_memfd, memfd};
 use frameshare_protocol::MemoryKind;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
-/// Allocates and imports host memory.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Host;
+/// Allocates and imports host memory. The label names its memory files.
+#[derive(Clone, Debug, Default)]
+pub struct Host(pub Label);
 
 #[derive(Debug)]
 struct HostAllocation {
@@ -29,7 +29,7 @@ struct HostImport(Mapping);
 impl Allocator for Host {
     fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
         let allocate = || {
-            let fd = memfd("frameshare-slot", size)?;
+            let fd = memfd(&self.0.file("slot"), size)?;
             // The exporter's own mapping is made before the seal, so only that one stays writable.
             let mapping = Mapping::writable(&fd, length(size)?)?;
             SealedAgainst::ResizingAndWriting.seal(&fd)?;

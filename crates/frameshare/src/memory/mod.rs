@@ -18,7 +18,7 @@ pub mod vmm;
 pub(crate) use copy::copy_out;
 pub use error::{MemoryError, MemoryFault, Operation};
 
-use crate::gpu;
+use crate::{gpu, sys::Label};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::MemoryKind;
 use once_cell::sync::Lazy;
@@ -98,10 +98,14 @@ pub trait Importer: Debug + Send + Sync {
 ///
 /// # Errors
 /// [`MemoryError`] without the context, or if the driver fails.
-pub fn allocator(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Result<Arc<dyn Allocator>, MemoryError> {
+pub fn allocator(
+    kind: MemoryKind,
+    gpu: Option<&Arc<Context>>,
+    label: &Label,
+) -> Result<Arc<dyn Allocator>, MemoryError> {
     let failed = MemoryError::of(Operation::Allocate, None, kind);
     Ok(match (kind, gpu) {
-        (MemoryKind::Host, _) => Arc::new(host::Host),
+        (MemoryKind::Host, _) => Arc::new(host::Host(label.clone())),
         (MemoryKind::Legacy | MemoryKind::Vmm | MemoryKind::Pool, None) => {
             return Err(failed(MemoryFault::NoContext));
         }
@@ -126,7 +130,7 @@ pub fn importer(
 ) -> Result<Arc<dyn Importer>, MemoryError> {
     let failed = MemoryError::of(Operation::Import, None, kind);
     Ok(match (kind, gpu) {
-        (MemoryKind::Host, _) => Arc::new(host::Host),
+        (MemoryKind::Host, _) => Arc::new(host::Host::default()),
         (MemoryKind::Legacy, Some(gpu)) => Arc::new(legacy::Legacy(gpu.clone())),
         (MemoryKind::Vmm, Some(gpu)) => Arc::new(vmm::Vmm(gpu.clone())),
         (MemoryKind::Pool, Some(gpu)) => {

@@ -13,6 +13,7 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
     thread,
 };
 
@@ -41,6 +42,28 @@ impl SealedAgainst {
             Self::ResizingSoFar => size,
             Self::ResizingAndWriting => size | SealFlags::FUTURE_WRITE | SealFlags::SEAL,
         }
+    }
+}
+
+/// Maximum number of characters of a stream in the names of its memory files.
+const MAX_LABEL: usize = 64;
+
+/// A stream's name in the names of its memory files, which people see in /proc/PID/fd and
+/// /proc/PID/maps.
+#[derive(Clone, Debug, Default)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// The first 64 characters of a name. Those that stream names do not have become `_`.
+    pub fn new(stream: &str) -> Self {
+        let is_kept = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+        let kept = |character| if is_kept(character) { character } else { '_' };
+        Self(stream.chars().take(MAX_LABEL).map(kept).collect::<String>().into())
+    }
+
+    /// The name of a memory file of this kind.
+    pub(crate) fn file(&self, kind: &str) -> String {
+        if self.0.is_empty() { format!("frameshare-{kind}") } else { format!("frameshare-{kind}:{}", self.0) }
     }
 }
 
@@ -146,6 +169,16 @@ fn first_hole(fd: impl AsFd) -> io::Result<u64> {
 mod tests {
     use super::*;
     use rustix::fs::{FallocateFlags, fallocate};
+
+    #[test]
+    fn label_is_bounded_and_printable() {
+        let file = |stream: &str| Label::new(stream).file("slot");
+        assert_eq!(file("cam-0.left_1"), "frameshare-slot:cam-0.left_1");
+        assert_eq!(file("a b\n/\u{1b}[31mé\0"), "frameshare-slot:a_b____31m__");
+        let long = file(&"é".repeat(1000));
+        assert_eq!(long.len(), "frameshare-slot:".len() + MAX_LABEL);
+        memfd(&long, 4096).unwrap();
+    }
 
     #[test]
     fn faulting_descriptors_are_refused() {

@@ -29,7 +29,7 @@ pub use folder_watch::{FolderChange, FolderWatch};
 pub use interrupt::Interrupt;
 pub use listener::{BindFailure, FileState, Listener, listener_of};
 pub use mapping::{Mapping, Words, load_bytes, store_bytes};
-pub use memfd::{SealedAgainst, check_memfd, memfd, read_memfd};
+pub use memfd::{Label, SealedAgainst, check_memfd, memfd, read_memfd};
 pub use outq::unreceived;
 pub use peer::{Peer, file_limit, files_left, is_own_or_root, process_name, process_nonce};
 pub use poll::{Timeout, is_ready, wait};

@@ -13,7 +13,7 @@ use frameshare::fence::none::NoFence;
 use frameshare::fence::timeline::{ReaderTimeline, Timeline, TimelinePage};
 use frameshare::fence::{ExporterFence, FenceError, FenceState, ReaderFence, Signals, Written};
 use frameshare::memory::{self, Allocation, Allocator, Import, Importer, MemoryError};
-use frameshare::{EntryIndex, FenceKind, MemoryKind, Sequence};
+use frameshare::{EntryIndex, FenceKind, Label, MemoryKind, Sequence};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::device::Device;
 use frameshare_cuda::fence;
@@ -247,7 +247,7 @@ impl Worker {
     }
 
     fn allocator(&self, kind: MemoryKind, defect: Option<Defect>) -> Result<Arc<dyn Allocator>> {
-        let inner = memory::allocator(kind, self.context())?;
+        let inner = memory::allocator(kind, self.context(), &Label::default())?;
         Ok(match defect {
             None => inner,
             Some(defect) => {
@@ -285,7 +285,7 @@ impl Worker {
                 Box::new(events)
             }
             (FenceKind::Timeline, Some(gpu)) => {
-                let (page, fd) = TimelinePage::create(entries)?;
+                let (page, fd) = TimelinePage::create(entries, &Label::default())?;
                 page_fd = Some(fd);
                 Box::new(Timeline::new(gpu, page)?)
             }

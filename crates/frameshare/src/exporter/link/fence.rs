@@ -11,6 +11,7 @@ use crate::{
         timeline::{Timeline, TimelinePage},
     },
     memory::select::Selected,
+    sys::Label,
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::FenceKind;
@@ -31,11 +32,12 @@ impl LinkFence {
         gpu: Option<&Arc<Context>>,
         entries: usize,
         local: bool,
+        label: &Label,
     ) -> Result<Self, SetupError> {
         let (mut events, mut timeline_fd) = (Vec::new(), None);
         let fence: Box<dyn ExporterFence> = match (choice.kind, gpu) {
             (FenceKind::Timeline, Some(gpu)) => {
-                let (page, fd) = TimelinePage::create(entries)?;
+                let (page, fd) = TimelinePage::create(entries, label)?;
                 timeline_fd = Some(fd);
                 Box::new(Timeline::new(gpu, page)?)
             }

@@ -15,7 +15,7 @@ use crate::{
         state::{Left, Promise, Shared, Shares},
     },
     queue::Producer,
-    sys::{Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd},
+    sys::{Label, Mapping, Peer, SealedAgainst, Socket, Wake, Words, files_left, memfd},
 };
 use frameshare_protocol::{
     message::{Hello, Reason},
@@ -62,7 +62,7 @@ fn try_to_admit(
             return None;
         }
     };
-    let shares = Shares::new(&promise, peer.uid);
+    let shares = Shares::new(&promise, peer.uid, &shared.label);
     let prepared = Prepared::new(shared, &peer, hello);
     // Allocated with the state unlocked.
     let to_download = promise.route.downloads.then(|| shared.with(|state| state.last_to_download()));
@@ -124,13 +124,14 @@ fn try_to_admit(
 }
 
 impl Shares {
-    fn new(promise: &Promise, uid: u32) -> Result<Self, SetupError> {
+    fn new(promise: &Promise, uid: u32, label: &Label) -> Result<Self, SetupError> {
         let entries = promise.credit as usize;
         let (queue, queue_fd) =
-            page("frameshare-queue", queue_size(entries), SealedAgainst::ResizingAndWriting)?;
-        let (claims, claims_fd) = page("frameshare-claims", claims_size(entries), SealedAgainst::Resizing)?;
+            page(&label.file("queue"), queue_size(entries), SealedAgainst::ResizingAndWriting)?;
+        let (claims, claims_fd) = page(&label.file("claims"), claims_size(entries), SealedAgainst::Resizing)?;
         let (wake, wake_fd) = Wake::pair(uid)?;
-        let made = LinkFence::new(&promise.route.fence, promise.gpu.as_ref(), entries, promise.route.local)?;
+        let made =
+            LinkFence::new(&promise.route.fence, promise.gpu.as_ref(), entries, promise.route.local, label)?;
         let LinkFence { fence, events, timeline_fd } = made;
         Ok(Self { queue, claims, wake, fence, events, queue_fd, claims_fd, wake_fd, timeline_fd })
     }

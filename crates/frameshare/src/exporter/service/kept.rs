@@ -10,7 +10,7 @@ use crate::{
         link::{Attachment, Packet},
         state::{KeptUnits, Shared, State},
     },
-    sys::{Mapping, Peer, SealedAgainst, Words, memfd, store_bytes},
+    sys::{Label, Mapping, Peer, SealedAgainst, Words, memfd, store_bytes},
 };
 use frameshare_protocol::{
     Sequence,
@@ -57,7 +57,7 @@ impl Prepared {
             let from = state.kept_from(peer, hello);
             from.map(|from| state.kept_units(from)).unwrap_or_default()
         });
-        Self(UnitFile::new(&units).ok().flatten())
+        Self(UnitFile::new(&units, &shared.label).ok().flatten())
     }
 
     /// Completes the units, with the state locked.
@@ -70,7 +70,7 @@ impl Prepared {
         if units.iter().map(|unit| unit.content.bytes.len() as u64).sum::<u64>() > MAX_LOCKED {
             return Finished::Again;
         }
-        let Ok(rest) = UnitFile::new(&units) else { return Finished::Units(Vec::new()) };
+        let Ok(rest) = UnitFile::new(&units, state.label()) else { return Finished::Units(Vec::new()) };
         let before = state.next_sequence();
         let files = prepared.into_iter().chain(rest);
         let packets = files.map(|file| file.packet(before)).collect::<io::Result<_>>();
@@ -80,7 +80,7 @@ impl Prepared {
 
 impl UnitFile {
     /// Writes units to a file; `None` if there are none.
-    fn new(units: &KeptUnits) -> io::Result<Option<Self>> {
+    fn new(units: &KeptUnits, label: &Label) -> io::Result<Option<Self>> {
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(None) };
         let mut at = 0;
         let mut laid_out = Vec::with_capacity(units.len());
@@ -91,7 +91,7 @@ impl UnitFile {
             laid_out.push(place);
         }
         let size = 8 * at as u64;
-        let fd = memfd("frameshare-units", size)?;
+        let fd = memfd(&label.file("units"), size)?;
         let words = Words::from(Mapping::writable(&fd, 8 * at)?);
         let mut record_at = 0;
         for (unit, place) in units.iter().zip(&laid_out) {

@@ -23,7 +23,7 @@ pub fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
     };
     for Wanting { id, entries, fence, local } in wanting {
         // Driver calls, which take long.
-        let made = LinkFence::new(&fence, Some(gpu), entries, local);
+        let made = LinkFence::new(&fence, Some(gpu), entries, local, &shared.label);
         shared.with(|state| state.give_fence(id, gpu, fence, made));
     }
     Ok(())

@@ -3,7 +3,10 @@
 //! One generation: the slots that share a size and a kind of memory.
 
 use super::{AcquireError, Slot, SlotInner};
-use crate::memory::{Allocation, Allocator, MemoryError, adopted::AdoptedAllocation, allocator};
+use crate::{
+    memory::{Allocation, Allocator, MemoryError, adopted::AdoptedAllocation, allocator},
+    sys::Label,
+};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{MemoryKind, SlotId};
 use std::{
@@ -65,8 +68,9 @@ impl Generation {
         slot_size: u64,
         kind: MemoryKind,
         gpu: Option<&Arc<Context>>,
+        label: &Label,
     ) -> Result<Self, MemoryError> {
-        let source = Source::Allocated(allocator(kind, gpu)?);
+        let source = Source::Allocated(allocator(kind, gpu, label)?);
         Ok(Self { id, slot_size, kind, source, is_overflow: false, slots: Vec::new(), retired: false })
     }
 
@@ -76,8 +80,9 @@ impl Generation {
         slot_size: u64,
         kind: MemoryKind,
         gpu: Option<&Arc<Context>>,
+        label: &Label,
     ) -> Result<Self, MemoryError> {
-        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu)? })
+        Ok(Self { is_overflow: true, ..Self::new(id, slot_size, kind, gpu, label)? })
     }
 
     /// A generation of adopted allocations, each of `slot_size` bytes.

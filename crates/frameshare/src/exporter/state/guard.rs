@@ -10,7 +10,7 @@ use crate::{
         error::SetupError,
         observe::{Notice, NoticeHandler},
     },
-    sys::{Timer, backoff::Backoff},
+    sys::{Label, Timer, backoff::Backoff},
 };
 use std::{
     mem,
@@ -27,6 +27,8 @@ pub struct Shared {
     pub id: u64,
     state: Mutex<State>,
     pub handler: Arc<NoticeHandler>,
+    /// Names the stream's memory files.
+    pub label: Label,
     /// Wakes the service thread at once.
     pub service: Interrupt,
     /// Wakes the service thread later.
@@ -40,12 +42,17 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub fn new(config: Config, on_notice: Box<dyn Fn(Notice) + Send + Sync>) -> Result<Self, SetupError> {
+    pub fn new(
+        config: Config,
+        label: Label,
+        on_notice: Box<dyn Fn(Notice) + Send + Sync>,
+    ) -> Result<Self, SetupError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            state: Mutex::new(State::new(config)?),
+            state: Mutex::new(State::new(config, label.clone())?),
             handler: NoticeHandler::new(on_notice),
+            label,
             service: Interrupt::new()?,
             later: Timer::new()?,
         })

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     fence::Signals,
     memory::{self, select::Selected},
-    sys::{self, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
+    sys::{self, Label, Mapping, SealedAgainst, Wake, Words, memfd, monotonic_ns},
 };
 use download_queue::Downloads;
 use frameshare_cuda::{context::Context, stream::Stream};
@@ -83,6 +83,8 @@ pub struct Turn {
 /// Private state of an exporter.
 pub struct State {
     config: Config,
+    /// Names the stream's memory files.
+    label: Label,
     memory: Selected<MemoryKind>,
     /// Frames currently go to host memory, whatever kind was selected.
     in_host: bool,
@@ -156,9 +158,9 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(config: Config) -> Result<Self, SetupError> {
+    pub fn new(config: Config, label: Label) -> Result<Self, SetupError> {
         let size = metadata_size(config.max_slots);
-        let metadata_fd = memfd("frameshare-metadata", size as u64)?;
+        let metadata_fd = memfd(&label.file("metadata"), size as u64)?;
         let metadata = Mapping::writable(&metadata_fd, size)?;
         SealedAgainst::ResizingAndWriting.seal(&metadata_fd)?;
         let others = other_users::decide(&config, sys::udmabuf);
@@ -168,6 +170,7 @@ impl State {
             signals: Signals::new(config.gpu.as_ref())?,
             publications: (0..config.max_slots).map(|_| None).collect(),
             config,
+            label,
             in_host: false,
             session: monotonic_ns(),
             generations: Vec::new(),
@@ -293,6 +296,10 @@ impl State {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub fn label(&self) -> &Label {
+        &self.label
     }
 
     pub fn gpu(&self) -> Option<&Arc<Context>> {

@@ -56,7 +56,7 @@ impl State {
         }
         if !self.generations.iter().any(open) {
             let gpu = self.config.gpu.as_ref();
-            match Generation::overflow(self.next_generation, slot_size, kind, gpu) {
+            match Generation::overflow(self.next_generation, slot_size, kind, gpu, &self.label) {
                 // Behind the others, so that the newest own one stays the last of its kind.
                 Ok(overflow) => self.generations.push(overflow),
                 Err(error) => return Some(Err(error.into())),
@@ -164,7 +164,7 @@ impl State {
             // Within one format only plain bytes vary in size: leave room for longer frames.
             let slot_size = if renew || present == 0 { needed } else { needed.next_power_of_two() };
             let gpu = self.config.gpu.as_ref();
-            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu)?);
+            self.generations.push(Generation::new(self.next_generation, slot_size, kind, gpu, &self.label)?);
             self.next_generation += 1;
             self.retire();
         }
@@ -210,7 +210,7 @@ mod tests {
         fn allocate(&self, size: u64) -> Result<Arc<dyn Allocation>, MemoryError> {
             self.begun.send(()).unwrap();
             self.go_on.lock().unwrap().recv().unwrap();
-            Host.allocate(size)
+            Host::default().allocate(size)
         }
     }
 
