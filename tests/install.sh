@@ -53,6 +53,7 @@ links_lead_somewhere() {
   done < <(grep -oE '\]\([^)]+\)' -r --include='*.md' . | sed 's/\](\(.*\))$/\1/')
   [ "$found" -gt 20 ] && [ "$broken" = 0 ]
 }
+check install-examples test -f "$staged/opt/frameshare/share/doc/frameshare/docs/services/frameshare@.service"
 check install-links links_lead_somewhere
 check install-sink-found inspect "$installed" framesharesink
 check install-src-found inspect "$installed" framesharesrc
