@@ -2,8 +2,11 @@
 
 //! The address of a stream.
 
-use crate::{named_folder::NamedFolder, sys::Label};
-use frameshare_protocol::StreamName;
+use crate::{
+    named_folder::NamedFolder,
+    sys::{self, Label},
+};
+use frameshare_protocol::{StreamName, name::InvalidName};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -36,6 +39,14 @@ pub enum EndpointError {
         /// The path.
         path: PathBuf,
     },
+    /// The name of an abstract socket is invalid.
+    #[error("abstract socket {path:?}: {source} (a file needs ./ before @)")]
+    AbstractName {
+        /// The name, with `@` before it.
+        path: PathBuf,
+        /// The reason.
+        source: InvalidName,
+    },
 }
 
 impl Endpoint {
@@ -66,12 +77,25 @@ impl Endpoint {
         })
     }
 
-    /// An endpoint at any path, in a folder that the caller manages.
+    /// An endpoint at any path, in a folder that the caller manages; or `@NAME`, an abstract socket
+    /// (unix(7)), which has no file.
+    ///
+    /// Every process of the network namespace can bind and connect to an abstract socket: readers
+    /// have to set [`exporter_uid`](crate::reader::Config::exporter_uid), and the exporter admits
+    /// its own user, root and
+    /// [`allowed_uids`](crate::exporter::Config#structfield.allowed_uids).
     ///
     /// # Errors
-    /// [`EndpointError`] if the path is too long for a socket, or names no file.
+    /// [`EndpointError`] if the path is too long for a socket, or names no file, or the name is
+    /// invalid.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
+        if let Some(name) = sys::abstract_name(&path) {
+            return match String::from_utf8_lossy(name).parse::<StreamName>() {
+                Ok(_) => Ok(Self { path, folder: None }),
+                Err(source) => Err(EndpointError::AbstractName { path, source }),
+            };
+        }
         if path.as_os_str().len() > MAX_PATH {
             Err(EndpointError::TooLong { path })
         } else if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
@@ -81,15 +105,21 @@ impl Endpoint {
         }
     }
 
-    /// The path of the socket.
+    /// The path of the socket; `@NAME` for an abstract one.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns whether the socket has no file.
+    pub fn is_abstract(&self) -> bool {
+        sys::abstract_name(&self.path).is_some()
     }
 
     /// The stream's name for people: that of its socket, without `.sock`.
     pub(crate) fn label(&self) -> Label {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        Label::new(name.strip_suffix(".sock").unwrap_or(&name))
+        let name = name.strip_prefix('@').filter(|_| self.is_abstract()).unwrap_or(&name);
+        Label::new(name.strip_suffix(".sock").unwrap_or(name))
     }
 
     /// Returns whether it lies in the folder of named streams, which is for the exporter's user.
@@ -122,6 +152,11 @@ mod tests {
     fn invalid_socket_paths_are_refused() {
         assert!(Endpoint::at("/tmp/x.sock").is_ok());
         assert!(matches!(Endpoint::at("x".repeat(108)), Err(EndpointError::TooLong { .. })));
+        assert!(Endpoint::at("./@cam 0").is_ok_and(|endpoint| !endpoint.is_abstract()));
+        assert!(Endpoint::at("@cam0").is_ok_and(|endpoint| endpoint.is_abstract()));
+        for bad in ["@", "@a b", "@a/b", "@@a", "@.a", &format!("@{}", "x".repeat(65))] {
+            assert!(matches!(Endpoint::at(bad), Err(EndpointError::AbstractName { .. })), "{bad:?}");
+        }
         for bad in ["", "/", "..", "/tmp/"] {
             assert!(matches!(Endpoint::at(bad), Err(EndpointError::NotAFile { .. })), "{bad:?}");
         }

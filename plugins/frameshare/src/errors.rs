@@ -34,6 +34,9 @@ fn of_config(error: &ConfigError) -> String {
             "allowed-uids and allowed-gids let others read, and socket-mode 0{mode:o} keeps them out: set it to 0660 \
              for the socket's group, or to 0666, which lets everybody connect and be refused"
         ),
+        ConfigError::AbstractMode(mode) => format!(
+            "socket-mode is 0{mode:o}, and an abstract socket has no mode: allowed-uids and allowed-gids say who may read"
+        ),
         ConfigError::Unmapped { field, .. } => error.to_string().replace(field, &field.replace('_', "-")),
         other => other.to_string(),
     }

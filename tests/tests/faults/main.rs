@@ -7,6 +7,7 @@
 //!
 //! `FRAMESHARE_FAULTS=N` repeats repeated actions N times as often (`make faults`).
 
+mod abstracts;
 mod access;
 mod backlog;
 mod discovery;

@@ -71,7 +71,8 @@ const PRIVATE: u32 = 0o600;
 pub struct Config {
     /// Users besides the exporter's own and root that may read. They need a socket at a path of the
     /// caller's choice ([`Endpoint::at`]), in a folder that they may enter, with a mode that lets
-    /// them connect. A user that has no number in this user namespace cannot be named.
+    /// them connect; or an abstract socket. A user that has no number in this user namespace cannot
+    /// be named.
     pub allowed_uids: Vec<u32>,
     /// Groups whose members may read, on the same conditions.
     pub allowed_gids: Vec<u32>,
@@ -319,6 +320,9 @@ impl Config {
         }
         if endpoint.is_named() && (allows || mode != PRIVATE) {
             return Err(ConfigError::NamedForOthers);
+        }
+        if endpoint.is_abstract() {
+            return if mode == PRIVATE { Ok(()) } else { Err(ConfigError::AbstractMode(mode)) };
         }
         if allows && mode & 0o022 == 0 {
             return Err(ConfigError::OthersKeptOut(mode));

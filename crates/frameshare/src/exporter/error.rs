@@ -77,6 +77,11 @@ pub enum ConfigError {
          enter: the folder of streams that have a name is closed to other users"
     )]
     NamedForOthers,
+    /// A mode for an abstract socket.
+    #[error(
+        "socket_mode is 0{0:o}, and an abstract socket has no mode: allowed_uids and allowed_gids say who may read"
+    )]
+    AbstractMode(u32),
     /// Others may read, but the mode of the socket lets none of them connect.
     #[error(
         "allowed_uids and allowed_gids let others read, and socket_mode 0{0:o} keeps them out: set it to 0660 \

@@ -101,7 +101,7 @@ impl Observer {
         endpoint.check_folder().map_err(failed)?;
         let socket = open_socket(endpoint, timeout, deadline)?;
         let found = Peer::of(&socket).map_err(failed)?.uid;
-        let expected = TrustedUsers::of(None, endpoint.path()).map_err(failed)?;
+        let expected = TrustedUsers::of(None, endpoint).map_err(failed)?;
         if !expected.includes(found) {
             return Err(ObserveError::WrongUser { endpoint: endpoint.clone(), found, expected });
         }

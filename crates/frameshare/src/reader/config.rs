@@ -3,7 +3,7 @@
 //! Configuration of a reader.
 
 use super::error::ConfigError;
-use crate::sys::is_overflow_uid;
+use crate::{Endpoint, sys::is_overflow_uid};
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{FenceKind, Policy, limits::MAX_CREDIT};
 use std::{sync::Arc, time::Duration};
@@ -63,7 +63,7 @@ pub struct Config {
     /// The user that the exporter must run as. `None` accepts any user if only root, this process's
     /// user and users that either of them put in charge can write to the folders on the way to the
     /// socket; in a folder that others can write to, such as /tmp, it accepts this process's user
-    /// and root.
+    /// and root. An abstract socket ([`Endpoint::at`]) needs a value.
     ///
     /// The kernel reports the user of the listening process (`SO_PEERCRED`, unix(7)), as seen in
     /// this user namespace: one without a number there cannot be named.
@@ -227,7 +227,7 @@ impl Config {
     ///
     /// # Errors
     /// The value that is out of range.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), ConfigError> {
         if !(1..=MAX_CREDIT).contains(&self.max_held) {
             return Err(ConfigError::MaxHeld(self.max_held));
         }
@@ -239,6 +239,9 @@ impl Config {
         }
         if let Some(uid) = self.exporter_uid.filter(|uid| is_overflow_uid(*uid)) {
             return Err(ConfigError::UnmappedUser(uid));
+        }
+        if endpoint.is_abstract() && self.exporter_uid.is_none() {
+            return Err(ConfigError::AbstractOfAnyUser);
         }
         Ok(())
     }

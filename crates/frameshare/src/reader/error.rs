@@ -36,6 +36,11 @@ pub enum ConfigError {
         "exporter_uid is {0}, which stands for every user that this user namespace does not map: map the exporter's user"
     )]
     UnmappedUser(u32),
+    /// [`Config::exporter_uid`](super::Config::exporter_uid), for an abstract socket.
+    #[error(
+        "every process can bind an abstract socket: set exporter_uid to the user that the exporter runs as"
+    )]
+    AbstractOfAnyUser,
     /// The configuration does not fit into the first message.
     #[error("the configuration does not fit into a message: {0}")]
     Hello(#[source] TooLong),

@@ -5,12 +5,12 @@
 //! A stream is reached at the path of its socket. The [`Listener`] owns that path: by a lock file
 //! beside the socket, which at most one process can lock, and by the socket's file. Both are found
 //! through the folder's descriptor, so that a path that changes its meaning later leads nowhere
-//! else.
+//! else. An abstract socket has no file: bind(2) itself is its lock.
 
 use super::{
     name_lock::{NameLock, NameTaken},
-    peer::{peer_pid, refuse_descriptors},
-    socket::{FLAGS, Socket, socket},
+    peer::{peer_pid, peer_uid, refuse_descriptors},
+    socket::{FLAGS, Socket, abstract_name, address, socket},
     untrusted_fd::UntrustedFd,
 };
 use rustix::{
@@ -24,25 +24,37 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Maximum number of connections that wait in the kernel to be accepted; the kernel lowers it to
 /// net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
+/// Maximum wait for the close of an abstract socket that is shut down.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// The socket that readers connect to. Dropping it removes its file, then releases the name.
 #[derive(Debug)]
 pub struct Listener {
     /// Its queue holds waiting connections, and the packets sent over them.
     socket: UntrustedFd,
+    /// Closed for a moment to accept and refuse a connection when no descriptors are left.
+    spare: Option<OwnedFd>,
+    /// None for an abstract socket.
+    // Dropped last: the next owner of the name finds no file of this one.
+    file: Option<SocketFile>,
+}
+
+/// The file of a socket, and the lock that owns its name.
+#[derive(Debug)]
+struct SocketFile {
     path: PathBuf,
     mode: u32,
     place: Location,
-    /// Device and inode of the socket's file.
-    file: (u64, u64),
-    /// Closed for a moment to accept and refuse a connection when no descriptors are left.
-    spare: Option<OwnedFd>,
-    // Dropped last: the next owner of the name finds no file of this one.
+    /// Device and inode.
+    id: (u64, u64),
     lock: NameLock,
 }
 
@@ -123,10 +135,14 @@ impl Listener {
     ///
     /// [`BindFailure::InUse`] if another process owns the name, or listens at the path.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, BindFailure> {
+        if abstract_name(path).is_some() {
+            return Ok(Self { socket: listen_at_name(path)?, spare: spare(), file: None });
+        }
         let place = Location::of(path)?;
         let lock = place.lock()?;
-        let (socket, file) = listen_at(path, mode, &place)?;
-        Ok(Self { socket, path: path.to_owned(), mode, place, file, spare: spare(), lock })
+        let (socket, id) = listen_at(path, mode, &place)?;
+        let file = SocketFile { path: path.to_owned(), mode, place, id, lock };
+        Ok(Self { socket, spare: spare(), file: Some(file) })
     }
 
     /// Accepts the next waiting connection, if there is one.
@@ -159,36 +175,79 @@ impl Listener {
     /// folder and lock file, a new one is bound; a name that another process has taken meanwhile
     /// stays with it.
     pub fn check(&mut self) -> FileState {
-        let is_locked = self.lock.is_at(self.place.folder.as_fd(), &self.place.lock);
-        if is_locked && self.place.file().is_ok_and(|found| found == Some(self.file)) {
+        let Some(file) = &mut self.file else { return FileState::Bound };
+        if file.is_there() {
             return FileState::Bound;
         }
-        match self.bind_again(is_locked) {
-            Ok(()) => FileState::Rebound,
+        match file.bind_again() {
+            Ok(socket) => {
+                if let Some(socket) = socket {
+                    self.socket = socket;
+                }
+                FileState::Rebound
+            }
             Err(error) => FileState::Lost(error.to_string()),
         }
     }
+}
 
-    fn bind_again(&mut self, is_locked: bool) -> Result<(), BindFailure> {
+impl SocketFile {
+    fn is_locked_at(&self, place: &Location) -> bool {
+        self.lock.is_at(place.folder.as_fd(), &place.lock)
+    }
+
+    fn is_there(&self) -> bool {
+        self.is_locked_at(&self.place) && self.place.file().is_ok_and(|found| found == Some(self.id))
+    }
+
+    /// Takes the name again where it was lost. Returns a new socket if the file is another one.
+    fn bind_again(&mut self) -> Result<Option<UntrustedFd>, BindFailure> {
         // The path may lead to another folder now.
         let place = Location::of(&self.path)?;
-        let is_locked = is_locked && self.lock.is_at(place.folder.as_fd(), &place.lock);
+        let is_locked = self.is_locked_at(&self.place) && self.is_locked_at(&place);
         let lock = if is_locked { None } else { Some(place.lock()?) };
-        if place.file()? != Some(self.file) {
-            let (socket, file) = listen_at(&self.path, self.mode, &place)?;
-            (self.socket, self.file) = (socket, file);
+        let mut socket = None;
+        if place.file()? != Some(self.id) {
+            let (bound, id) = listen_at(&self.path, self.mode, &place)?;
+            (socket, self.id) = (Some(bound), id);
         }
         self.place = place;
         if let Some(lock) = lock {
             self.lock = lock;
         }
-        Ok(())
+        Ok(socket)
+    }
+}
+
+/// Binds and listens at an abstract name. A former owner in this process may close its socket a
+/// moment after it has shut it down.
+fn listen_at_name(path: &Path) -> Result<UntrustedFd, BindFailure> {
+    let address = address(path)?;
+    let socket = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
+    refuse_descriptors(&socket);
+    let begin = Instant::now();
+    loop {
+        match bind(&socket, &address) {
+            Ok(()) => {
+                listen(&socket, BACKLOG).map_err(io::Error::from)?;
+                return Ok(socket);
+            }
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        match listening_at(&address)? {
+            Some(holder) => return Err(BindFailure::InUse(holder)),
+            None if begin.elapsed() > CLOSING => {
+                return Err(BindFailure::InUse("another process, which does not listen there".into()));
+            }
+            None => thread::sleep(CLOSING / 100),
+        }
     }
 }
 
 /// Binds and listens, in place of a socket without a listener. The caller holds the name's lock.
 fn listen_at(path: &Path, mode: u32, place: &Location) -> Result<(UntrustedFd, (u64, u64)), BindFailure> {
-    let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
+    let address = address(path)?;
     if let Some(stale) = place.file()? {
         if let Some(holder) = listening_at(&address)? {
             return Err(BindFailure::InUse(holder));
@@ -223,7 +282,7 @@ fn probe() -> io::Result<UntrustedFd> {
 /// number or a full backlog. None if no process listens, or this user may not connect.
 pub fn listener_of(path: &Path) -> Option<Option<u32>> {
     let probe = probe().ok()?;
-    match connect(&probe, &SocketAddrUnix::new(path).ok()?) {
+    match connect(&probe, &address(path).ok()?) {
         Ok(()) => Some(peer_pid(&probe)),
         Err(Errno::AGAIN) => Some(None),
         Err(_) => None,
@@ -237,7 +296,7 @@ fn listening_at(address: &SocketAddrUnix) -> io::Result<Option<String>> {
     let probe = probe()?;
     match connect(&probe, address) {
         Ok(()) => Ok(Some(match peer_pid(&probe) {
-            Some(pid) => format!("process {pid}, which listens there"),
+            Some(pid) => format!("process {pid} of user {}, which listens there", peer_uid(&probe)),
             None => "another process, which listens there".into(),
         })),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(None),
@@ -254,7 +313,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.place.unlink(self.file);
+        if let Some(file) = &self.file {
+            file.place.unlink(file.id);
+        }
         // Connections that were not accepted hang up now, whatever their queues hold.
         while let Ok(Some(connection)) = self.accept() {
             drop(connection);
@@ -391,5 +452,25 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         let _listener = Listener::bind(&path, 0o600).unwrap();
         assert!(matches!(Listener::bind(&link.join("s.sock"), 0o600), Err(BindFailure::InUse(_))));
+    }
+
+    #[test]
+    fn abstract_name_is_free_after_drop() {
+        let path = PathBuf::from(format!("@frameshare-listener-{}", std::process::id()));
+        for _ in 0..50 {
+            let mut listener = Listener::bind(&path, 0o600).unwrap();
+            let error = Listener::bind(&path, 0o600).unwrap_err().to_string();
+            assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+            assert_eq!(listener.check(), FileState::Bound);
+            // Its queue holds a connection.
+            let _connection = super::super::connect(&path).unwrap();
+            drop(listener);
+            assert!(super::super::connect(&path).is_err());
+        }
+        assert!(!path.exists());
+        let bound = socket().unwrap();
+        bind(&bound, &address(&path).unwrap()).unwrap();
+        let error = Listener::bind(&path, 0o600).unwrap_err();
+        assert!(matches!(&error, BindFailure::InUse(holder) if holder.contains("not listen")), "{error}");
     }
 }

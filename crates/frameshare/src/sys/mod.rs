@@ -35,7 +35,7 @@ pub use peer::{Peer, file_limit, files_left, is_own_or_root, process_name, proce
 pub use poll::{Timeout, is_ready, wait};
 pub use record_lock::{ProcessLock, is_locked};
 pub use scheduler::{allowed_cores, involuntary_switches};
-pub use socket::{Received, Socket, connect};
+pub use socket::{Received, Socket, abstract_name, connect};
 pub use timer::Timer;
 pub use udmabuf::{Udmabuf, udmabuf};
 pub use untrusted_fd::{UntrustedFd, may_accept, may_connect, too_many_parked};

@@ -48,6 +48,19 @@ pub enum Received {
     HungUp,
 }
 
+/// Returns the name of an abstract socket (unix(7)): the text behind an `@`. `None` for the path of
+/// a file.
+pub fn abstract_name(path: &Path) -> Option<&[u8]> {
+    path.as_os_str().as_encoded_bytes().strip_prefix(b"@")
+}
+
+pub(super) fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    Ok(match abstract_name(path) {
+        Some(name) => SocketAddrUnix::new_abstract_name(name)?,
+        None => SocketAddrUnix::new(path)?,
+    })
+}
+
 pub(super) fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
 }
@@ -59,7 +72,7 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
 /// The error of socket(2) or connect(2).
 pub fn connect(path: &Path) -> io::Result<Socket> {
     let fd = UntrustedFd::socket(socket()?, rustix::process::geteuid().as_raw());
-    rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&fd, &address(path)?)?;
     let uid = peer_uid(&fd);
     let fd = fd.of_user(uid);
     if !may_connect(uid) {

@@ -136,7 +136,7 @@ impl Settings {
                     .build(),
                 glib::ParamSpecString::builder("socket-path")
                     .nick("Socket path")
-                    .blurb("Path of the stream's socket, instead of a name")
+                    .blurb("Path of the stream's socket, instead of a name; @NAME is an abstract socket")
                     .mutable_ready()
                     .build(),
                 ids_spec(

@@ -6,7 +6,7 @@ use super::{cuda::Takes, frames::Way};
 use crate::meta::{budget::OverBudget, form::Invalid};
 use frameshare::{
     Endpoint, MemoryKind, Reason,
-    reader::{ConnectError, ReadError},
+    reader::{ConfigError, ConnectError, ReadError},
 };
 use gst::ResourceError;
 
@@ -74,6 +74,7 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
              (video/x-raw) behind this element",
         ),
         ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
+        ConnectError::Config(ConfigError::AbstractOfAnyUser) => (ResourceError::Settings, "set exporter-uid"),
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
         ConnectError::Io { source, .. } if is_out_of_files(source) => {
             (ResourceError::OpenRead, "raise the limit of open files (ulimit -n) of this process")

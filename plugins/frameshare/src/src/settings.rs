@@ -266,7 +266,7 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                 .build(),
             glib::ParamSpecString::builder(SOCKET_PATH)
                 .nick("Socket path")
-                .blurb("Path of the stream's socket, instead of its name. Can be changed in PLAYING")
+                .blurb("Path of the stream's socket, instead of its name; @NAME is an abstract socket, which needs exporter-uid. Can be changed in PLAYING")
                 .mutable_playing()
                 .build(),
             glib::ParamSpecEnum::builder_with_default(POLICY, default.policy)

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `frameshare://cam0` | `stream=cam0` |
 //! | `frameshare:///srv/frames/cam0.sock` | `socket-path=/srv/frames/cam0.sock` |
+//! | `frameshare://@cam0` | `socket-path=@cam0`, an abstract socket |
 //! | `frameshare://cam0?policy=lossless&max-held=8` | with more properties, in the syntax of gst-launch-1.0 |
 //!
 //! Names and values are percent-encoded. A URI is checked as a whole before any property is set;
@@ -57,6 +58,7 @@ pub(crate) fn set(element: &gst::Element, uri: &str) -> Result<(), glib::Error> 
 pub(crate) fn get(element: &gst::Element) -> Option<String> {
     let text = |name| element.property::<Option<String>>(name).filter(|text| !text.is_empty());
     let mut uri = match (text(SOCKET_PATH), text(STREAM)) {
+        (Some(name), _) if name.starts_with('@') => format!("frameshare://{}", encode(&name, "@")),
         (Some(path), _) => format!("frameshare://{}", encode(std::path::absolute(path).ok()?.to_str()?, "/")),
         (None, Some(stream)) => format!("frameshare://{}", encode(&stream, "")),
         (None, None) => return None,

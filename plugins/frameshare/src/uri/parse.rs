@@ -31,8 +31,9 @@ pub(super) fn parse(uri: &str) -> Result<Parsed, String> {
         return Err(format!("a stream has no fragment (#{fragment})"));
     }
     let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (property, stream) = if location.starts_with('/') {
-        let path = decode(location)?;
+    let (property, stream) = if location.starts_with(['/', '@']) {
+        let path =
+            decode(location.strip_suffix('/').filter(|name| name.starts_with('@')).unwrap_or(location))?;
         Endpoint::at(&path).map_err(|error| error.to_string())?;
         (SOCKET_PATH, path)
     } else {
@@ -123,6 +124,7 @@ mod tests {
         assert_eq!(parse("FRAMESHARE://Cam0/"), parsed(STREAM, "Cam0", &[]));
         assert_eq!(parse("frameshare://cam%30?"), parsed(STREAM, "cam0", &[]));
         assert_eq!(parse("frameshare:///srv/a%20b.sock"), parsed(SOCKET_PATH, "/srv/a b.sock", &[]));
+        assert_eq!(parse("frameshare://@cam0/"), parsed(SOCKET_PATH, "@cam0", &[]));
         assert_eq!(
             parse("frameshare://c?policy=lossless&max%2Dheld=%38&x=a%3Db%26c+d"),
             parsed(STREAM, "c", &[("policy", "lossless"), ("max-held", "8"), ("x", "a=b&c+d")])
@@ -142,6 +144,7 @@ mod tests {
             ("frameshare://cam0?stream=cam1", "two streams"),
             ("frameshare://cam0?socket-path=/x", "two streams"),
             ("frameshare://me@cam0", "me@"),
+            ("frameshare://@cam0/cam1", "@cam0/cam1"),
             ("frameshare://cam0:80", ":80"),
             ("frameshare://cam0#part", "#part"),
             ("frameshare://cam0?policy", "no value"),

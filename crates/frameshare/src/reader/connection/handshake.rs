@@ -52,7 +52,7 @@ pub(in crate::reader) fn connect(
     config: &Config,
     interrupt: &Interrupt,
 ) -> Result<Connection, ConnectError> {
-    config.check()?;
+    config.check(endpoint)?;
     let mut search = Search::new(endpoint, config, Instant::now())?;
     loop {
         if let Some(connection) = search.advance(endpoint, config)? {
@@ -90,8 +90,8 @@ enum Step {
 struct Handshake {
     socket: Socket,
     peer: Peer,
-    /// The socket's file when the connection was made.
-    file: SocketFile,
+    /// The socket's file when the connection was made; none of an abstract socket.
+    file: Option<SocketFile>,
     /// Time of the next check whether the path still leads to that file.
     recheck: Instant,
 }
@@ -114,6 +114,11 @@ struct SocketFile {
 }
 
 impl SocketFile {
+    /// Returns the file of an endpoint; `None` for an abstract socket.
+    fn of(endpoint: &Endpoint) -> rustix::io::Result<Option<Self>> {
+        if endpoint.is_abstract() { Ok(None) } else { Self::at(endpoint.path()).map(Some) }
+    }
+
     fn at(path: &Path) -> rustix::io::Result<Self> {
         let found = stat(path)?;
         #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
@@ -232,7 +237,7 @@ impl Search {
         let path = endpoint.path();
         endpoint.check_folder().map_err(|source| failed(endpoint, source))?;
         // Before connecting: if the file is replaced in between, the check notices a difference.
-        let Ok(file) = SocketFile::at(path) else {
+        let Ok(file) = SocketFile::of(endpoint) else {
             // Its folder may not be searchable: the error of connect(2) tells.
             return self.note_failure(endpoint, sys::connect(path).err());
         };
@@ -241,7 +246,7 @@ impl Search {
             Err(error) => return self.note_failure(endpoint, Some(error)),
         };
         let peer = Peer::of(&socket).map_err(|source| failed(endpoint, source))?;
-        let trust = match TrustedUsers::of(config.exporter_uid, path) {
+        let trust = match TrustedUsers::of(config.exporter_uid, endpoint) {
             Ok(trust) => trust,
             // The file may have been removed again.
             Err(error) => return self.note_failure(endpoint, Some(error)),
@@ -315,7 +320,7 @@ impl Search {
                 let now = Instant::now();
                 if handshake.recheck <= now {
                     handshake.recheck = now + RETRY;
-                    if SocketFile::at(endpoint.path()).as_ref() != Ok(&handshake.file) {
+                    if SocketFile::of(endpoint).as_ref() != Ok(&handshake.file) {
                         self.pause_until(now);
                     }
                 }

@@ -2,7 +2,7 @@
 
 //! The users that an exporter may run as.
 
-use crate::sys::is_own_or_root;
+use crate::{Endpoint, sys::is_own_or_root};
 use rustix::{
     fs::{CWD, FileType, lstat, readlinkat},
     io::Errno,
@@ -34,30 +34,38 @@ pub enum TrustedUsers {
         /// The folder.
         folder: PathBuf,
     },
+    /// This process's user and root, since every process can bind an abstract socket.
+    OwnOrRootAtName {
+        /// This process's user.
+        own: u32,
+    },
 }
 
 /// Maximum number of symbolic links on the way to a socket, as in path_resolution(7).
 const MAX_LINKS: u32 = 40;
 
 impl TrustedUsers {
-    /// Returns the users to trust at a path: `user` if one is configured, else by the folders on
-    /// the way.
+    /// Returns the users to trust at an endpoint: `user` if one is configured, else by the folders
+    /// on the way.
     ///
     /// # Errors
     /// The error of a system call on a folder.
-    pub(crate) fn of(user: Option<u32>, path: &Path) -> io::Result<Self> {
+    pub(crate) fn of(user: Option<u32>, endpoint: &Endpoint) -> io::Result<Self> {
         if let Some(user) = user {
             return Ok(Self::User(user));
         }
         let own = geteuid().as_raw();
-        Ok(open_folder(path)?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
+        if endpoint.is_abstract() {
+            return Ok(Self::OwnOrRootAtName { own });
+        }
+        Ok(open_folder(endpoint.path())?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
     }
 
     pub(crate) fn includes(&self, uid: u32) -> bool {
         match self {
             Self::Any => true,
             Self::User(user) => uid == *user,
-            Self::OwnOrRoot { .. } => is_own_or_root(uid),
+            Self::OwnOrRoot { .. } | Self::OwnOrRootAtName { .. } => is_own_or_root(uid),
         }
     }
 }
@@ -72,6 +80,9 @@ impl fmt::Display for TrustedUsers {
             }
             Self::OwnOrRoot { own, folder } => {
                 write!(f, "user {own} or 0, since other users can write to {}", folder.display())
+            }
+            Self::OwnOrRootAtName { own } => {
+                write!(f, "user {own} or 0, since every process can bind an abstract socket")
             }
         }
     }
@@ -217,7 +228,7 @@ mod tests {
 
     #[test]
     fn configured_user_is_the_only_one() {
-        let trust = TrustedUsers::of(Some(7), Path::new("/nowhere/s.sock")).unwrap();
+        let trust = TrustedUsers::of(Some(7), &Endpoint::at("/nowhere/s.sock").unwrap()).unwrap();
         assert!(trust.includes(7) && !trust.includes(0));
         assert_eq!(trust.to_string(), "user 7");
     }
