@@ -31,20 +31,20 @@ build=$target/install
 [ -L "$build/cargo" ] || rm -rf "$build/cargo"
 mkdir -p "$build"
 ln -sfn "$target" "$build/cargo"
-staged=$work/staged
-installed=$staged/opt/frameshare/lib/gstreamer-1.0
+prefix=$work/prefix
+installed=$prefix/lib/gstreamer-1.0
 setup() {
   if [ -d "$build/meson-info" ]; then set -- configure "$build"; else set -- setup "$build" "$repo"; fi
-  meson "$@" --prefix=/opt/frameshare --libdir=lib
+  meson "$@" --prefix="$prefix" --libdir=lib
 }
 
 check install-setup setup
-check install-stage env DESTDIR="$staged" meson install -C "$build"
+check install-prefix meson install -C "$build"
 check install-plugin test -f "$installed/libgstframeshare.so"
-check install-licences test -f "$staged/opt/frameshare/share/doc/frameshare/LICENSE-MIT"
+check install-licences test -f "$prefix/share/doc/frameshare/LICENSE-MIT"
 # All but those into the source tree.
 links_lead_somewhere() {
-  cd "$staged/opt/frameshare/share/doc/frameshare" || return
+  cd "$prefix/share/doc/frameshare" || return
   local file link broken=0 found=0
   while IFS=: read -r file link; do
     case $link in *://* | '#'* | *crates/* | *plugins/* | *examples/* | *tests | *tests/* | *tools/*) continue ;; esac
@@ -53,7 +53,7 @@ links_lead_somewhere() {
   done < <(grep -oE '\]\([^)]+\)' -r --include='*.md' . | sed 's/\](\(.*\))$/\1/')
   [ "$found" -gt 20 ] && [ "$broken" = 0 ]
 }
-check install-examples test -f "$staged/opt/frameshare/share/doc/frameshare/docs/services/frameshare@.service"
+check install-examples test -f "$prefix/share/doc/frameshare/docs/services/frameshare@.service"
 check install-links links_lead_somewhere
 check install-sink-found inspect "$installed" framesharesink
 check install-src-found inspect "$installed" framesharesrc
@@ -79,10 +79,42 @@ frames_cross() {
 }
 check install-frames-cross frames_cross
 
+# A program in C, the recipe's, that finds the installed header through pkg-config and links GStreamer alone.
+declared() { env PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config "$@" gstframeshare-1.0; }
+declares_the_plugin() {
+  [ "$(declared --variable=pluginsdir)" = "$installed" ] || return
+  [ "$(declared --modversion)" = "$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' "$repo/Cargo.toml")" ]
+}
+check install-pkg-config declares_the_plugin
+compiles() {
+  # shellcheck disable=SC2016  # backticks of Markdown
+  sed -n '/^```c$/,/^```$/{/^```/!p}' "$prefix/share/doc/frameshare/docs/recipes.md" >"$work/numbers.c"
+  # shellcheck disable=SC2046  # flags are words
+  "${CC:-cc}" -Wall -Wextra -Werror "$work/numbers.c" $(declared --cflags --libs) -o "$work/numbers"
+}
+check install-header-compiles compiles
+# Through two converters: 60 frames of one session, none missing that is not counted, each published a moment ago.
+numbers_cross() {
+  export XDG_RUNTIME_DIR=$work GST_REGISTRY=$work/registry.bin GST_PLUGIN_PATH=$installed
+  timeout 60 gst-launch-1.0 -q videotestsrc is-live=true ! video/x-raw,width=320,height=240 ! framesharesink stream=cam0 &
+  local exporter=$! status=0
+  timeout 60 "$work/numbers" >"$work/numbers.txt" || status=$?
+  kill "$exporter"
+  wait "$exporter"
+  tail -n 3 "$work/numbers.txt"
+  [ "$status" = 0 ] && awk '
+    { if (NR > 1 && ($2 != last + 1 + $6 || $5 != session)) bad = 1; last = $2; session = $5 }
+    $2 < 1 || $5 == "0:" || $11 < 0 || $11 > 60e9 { bad = 1 }
+    END { exit bad || NR != 60 }' "$work/numbers.txt"
+}
+check install-numbers-cross numbers_cross
+
 # The same through `make install`, to a place that a distribution would take.
 made=$work/made-by-make
 check install-make make -C "$repo" --no-print-directory install BUILD="$build" \
   PREFIX=/usr LIBDIR=lib/multiarch DESTDIR="$made"
+check install-make-header test -f "$made/usr/include/frameshare/gstframeshare.h"
+check install-make-pkg-config test -f "$made/usr/lib/multiarch/pkgconfig/gstframeshare-1.0.pc"
 check install-make-plugin inspect "$made/usr/lib/multiarch/gstreamer-1.0" framesharesrc
 
 exit $failed

@@ -2,8 +2,8 @@
 
 //! `FrameshareMeta`: the identity of a buffer's frame in its stream.
 //!
-//! Applications in any language find it under the API type `FrameshareMetaAPI`; its C layout is
-//! [`GstFrameshareMeta`]. It is kept when a buffer is copied or converted.
+//! Applications in C find it by `include/frameshare/gstframeshare.h`, others by the signal
+//! `frame-info` of `framesharesrc`. It is kept when a buffer is copied or converted.
 //!
 //! # Safety
 //!
@@ -19,7 +19,8 @@ use std::{ffi::c_char, fmt, mem, ptr, sync::OnceLock};
 const API: &glib::GStr = glib::gstr!("FrameshareMetaAPI");
 const NAME: &glib::GStr = glib::gstr!("FrameshareMeta");
 
-/// The C layout of the meta.
+/// The C layout of the meta, also in `include/frameshare/gstframeshare.h`. Fields are added at the
+/// end only.
 #[repr(C)]
 pub struct GstFrameshareMeta {
     meta: gst::ffi::GstMeta,
@@ -231,6 +232,7 @@ unsafe extern "C" fn transform(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{io::Write as _, path::Path, process::Command};
 
     const FRAME: FrameInfo =
         FrameInfo { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None };
@@ -246,6 +248,50 @@ mod tests {
             assert_eq!((meta.session(), meta.sequence(), meta.lost_before()), (7, 42, 3));
             assert_eq!(meta.published(), 9);
         }
+    }
+
+    /// Evaluates C expressions against the installed header; none without a C compiler.
+    fn evaluate(expressions: &[&str]) -> Option<Vec<usize>> {
+        let output = |command: &mut Command| {
+            let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+            assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+            String::from_utf8(done.stdout).unwrap()
+        };
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        Command::new(&compiler).arg("--version").output().ok()?;
+        let prints: String =
+            expressions.iter().map(|it| format!("printf(\"%zu\\n\", (size_t)({it}));\n")).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
+        let text =
+            format!("#include <frameshare/gstframeshare.h>\n#include <stdio.h>\nint main(void) {{{prints}}}");
+        std::fs::write(&source, text).unwrap();
+        let flags = output(Command::new("pkg-config").args(["--cflags", "--libs", "gstreamer-1.0"]));
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        let mut compile = Command::new(compiler);
+        compile.args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"]).arg(include);
+        compile.arg("-o").args([&program, &source]);
+        output(compile.args(flags.replace("-I", "-isystem").split_whitespace()));
+        Some(output(&mut Command::new(program)).lines().map(|line| line.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn layout_matches_c_header() {
+        let ours = [
+            ("sizeof(GstFrameshareMeta)", mem::size_of::<GstFrameshareMeta>()),
+            ("offsetof(GstFrameshareMeta, meta)", mem::offset_of!(GstFrameshareMeta, meta)),
+            ("offsetof(GstFrameshareMeta, session)", mem::offset_of!(GstFrameshareMeta, session)),
+            ("offsetof(GstFrameshareMeta, sequence)", mem::offset_of!(GstFrameshareMeta, sequence)),
+            ("offsetof(GstFrameshareMeta, lost_before)", mem::offset_of!(GstFrameshareMeta, lost_before)),
+            ("offsetof(GstFrameshareMeta, published)", mem::offset_of!(GstFrameshareMeta, published)),
+            ("offsetof(GstFrameshareMeta, used_on)", mem::offset_of!(GstFrameshareMeta, used_on)),
+        ];
+        let Some(theirs) = evaluate(&ours.map(|(expression, _)| expression)) else {
+            // Bypasses the harness's output capture, so that the skip is counted.
+            std::io::stdout().write_all(b"SKIP frameshare-meta/layout: no C compiler\n").unwrap();
+            return;
+        };
+        assert_eq!(theirs, ours.map(|(_, value)| value), "{ours:?}");
     }
 
     #[test]
