@@ -38,7 +38,10 @@ gstreamer_1_26() {
   elif [ -n "$why_not" ]; then
     skip gstreamer-1.26 "$why_not"
   else
-    tests/rootfs.sh tests plugins/frameshare tests
+    local status=0
+    tests/rootfs.sh tests plugins/frameshare tests || status=1
+    tests/rootfs.sh run tests/recipes.py "$plugins" live frame-info || status=1
+    return $status
   fi
 }
 # GStreamer's own elements on the simulated driver: what runs there is a test of ours only if these do. Then ours.
@@ -62,7 +65,8 @@ simulated_gpu() {
 }
 
 # With the plugin that the demo has just built.
-recipes() { make --no-print-directory build && tests/recipes.py "${CARGO_TARGET_DIR:-target}/gstreamer-1.0"; }
+plugins=${CARGO_TARGET_DIR:-target}/gstreamer-1.0
+recipes() { make --no-print-directory build && tests/recipes.py "$plugins"; }
 
 # Most tests sleep most of the time: the suites of the simulated driver run beside the rest.
 workspace() {

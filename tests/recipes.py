@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs every block of docs/recipes.md, with what no machine has (cameras, displays) replaced.
 
-    tests/recipes.py PLUGIN_FOLDER
+    tests/recipes.py PLUGIN_FOLDER [RECIPE...]
 
-Prints PASS, FAIL or SKIP and the recipe's name for each.
+Runs all without a RECIPE. Prints PASS, FAIL or SKIP and the recipe's name for each.
 """
 
 import contextlib
@@ -252,12 +252,24 @@ def numpy(kitchen):
     assert "copied: 0" in text, text[-500:]
 
 
+def frame_info(kitchen):
+    begin = time.monotonic_ns()
+    text = kitchen.finish("frame-info", kitchen.start("frame-info", "gi"))
+    frames = [tuple(map(int, line)) for line in re.findall(r"^frame (\d+) lost (\d+) published (\d+)$", text, re.M)]
+    assert len(frames) == 60, text[-500:]
+    for (before, _, earlier), (sequence, lost, published) in zip(frames, frames[1:]):
+        assert sequence == before + 1 + lost and published > earlier, text
+    assert begin < frames[-1][2] < time.monotonic_ns(), text[-500:]
+
+
 def main():
     plugins = Path(sys.argv[1]).resolve()
     folder = Path(tempfile.mkdtemp(prefix="frameshare-recipes-"))
     kitchen = Kitchen(folder, plugins)
     failed = False
-    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy]
+    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy, frame_info]
+    named = sys.argv[2:]
+    steps = [step for step in steps if not named or step.__name__.replace("_", "-") in named]
     try:
         for step in steps:
             name = step.__name__.replace("_", "-")
@@ -270,7 +282,7 @@ def main():
                 failed = True
                 print(f"FAIL recipe-{name}: {why}", flush=True)
         tested = {step.__name__.replace("_", "-") for step in steps}
-        for name in kitchen.unused - tested:
+        for name in (set(named) - tested) if named else (kitchen.unused - tested):
             failed = True
             print(f"FAIL recipe-{name}: no test runs it", flush=True)
     finally:

@@ -14,6 +14,10 @@ set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 rootfs=${ROOTFS:-/var/tmp/frameshare-trixie}
 target=${CARGO_TARGET_DIR:-$repo/target}
+packages=(
+  gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
+  gstreamer1.0-libav gstreamer1.0-rtsp gstreamer1.0-plugins-base-apps python3-gi gir1.2-gstreamer-1.0
+)
 
 os() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" /etc/os-release; } # KEY
 
@@ -35,7 +39,11 @@ mirror() { # the one that apt takes this Debian's own packages from
 make_rootfs() {
   exec 9>"$rootfs.lock"
   flock 9 # two checkouts may want it at once
-  if [ ! -e "$rootfs/.ready" ]; then install_rootfs; fi
+  if [ ! -e "$rootfs/.ready" ]; then
+    install_rootfs
+  elif [ "$(cat "$rootfs/.ready")" != "${packages[*]}" ]; then
+    install_packages >"$rootfs.log" 2>&1 9>&- || { tail -n 30 "$rootfs.log" >&2 && exit 1; }
+  fi
   exec 9>&- # what is run in it shall not keep the lock
 }
 
@@ -48,11 +56,14 @@ install_rootfs() {
   rm -rf --one-file-system "$rootfs" # one that was broken off
   {
     debootstrap --variant=minbase trixie "$rootfs" "$from"
-    chroot "$rootfs" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-      gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
-      gstreamer1.0-plugins-ugly gstreamer1.0-libav gstreamer1.0-rtsp gstreamer1.0-plugins-base-apps
+    install_packages
   } >"$rootfs.log" 2>&1 9>&- || { tail -n 30 "$rootfs.log" >&2 && exit 1; }
-  touch "$rootfs/.ready"
+}
+
+install_packages() {
+  chroot "$rootfs" apt-get update -q &&
+    chroot "$rootfs" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" &&
+    echo "${packages[*]}" >"$rootfs/.ready"
 }
 
 # The mounts live in a namespace of their own, so that however the command ends nothing stays mounted. Paths are the

@@ -16,6 +16,7 @@ use super::{
     pause::Pause,
     running::{Negotiated, Running},
     settings::{self, Settings},
+    signals,
     stats::Figures,
 };
 use crate::{meta::budget::Budget, sync::lock, time::PipelineClock, uri};
@@ -63,6 +64,10 @@ impl ObjectSubclass for FrameshareSrc {
 impl ObjectImpl for FrameshareSrc {
     fn properties() -> &'static [glib::ParamSpec] {
         settings::properties()
+    }
+
+    fn signals() -> &'static [glib::subclass::Signal] {
+        signals::signals()
     }
 
     fn set_property(&self, _id: usize, value: &glib::Value, property: &glib::ParamSpec) {

@@ -22,6 +22,7 @@ mod pause;
 mod picture;
 mod running;
 mod settings;
+mod signals;
 mod stats;
 mod switch;
 #[cfg(test)]
@@ -58,7 +59,8 @@ glib::wrapper! {
     /// - Also copies a frame that is not in its format's default layout if downstream does not
     ///   support GstVideoMeta, unless `video-meta=always`. The first copy for each reason posts a
     ///   warning that names the property.
-    /// - Attaches a `FrameshareMeta` to each buffer. After lost frames, the next buffer is marked
+    /// - Attaches a `FrameshareMeta` to each buffer; the action signal `frame-info` reads it for
+    ///   languages that see no C structures. After lost frames, the next buffer is marked
     ///   DISCONT, and a QoS message carries the number of lost frames.
     /// - Is live; converts the exporter's timestamps to this pipeline's clock. Its maximum latency
     ///   is the duration of the frames it may hold; a sink that synchronizes on a stream with a

@@ -9,6 +9,7 @@ mod gop;
 mod layout;
 mod media;
 mod metas;
+mod numbers;
 mod order;
 mod peers;
 mod refusal;
