@@ -42,6 +42,27 @@ check install-setup setup
 check install-prefix meson install -C "$build"
 check install-plugin test -f "$installed/libgstframeshare.so"
 check install-licences test -f "$prefix/share/doc/frameshare/LICENSE-MIT"
+
+# The command, which needs nothing but what every program of this system has, and finds streams.
+tool=$prefix/bin/frameshare
+needs_libc_alone() {
+  readelf -d "$tool" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$work/needed" && [ -s "$work/needed" ] || return
+  ! grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' "$work/needed"
+}
+check install-tool-needs-libc-alone needs_libc_alone
+check install-tool-runs env XDG_RUNTIME_DIR="$work" "$tool" list
+check install-tool-completions test -s "$prefix/share/bash-completion/completions/frameshare.bash" \
+  -a -s "$prefix/share/zsh/site-functions/_frameshare" \
+  -a -s "$prefix/share/fish/vendor_completions.d/frameshare.fish"
+# One for each command: those that the installed command lists.
+man_pages() {
+  local command pages=$prefix/share/man/man1
+  [ -s "$pages/frameshare.1" ] || return
+  for command in $("$tool" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    [ "$command" = help ] || [ -s "$pages/frameshare-$command.1" ] || { echo "no page for $command" && return 1; }
+  done
+}
+check install-tool-man-pages man_pages
 # All but those into the source tree.
 links_lead_somewhere() {
   cd "$prefix/share/doc/frameshare" || return

@@ -27,7 +27,7 @@ const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2", "tokio"];
 
-const LAYERS: [Layer; 5] = [
+const LAYERS: [Layer; 6] = [
     // Messages and shared layouts: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
     // The only crate that calls CUDA; depends on no other layer. Engine and plugin use it.
@@ -42,6 +42,8 @@ const LAYERS: [Layer; 5] = [
         uses: &["frameshare", "frameshare-cuda", "gst-cuda"],
         never: &["frameshare-protocol"],
     },
+    // The command is an application of the engine's public interface.
+    Layer { name: "frameshare-tools", uses: &["frameshare"], never: &["tokio"] },
 ];
 
 /// Families of crates, and the only crates that may use them. Tests may use all of them.

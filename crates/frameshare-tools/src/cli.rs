@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Command line.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Observes the video streams that processes share.
+#[derive(Debug, Parser)]
+#[command(name = "frameshare", version, about, max_term_width = 100, after_help = AFTER, propagate_version = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+const AFTER: &str = "\
+Examples:
+  frameshare list
+  frameshare info cam0
+  frameshare --json info cam0
+
+A STREAM is a name, or the path of a socket if it contains a slash. Names are searched in
+$XDG_RUNTIME_DIR/frameshare (/run/frameshare without that variable), then in the folders of
+FRAMESHARE_PATH.
+
+Exit status: 0 success, 1 failure, 2 wrong usage, 3 no such stream or reader, 4 permission denied.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the streams of this user and of FRAMESHARE_PATH
+    #[command(
+        after_help = "Examples:\n  frameshare list\n  FRAMESHARE_PATH=/run/cameras frameshare list --json"
+    )]
+    List,
+    /// Show the format, the limits and the readers of a stream, and its last evictions and refusals
+    #[command(
+        after_help = "Examples:\n  frameshare info cam0\n  frameshare info /srv/frames/cam0.sock --json"
+    )]
+    Info {
+        /// Name of the stream, or path of its socket
+        stream: String,
+    },
+    /// Write completions and man pages into a folder
+    #[command(hide = true)]
+    Generate {
+        /// The folder
+        folder: PathBuf,
+    },
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! State of a stream for people.
+
+use crate::{output::Page, stream::Measured};
+use frameshare::{
+    Endpoint, FenceKind,
+    observer::{Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
+};
+use std::time::Duration;
+
+/// Adds the state of a stream.
+pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }: &Measured) {
+    let (exporter, counters) = (&snapshot.exporter, &snapshot.counters);
+    page.heading(&endpoint.to_string());
+    let mut line = |name: &str, text: &str| page.line(&format!("  {name:10}{text}"));
+    line(
+        "exporter",
+        &format!(
+            "process {} ({}) of user {}, frameshare {}, protocol {}, for {}",
+            exporter.pid,
+            exporter.program,
+            exporter.uid,
+            exporter.engine,
+            exporter.protocol,
+            age(snapshot, exporter.started),
+        ),
+    );
+    line("caps", snapshot.format.as_ref().map_or("none yet", |format| &format.caps));
+    line("memory", &with_reason(&snapshot.memory.to_string(), &snapshot.memory_why));
+    let last = match counters.last_published {
+        0 => "none yet".to_owned(),
+        last => format!("the last one {} ago", age(snapshot, last)),
+    };
+    let ended = if counters.ended { "; the stream has ended for now" } else { "" };
+    line("frames", &format!("{rate:.1} per second, {} published, {last}{ended}", counters.published));
+    line(
+        "slots",
+        &format!("{} of {} bytes, {} free", counters.slots, counters.slot_size, counters.free_slots),
+    );
+    line("limits", &limits(&snapshot.limits));
+    if counters.waiting_bytes > 0 {
+        line("backlog", &format!("{} bytes", counters.waiting_bytes));
+    }
+    if counters.retired_bytes > 0 {
+        line("retired", &format!("{} bytes are not freed yet: readers hold them", counters.retired_bytes));
+    }
+    page.line("");
+    page.heading(&format!("Readers: {}, {} so far", snapshot.readers.len(), counters.readers_total));
+    snapshot.readers.iter().for_each(|reader| self::reader(page, reader));
+    if !snapshot.incidents.is_empty() {
+        page.line("");
+        page.heading("Last evictions and refusals");
+        snapshot.incidents.iter().for_each(|incident| page.line(&self::incident(snapshot, incident)));
+    }
+}
+
+fn reader(page: &mut Page, reader: &ReaderState) {
+    page.line(&format!(
+        "  {} {} (process {}, user {}), {}",
+        reader.id, reader.name, reader.pid, reader.uid, reader.policy
+    ));
+    page.line(&format!(
+        "      holds {} of {} frames; {} untaken, {} waiting, {} lost of {}; {} behind",
+        reader.held, reader.credit, reader.queued, reader.waiting, reader.lost, reader.sent, reader.lag
+    ));
+    let fence = match reader.fence {
+        FenceKind::None => "no fence".to_owned(),
+        kind => format!("{kind} fences"),
+    };
+    page.line(&format!("      {} memory, {}", reader.memory, with_reason(&fence, &reader.fence_why)));
+    if let Some(why) = &reader.cannot_adopt {
+        page.line(&format!("      a decoder's own memory is copied for it: {why}"));
+    }
+}
+
+fn incident(snapshot: &Snapshot, incident: &Incident) -> String {
+    let ago = age(snapshot, incident.time);
+    let peer = format!("process {}, user {}", incident.pid, incident.uid);
+    match incident.reader {
+        Some(id) => {
+            format!("  {ago} ago: reader {id} {} ({peer}) was evicted: {}", incident.name, incident.text)
+        }
+        None => format!("  {ago} ago: {peer} was refused: {}", incident.text),
+    }
+}
+
+fn limits(limits: &StreamLimits) -> String {
+    let slow = match limits.slow_readers {
+        SlowTreatment::Wait => "the stream waits for slow lossless readers",
+        SlowTreatment::QueueThenWait => "frames queue for slow lossless readers, then the stream waits",
+        SlowTreatment::QueueThenDisconnect => "frames queue for slow lossless readers, then they are evicted",
+        _ => "slow lossless readers are treated in a way that this version does not know",
+    };
+    format!(
+        "{} slots, {} frames held by a reader; {slow} (reader timeout {})",
+        limits.max_slots,
+        limits.max_held,
+        duration(limits.reader_timeout)
+    )
+}
+
+fn with_reason(text: &str, why: &str) -> String {
+    match why {
+        "" => text.to_owned(),
+        why => format!("{text}: {why}"),
+    }
+}
+
+/// Returns the age of a time of the snapshot, which the exporter's clock gives.
+fn age(snapshot: &Snapshot, time: u64) -> String {
+    duration(snapshot.time.saturating_sub(time))
+}
+
+/// Returns a duration in its largest unit.
+fn duration(ns: u64) -> String {
+    let time = Duration::from_nanos(ns);
+    match time.as_secs() {
+        _ if ns == u64::MAX => "without limit".to_owned(),
+        0 => format!("{} ms", time.as_millis()),
+        seconds @ 1..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_given_in_their_largest_unit() {
+        let seconds = |seconds: u64| duration(seconds * 1_000_000_000);
+        assert_eq!(duration(12_345_678), "12 ms");
+        assert_eq!(
+            [seconds(119), seconds(120), seconds(7199), seconds(7200)],
+            ["119 s", "2 min", "119 min", "2 h"]
+        );
+        assert_eq!(duration(u64::MAX), "without limit");
+    }
+}

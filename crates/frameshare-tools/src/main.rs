@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command `frameshare`: observes the streams that processes share.
+
+mod cli;
+mod error;
+mod generate;
+mod info;
+mod list;
+mod output;
+mod stream;
+
+use clap::Parser;
+use cli::{Arguments, Command};
+use error::Error;
+use std::process::ExitCode;
+
+fn run(arguments: Arguments) -> Result<(), Error> {
+    let json = arguments.json;
+    match arguments.command {
+        Command::List => list::list(json),
+        Command::Info { stream } => info::info(&stream, json),
+        Command::Generate { folder } => generate::generate(&folder),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_output() => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("frameshare: {}", output::escape(&error.to_string()));
+            error.exit_code()
+        }
+    }
+}

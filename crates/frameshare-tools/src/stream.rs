@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Streams by the name that a user gives, and their state at two times.
+
+use crate::error::Error;
+use frameshare::{
+    Endpoint,
+    observer::{ObserveError, Observer, Snapshot},
+};
+use std::{thread, time::Duration};
+
+/// Limit for each answer of an exporter.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// Time over which rates are measured.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Returns the endpoint of a stream: a path if the text contains a slash, otherwise a name, which
+/// is searched in the folder of this user's streams, then in those of `FRAMESHARE_PATH`.
+pub fn find(text: &str) -> Result<Endpoint, Error> {
+    if text.contains('/') {
+        return Ok(Endpoint::at(text)?);
+    }
+    let name = text.parse().map_err(|error| {
+        let why = format!("{error}");
+        Error::InvalidStream { text: text.to_owned(), why }
+    })?;
+    // The own folder comes first. Its problems are errors of the connection.
+    let streams = frameshare::streams().unwrap_or_default();
+    match streams.into_iter().find(|stream| stream.name == name) {
+        Some(stream) if !stream.is_named() => Ok(stream.endpoint),
+        _ => Ok(Endpoint::of_stream(&name)?),
+    }
+}
+
+/// A snapshot, and the rate of the frames until then.
+#[derive(Debug)]
+pub struct Measured {
+    pub snapshot: Snapshot,
+    /// Frames per second.
+    pub rate: f64,
+}
+
+/// Observes a stream for half a second.
+pub fn measure(endpoint: &Endpoint) -> Result<Measured, ObserveError> {
+    let mut observer = Observer::connect(endpoint, TIMEOUT)?;
+    let before = observer.latest().counters.clone();
+    thread::sleep(INTERVAL);
+    let snapshot = observer.snapshot()?.clone();
+    let now = &snapshot.counters;
+    // From publication to publication: a whole number of frames.
+    let frames = now.published.saturating_sub(before.published) as f64;
+    let time = match before.last_published {
+        0 => INTERVAL.as_nanos() as f64,
+        begin => now.last_published.saturating_sub(begin) as f64,
+    };
+    let rate = if time > 0.0 { frames / time * 1e9 } else { 0.0 };
+    Ok(Measured { snapshot, rate })
+}
+
+/// Returns format and size of the frames in few words.
+pub fn short_format(snapshot: &Snapshot) -> String {
+    match &snapshot.format {
+        Some(format) => match &format.video {
+            Some(video) => format!("{} {}x{}", video.format, video.width, video.height),
+            None => format.caps.split(',').next().unwrap_or_default().to_owned(),
+        },
+        None => "-".to_owned(),
+    }
+}

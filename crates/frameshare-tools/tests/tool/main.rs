@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command beside live streams of other processes.
+
+mod documents;
+mod errors;
+mod streams;
+
+use frameshare_tests::process::{Process, TestRun};
+use serde_json::Value;
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{Command, Stdio},
+};
+
+/// The program under test.
+const TOOL: &str = env!("CARGO_BIN_EXE_frameshare");
+
+/// Status and output of a run of the command.
+struct Ran {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Returns the command, in the runtime folder of a test run.
+fn tool(run: &TestRun, arguments: &str) -> Command {
+    let mut command = Command::new(TOOL);
+    command.args(arguments.split_whitespace()).current_dir(run.path("")).stdin(Stdio::null());
+    command.env("XDG_RUNTIME_DIR", run.path("")).env_remove("FRAMESHARE_PATH").env_remove("NO_COLOR");
+    command
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.output().expect("the command starts");
+    let status = output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or_default());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    Ran { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn run_tool(run: &TestRun, arguments: &str) -> Ran {
+    ran(&mut tool(run, arguments))
+}
+
+/// Runs the command and returns its JSON.
+fn json(run: &TestRun, arguments: &str) -> Value {
+    let ran = run_tool(run, &format!("{arguments} --json"));
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
+}
+
+/// Starts an exporter of the stream `s` that publishes until the test ends.
+fn export(run: &TestRun, options: &str) -> Process {
+    let frames = "--frames 100000000 --fps 100 --size 5000 --readers 0";
+    let mut exporter = run.peer(&format!("export --socket {} {frames} {options}", run.socket("s")));
+    exporter.wait_for("open");
+    exporter
+}
+
+/// Starts a reader of the stream `s`.
+fn read(run: &TestRun, options: &str) -> Process {
+    let mut reader = run.peer(&format!("read --socket {} --quiet yes {options}", run.socket("s")));
+    reader.wait_for("connected");
+    reader
+}
