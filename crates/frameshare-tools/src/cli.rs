@@ -20,7 +20,9 @@ const AFTER: &str = "\
 Examples:
   frameshare list
   frameshare info cam0
-  frameshare --json info cam0
+  frameshare info cam0 --json
+  frameshare watch cam0 -n 10
+  frameshare disconnect cam0 3
 
 A STREAM is a name, or the path of a socket if it contains a slash. Names are searched in
 $XDG_RUNTIME_DIR/frameshare (/run/frameshare without that variable), then in the folders of
@@ -42,6 +44,34 @@ pub enum Command {
     Info {
         /// Name of the stream, or path of its socket
         stream: String,
+    },
+    /// Disconnect a reader; only the exporter's user and root may
+    #[command(
+        after_help = "Examples:\n  frameshare disconnect cam0 3\n  frameshare disconnect cam0 recorder"
+    )]
+    Disconnect {
+        /// Name of the stream, or path of its socket
+        stream: String,
+        /// Number of the reader, as `info` shows it, or its name if no other has the same
+        reader: String,
+    },
+    /// Print a line for each frame: number, age, size, flags, frames lost
+    #[command(after_help = "Examples:\n  frameshare watch cam0 -n 10\n  frameshare watch cam0 --json")]
+    Watch {
+        /// Name of the stream, or path of its socket
+        stream: String,
+        /// Number of frames; without it, until the stream ends or Ctrl-C
+        #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// Print the rate of the frames each second, at the end a histogram of the time between frames
+    #[command(after_help = "Examples:\n  frameshare hz cam0 -n 5\n  frameshare hz cam0 --json")]
+    Hz {
+        /// Name of the stream, or path of its socket
+        stream: String,
+        /// Number of seconds; without it, until the stream ends or Ctrl-C
+        #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
     },
     /// Write completions and man pages into a folder
     #[command(hide = true)]

@@ -3,12 +3,16 @@
 //! The command `frameshare`: observes the streams that processes share.
 
 mod cli;
+mod disconnect;
 mod error;
+mod frames;
 mod generate;
+mod hz;
 mod info;
 mod list;
 mod output;
 mod stream;
+mod watch;
 
 use clap::Parser;
 use cli::{Arguments, Command};
@@ -20,6 +24,9 @@ fn run(arguments: Arguments) -> Result<(), Error> {
     match arguments.command {
         Command::List => list::list(json),
         Command::Info { stream } => info::info(&stream, json),
+        Command::Disconnect { stream, reader } => disconnect::disconnect(&stream, &reader, json),
+        Command::Watch { stream, count } => watch::watch(&stream, count, json),
+        Command::Hz { stream, count } => hz::hz(&stream, count, json),
         Command::Generate { folder } => generate::generate(&folder),
     }
 }
@@ -27,7 +34,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is_closed_output() => ExitCode::SUCCESS,
+        Err(error) if error.is_end() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("frameshare: {}", output::escape(&error.to_string()));
             error.exit_code()

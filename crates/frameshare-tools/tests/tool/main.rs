@@ -4,6 +4,7 @@
 
 mod documents;
 mod errors;
+mod frames;
 mod streams;
 
 use frameshare_tests::process::{Process, TestRun};
