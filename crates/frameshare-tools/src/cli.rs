@@ -3,7 +3,7 @@
 //! Command line.
 
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// Observes the video streams that processes share.
 #[derive(Debug, Parser)]
@@ -72,6 +72,13 @@ pub enum Command {
         /// Number of seconds; without it, until the stream ends or Ctrl-C
         #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
+    },
+    /// Serve the metrics of all streams to Prometheus, until Ctrl-C
+    #[command(after_help = "Examples:\n  frameshare metrics\n  frameshare metrics --listen 127.0.0.1:9463")]
+    Metrics {
+        /// Address and port. Beyond loopback, any host that reaches it reads the metrics
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9463")]
+        listen: SocketAddr,
     },
     /// Write completions and man pages into a folder
     #[command(hide = true)]

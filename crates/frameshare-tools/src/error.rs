@@ -7,7 +7,7 @@ use frameshare::{
     observer::ObserveError,
     reader::{ConnectError, ReadError},
 };
-use std::{io, process::ExitCode};
+use std::{io, net::SocketAddr, process::ExitCode};
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,8 @@ pub enum Error {
     Read(#[from] ReadError),
     #[error("{}", ambiguous(.reader, .ids))]
     Reader { reader: String, ids: Vec<u64> },
+    #[error("cannot serve metrics at {address}: {source}; another address is set by --listen")]
+    Listen { address: SocketAddr, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
     #[error("cannot list the streams: {0}")]

@@ -4,6 +4,7 @@
 
 use crate::{
     error::Error,
+    signals,
     stream::{TIMEOUT, find},
 };
 use frameshare::{
@@ -11,12 +12,7 @@ use frameshare::{
     observer::Observer,
     reader::{Config, Frame, Item, ReadError, Reader},
 };
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
-    low_level::emulate_default_handler,
-};
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 /// A `latest` reader that delays no other.
 #[derive(Debug)]
@@ -40,18 +36,7 @@ impl Frames {
     /// Joins a stream as a reader without a GPU: the exporter copies frames on one to host memory.
     pub fn join(stream: &str) -> Result<Self, Error> {
         let endpoint = find(stream)?;
-        let interrupt = Interrupt::new().map_err(Error::Signals)?;
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Error::Signals)?;
-        let on_signal = interrupt.clone();
-        thread::spawn(move || {
-            for signal in signals.forever() {
-                // A second signal ends the process.
-                if on_signal.is_set() {
-                    let _ = emulate_default_handler(signal);
-                }
-                on_signal.set();
-            }
-        });
+        let interrupt = signals::interrupt()?;
         // A reader waits for an exporter that is not there; an observer fails at once.
         drop(Observer::connect(&endpoint, TIMEOUT)?);
         let config = Config::default().max_held(1).connection_timeout(Some(TIMEOUT));

@@ -5,37 +5,13 @@
 use crate::{
     error::Error,
     output::{Page, print_json},
-    stream::{Measured, measure, short_format},
+    stream::{Measured, Observed, label, measure, observe_all, short_format},
 };
-use frameshare::{StreamInfo, observer::ObserveError};
 use serde_json::{Value, json};
-use std::thread;
-
-/// Maximum number of streams that are observed at once.
-const AT_ONCE: usize = 64;
-
-type Row = (StreamInfo, Result<Measured, ObserveError>);
-
-/// Observes all streams: an exporter that does not answer delays no other.
-fn observe(streams: Vec<StreamInfo>) -> Vec<Row> {
-    let mut rows = Vec::with_capacity(streams.len());
-    for streams in streams.chunks(AT_ONCE) {
-        thread::scope(|scope| {
-            let measuring: Vec<_> =
-                streams.iter().map(|stream| scope.spawn(|| measure(&stream.endpoint))).collect();
-            for (stream, measured) in streams.iter().zip(measuring) {
-                // A panic of the thread is reported as it is here.
-                let measured = measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                rows.push((stream.clone(), measured));
-            }
-        });
-    }
-    rows
-}
 
 /// Lists the streams.
 pub fn list(json: bool) -> Result<(), Error> {
-    let rows = observe(frameshare::streams().map_err(Error::List)?);
+    let rows = observe_all(measure)?;
     if json {
         return print_json(&Value::Array(rows.iter().map(to_json).collect()));
     }
@@ -55,11 +31,7 @@ pub fn list(json: bool) -> Result<(), Error> {
     page.print()
 }
 
-fn to_cells((stream, measured): &Row) -> [String; 6] {
-    let name = match stream.is_named() {
-        true => stream.name.to_string(),
-        false => stream.endpoint.to_string(),
-    };
+fn to_cells((stream, measured): &Observed<Measured>) -> [String; 6] {
     let pid = stream.exporter_pid.map_or("-".to_owned(), |pid| pid.to_string());
     let exporter = format!("{pid} {}", stream.exporter_program.as_deref().unwrap_or_default());
     let [format, memory, rate, readers] = match measured {
@@ -71,10 +43,10 @@ fn to_cells((stream, measured): &Row) -> [String; 6] {
         ],
         Err(_) => ["-"; 4].map(str::to_owned),
     };
-    [name, exporter.trim_end().to_owned(), format, memory, rate, readers]
+    [label(stream), exporter.trim_end().to_owned(), format, memory, rate, readers]
 }
 
-fn to_json((stream, measured): &Row) -> Value {
+fn to_json((stream, measured): &Observed<Measured>) -> Value {
     let mut value = json!({
         "stream": stream.name.as_str(),
         "socket": stream.endpoint.to_string(),

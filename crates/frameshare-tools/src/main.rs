@@ -10,7 +10,9 @@ mod generate;
 mod hz;
 mod info;
 mod list;
+mod metrics;
 mod output;
+mod signals;
 mod stream;
 mod watch;
 
@@ -27,6 +29,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Disconnect { stream, reader } => disconnect::disconnect(&stream, &reader, json),
         Command::Watch { stream, count } => watch::watch(&stream, count, json),
         Command::Hz { stream, count } => hz::hz(&stream, count, json),
+        Command::Metrics { listen } => metrics::metrics(listen, json),
         Command::Generate { folder } => generate::generate(&folder),
     }
 }

@@ -4,13 +4,15 @@
 
 use crate::error::Error;
 use frameshare::{
-    Endpoint,
+    Endpoint, StreamInfo,
     observer::{ObserveError, Observer, Snapshot},
 };
 use std::{thread, time::Duration};
 
 /// Limit for each answer of an exporter.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of streams that are observed at once.
+const AT_ONCE: usize = 64;
 /// Time over which rates are measured.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -29,6 +31,36 @@ pub fn find(text: &str) -> Result<Endpoint, Error> {
     match streams.into_iter().find(|stream| stream.name == name) {
         Some(stream) if !stream.is_named() => Ok(stream.endpoint),
         _ => Ok(Endpoint::of_stream(&name)?),
+    }
+}
+
+/// A stream, and what was observed of it.
+pub type Observed<T> = (StreamInfo, Result<T, ObserveError>);
+
+/// Observes all streams: an exporter that does not answer delays no other.
+pub fn observe_all<T: Send>(
+    observe: impl Fn(&Endpoint) -> Result<T, ObserveError> + Sync,
+) -> Result<Vec<Observed<T>>, Error> {
+    let streams = frameshare::streams().map_err(Error::List)?;
+    let mut all = Vec::with_capacity(streams.len());
+    for streams in streams.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let observing: Vec<_> =
+                streams.iter().map(|stream| scope.spawn(|| observe(&stream.endpoint))).collect();
+            for (stream, observed) in streams.iter().zip(observing) {
+                let observed = observed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                all.push((stream.clone(), observed));
+            }
+        });
+    }
+    Ok(all)
+}
+
+/// Returns the name of a stream, or the path of its socket if the name does not lead to it.
+pub fn label(stream: &StreamInfo) -> String {
+    match stream.is_named() {
+        true => stream.name.to_string(),
+        false => stream.endpoint.to_string(),
     }
 }
 

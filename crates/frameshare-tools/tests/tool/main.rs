@@ -5,6 +5,7 @@
 mod documents;
 mod errors;
 mod frames;
+mod metrics;
 mod streams;
 
 use frameshare_tests::process::{Process, TestRun};
