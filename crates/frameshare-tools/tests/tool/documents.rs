@@ -36,8 +36,11 @@ fn commands_of_manual_succeed() {
     for line in commands {
         let mut shell = Command::new("sh");
         // The server runs until it is interrupted.
-        let until =
-            if line.starts_with("frameshare metrics") { "timeout --preserve-status -s INT 3 " } else { "" };
+        let until = if line.starts_with("frameshare metrics") {
+            "timeout --preserve-status -k 60 -s INT 3 "
+        } else {
+            ""
+        };
         shell
             .args(["-euc", &format!("{until}{line}")])
             .current_dir(run.path(""))

@@ -107,6 +107,18 @@ fn watch_ends_quietly_when_its_output_is_closed() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{line}");
 }
 
+/// Joining takes the credit of one frame; observing takes none.
+#[test]
+fn watch_without_credit_is_refused_and_info_is_not() {
+    let run = TestRun::new();
+    let _exporter = export(&run, "--max-slots 6");
+    let _reader = read(&run, "--max-held 4");
+    let ran = run_tool(&run, "watch s -n 1");
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("give the exporter more slots (max-slots)"), "{}", ran.stderr);
+    assert_eq!(json(&run, "info s")["incidents"][0]["reason"], "NoCreditLeft");
+}
+
 #[test]
 fn end_of_stream_ends_watch() {
     let run = TestRun::new();
