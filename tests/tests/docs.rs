@@ -123,8 +123,9 @@ impl Workspace {
             return is_case.then(|| self.gpu.contains(&format!("\"{}", ends(case, "\""))));
         }
         let (module, function) = name.rsplit_once("::").unwrap_or(("", name));
-        let is_test =
-            function.matches('_').count() >= UNDERSCORES || !module.is_empty() && function.ends_with('*');
+        // Metrics and functions in C begin with the project's name, tests do not.
+        let is_test = function.matches('_').count() >= UNDERSCORES && !name.starts_with("frameshare_")
+            || !module.is_empty() && function.ends_with('*');
         let is_function = is_made_of(module, ":") && is_made_of(function, "*");
         let code = match (module, function) {
             (module, "*") => format!("mod {module};"),
