@@ -38,6 +38,7 @@
 //! - [`queue`]: descriptor queues, claims and releases in shared pages
 //! - [`exporter`]: admission, publication, reclaim, retirement
 //! - [`reader`]: connection, delivery, release, reconnection
+//! - [`machine`]: abilities of the kernel that streams depend on
 //! - [`observer`]: the state of a stream and its readers, without taking part
 
 mod atomic;
@@ -54,6 +55,8 @@ pub mod exporter;
 pub mod fence;
 #[cfg(not(loom))]
 mod gpu;
+#[cfg(not(loom))]
+pub mod machine;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
@@ -72,7 +75,7 @@ pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
     gpu::{DropWhenIdle, wait_for_deferred_drops},
-    streams::{StreamChange, StreamInfo, StreamMonitor, streams},
+    streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
     sys::{Interrupt, Label, monotonic_ns},
 };
 
@@ -85,6 +88,7 @@ pub mod cuda {
         context::Context,
         device::{Device, Uuid},
         stream::Stream,
+        version,
     };
 }
 

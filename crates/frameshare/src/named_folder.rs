@@ -89,6 +89,14 @@ impl NamedFolder {
         }
     }
 
+    /// Checks the folder as [`NamedFolder::prepare`] does, without making it.
+    ///
+    /// # Errors
+    /// As for [`NamedFolder::prepare`]; not found if it is missing.
+    pub fn inspect(&self) -> io::Result<()> {
+        self.check_in(&self.open_parent()?, self.user)
+    }
+
     fn name(&self) -> &Path {
         self.path.file_name().map_or(Path::new("."), Path::new)
     }

@@ -12,7 +12,7 @@ pub use socket::{Channel, Listener};
 
 use frameshare_protocol::{
     FenceKind, MemoryKind, Policy,
-    message::{Hello, ToExporter, ToReader, Welcome},
+    message::{Hello, Payload, Rights, Snapshot, ToExporter, ToReader, Welcome},
     page::{claims_size, queue_size},
 };
 use std::{io, os::fd::OwnedFd, path::Path, time::Duration};
@@ -74,6 +74,19 @@ impl RawReader {
         let claims = Page::writable(&fds[1], claims_size(entries))?;
         Ok(Self { channel, welcome, queue, claims, fds })
     }
+}
+
+/// Accepts an observer and sends it a snapshot, which is short. The channel keeps it connected.
+///
+/// # Errors
+///
+/// Those of the system calls, and `TimedOut` if no observer connects.
+pub fn show_snapshot(listener: &Listener, snapshot: &Snapshot, rights: Rights) -> io::Result<Channel> {
+    let channel = listener.accept(PATIENCE)?;
+    channel.receive(PATIENCE)?;
+    let payload = Payload::Inline(snapshot.encode());
+    channel.send(&encoded(ToReader::Snapshot { request: 0, rights, payload }.encode()), &[])?;
+    Ok(channel)
 }
 
 /// Unwraps an encoded packet that is known to fit.

@@ -9,7 +9,7 @@ use frameshare::{
 };
 use frameshare_protocol::{
     limits::{MAX_SNAPSHOT, MIN_INTERVAL_MS},
-    message::{Observe, Payload, ToExporter, ToReader},
+    message::{Observe, Payload, Rights, ToExporter, ToReader},
 };
 use frameshare_tests::{
     process::{PATIENCE, TestRun},
@@ -135,7 +135,8 @@ fn answered_with(packet: &[u8], fd: Option<OwnedFd>) -> ObserveError {
 
 #[test]
 fn invalid_answers_are_errors_of_observer() {
-    let snapshot = |payload| encoded(ToReader::Snapshot { request: 0, payload }.encode());
+    let snapshot =
+        |payload| encoded(ToReader::Snapshot { request: 0, rights: Rights::default(), payload }.encode());
     let sealed = |size, seals: Seals| {
         let fd = memfd(size).unwrap();
         seals.put_on(&fd).unwrap();

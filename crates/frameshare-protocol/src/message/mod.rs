@@ -20,7 +20,7 @@ pub use codec::{DecodeError, Malformation, TooLong};
 pub use content::{Format, Payload, Reason, Video};
 pub use handshake::{EVENT_HANDLE, GpuUuid, Hello, Nonce, Welcome};
 pub use observe::{
-    Disconnection, ExporterInfo, GenerationInfo, Incident, LosslessAllowed, Observe, ReaderState,
+    Disconnection, ExporterInfo, GenerationInfo, Incident, LosslessAllowed, Observe, ReaderState, Rights,
     SlowTreatment, Snapshot, StreamCounters, StreamLimits,
 };
 pub use to_exporter::ToExporter;

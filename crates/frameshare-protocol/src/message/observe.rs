@@ -35,6 +35,19 @@ pub enum Disconnection {
     PermissionDenied,
 }
 
+/// The rights of a reader of the observer's user, by the exporter's decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// The observer's user, in the exporter's user namespace.
+    pub uid: u32,
+    /// Leases that are left for a reader of this user.
+    pub credit: u32,
+    /// Whether the reader may be lossless.
+    pub may_be_lossless: bool,
+    /// Whether the reader may have GPU memory; otherwise its frames are copied to host memory.
+    pub may_have_gpu_memory: bool,
+}
+
 /// State of a stream at one time. Times are in ns of the exporter's `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {

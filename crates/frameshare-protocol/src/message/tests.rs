@@ -28,6 +28,8 @@ fn hello() -> Hello {
     }
 }
 
+const RIGHTS: Rights = Rights { uid: 1000, credit: 3, may_be_lossless: true, may_have_gpu_memory: false };
+
 fn snapshot() -> Snapshot {
     Snapshot {
         time: 12,
@@ -128,7 +130,7 @@ fn invalid_snapshots_are_rejected() {
         assert_eq!(Snapshot::decode(&absurd.encode()), INVALID);
     }
     for size in [0, MAX_SNAPSHOT + 1] {
-        let message = ToReader::Snapshot { request: 0, payload: Payload::Sealed(size) };
+        let message = ToReader::Snapshot { request: 0, rights: RIGHTS, payload: Payload::Sealed(size) };
         let decoded = ToReader::decode(&message.encode().unwrap());
         assert_eq!(decoded, Err(DecodeError::Malformed(Malformation::Snapshot)));
     }
@@ -191,8 +193,8 @@ fn message_round_trip_is_lossless() {
         ToReader::Skipped { before: Sequence(9) },
         ToReader::EndOfStream { before: Sequence(10) },
         ToReader::Goodbye { reason: Reason::TooSlow, text: "too slow".into() },
-        ToReader::Snapshot { request: 7, payload: Payload::Inline(snapshot().encode()) },
-        ToReader::Snapshot { request: 0, payload: Payload::Sealed(100_000) },
+        ToReader::Snapshot { request: 7, rights: RIGHTS, payload: Payload::Inline(snapshot().encode()) },
+        ToReader::Snapshot { request: 0, rights: RIGHTS, payload: Payload::Sealed(100_000) },
         ToReader::Disconnected { reader: 5, outcome: Disconnection::NoSuchReader },
     ] {
         assert_eq!(ToReader::decode(&message.encode().unwrap()), Ok(message));

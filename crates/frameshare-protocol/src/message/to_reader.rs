@@ -6,7 +6,7 @@ use super::{
     codec::{self, DecodeError, Malformation, TooLong},
     content::{Format, Payload, Reason},
     handshake::{EVENT_HANDLE, GpuUuid, Welcome},
-    observe::Disconnection,
+    observe::{Disconnection, Rights},
 };
 use crate::{
     ids::{Sequence, SlotId},
@@ -125,6 +125,8 @@ pub enum ToReader {
     Snapshot {
         /// The newest request that this answers, 0 before the first.
         request: u32,
+        /// The rights of a reader of this user.
+        rights: Rights,
         /// An encoded [`Snapshot`](super::Snapshot); a sealed payload carries a descriptor.
         payload: Payload,
     },

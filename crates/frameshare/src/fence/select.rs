@@ -2,15 +2,20 @@
 
 //! Selection of the kind of fence, by the configuration and the abilities of both sides.
 
-use crate::memory::select::{Lacking, Selected};
-use frameshare_cuda::{context::Context, fence};
+use crate::memory::select::{Lacking, Selected, Unavailable};
+use frameshare_cuda::{context::Context, device::Device, fence};
 use frameshare_protocol::{FenceKind, MemoryKind};
 use std::sync::Arc;
 
 /// The kinds of fence that a device supports.
 pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<FenceKind> {
+    kinds_on(gpu.map(|gpu| gpu.device()))
+}
+
+/// The kinds of fence that processes on a device can use; `None` is no GPU.
+pub(crate) fn kinds_on(device: Option<&Device>) -> Vec<FenceKind> {
     let all = [FenceKind::None, FenceKind::Timeline, FenceKind::Event];
-    all.into_iter().filter(|kind| is_available(*kind, gpu)).collect()
+    all.into_iter().filter(|kind| supports(*kind, device).is_ok()).collect()
 }
 
 /// Selects the kind of fence for one reader: the best that both sides support and the exporter
@@ -42,12 +47,17 @@ pub fn select(
     }
 }
 
-fn is_available(kind: FenceKind, gpu: Option<&Arc<Context>>) -> bool {
+/// Checks that processes on a device can use this kind of fence; `None` is no GPU.
+///
+/// # Errors
+/// [`Unavailable`] with the missing ability.
+pub fn supports(kind: FenceKind, device: Option<&Device>) -> Result<(), Unavailable> {
     let ability = match kind {
-        FenceKind::None => return true,
+        FenceKind::None => return Ok(()),
         FenceKind::Event => fence::Kind::Event,
         FenceKind::Timeline => fence::Kind::Timeline,
-        _ => return false,
+        kind => return Err(Unavailable::UnknownFence(kind)),
     };
-    gpu.is_some_and(|gpu| fence::supports(ability, gpu.device()).is_ok())
+    let device = device.ok_or(Unavailable::FenceNeedsGpu(kind))?;
+    fence::supports(ability, device).map_err(Unavailable::Driver)
 }

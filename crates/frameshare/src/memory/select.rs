@@ -2,7 +2,7 @@
 
 //! Selection of the kind of memory, by the configuration and the abilities of the device.
 
-use frameshare_cuda::{context::Context, memory};
+use frameshare_cuda::{context::Context, device::Device, memory};
 use frameshare_protocol::{FenceKind, MemoryKind};
 use std::sync::Arc;
 
@@ -28,6 +28,12 @@ pub enum Unavailable {
     /// This version has no such kind.
     #[error("{0} memory is unknown to this version")]
     UnknownKind(MemoryKind),
+    /// Fences of this kind are the GPU's.
+    #[error("{0} fences need a GPU")]
+    FenceNeedsGpu(FenceKind),
+    /// This version has no such kind of fence.
+    #[error("{0} fences are unknown to this version")]
+    UnknownFence(FenceKind),
 }
 
 /// No kind of memory or fence can be selected.
@@ -63,8 +69,32 @@ fn requested(wanted: Option<FenceKind>) -> String {
 
 /// The kinds of memory that a device can share.
 pub fn kinds(gpu: Option<&Arc<Context>>) -> Vec<MemoryKind> {
+    kinds_on(gpu.map(|gpu| gpu.device()))
+}
+
+/// The kinds of memory that processes on a device can share; `None` is no GPU.
+pub(crate) fn kinds_on(device: Option<&Device>) -> Vec<MemoryKind> {
     let all = [MemoryKind::Host, MemoryKind::Vmm, MemoryKind::Pool, MemoryKind::Legacy];
-    all.into_iter().filter(|kind| lacks(*kind, gpu).is_none()).collect()
+    all.into_iter().filter(|kind| supports(*kind, device).is_ok()).collect()
+}
+
+/// Returns the reason why a reader does not get the frames of a stream in place, if there is one.
+/// `kinds` are those that it can import, `reaches` says whether its GPU reaches the exporter's.
+pub(crate) fn why_not_in_place(
+    kind: MemoryKind,
+    kinds: &[MemoryKind],
+    is_trusted: bool,
+    reaches: bool,
+    host_fallback: bool,
+) -> Option<&'static str> {
+    if is_trusted && kinds.contains(&kind) && (reaches || !host_fallback) {
+        return None;
+    }
+    Some(match (is_trusted, reaches) {
+        (false, _) => "it is not trusted with GPU memory",
+        (true, false) => "it cannot read the exporter's GPU",
+        (true, true) => "it cannot read GPU memory",
+    })
 }
 
 /// Selects the kind of memory for a stream: the wanted one, or the best available.
@@ -76,35 +106,39 @@ pub fn select(
     gpu: Option<&Arc<Context>>,
 ) -> Result<Selected<MemoryKind>, Lacking> {
     if let Some(kind) = wanted {
-        return match lacks(kind, gpu) {
-            Some(lack) => Err(Lacking::Memory(vec![lack])),
-            None => Ok(Selected { kind, why: "requested".into() }),
+        return match supports(kind, gpu.map(|gpu| gpu.device())) {
+            Err(lack) => Err(Lacking::Memory(vec![lack])),
+            Ok(()) => Ok(Selected { kind, why: "requested".into() }),
         };
     }
-    if gpu.is_none() {
+    let Some(gpu) = gpu else {
         return Ok(Selected { kind: MemoryKind::Host, why: "no GPU is used".into() });
-    }
+    };
     // vmm outlives its exporter and is mapped read-only; legacy next, since pools have the
     // strictest order of freeing.
     let mut lacking = Vec::new();
     for kind in [MemoryKind::Vmm, MemoryKind::Legacy, MemoryKind::Pool] {
-        match lacks(kind, gpu) {
-            Some(lack) => lacking.push(lack),
-            None if lacking.is_empty() => return Ok(Selected { kind, why: "the best available".into() }),
-            None => return Ok(Selected { kind, why: reasons(&lacking) }),
+        match supports(kind, Some(gpu.device())) {
+            Err(lack) => lacking.push(lack),
+            Ok(()) if lacking.is_empty() => return Ok(Selected { kind, why: "the best available".into() }),
+            Ok(()) => return Ok(Selected { kind, why: reasons(&lacking) }),
         }
     }
     Err(Lacking::Memory(lacking))
 }
 
-fn lacks(kind: MemoryKind, gpu: Option<&Arc<Context>>) -> Option<Unavailable> {
+/// Checks that processes on a device can share this kind of memory; `None` is no GPU.
+///
+/// # Errors
+/// [`Unavailable`] with the missing ability.
+pub fn supports(kind: MemoryKind, device: Option<&Device>) -> Result<(), Unavailable> {
     let ability = match kind {
-        MemoryKind::Host => return None,
+        MemoryKind::Host => return Ok(()),
         MemoryKind::Vmm => memory::Kind::Vmm,
         MemoryKind::Pool => memory::Kind::Pool,
         MemoryKind::Legacy => memory::Kind::Legacy,
-        kind => return Some(Unavailable::UnknownKind(kind)),
+        kind => return Err(Unavailable::UnknownKind(kind)),
     };
-    let Some(gpu) = gpu else { return Some(Unavailable::NeedsGpu(kind)) };
-    memory::supports(ability, gpu.device()).err().map(Unavailable::Driver)
+    let device = device.ok_or(Unavailable::NeedsGpu(kind))?;
+    memory::supports(ability, device).map_err(Unavailable::Driver)
 }

@@ -19,13 +19,15 @@
 //! ```
 
 mod error;
+mod expectation;
 
 pub use error::ObserveError;
+pub use expectation::{Expectation, expectation};
 pub use frameshare_protocol::{
     limits::MIN_INTERVAL_MS,
     message::{
-        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, SlowTreatment, Snapshot,
-        StreamCounters, StreamLimits,
+        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Rights, SlowTreatment,
+        Snapshot, StreamCounters, StreamLimits,
     },
 };
 
@@ -62,11 +64,12 @@ pub struct Observer {
     /// Number of the last request.
     request: u32,
     latest: Snapshot,
+    rights: Rights,
 }
 
 /// A message for this observer.
 enum Answer {
-    Snapshot(u32, Box<Snapshot>),
+    Snapshot(u32, Rights, Box<Snapshot>),
     Disconnected(u64, Disconnection),
 }
 
@@ -109,8 +112,8 @@ impl Observer {
         name.truncate(name.floor_char_boundary(MAX_PEER_NAME));
         send(&socket, endpoint, &ToExporter::Observe(Observe { name, interval_ms }))?;
         match receive(&socket, endpoint, deadline)? {
-            Some(Answer::Snapshot(_, latest)) => {
-                Ok(Self { socket, endpoint: endpoint.clone(), timeout, request: 0, latest: *latest })
+            Some(Answer::Snapshot(_, rights, latest)) => {
+                Ok(Self { socket, endpoint: endpoint.clone(), timeout, request: 0, latest: *latest, rights })
             }
             Some(Answer::Disconnected(..)) => Err(ProtocolViolation::UnexpectedMessage.into()),
             None => Err(ObserveError::NotAnswering { endpoint: endpoint.clone(), limit: timeout }),
@@ -120,6 +123,11 @@ impl Observer {
     /// The newest snapshot that was received.
     pub fn latest(&self) -> &Snapshot {
         &self.latest
+    }
+
+    /// The rights that a reader of this process's user had at the newest snapshot.
+    pub fn rights(&self) -> Rights {
+        self.rights
     }
 
     /// Requests a snapshot and waits for it. The exporter sends no two within
@@ -134,8 +142,8 @@ impl Observer {
         let deadline = Timeout::after(Some(self.timeout));
         loop {
             match self.receive(deadline)? {
-                Some(Answer::Snapshot(answered, latest)) => {
-                    self.latest = *latest;
+                Some(Answer::Snapshot(answered, rights, latest)) => {
+                    (self.rights, self.latest) = (rights, *latest);
                     if answered == request {
                         return Ok(&self.latest);
                     }
@@ -155,8 +163,8 @@ impl Observer {
         let deadline = Timeout::after(Some(timeout));
         loop {
             match self.receive(deadline)? {
-                Some(Answer::Snapshot(_, latest)) => {
-                    self.latest = *latest;
+                Some(Answer::Snapshot(_, rights, latest)) => {
+                    (self.rights, self.latest) = (rights, *latest);
                     return Ok(Some(&self.latest));
                 }
                 Some(Answer::Disconnected(..)) => {}
@@ -176,7 +184,7 @@ impl Observer {
         let deadline = Timeout::after(Some(self.timeout));
         loop {
             match self.receive(deadline)? {
-                Some(Answer::Snapshot(_, latest)) => self.latest = *latest,
+                Some(Answer::Snapshot(_, rights, latest)) => (self.rights, self.latest) = (rights, *latest),
                 Some(Answer::Disconnected(id, outcome)) if id == reader => {
                     return match outcome {
                         Disconnection::Done => Ok(()),
@@ -261,7 +269,7 @@ fn receive(socket: &Socket, endpoint: &Endpoint, deadline: Timeout) -> Result<Op
         return Err(ProtocolViolation::DescriptorCount.into());
     }
     match message {
-        ToReader::Snapshot { request, payload } => {
+        ToReader::Snapshot { request, rights, payload } => {
             let bytes = match (payload, fds.first()) {
                 (Payload::Inline(bytes), _) => bytes,
                 (Payload::Sealed(size), Some(fd)) => {
@@ -269,7 +277,7 @@ fn receive(socket: &Socket, endpoint: &Endpoint, deadline: Timeout) -> Result<Op
                 }
                 (Payload::Sealed(_), None) => return Err(ProtocolViolation::DescriptorCount.into()),
             };
-            Ok(Some(Answer::Snapshot(request, Box::new(Snapshot::decode(&bytes)?))))
+            Ok(Some(Answer::Snapshot(request, rights, Box::new(Snapshot::decode(&bytes)?))))
         }
         ToReader::Disconnected { reader, outcome } => Ok(Some(Answer::Disconnected(reader, outcome))),
         ToReader::Refused { reason, text } => Err(ObserveError::Refused { reason, text }),

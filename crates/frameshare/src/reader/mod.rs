@@ -27,6 +27,7 @@ mod stats;
 
 pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
 pub use connection::TrustedUsers;
+pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};

@@ -7,11 +7,14 @@
 //! Streams with a socket path of their own are listed if their folder is one of these, and their
 //! file is named like that of a named stream.
 
+mod folders;
 mod monitor;
 
+pub use folders::{StreamFolder, stream_folders};
 pub use monitor::{StreamChange, StreamMonitor};
 
 use crate::{Endpoint, StreamName, named_folder::NamedFolder, sys};
+use folders::folders_of;
 use std::{
     env,
     ffi::OsStr,
@@ -63,17 +66,6 @@ pub fn streams() -> io::Result<Vec<StreamInfo>> {
         }
     }
     Ok(streams)
-}
-
-/// Returns the folders of `FRAMESHARE_PATH`, each once and without the own one.
-fn folders_of(path: &OsStr, own: PathBuf) -> Vec<PathBuf> {
-    let mut folders = vec![own];
-    for folder in env::split_paths(path).filter(|folder| folder.is_absolute()) {
-        if !folders.contains(&folder) {
-            folders.push(folder);
-        }
-    }
-    folders.split_off(1)
 }
 
 fn streams_in(folder: &Path) -> io::Result<Vec<StreamInfo>> {
@@ -143,14 +135,6 @@ mod tests {
             assert!(!stream.exporter_program.unwrap().is_empty());
             assert_eq!(stream.endpoint.path(), path(&format!("{}.sock", stream.name)));
         }
-    }
-
-    #[test]
-    fn path_is_list_of_other_absolute_folders() {
-        let folders = |path: &str| folders_of(OsStr::new(path), "/own".into());
-        assert_eq!(folders(""), Vec::<PathBuf>::new());
-        let expected = ["/run/cameras", "/srv/b"].map(PathBuf::from);
-        assert_eq!(folders("/run/cameras:relative::/own:/srv/b/:/run/cameras/"), expected);
     }
 
     #[test]

@@ -101,6 +101,27 @@ pub(super) fn refuse_descriptors(socket: impl AsFd) -> bool {
     set_option(socket, SO_PASSRIGHTS, 0).is_ok()
 }
 
+/// Options of Unix sockets that not every kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SocketFeatures {
+    /// SO_PEERPIDFD (Linux 6.5): the end of a peer in another PID namespace is noticed.
+    pub peer_pidfd: bool,
+    /// SO_PASSRIGHTS (Linux 6.16): the kernel refuses descriptors of peers.
+    pub pass_rights: bool,
+}
+
+impl SocketFeatures {
+    /// Tries the options on a pair of sockets.
+    ///
+    /// # Errors
+    /// The error of socketpair(2).
+    pub fn probe() -> io::Result<Self> {
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair()?;
+        Ok(Self { peer_pidfd: pidfd_of(&socket).is_ok(), pass_rights: refuse_descriptors(&socket) })
+    }
+}
+
 /// Accepts descriptors again.
 #[cfg(test)]
 pub(super) fn take_descriptors(socket: impl AsFd) {

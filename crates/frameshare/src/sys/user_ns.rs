@@ -16,6 +16,11 @@ static OVERFLOW_GID: Lazy<Option<u32>> = Lazy::new(|| overflow("gid"));
 /// `DEFAULT_OVERFLOWUID` of the kernel.
 const DEFAULT: u32 = 65534;
 
+/// The number of users without one in this user namespace; none if every user has one.
+pub fn overflow_uid() -> Option<u32> {
+    *OVERFLOW_UID
+}
+
 /// Returns whether this number stands for every user without one.
 pub fn is_overflow_uid(uid: u32) -> bool {
     *OVERFLOW_UID == Some(uid)

@@ -7,7 +7,9 @@ use frameshare::{
     FenceKind, MemoryKind, Policy, Reason,
     exporter::{self, Exporter, History, LosslessReaders, Notice, SlowReaders},
     monotonic_ns,
-    observer::{LosslessAllowed, MIN_INTERVAL_MS, ObserveError, Observer, SlowTreatment},
+    observer::{
+        Expectation, LosslessAllowed, MIN_INTERVAL_MS, ObserveError, Observer, SlowTreatment, expectation,
+    },
     reader::{self, ReadError},
 };
 use std::{
@@ -260,4 +262,30 @@ fn observer_reads_end_of_exporter() {
     assert!(matches!(error, ObserveError::Closed { reason: Reason::Stopped, .. }), "{error}");
     let error = observer.next(PATIENCE).unwrap_err();
     assert!(matches!(error, ObserveError::Gone), "{error}");
+}
+
+#[test]
+fn rights_of_observer_follow_limits_and_credit() {
+    let stream = Stream::new();
+    let config = exporter::Config::default()
+        .max_slots(8)
+        .max_held_limit(4)
+        .history(History::None)
+        .lossless_readers(LosslessReaders::None);
+    let exporter = stream.exporter_with(config);
+    stream.publish(&exporter, 1).unwrap();
+    let mut observer = observe(&stream);
+    let rights = observer.rights();
+    assert_eq!((rights.uid, rights.credit), (observer.latest().exporter.uid, 4));
+    assert!(!rights.may_be_lossless && rights.may_have_gpu_memory);
+    // Eight slots less two for the exporter and four for the reader.
+    let _reader = stream.try_reader(reader::Config::default().max_held(4)).unwrap();
+    observer.snapshot().unwrap();
+    assert_eq!(observer.rights().credit, 2);
+    let _other = stream.try_reader(reader::Config::default().max_held(4)).unwrap();
+    observer.snapshot().unwrap();
+    assert_eq!(observer.rights().credit, 0);
+    assert!(stream.try_reader(reader::Config::default().max_held(4)).is_err());
+    let expected = expectation(observer.latest(), observer.rights(), None);
+    assert!(matches!(expected, Expectation::InPlace(fence) if fence.kind == FenceKind::None));
 }

@@ -16,7 +16,7 @@ use crate::{
 use frameshare_protocol::{
     VERSION,
     limits::MIN_INTERVAL_MS,
-    message::{Disconnection, ExporterInfo, Observe, Payload, Reason, ToExporter, ToReader},
+    message::{Disconnection, ExporterInfo, Observe, Payload, Reason, Rights, ToExporter, ToReader},
 };
 use rustix::event::{PollFd, PollFlags};
 use std::{
@@ -102,12 +102,18 @@ impl Observing {
 
     /// Sends a snapshot. `Ok` if it is sent or put off; an ending without reason if the observer is
     /// gone.
-    fn send_snapshot(&mut self, content: &Content, now: Instant) -> Result<bool, Option<Ending>> {
+    fn send_snapshot(
+        &mut self,
+        content: &Content,
+        rights: Rights,
+        now: Instant,
+    ) -> Result<bool, Option<Ending>> {
         let (payload, fds) = match content {
             Content::Inline(bytes) => (Payload::Inline(bytes.clone()), vec![]),
             Content::Sealed(size, fd) => (Payload::Sealed(*size), vec![fd.as_fd()]),
         };
-        let packet = ToReader::Snapshot { request: self.request, payload }.encode().map_err(|_| None)?;
+        let packet =
+            ToReader::Snapshot { request: self.request, rights, payload }.encode().map_err(|_| None)?;
         match self.socket.send(&packet, &fds) {
             Ok(()) => {
                 self.in_flight.add(fds.len());
@@ -205,7 +211,10 @@ impl Observers {
             }
             let content = content.get_or_insert_with(|| Content::new(shared, &self.exporter, count));
             let sent = match content {
-                Ok(content) => observer.send_snapshot(content, now),
+                Ok(content) => {
+                    let rights = shared.with(|state| state.rights(&observer.peer));
+                    observer.send_snapshot(content, rights, now)
+                }
                 // No file or no memory for a large snapshot: later there may be.
                 Err(_) => observer.put_off(now).map_or(Ok(false), |ending| Err(Some(ending))),
             };

@@ -11,7 +11,10 @@ use crate::{
         slot::Slot,
     },
     fence::{self, ExporterFence},
-    memory::{context_number, select::Selected},
+    memory::{
+        context_number,
+        select::{Selected, why_not_in_place},
+    },
     sys::{Peer, Socket, UntrustedFd, Wake, Words, file_limit, process_nonce},
 };
 use frameshare_cuda::context::Context;
@@ -104,7 +107,8 @@ impl State {
         let trusted = kind == MemoryKind::Host || self.config.may_have_gpu_memory(peer);
         let gpu = self.config.gpu.as_ref().filter(|_| kind != MemoryKind::Host);
         let reaches = gpu.is_none_or(|gpu| hello.gpus.contains(&gpu.device().uuid().0));
-        let direct = trusted && hello.memory.contains(&kind) && (reaches || !hello.host_fallback);
+        let why_not = why_not_in_place(kind, &hello.memory, trusted, reaches, hello.host_fallback);
+        let direct = why_not.is_none();
         if !direct && !hello.memory.contains(&MemoryKind::Host) {
             let (reason, why) = if trusted {
                 (Reason::NothingInCommon, "which this reader cannot read".into())
@@ -119,11 +123,7 @@ impl State {
             fence::select::select(self.config.fence, kind, &ours, &hello.fences)
                 .map_err(|lack| Ending::new(Reason::NothingInCommon, lack.to_string()))?
         } else {
-            let why = match (trusted, reaches) {
-                (false, _) => "it is not trusted with GPU memory",
-                (true, false) => "it cannot read the exporter's GPU",
-                (true, true) => "it cannot read GPU memory",
-            };
+            let why = why_not.unwrap_or_default();
             Selected { kind: FenceKind::None, why: format!("{why}, and gets its frames downloaded") }
         };
         if !direct {

@@ -16,7 +16,7 @@ use frameshare_protocol::{
     MemoryKind,
     limits::{MAX_GENERATIONS, MAX_INCIDENTS, MAX_MESSAGE},
     message::{
-        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Reason, SlowTreatment,
+        ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Reason, Rights, SlowTreatment,
         Snapshot, StreamCounters, StreamLimits,
     },
 };
@@ -44,6 +44,17 @@ impl State {
     pub fn refusal_of_observer(&self, peer: &Peer) -> Option<Ending> {
         let refusal = self.refusal_of_others.as_ref().filter(|_| !peer.is_own_or_root())?;
         Some(Ending::new(Reason::PermissionDenied, refusal.clone()))
+    }
+
+    /// Returns the rights of a reader of a user that may read.
+    pub fn rights(&mut self, peer: &Peer) -> Rights {
+        self.reclaim();
+        Rights {
+            uid: peer.uid,
+            credit: self.config.max_held_limit.min(self.credit_left(peer.uid)),
+            may_be_lossless: self.config.may_be_lossless(peer),
+            may_have_gpu_memory: self.config.may_have_gpu_memory(peer),
+        }
     }
 
     /// Reports a refused reader or observer to the owner, and keeps the refusal for observers.

@@ -17,3 +17,4 @@ mod trust;
 pub(super) use delivery::Connection;
 pub(super) use handshake::{Search, connect};
 pub use trust::TrustedUsers;
+pub(crate) use trust::open_folder;

@@ -58,7 +58,7 @@ impl TrustedUsers {
         if endpoint.is_abstract() {
             return Ok(Self::OwnOrRootAtName { own });
         }
-        Ok(open_folder(endpoint.path())?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
+        Ok(open_folder(endpoint.path(), true)?.map_or(Self::Any, |folder| Self::OwnOrRoot { own, folder }))
     }
 
     pub(crate) fn includes(&self, uid: u32) -> bool {
@@ -88,15 +88,15 @@ impl fmt::Display for TrustedUsers {
     }
 }
 
-/// Returns the first folder on the way to a socket in which other users can put something in its
-/// place.
+/// Returns the first folder on the way to a socket, or to another folder, in which other users can
+/// put something in its place.
 ///
 /// That is a folder that its group or others may write to: the group bits stand for those of access
 /// control lists as well, acl(5). In a sticky folder such as /tmp only the owner of an entry can
 /// replace it (inode(7)), so an entry of root or of this user is safe there, unless it is the
-/// socket itself, which may not be there at all times. The owner of a folder can write to it, but
-/// was put in charge by the folder above.
-fn open_folder(path: &Path) -> io::Result<Option<PathBuf>> {
+/// socket itself (`is_socket`), which may not be there at all times. The owner of a folder can
+/// write to it, but was put in charge by the folder above.
+pub(crate) fn open_folder(path: &Path, is_socket: bool) -> io::Result<Option<PathBuf>> {
     let mut here = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = VecDeque::new();
     let push_front = |rest: &mut VecDeque<OsString>, path: &Path| {
@@ -119,7 +119,8 @@ fn open_folder(path: &Path) -> io::Result<Option<PathBuf>> {
                 let folder = lstat(&here)?;
                 let is_open = folder.st_mode & 0o022 != 0;
                 let is_sticky = folder.st_mode & 0o1000 != 0;
-                if is_open && !(is_sticky && is_own_or_root(found.st_uid) && !rest.is_empty()) {
+                if is_open && !(is_sticky && is_own_or_root(found.st_uid) && !(is_socket && rest.is_empty()))
+                {
                     return Ok(Some(here));
                 }
                 if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
@@ -146,6 +147,10 @@ mod tests {
         fs,
         os::unix::fs::{PermissionsExt, chown, symlink},
     };
+
+    fn open_folder(socket: &Path) -> io::Result<Option<PathBuf>> {
+        super::open_folder(socket, true)
+    }
 
     struct Tree(tempfile::TempDir);
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Abilities of this machine's kernel that streams depend on, and the users of this namespace.
+
+pub use crate::sys::{SocketFeatures, Udmabuf, overflow_uid};
+
+use crate::sys::{self, SealedAgainst, memfd};
+use std::io;
+
+/// Tries to make a memory file that is sealed like a slot.
+///
+/// # Errors
+/// The error of a system call: without such files nothing can be shared.
+pub fn sealed_memory() -> io::Result<()> {
+    SealedAgainst::ResizingAndWriting.seal(memfd("frameshare-probe", 4096)?)
+}
+
+/// Returns whether `/dev/udmabuf` lets readers write into host memory that is shared with them. An
+/// exporter then refuses readers of other users. Tried once per process.
+pub fn udmabuf() -> &'static Udmabuf {
+    sys::udmabuf()
+}
