@@ -23,6 +23,7 @@ Examples:
   frameshare info cam0 --json
   frameshare watch cam0 -n 10
   frameshare disconnect cam0 3
+  frameshare doctor cam0
 
 A STREAM is a name, or the path of a socket if it contains a slash. Names are searched in
 $XDG_RUNTIME_DIR/frameshare (/run/frameshare without that variable), then in the folders of
@@ -79,6 +80,14 @@ pub enum Command {
         /// Address and port. Beyond loopback, any host that reaches it reads the metrics
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9463")]
         listen: SocketAddr,
+    },
+    /// Check this machine, and what a reader here would get of a stream and why
+    #[command(
+        after_help = "Examples:\n  frameshare doctor\n  frameshare doctor cam0\n  frameshare doctor cam0 --json"
+    )]
+    Doctor {
+        /// Name of the stream, or path of its socket
+        stream: Option<String>,
     },
     /// Write completions and man pages into a folder
     #[command(hide = true)]

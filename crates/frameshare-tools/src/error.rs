@@ -28,6 +28,8 @@ pub enum Error {
     Reader { reader: String, ids: Vec<u64> },
     #[error("cannot serve metrics at {address}: {source}; another address is set by --listen")]
     Listen { address: SocketAddr, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{errors} of the checks failed")]
+    Doctor { errors: usize },
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
     #[error("cannot list the streams: {0}")]

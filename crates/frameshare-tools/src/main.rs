@@ -4,6 +4,7 @@
 
 mod cli;
 mod disconnect;
+mod doctor;
 mod error;
 mod frames;
 mod generate;
@@ -30,6 +31,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Watch { stream, count } => watch::watch(&stream, count, json),
         Command::Hz { stream, count } => hz::hz(&stream, count, json),
         Command::Metrics { listen } => metrics::metrics(listen, json),
+        Command::Doctor { stream } => doctor::doctor(stream.as_deref(), json),
         Command::Generate { folder } => generate::generate(&folder),
     }
 }

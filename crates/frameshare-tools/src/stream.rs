@@ -99,3 +99,36 @@ pub fn short_format(snapshot: &Snapshot) -> String {
         None => "-".to_owned(),
     }
 }
+
+/// Returns how long ago a time of the snapshot was, which the exporter's clock gives.
+pub fn time_ago(snapshot: &Snapshot, time: u64) -> String {
+    format!("{} ago", duration(snapshot.time.saturating_sub(time)))
+}
+
+/// Returns a duration in its largest unit.
+pub fn duration(ns: u64) -> String {
+    let time = Duration::from_nanos(ns);
+    match time.as_secs() {
+        _ if ns == u64::MAX => "without limit".to_owned(),
+        0 => format!("{} ms", time.as_millis()),
+        seconds @ 1..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_given_in_their_largest_unit() {
+        let seconds = |seconds: u64| duration(seconds * 1_000_000_000);
+        assert_eq!(duration(12_345_678), "12 ms");
+        assert_eq!(
+            [seconds(119), seconds(120), seconds(7199), seconds(7200)],
+            ["119 s", "2 min", "119 min", "2 h"]
+        );
+        assert_eq!(duration(u64::MAX), "without limit");
+    }
+}

@@ -88,7 +88,6 @@ pub mod cuda {
         context::Context,
         device::{Device, Uuid},
         stream::Stream,
-        version,
     };
 }
 

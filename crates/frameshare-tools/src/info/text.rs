@@ -2,12 +2,14 @@
 
 //! State of a stream for people.
 
-use crate::{output::Page, stream::Measured};
+use crate::{
+    output::Page,
+    stream::{Measured, duration, time_ago},
+};
 use frameshare::{
     Endpoint, FenceKind,
     observer::{Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
 };
-use std::time::Duration;
 
 /// Adds the state of a stream.
 pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }: &Measured) {
@@ -23,14 +25,14 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
             exporter.uid,
             exporter.engine,
             exporter.protocol,
-            age(snapshot, exporter.started),
+            duration(snapshot.time.saturating_sub(exporter.started)),
         ),
     );
     line("caps", snapshot.format.as_ref().map_or("none yet", |format| &format.caps));
     line("memory", &with_reason(&snapshot.memory.to_string(), &snapshot.memory_why));
     let last = match counters.last_published {
         0 => "none yet".to_owned(),
-        last => format!("the last one {} ago", age(snapshot, last)),
+        last => format!("the last one {}", time_ago(snapshot, last)),
     };
     let ended = if counters.ended { "; the stream has ended for now" } else { "" };
     line("frames", &format!("{rate:.1} per second, {} published, {last}{ended}", counters.published));
@@ -75,13 +77,13 @@ fn reader(page: &mut Page, reader: &ReaderState) {
 }
 
 fn incident(snapshot: &Snapshot, incident: &Incident) -> String {
-    let ago = age(snapshot, incident.time);
+    let ago = time_ago(snapshot, incident.time);
     let peer = format!("process {}, user {}", incident.pid, incident.uid);
     match incident.reader {
         Some(id) => {
-            format!("  {ago} ago: reader {id} {} ({peer}) was evicted: {}", incident.name, incident.text)
+            format!("  {ago}: reader {id} {} ({peer}) was evicted: {}", incident.name, incident.text)
         }
-        None => format!("  {ago} ago: {peer} was refused: {}", incident.text),
+        None => format!("  {ago}: {peer} was refused: {}", incident.text),
     }
 }
 
@@ -104,38 +106,5 @@ fn with_reason(text: &str, why: &str) -> String {
     match why {
         "" => text.to_owned(),
         why => format!("{text}: {why}"),
-    }
-}
-
-/// Returns the age of a time of the snapshot, which the exporter's clock gives.
-fn age(snapshot: &Snapshot, time: u64) -> String {
-    duration(snapshot.time.saturating_sub(time))
-}
-
-/// Returns a duration in its largest unit.
-fn duration(ns: u64) -> String {
-    let time = Duration::from_nanos(ns);
-    match time.as_secs() {
-        _ if ns == u64::MAX => "without limit".to_owned(),
-        0 => format!("{} ms", time.as_millis()),
-        seconds @ 1..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_given_in_their_largest_unit() {
-        let seconds = |seconds: u64| duration(seconds * 1_000_000_000);
-        assert_eq!(duration(12_345_678), "12 ms");
-        assert_eq!(
-            [seconds(119), seconds(120), seconds(7199), seconds(7200)],
-            ["119 s", "2 min", "119 min", "2 h"]
-        );
-        assert_eq!(duration(u64::MAX), "without limit");
     }
 }

@@ -2,6 +2,7 @@
 
 //! The command beside live streams of other processes.
 
+mod doctor;
 mod documents;
 mod errors;
 mod frames;
