@@ -6,7 +6,7 @@
 //! The entry counts the call, returns an injected error if `SIMCUDA_FAIL` requests one, and turns a
 //! panic into an error code, so that no panic unwinds into the caller.
 
-use crate::{config, faults, teardown};
+use crate::{capture, config, faults, teardown};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,6 +61,14 @@ impl<T> Out<T> {
     /// Returns `INVALID_VALUE` if the pointer is null. Called before the function has any effect.
     pub fn check(&self) -> Answer {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Returns the present value of a variable that is replaced by the result.
+    pub fn get(&self) -> Result<T, Code>
+    where
+        T: Copy,
+    {
+        In(self.0.cast_const()).get()
     }
 
     /// Stores an optional result: a null pointer is not an error.
@@ -159,6 +167,7 @@ pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
             return Err(NOT_PERMITTED);
         }
         faults::check(name)?;
+        capture::check_call(name)?;
         inside()
     }));
     let code = match answer {

@@ -5,10 +5,9 @@
 use crate::api::{
     Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Out,
     PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
-    STREAM_CAPTURE_UNSUPPORTED,
 };
 use crate::queue::{ContextState, Kind, Op, Point, Stream};
-use crate::{config, device, memory};
+use crate::{capture, config, device, memory};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -119,12 +118,6 @@ impl Context {
         self.streams().all().map(Stream::end).collect()
     }
 
-    /// Returns an error if a stream of the context is being captured into a graph.
-    pub fn check_no_capture(&self) -> Answer {
-        let capturing = self.streams().all().any(|stream| stream.capturing.load(Ordering::Acquire));
-        if capturing { Err(STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
-    }
-
     fn destroy(&self) {
         let deadline = Instant::now() + DRAIN_TIMEOUT;
         for point in self.ends() {
@@ -157,9 +150,10 @@ pub fn submit(
 ) -> Result<Point, Code> {
     stream.wait_for_capacity();
     stream.state.check()?;
+    capture::check_null(stream)?;
     let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
     let streams = context.streams();
-    if stream.capturing.load(Ordering::Acquire) {
+    if capture::is_capturing(stream) {
         // Captured work would go into a graph; graphs do not run here.
         return Ok(Point { stream: stream.clone(), seq: 0 });
     }
@@ -290,6 +284,7 @@ crate::export! {
 
     fn cuCtxSynchronize() {
         let context = current()?;
+        capture::check_context(&context)?;
         for point in context.ends() {
             point.wait(|| false);
         }

@@ -6,7 +6,7 @@ use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, N
 use crate::context::{self, Context, new_handle, submit};
 use crate::event_page::{self, Slot};
 use crate::queue::{ContextState, Op, Point, Stream, poll};
-use crate::{config, stream, strict};
+use crate::{capture, config, stream, strict};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
@@ -14,6 +14,9 @@ use std::time::Instant;
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
+
+/// The event was last recorded by a captured stream.
+const CAPTURED_EVENT: Code = Code(907);
 
 /// Attribute IPC_EVENT_SUPPORTED.
 pub const IPC: i32 = 125;
@@ -39,6 +42,8 @@ enum Origin {
 #[derive(Clone, Default)]
 struct Record {
     points: Vec<Point>,
+    /// The captured stream that recorded it: it stands for a place in a graph.
+    captured: Option<Arc<Stream>>,
     time: Option<Arc<OnceLock<Instant>>>,
 }
 
@@ -79,6 +84,10 @@ impl Event {
         // Locked until the record is queued, so that records of one event are numbered in queue
         // order.
         let mut last = self.last();
+        if capture::is_capturing(stream) {
+            *last = Record { captured: Some(stream.clone()), ..Record::default() };
+            return Ok(());
+        }
         if let Some(slot) = self.slot() {
             let op = Op::Record { slot: slot.clone(), value: slot.next() };
             submit(stream, op, dependencies, Vec::new())?;
@@ -86,8 +95,13 @@ impl Event {
         }
         let time = Arc::new(OnceLock::new());
         let point = submit(stream, Op::Stamp(time.clone()), dependencies, Vec::new())?;
-        *last = Record { points: vec![point], time: Some(time) };
+        *last = Record { points: vec![point], time: Some(time), captured: None };
         Ok(())
+    }
+
+    /// Returns whether it was never recorded, so that a wait for it does nothing.
+    fn is_new(&self) -> bool {
+        self.slot().map_or(self.last().points.is_empty(), |slot| slot.last() == 0)
     }
 
     fn is_done(&self) -> bool {
@@ -124,6 +138,13 @@ fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
     let own = stream.context.upgrade().is_some_and(|context| context.handle == event.context);
     if !own && matches!(event.shared, Some((_, Origin::Opened))) {
         crash();
+    }
+    if let Some(origin) = &event.last().captured {
+        capture::join(stream, origin);
+        return Ok(());
+    }
+    if capture::is_capturing(stream) && !event.is_new() {
+        return capture::refuse_wait(stream);
     }
     match event.slot() {
         Some(slot) => {
@@ -202,6 +223,9 @@ crate::export! {
 
     fn cuEventQuery(handle: usize) {
         let event = find(handle)?;
+        if event.last().captured.is_some() {
+            return Err(CAPTURED_EVENT);
+        }
         let done = event.is_done();
         event.state.check()?;
         if done { Ok(()) } else { Err(NOT_READY) }
@@ -244,19 +268,19 @@ crate::export! {
         if event.context != context.handle {
             return Err(INVALID_HANDLE);
         }
-        context.check_no_capture()?;
+        capture::check_context(&context)?;
         let ends = context.ends();
         let internal = context.streams().internal.clone();
         if event.shared.is_some() {
             return event.record(&internal, ends);
         }
-        *event.last() = Record { points: ends, time: None };
+        *event.last() = Record { points: ends, ..Record::default() };
         Ok(())
     }
 
     fn cuCtxWaitEvent(context: usize, event: usize) {
         let (context, event) = (of_context(context)?, find(event)?);
-        context.check_no_capture()?;
+        capture::check_context(&context)?;
         let streams: Vec<_> = context.ends().into_iter().map(|point| point.stream).collect();
         streams.iter().try_for_each(|stream| wait(stream, &event))
     }

@@ -20,6 +20,7 @@
 #![allow(clippy::missing_safety_doc, reason = "CUDA documents the duties of its callers")]
 
 mod api;
+mod capture;
 mod config;
 mod context;
 mod cuvid;

@@ -153,7 +153,6 @@ pub struct Stream {
     pub context: Weak<Context>,
     pub state: Arc<ContextState>,
     pub log: &'static Log,
-    pub capturing: AtomicBool,
     index: u64,
     queue: Mutex<Queue>,
     /// Signaled after an item is queued and when the stream is closed.
@@ -219,7 +218,6 @@ impl Stream {
             context,
             state,
             log: post_mortem::log(),
-            capturing: AtomicBool::new(false),
             index: INDEX.fetch_add(1, Ordering::Relaxed),
             queue: Mutex::new(Queue { items: VecDeque::new(), used: 0, running: false, closed: false }),
             work: Condvar::new(),

@@ -7,7 +7,6 @@ use crate::context::{self, new_handle, submit};
 use crate::queue::{HostFunction, Kind, Op, Stream};
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 
 /// Handles of the NULL stream and of the per-thread default stream.
@@ -157,35 +156,6 @@ crate::export! {
         let (stream, call) = (find(handle)?, call.ok_or(INVALID_VALUE)?);
         let function = HostFunction::Callback { call, stream: handle, data: data as usize };
         submit(&stream, Op::Host(function), Vec::new(), Vec::new())?;
-        Ok(())
-    }
-
-    fn cuStreamBeginCapture_v2(handle: usize, _mode: i32) {
-        let stream = find(handle)?;
-        if stream.kind == Kind::Null {
-            return Err(crate::api::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        stream.capturing.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) {
-        let stream = find(handle)?;
-        if !stream.capturing.swap(false, Ordering::AcqRel) {
-            return Err(crate::api::Code(401));
-        }
-        graph.set(new_handle())
-    }
-
-    fn cuGraphDestroy(_graph: usize) {
-        Ok(())
-    }
-
-    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) {
-        status.set(find(handle)?.capturing.load(Ordering::Acquire).into())
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(_mode: Out<i32>) {
         Ok(())
     }
 

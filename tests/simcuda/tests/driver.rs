@@ -42,6 +42,8 @@ each! {
     own_ipc_handles_are_refused;
     interprocess_event_4095_fails;
     context_wide_record_during_capture_fails;
+    calls_of_other_threads_invalidate_captures_as_measured;
+    event_carries_capture_to_waiting_stream;
     injected_errors_are_returned "SIMCUDA_FAIL" = "cuMemAlloc_v2:2:2,cuEventCreate:3+:700";
     withheld_attributes_disable_functions "SIMCUDA_WITHHOLD" = "122,125,103:unknown,115";
     two_devices_have_separate_access "SIMCUDA_DEVICES" = "2";
@@ -430,7 +432,71 @@ mod cases {
         let context = start();
         let (stream, event) = (stream(), made(|out| cuEventCreate(out, 2)));
         assert_eq!((cuStreamBeginCapture_v2(stream, 0), cuCtxRecordEvent(context, event)), (0, 900));
-        assert_eq!((cuStreamEndCapture(stream, &mut 0), cuCtxRecordEvent(context, event)), (0, 0));
+        assert_eq!(cuStreamEndCapture(stream, &mut 0), 901, "the refused call invalidates the capture");
+        assert_eq!(cuCtxRecordEvent(context, event), 0);
+    }
+
+    /// The modes of captures and threads.
+    const GLOBAL: i32 = 0;
+    const THREAD_LOCAL: i32 = 1;
+    const RELAXED: i32 = 2;
+
+    pub fn calls_of_other_threads_invalidate_captures_as_measured() {
+        let context = start();
+        let (captured, other) = (stream(), stream());
+        let event = || made(|out| cuEventCreate(out, 2));
+        let recorded = event();
+        assert_eq!(cuEventRecord(recorded, other), 0);
+        let context_wide: [&(dyn Fn() -> i32 + Sync); 2] =
+            [&|| cuCtxRecordEvent(context, recorded), &cuCtxSynchronize];
+        let unsafe_ones: [&(dyn Fn() -> i32 + Sync); 4] =
+            [&|| cuEventQuery(recorded), &|| cuStreamQuery(other), &|| cuStreamSynchronize(other), &|| {
+                cuMemAlloc_v2(&mut 0, 64)
+            }];
+        let safe: [&(dyn Fn() -> i32 + Sync); 3] =
+            [&|| cuEventRecord(recorded, other), &|| cuStreamWaitEvent(other, recorded, 0), &|| {
+                cuStreamIsCapturing(captured, &mut 0)
+            }];
+        // Calls them on another thread in a capture of each mode, for each mode of the thread.
+        let check = |calls: &[&(dyn Fn() -> i32 + Sync)], breaks: &(dyn Fn(i32, i32) -> bool + Sync)| {
+            for (call, capture, thread) in calls.iter().flat_map(|call| {
+                let modes = [GLOBAL, THREAD_LOCAL, RELAXED];
+                modes.into_iter().flat_map(move |capture| modes.map(|thread| (call, capture, thread)))
+            }) {
+                assert_eq!(cuStreamBeginCapture_v2(captured, capture), 0);
+                let answer = std::thread::scope(|scope| {
+                    let run = scope.spawn(|| {
+                        assert_eq!(cuCtxPushCurrent_v2(context), 0);
+                        let mut mode = thread;
+                        assert_eq!((cuThreadExchangeStreamCaptureMode(&mut mode), mode), (0, GLOBAL));
+                        call()
+                    });
+                    run.join().unwrap()
+                });
+                let ended = cuStreamEndCapture(captured, &mut 0);
+                let expected = if breaks(capture, thread) { (900, 901) } else { (0, 0) };
+                assert!(
+                    (answer, ended) == expected || (answer == 600 && expected == (0, 0)),
+                    "capture mode {capture}, thread mode {thread}: {answer}, {ended}"
+                );
+            }
+        };
+        check(&context_wide, &|_, _| true);
+        check(&unsafe_ones, &|capture, thread| capture == GLOBAL && thread == GLOBAL);
+        check(&safe, &|_, _| false);
+    }
+
+    pub fn event_carries_capture_to_waiting_stream() {
+        start();
+        let (first, second) = (stream(), stream());
+        let [inside, outside] = [(); 2].map(|()| made(|out| cuEventCreate(out, 2)));
+        let status = |stream| made(|out| cuStreamIsCapturing(stream, out));
+        assert_eq!(cuEventRecord(outside, second), 0);
+        assert_eq!(cuStreamBeginCapture_v2(first, GLOBAL), 0);
+        assert_eq!((cuEventRecord(inside, first), status(second)), (0, 0));
+        assert_eq!((cuStreamWaitEvent(second, inside, 0), status(second)), (0, 1));
+        assert_eq!((cuStreamWaitEvent(first, outside, 0), status(first)), (905, 2));
+        assert_eq!((cuStreamEndCapture(first, &mut 0), status(second)), (901, 0));
     }
 
     pub fn injected_errors_are_returned() {

@@ -99,6 +99,8 @@ driver! {
     fn cuStreamQuery(stream: usize);
     fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32);
     fn cuStreamBeginCapture_v2(stream: usize, mode: i32);
+    fn cuStreamIsCapturing(stream: usize, status: &mut i32);
+    fn cuThreadExchangeStreamCaptureMode(mode: &mut i32);
     fn cuStreamEndCapture(stream: usize, graph: &mut usize);
     fn cuLaunchHostFunc(stream: usize, call: HostFunction, data: *mut c_void);
     fn cuStreamWriteValue64_v2(stream: usize, address: u64, value: u64, flags: u32);
