@@ -180,12 +180,20 @@ fn broken_layers_are_reported() {
     assert_eq!(violations(&json!({ "workspace_root": "/ws", "packages": packages })), expected);
 }
 
-/// CUDA is not programmed through the engine: it re-exports the types that its own signatures
-/// name, in one place, and nothing else of frameshare-cuda.
+/// CUDA is not programmed through the engine: it re-exports the types that its own signatures name,
+/// and the announcement of captures that its releases obey, in one place, and nothing else of
+/// frameshare-cuda.
 #[test]
 fn engine_reexports_cuda_types_of_signatures_only() {
-    const TYPES: [&str; 6] =
-        ["Error", "Result", "context::Context", "device::Device", "device::Uuid", "stream::Stream"];
+    const TYPES: [&str; 7] = [
+        "Error",
+        "Result",
+        "capture",
+        "context::Context",
+        "device::Device",
+        "device::Uuid",
+        "stream::Stream",
+    ];
     let engine = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/frameshare/src");
     let mut found = Vec::new();
     for file in sources(&engine) {

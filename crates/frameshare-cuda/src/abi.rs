@@ -8,7 +8,7 @@
 
 mod attribute;
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 
 pub use attribute::Attribute;
 use cudarc::driver::sys;
@@ -45,18 +45,22 @@ pub(crate) mod code {
     pub(crate) const NOT_PERMITTED: i32 = CUresult::CUDA_ERROR_NOT_PERMITTED as i32;
     pub(crate) const MPS_CLIENT_TERMINATED: i32 = CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED as i32;
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
+    pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as i32;
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 =
         CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32;
 }
 
 /// Flags and enumerators that are passed as integers.
 pub(crate) mod flag {
-    use super::{c_uint, sys};
+    use super::{c_int, c_uint, sys};
 
     pub(crate) const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
     /// Handle of the per-thread default stream (CU_STREAM_PER_THREAD, a pointer cast that bindings
     /// omit).
     pub(crate) const STREAM_PER_THREAD: usize = 2;
+    pub(crate) const CAPTURE_NONE: c_int = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_int;
+    pub(crate) const CAPTURE_MODE_RELAXED: c_int =
+        sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_int;
     pub(crate) const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
     pub(crate) const EVENT_INTERPROCESS: c_uint = sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
     pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint =

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::abi::CUcontext;
+use crate::capture::{self, Relaxed};
 use crate::device::Device;
 use crate::driver::{self, Driver, Handle};
 use crate::error::log_drop;
@@ -59,6 +60,7 @@ impl Context {
     pub fn primary(device: &Device) -> Result<Arc<Context>> {
         let driver = driver::get()?;
         let mut raw = std::ptr::null_mut();
+        let _relaxed = Relaxed::enter(driver);
         // SAFETY: `raw` is an out-parameter for one handle; the device came from the driver.
         unsafe { driver.cuDevicePrimaryCtxRetain(&mut raw, device.raw()) }?;
         Ok(Arc::new(Context { driver, raw: Handle(raw), device: device.clone(), origin: Origin::Primary }))
@@ -74,6 +76,7 @@ impl Context {
     pub fn create(device: &Device) -> Result<Arc<Context>> {
         let driver = driver::get()?;
         let mut raw = std::ptr::null_mut();
+        let _relaxed = Relaxed::enter(driver);
         // SAFETY: `raw` is an out-parameter for one handle; the device came from the driver.
         unsafe { driver.cuCtxCreate_v2(&mut raw, 0, device.raw()) }?;
         let context = Context { driver, raw: Handle(raw), device: device.clone(), origin: Origin::Created };
@@ -137,7 +140,8 @@ impl Context {
     /// dropped in reverse order of creation.
     ///
     /// Every call of this crate pushes its context by itself; holding a guard around several calls
-    /// avoids repeated pushes.
+    /// avoids repeated pushes. The thread is in relaxed capture mode meanwhile, so that its calls
+    /// leave stream captures of other threads intact (see [`crate::capture`]).
     ///
     /// # Errors
     /// Any error that the driver returns, e.g. CUDA_ERROR_INVALID_CONTEXT.
@@ -151,19 +155,23 @@ impl Context {
             unsafe { self.driver.cuCtxPushCurrent_v2(self.raw.0) }?;
             CURRENT.set(self.raw.0);
         }
-        Ok(Current { context: self, outer, _thread: PhantomData })
+        let relaxed = outer.is_null().then(|| Relaxed::enter(self.driver));
+        Ok(Current { context: self, outer, _relaxed: relaxed, _thread: PhantomData })
     }
 
     /// Blocks until all work of the context is complete. For teardown, and for worker threads that
     /// call [`crate::event::Event::record_context_blocking`].
     ///
     /// # Errors
-    /// Failures of earlier work; see [`crate::Error::is_sticky`].
+    /// Failures of earlier work; see [`crate::Error::is_sticky`]. [`crate::Error::Capturing`] in a
+    /// known stream capture.
     ///
     /// # References
     /// CUDA driver API, cuCtxSynchronize.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.push()?;
+        // Not held during the call, which can block for long.
+        drop(capture::exclude(self)?);
         // SAFETY: the call uses only the current context.
         unsafe { self.driver.cuCtxSynchronize() }
     }
@@ -208,6 +216,8 @@ impl Drop for Context {
 pub struct Current<'a> {
     context: &'a Context,
     outer: CUcontext,
+    /// `None` inside of another guard, which has it.
+    _relaxed: Option<Relaxed>,
     /// The guard must stay on its thread, since the current context is per thread.
     _thread: PhantomData<*mut ()>,
 }

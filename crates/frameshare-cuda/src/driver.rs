@@ -109,6 +109,8 @@ table! {
     fn cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     fn cuStreamDestroy_v2(stream: CUstream);
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    fn cuStreamIsCapturing(stream: CUstream, status: *mut c_int);
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     fn cuStreamQuery(stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
     fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);

@@ -35,6 +35,10 @@ pub enum Error {
     /// The device or the driver lacks a capability required by a kind of memory or fence.
     #[error(transparent)]
     Unsupported(#[from] Box<Unsupported>),
+    /// A stream of the context is being captured into a CUDA graph, and the call would invalidate
+    /// the capture or become a part of the graph.
+    #[error("a stream is being captured into a CUDA graph: take and release frames outside of captures")]
+    Capturing,
     /// The arguments break a rule that the driver checks too late or not at all.
     #[error("{0}")]
     Refused(&'static str),
@@ -51,9 +55,11 @@ impl Error {
     pub fn code(&self) -> Option<i32> {
         match self {
             Error::Call { code, .. } => Some(*code),
-            Error::NoDriver { .. } | Error::Missing { .. } | Error::Unsupported(_) | Error::Refused(_) => {
-                None
-            }
+            Error::NoDriver { .. }
+            | Error::Missing { .. }
+            | Error::Unsupported(_)
+            | Error::Capturing
+            | Error::Refused(_) => None,
         }
     }
 
@@ -88,10 +94,13 @@ impl Error {
     /// progress, or the caller runs inside a host function of a stream.
     #[must_use]
     pub fn is_deferrable(&self) -> bool {
-        matches!(
-            self.code(),
-            Some(code::NOT_PERMITTED | code::STREAM_CAPTURE_UNSUPPORTED..=code::STREAM_CAPTURE_WRONG_THREAD)
-        )
+        let passes = |code| {
+            matches!(
+                code,
+                code::NOT_PERMITTED | code::STREAM_CAPTURE_UNSUPPORTED..=code::STREAM_CAPTURE_WRONG_THREAD
+            )
+        };
+        matches!(self, Error::Capturing) || self.code().is_some_and(passes)
     }
 
     /// Returns whether memory or another resource (IPC events) is exhausted

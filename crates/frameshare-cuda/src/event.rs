@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::abi::{CUevent, flag};
+use crate::capture;
 use crate::context::Context;
 use crate::driver::Handle;
 use crate::error::log_drop;
@@ -88,14 +89,17 @@ impl Event {
     /// barrier.
     ///
     /// # Errors
-    /// [`Error::Missing`] before driver 555. Deferrable errors (see [`Error::is_deferrable`])
-    /// during a stream capture, which this call then invalidates, and inside host functions. In
-    /// each of these cases, call [`Event::record_context_blocking`] from a worker thread.
+    /// [`Error::Missing`] before driver 555. [`Error::Capturing`] during a stream capture that is
+    /// announced, or that a blocking stream makes; the driver reports no other, and this call
+    /// invalidates it (see [`crate::capture`]). Deferrable errors (see [`Error::is_deferrable`])
+    /// inside host functions. In each of these cases, call [`Event::record_context_blocking`] from
+    /// a worker thread.
     ///
     /// # References
     /// CUDA driver API, cuCtxRecordEvent.
     pub fn record_context(&self) -> Result<()> {
         let _current = self.context.push()?;
+        let _no_capture = capture::exclude(&self.context)?;
         // SAFETY: both handles are alive.
         unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) }
     }

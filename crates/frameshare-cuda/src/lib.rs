@@ -13,6 +13,7 @@
 //! | [`copy`], [`host`], [`host_buffer`] | asynchronous copies; host memory registered for GPU access |
 //! | [`memory`] | `vmm`, `pool`, `legacy`: allocation, export, import; `adopted`: export of external allocations |
 //! | [`fence`] | interprocess events and timeline values |
+//! | [`capture`] | stream captures of other code, which stay intact |
 //! | [`calls`] | driver call counts |
 //!
 //! # Conventions
@@ -28,6 +29,7 @@
 
 mod abi;
 pub mod calls;
+pub mod capture;
 pub mod context;
 pub mod copy;
 pub mod device;

@@ -84,7 +84,7 @@ pub use {
 #[cfg(not(loom))]
 pub mod cuda {
     pub use frameshare_cuda::{
-        Error, Result,
+        Error, Result, capture,
         context::Context,
         device::{Device, Uuid},
         stream::Stream,

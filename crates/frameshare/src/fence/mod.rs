@@ -150,6 +150,6 @@ pub enum FenceFault {
 }
 
 /// Converts the driver's errors.
-fn failed(kind: FenceKind) -> impl Fn(frameshare_cuda::Error) -> FenceError {
+pub(crate) fn failed(kind: FenceKind) -> impl Fn(frameshare_cuda::Error) -> FenceError {
     move |error| FenceError { kind, cause: error.into() }
 }

@@ -51,7 +51,10 @@ impl Signals {
         gpu.words.clear();
         match written {
             Written::Cpu => Ok(()),
-            Written::On(stream) => gpu.written.record(stream),
+            Written::On(stream) => {
+                stream.check_uncaptured()?;
+                gpu.written.record(stream)
+            }
             Written::Somewhere => gpu.written.record_context(),
         }
     }

@@ -14,17 +14,20 @@ use frameshare_cuda::{Error, Status, context::Context, event::Event, stream::Str
 use once_cell::sync::Lazy;
 use std::{
     any::Any,
+    cell::Cell,
+    ffi::c_void,
     ops::{Deref, DerefMut},
+    ptr,
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// The work of a context at one moment.
+/// The work of a context at one moment, or a part of it.
 pub(crate) struct Work {
     gpu: Arc<Context>,
-    /// `None` until an event could be recorded: not while a stream of the context captures, or
-    /// memory is used up.
-    done: Option<Event>,
+    /// Events behind it. `None` until one could be recorded: not while a stream of the context is
+    /// captured, or memory is used up.
+    done: Option<Vec<Event>>,
 }
 
 impl Work {
@@ -37,7 +40,7 @@ impl Work {
     fn record(&mut self) -> Result<(), Error> {
         let done = Event::new(&self.gpu)?;
         done.record_context()?;
-        self.done = Some(done);
+        self.done = Some(vec![done]);
         Ok(())
     }
 
@@ -45,12 +48,13 @@ impl Work {
     pub(crate) fn is_pending(&mut self) -> bool {
         if self.done.is_none() {
             match work_of(&self.gpu) {
-                Ok(done) => self.done = Some(done),
+                Ok(done) => self.done = Some(vec![done]),
                 // Not known yet.
                 Err(error) => return error.is_deferrable() || error.is_out_of_memory(),
             }
         }
-        self.done.as_ref().is_some_and(|done| matches!(done.query(), Ok(Status::Pending)))
+        let is_pending = |done: &Event| matches!(done.query(), Ok(Status::Pending));
+        self.done.as_ref().is_some_and(|done| done.iter().any(is_pending))
     }
 }
 
@@ -58,7 +62,7 @@ impl Work {
 struct Waiting {
     work: Work,
     since: Instant,
-    _memory: Box<dyn Any + Send>,
+    memory: Option<Box<dyn Any + Send>>,
     /// Dropped last.
     _deferred: DeferredDrop,
 }
@@ -87,6 +91,12 @@ impl Drop for DeferredDrop {
     }
 }
 
+thread_local! {
+    /// Context of the resource that this thread drops: what the resource owns was used by the same
+    /// work, and is dropped with it.
+    static DROPPING: Cell<*mut c_void> = const { Cell::new(ptr::null_mut()) };
+}
+
 static POLLER: Lazy<Poller<Waiting>> = Lazy::new(|| Poller::new("frameshare-drop"));
 
 /// Waits until all GPU memory and contexts that exporters and readers of this process have dropped
@@ -102,11 +112,27 @@ pub fn wait_for_deferred_drops(patience: Duration) -> bool {
 /// Drops `memory` when the present work of the context is done: at once if it is, or if the context
 /// is lost. For resources that the driver frees only then, blocking the calling thread.
 pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
+    if DROPPING.get() == gpu.as_raw() {
+        return;
+    }
     let mut waiting = Waiting::new(gpu, memory);
     // Before driver 555 no event can be recorded behind all work: this thread would have to wait
     // for it.
     let is_unnamed = matches!(waiting.work.record(), Err(Error::Missing { .. }));
     if is_unnamed || waiting.is_pending() {
+        POLLER.add(waiting);
+    }
+}
+
+/// As [`drop_when_idle`], for a resource that only the work behind these events uses. Without
+/// events, all work of the context does.
+pub(crate) fn drop_behind(gpu: &Arc<Context>, done: Option<Vec<Event>>, memory: impl Any + Send) {
+    if done.is_none() {
+        return drop_when_idle(gpu, memory);
+    }
+    let mut waiting = Waiting::new(gpu, memory);
+    waiting.work.done = done;
+    if waiting.is_pending() {
         POLLER.add(waiting);
     }
 }
@@ -158,7 +184,15 @@ impl<T: Any + Send> Drop for DropWhenIdle<T> {
 impl Waiting {
     fn new(gpu: &Arc<Context>, memory: impl Any + Send) -> Self {
         let (work, since) = (Work::of(gpu), Instant::now());
-        Self { work, since, _memory: Box::new(memory), _deferred: DeferredDrop::new() }
+        Self { work, since, memory: Some(Box::new(memory)), _deferred: DeferredDrop::new() }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let outer = DROPPING.replace(self.work.gpu.as_raw());
+        drop(self.memory.take());
+        DROPPING.set(outer);
     }
 }
 

@@ -15,7 +15,6 @@ use super::{
 use crate::sync::lock;
 use frameshare::{
     Interrupt,
-    memory::Address,
     reader::{Frame, Item, ReadError, Reader},
 };
 use gst::{prelude::*, subclass::prelude::*};
@@ -105,7 +104,7 @@ impl FrameshareSrc {
 
     fn take_frame(&self, running: &mut Running, frame: Frame) -> Result<gst::Buffer, gst::FlowError> {
         // The caps must name the memory of this frame, even if other memory was announced.
-        let on_gpu = matches!(frame.address(), Address::Device(_));
+        let on_gpu = frame.is_on_gpu();
         if on_gpu != self.figures.on_gpu.load(Relaxed) {
             let caps = lock(&self.negotiated).caps.clone();
             caps.map_or(Ok(()), |caps| self.announce(running, &caps, on_gpu))?;

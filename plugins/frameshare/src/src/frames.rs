@@ -19,7 +19,7 @@ use crate::{
         wire::{self, MetaError, Metas},
     },
 };
-use frameshare::{Descriptor, memory::Address, reader::Frame};
+use frameshare::{Descriptor, reader::Frame};
 use gst_video::{VideoFrameRef, VideoInfo};
 use std::sync::{Arc, atomic::AtomicU32};
 
@@ -116,7 +116,7 @@ pub(super) fn to_buffer(
             Metas::default()
         }
     };
-    let on_gpu = matches!(frame.address(), Address::Device(_));
+    let on_gpu = frame.is_on_gpu();
     let meta = crate::meta::FrameInfo {
         session: frame.session(),
         sequence: descriptor.sequence.0,

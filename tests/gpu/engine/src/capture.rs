@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use frameshare::reader::Frame;
+use frameshare_cuda::DevicePtr;
 use frameshare_cuda::event::Event;
 use frameshare_cuda::host::{Access, Registration};
 use frameshare_cuda::stream::Stream;
@@ -113,8 +114,14 @@ impl Captures {
     }
 
     /// Queues the download of a frame on a stream, after the oldest download was checked.
-    /// `expected` is the value of every byte.
-    pub fn begin(&mut self, frame: &Frame, expected: u8, stream: &Stream, patience: Duration) -> Result<()> {
+    /// `expected` is the value of every byte, `from` the frame's address.
+    pub fn begin(
+        &mut self,
+        (frame, from): (&Frame, DevicePtr),
+        expected: u8,
+        stream: &Stream,
+        patience: Duration,
+    ) -> Result<()> {
         let at = self.next;
         ensure!(self.settle_one(at, Instant::now() + patience)?, "a download does not complete");
         self.next = (at + 1) % self.ring.len();
@@ -122,7 +129,7 @@ impl Captures {
         ensure!(frame.len() <= capture.room, "a frame of {} bytes exceeds the buffer", frame.len());
         // SAFETY: the memory is read only after the event behind the download is complete, and
         // unmapped later.
-        unsafe { gpu::download(frame, capture.start.as_ptr(), stream) }?;
+        unsafe { gpu::download(frame, from, capture.start.as_ptr(), stream) }?;
         capture.done.record(stream)?;
         capture.pending =
             Some(Pending { sequence: frame.descriptor().sequence.0, size: frame.len(), expected });

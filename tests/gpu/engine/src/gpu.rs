@@ -191,7 +191,8 @@ pub fn byte_of(sequence: u64) -> u8 {
     1 + (sequence % 251) as u8
 }
 
-fn device(address: Address) -> Result<DevicePtr> {
+/// Returns an address in GPU memory.
+pub fn device(address: Address) -> Result<DevicePtr> {
     match address {
         Address::Device(pointer) => Ok(pointer),
         Address::Host(_) => bail!("the frame is in host memory"),
@@ -253,20 +254,20 @@ impl Scratch {
     }
 
     /// Copies some bytes of a frame to this memory.
-    pub fn touch(&self, frame: &Frame, stream: &Stream) -> Result<()> {
+    pub fn touch(&self, frame: &Frame, from: DevicePtr, stream: &Stream) -> Result<()> {
         // SAFETY: see the header of the file.
-        unsafe { stream.copy(self.0.ptr(), device(frame.address())?, frame.len().min(64)) }?;
+        unsafe { stream.copy(self.0.ptr(), from, frame.len().min(64)) }?;
         Ok(())
     }
 }
 
-/// Downloads a frame to `to`, which must have room for it.
+/// Downloads a frame from its address to `to`, which must have room for it.
 ///
 /// # Safety
 /// `to` must stay valid and must not be accessed until the stream has completed the download.
-pub unsafe fn download(frame: &Frame, to: *mut u8, stream: &Stream) -> Result<()> {
+pub unsafe fn download(frame: &Frame, from: DevicePtr, to: *mut u8, stream: &Stream) -> Result<()> {
     // SAFETY: the caller guarantees `to`; for the frame see the header of the file.
-    unsafe { stream.download(to, device(frame.address())?, frame.len()) }?;
+    unsafe { stream.download(to, from, frame.len()) }?;
     Ok(())
 }
 

@@ -52,6 +52,10 @@ pub enum Command {
     TakeMemory,
     /// Frees the memory allocated by [`Command::TakeMemory`].
     GiveMemoryBack,
+    /// Starts a thread that captures a stream of the peer's context, again and again.
+    Capture(CaptureLoop),
+    /// Ends that thread. Reports [`Captured`].
+    EndCapture,
 
     // Commands to an exporter.
     /// Waits until the exporter has this many readers.
@@ -111,6 +115,9 @@ pub enum Command {
 
     // Commands to a reader.
     Read(Read),
+    /// Takes a frame while the reading stream is captured, which fails, and releases it there.
+    /// Reports the errors.
+    ReadInCapture,
     /// Releases frames that [`Read::hold`] kept.
     LetGo {
         count: usize,
@@ -146,6 +153,26 @@ pub enum Reply {
     Published(Published),
     Read(Box<WasRead>),
     Stats(Stats),
+    Captured(Captured),
+}
+
+/// Parameters of a capturing thread.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CaptureLoop {
+    /// CUstreamCaptureMode.
+    pub mode: i32,
+    /// Announces each capture to the engine.
+    pub announced: bool,
+    /// Captures a stream that synchronizes with the NULL stream.
+    pub blocking: bool,
+}
+
+/// Counts of a capturing thread.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Captured {
+    pub graphs: u64,
+    /// Captures that a call of other code invalidated.
+    pub broken: u64,
 }
 
 /// Configuration of an exporter. `None` selects the engine's default, except that timeouts default
@@ -295,6 +322,8 @@ pub struct Read {
     pub by_descriptor: bool,
     /// Holds each frame for this time before its stream waits for the ready fence.
     pub sit_ms: u64,
+    /// Gets the address of each frame for the stream that reads it, instead of a plain one.
+    pub named: bool,
     /// Omits the wait for the ready fence.
     pub without_wait: bool,
     /// Expects all bytes to be zero, as in slots that were never written.

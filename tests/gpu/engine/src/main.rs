@@ -13,6 +13,7 @@
 mod capture;
 mod exporting;
 mod gpu;
+mod graphs;
 mod hostile;
 mod job;
 mod measure;

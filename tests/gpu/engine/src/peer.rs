@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use frameshare_gpu_harness::{Process, Start, expect_reply};
 
-use crate::job::{Bind, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
+use crate::job::{Bind, Captured, Command, Connect, Publish, Published, Read, Reply, Stats, WasRead};
 
 /// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -82,6 +82,11 @@ impl Peer {
 
     pub fn stats(&self) -> Result<Stats> {
         expect_reply!(self.ask(Command::ExporterStats)?, Reply::Stats(stats) => stats)
+    }
+
+    /// Ends the capturing thread and returns its counts.
+    pub fn captured(&self) -> Result<Captured> {
+        expect_reply!(self.ask(Command::EndCapture)?, Reply::Captured(captured) => captured)
     }
 
     /// Executes a command that returns texts.

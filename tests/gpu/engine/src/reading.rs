@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use frameshare::Interrupt;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::event::Event;
-use frameshare_gpu_harness::{GIVEN_UP, random::Random};
+use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::Captures;
@@ -114,6 +114,7 @@ impl Reading {
     pub fn work(&mut self, command: Command) -> Result<Reply> {
         match command {
             Command::Read(read) => return self.read(&read).map(|read| Reply::Read(Box::new(read))),
+            Command::ReadInCapture => return self.read_in_capture().map(Reply::Texts),
             Command::LetGo { count } => drop(self.held.drain(..count.min(self.held.len()))),
             Command::CheckHeld => return self.check_held().map(Reply::Texts),
             Command::Disconnect => drop(self.reader.take()),
@@ -211,7 +212,7 @@ impl Reading {
         }
         let gpu = if at_home(job.on) { self.gpu.as_ref() } else { self.elsewhere.as_ref() };
         let Some(gpu) = gpu else { bail!("the reader has no GPU") };
-        if !job.without_wait {
+        if !job.without_wait && !job.named {
             std::thread::sleep(Duration::from_millis(job.sit_ms));
             match frame.wait_on(&gpu.stream) {
                 // The reader reports the cause at the request for the next frame.
@@ -219,13 +220,18 @@ impl Reading {
                 waits => waits?,
             }
         }
+        let from = match job.named {
+            true => frame.address_on(&gpu.stream)?,
+            false => frame.address(),
+        };
+        let from = gpu::device(from)?;
         gpu::slow(&gpu.stream, job.slow, &mut self.random)?;
         let expected = if job.zero { 0 } else { gpu::byte_of(sequence) };
         match (job.what, &mut self.captures, &self.scratch) {
             (Use::Check, Some((_, captures)), _) => {
-                captures.begin(&frame, expected, &gpu.stream, PATIENCE)?;
+                captures.begin((&frame, from), expected, &gpu.stream, PATIENCE)?;
             }
-            (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, &gpu.stream)?,
+            (Use::Touch | Use::Watch, _, Some(scratch)) => scratch.touch(&frame, from, &gpu.stream)?,
             _ => bail!("no GPU resources for this mode"),
         }
         if job.on == Where::Elsewhere {
@@ -316,6 +322,25 @@ impl Reading {
         })
     }
 
+    /// Takes a frame while the reading stream is captured. Returns the errors.
+    fn read_in_capture(&mut self) -> Result<Vec<String>> {
+        let stream = Arc::clone(&self.gpu()?.stream);
+        let reader = self.reader.as_mut().context("the reader was dropped")?;
+        let frame = loop {
+            match reader.next(Some(PATIENCE), &Interrupt::new()?)? {
+                Some(Item::Frame(frame)) => break frame,
+                Some(_) => {}
+                None => bail!("no frame arrived"),
+            }
+        };
+        graph::begin(&stream, 0).map_err(|error| anyhow!(error))?;
+        let taken = frame.address_on(&stream).map(|_| ()).and_then(|()| frame.wait_on(&stream));
+        let released = frame.release_on(&stream);
+        graph::end(&stream).map_err(|error| anyhow!(error))?;
+        let errors = [taken, released].map(|result| result.err().map(|error| error.to_string()));
+        errors.into_iter().map(|error| error.context("a captured stream got a frame")).collect()
+    }
+
     /// Reads held frames again and returns a description of each error.
     fn check_held(&mut self) -> Result<Vec<String>> {
         let room = self.held.iter().map(Frame::len).max().unwrap_or(1);
@@ -323,7 +348,8 @@ impl Reading {
         let mut captures = Captures::new(gpu, self.held.len().max(1), room)?;
         for frame in &self.held {
             let expected = gpu::byte_of(frame.descriptor().sequence.0);
-            captures.begin(frame, expected, &gpu.stream, PATIENCE)?;
+            let from = gpu::device(frame.address())?;
+            captures.begin((frame, from), expected, &gpu.stream, PATIENCE)?;
         }
         ensure!(captures.settle(PATIENCE)? == 0, "the download of a held frame does not complete");
         Ok(captures.first_wrong.take().into_iter().collect())

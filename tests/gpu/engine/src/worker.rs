@@ -13,6 +13,7 @@ use frameshare_gpu_harness::{Link, die_with_parent, obey};
 
 use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
+use crate::graphs::Graphs;
 use crate::hostile::{exporter::Harmer, reader::Intruder};
 use crate::job::{Command, Reply};
 use crate::reading::Reading;
@@ -26,6 +27,7 @@ struct Worker {
     rogue: Option<Rogue>,
     harmer: Option<Harmer>,
     intruder: Option<Intruder>,
+    graphs: Option<Graphs>,
     events: Vec<Event>,
     /// GPU memory held so that no other process can allocate it.
     taken: Vec<legacy::Allocation>,
@@ -117,6 +119,15 @@ impl Worker {
                 self.taken.extend(taken);
                 Ok(Reply::Number(bytes.try_into()?))
             }
+            Command::Capture(job) => {
+                self.graphs = Some(Graphs::start(&gpu::context(0)?, job)?);
+                Ok(Reply::Done)
+            }
+            Command::EndCapture => {
+                // Deferred drops belong to the frames that were read beside the captures.
+                frameshare::wait_for_deferred_drops(frameshare_gpu_harness::GIVEN_UP);
+                self.graphs.take().context("the peer captures nothing")?.end().map(Reply::Captured)
+            }
             Command::GiveMemoryBack => {
                 self.taken.clear();
                 Ok(Reply::Done)
@@ -164,6 +175,7 @@ impl Worker {
                 self.exporting.as_mut().context("the peer has no exporter")?.work(command)
             }
             Command::Read(_)
+            | Command::ReadInCapture
             | Command::LetGo { .. }
             | Command::CheckHeld
             | Command::Disconnect

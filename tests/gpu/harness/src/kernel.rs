@@ -101,7 +101,7 @@ impl Kernel {
     }
 }
 
-fn symbol(name: &CStr) -> Result<*mut c_void, String> {
+pub(crate) fn symbol(name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the driver is loaded already; this call only returns its handle.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
@@ -116,6 +116,6 @@ fn symbol(name: &CStr) -> Result<*mut c_void, String> {
     }
 }
 
-fn check(what: &str, code: c_int) -> Result<(), String> {
+pub(crate) fn check(what: &str, code: c_int) -> Result<(), String> {
     if code == 0 { Ok(()) } else { Err(format!("{what}: {code}")) }
 }

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+pub mod graph;
 pub mod isolate;
 pub mod kernel;
 mod link;

@@ -279,8 +279,8 @@ fn context_record(imported: bool) -> Result<String> {
     Ok(how.to_owned())
 }
 
-/// Calls per frame on each side: a fill, a signal and a wait, with the context pushes and pops
-/// around each.
+/// Calls per frame on each side: a fill, a signal and a wait, with the pushes and pops of the
+/// context and the changes of the capture mode around each.
 fn calls_of_a_frame(_: u64) -> Result<String> {
     let mut told = String::new();
     for (name, fence, signal, wait) in [
@@ -301,6 +301,7 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         let expected = [
             ("cuCtxPopCurrent_v2 20", &writes),
             ("cuCtxPushCurrent_v2 20", &writes),
+            ("cuThreadExchangeStreamCaptureMode 40", &writes),
             ("cuMemsetD8Async 10", &writes),
             (signal, &writes),
             ("cuCtxPopCurrent_v2 10", &reads),
@@ -309,8 +310,8 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         for (call, calls) in expected {
             ensure!(calls.split(", ").any(|counted| counted == call), "{call} is not among {calls}");
         }
-        ensure!(writes.split(", ").count() == 4, "unexpected calls: {writes}");
-        ensure!(reads.split(", ").count() == 3, "unexpected calls: {reads}");
+        ensure!(writes.split(", ").count() == 5, "unexpected calls: {writes}");
+        ensure!(reads.split(", ").count() == 4, "unexpected calls: {reads}");
         told += &format!("{name}: {writes} | {reads}; ");
     }
     Ok(told)

@@ -7,7 +7,8 @@
 
 use super::{
     deferred_release::Attempt,
-    release::{ReleaseStreams, Released, is_deferrable},
+    import::Imported,
+    release::{Reads, ReleaseStreams, Released, is_deferrable},
 };
 use crate::{
     fence::{FenceError, ReaderFence},
@@ -15,7 +16,7 @@ use crate::{
     queue::Consumer,
     sys::{Interrupt, ProcessLock, Socket, Wake, Words},
 };
-use frameshare_cuda::{context::Context, stream::Stream};
+use frameshare_cuda::{context::Context, event::Event};
 use frameshare_protocol::{
     EntryIndex, Sequence,
     message::{Reason, ToExporter},
@@ -159,33 +160,43 @@ impl Channel {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a lease: on a fenced frame after all GPU work of the context on the frame, and the work
-    /// on the streams that the application named.
-    pub fn release(
+    /// Ends a lease: on a fenced frame after the GPU work that reads it. The release is deferred
+    /// while a stream that reads it is being captured; `import` stays mapped until then.
+    ///
+    /// # Errors
+    /// The failure of the fence, or the error that deferred the release.
+    pub(super) fn release(
         self: &Arc<Self>,
         entry: EntryIndex,
         sequence: Sequence,
         is_fenced: bool,
-        used: Vec<Stream>,
-    ) {
+        reads: Reads,
+        import: Option<Arc<Imported>>,
+    ) -> Result<(), FenceError> {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some((streams, released)) = self.fenced(entry, sequence).filter(|_| is_fenced) else {
-            return self.end_lease(entry, sequence);
+            self.end_lease(entry, sequence);
+            return Ok(());
         };
-        match streams.signal(released, &used) {
+        let signaled = streams.signal(released, &reads);
+        match &signaled {
             Ok(()) => self.end_lease(entry, sequence),
-            Err(error) if is_deferrable(&error) => {
+            Err(error) if is_deferrable(error) => {
                 let channel = Arc::clone(self);
-                streams.defer(Box::new(move || channel.release_blocking(entry, sequence, &used)));
+                streams.defer(Box::new(move || {
+                    let _mapped = &import;
+                    channel.release_blocking(entry, sequence, &reads)
+                }));
             }
-            Err(error) => self.fail(error),
+            Err(error) => self.fail(error.clone()),
         }
+        signaled
     }
 
     /// Ends a lease from the deferred-release thread.
-    fn release_blocking(&self, entry: EntryIndex, sequence: Sequence, used: &[Stream]) -> Attempt {
+    fn release_blocking(&self, entry: EntryIndex, sequence: Sequence, reads: &Reads) -> Attempt {
         let Some((streams, released)) = self.fenced(entry, sequence) else { return Attempt::Done };
-        match streams.signal_blocking(released, used) {
+        match streams.signal_blocking(released, reads) {
             Ok(()) => self.end_lease(entry, sequence),
             Err(error) if is_deferrable(&error) => return Attempt::Retry,
             Err(error) => self.fail(error),
@@ -193,22 +204,10 @@ impl Channel {
         Attempt::Done
     }
 
-    /// Ends a lease after the work queued on one stream so far. On failure the lease stays open.
-    ///
-    /// # Errors
-    /// The failure of the fence.
-    pub fn release_on(
-        &self,
-        entry: EntryIndex,
-        sequence: Sequence,
-        stream: &Stream,
-    ) -> Result<(), FenceError> {
-        if let Some((streams, released)) = self.fenced(entry, sequence) {
-            streams.signal_after(released, stream)?;
-        }
-        self.held.fetch_sub(1, Ordering::Relaxed);
-        self.end_lease(entry, sequence);
-        Ok(())
+    /// Returns events behind the work that reads the frames released so far; `None` if only an
+    /// event behind the whole context covers it.
+    pub fn trail(&self) -> Option<Vec<Event>> {
+        self.streams.get().and_then(ReleaseStreams::trail)
     }
 
     /// The release streams, and the publication that they release; `None` until the exporter uses a
@@ -262,9 +261,9 @@ impl Drop for Channel {
             watcher.close();
         }
         if let Some(streams) = self.streams.take() {
-            let context = streams.context().clone();
+            let (context, trail) = (streams.context().clone(), streams.trail());
             let connected = (streams, self.fence.take(), self.wake.clone(), self.socket.clone());
-            gpu::drop_when_idle(&context, connected);
+            gpu::drop_behind(&context, trail, connected);
         }
     }
 }
@@ -277,6 +276,7 @@ mod tests {
         queue::Producer,
         sys::{Listener, Mapping, Received, Timeout, UntrustedFd, connect, is_ready, memfd, wait},
     };
+    use frameshare_cuda::stream::Stream;
     use frameshare_protocol::{
         FenceKind,
         page::{claims_size, queue_size},

@@ -8,9 +8,9 @@
 //! only unsafe access is the plain slice, which the caller has to justify.
 #![allow(unsafe_code)]
 
-use super::{channel::Channel, import::Imported};
+use super::{channel::Channel, import::Imported, release::Reads};
 use crate::{
-    fence::{FenceError, FenceState, ReaderFence},
+    fence::{FenceError, FenceState, ReaderFence, failed},
     memory::Address,
     sys::Words,
 };
@@ -18,8 +18,9 @@ use frameshare_cuda::stream::Stream;
 use frameshare_protocol::{Descriptor, EntryIndex, Sequence};
 use std::{
     any::Any,
+    mem,
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU8},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
 };
 
 /// A lease; dropping it ends it.
@@ -31,8 +32,10 @@ pub(in crate::reader) struct Lease {
     sequence: Sequence,
     /// The frame is in GPU memory.
     is_fenced: bool,
-    /// Streams of other contexts on which the application reads the frame.
-    used: Mutex<Vec<Stream>>,
+    /// Streams on which the application reads the frame.
+    reads: Mutex<Reads>,
+    /// The frame's memory; `None` before it is known, and after the lease has ended.
+    import: Option<Arc<Imported>>,
     /// It has ended already.
     ended: bool,
 }
@@ -40,21 +43,39 @@ pub(in crate::reader) struct Lease {
 impl Lease {
     pub fn new(channel: Arc<Channel>, entry: EntryIndex, sequence: Sequence, is_fenced: bool) -> Self {
         channel.add_lease();
-        Self { channel, entry, sequence, is_fenced, used: Mutex::default(), ended: false }
+        Self { channel, entry, sequence, is_fenced, reads: Mutex::default(), import: None, ended: false }
     }
 
     /// The fence of a frame in GPU memory.
     fn fence(&self) -> Option<&dyn ReaderFence> {
         self.channel.fence().filter(|_| self.is_fenced).map(Arc::as_ref)
     }
+
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes later work of a stream start after the frame is written.
+    fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
+        let Some(fence) = self.fence() else { return Ok(()) };
+        stream.check_uncaptured().map_err(failed(fence.kind()))?;
+        fence.wait_ready(self.entry, self.sequence, stream)
+    }
+
+    /// Ends it, once.
+    fn end(&mut self) -> Result<(), FenceError> {
+        if mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        let reads = mem::take(self.reads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.channel.release(self.entry, self.sequence, self.is_fenced, reads, self.import.take())
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.ended {
-            let used = std::mem::take(self.used.get_mut().unwrap_or_else(PoisonError::into_inner));
-            self.channel.release(self.entry, self.sequence, self.is_fenced, used);
-        }
+        // A failure is kept by the channel, and reported by the reader.
+        let _ = self.end();
     }
 }
 
@@ -98,8 +119,9 @@ impl Frame {
         is_kept: bool,
         metadata: Vec<u8>,
         import: Arc<Imported>,
-        lease: Lease,
+        mut lease: Lease,
     ) -> Self {
+        lease.import = Some(Arc::clone(&import));
         let start = match import.address() {
             // SAFETY: `check_frame` has found offset + size inside the slot, all of which is
             // mapped.
@@ -176,16 +198,19 @@ impl Frame {
     }
 
     /// Makes work queued on `stream` from now on start after the frame is written. Does not block.
-    /// Not needed for host frames, nor if the reader delivers written frames only (see
-    /// [`Config::gpu_wait`](crate::reader::Config)).
+    /// For code that passes the frame on with its plain address; otherwise use
+    /// [`Frame::address_on`]. Not needed for host frames, nor if the reader delivers written frames
+    /// only (see [`Config::gpu_wait`](crate::reader::Config)).
     ///
     /// With event fences, a stream that waits when the exporter is killed never continues.
     ///
     /// # Errors
-    /// [`FenceError`] if the driver fails, or the exporter violates the rules of its fence.
+    /// [`FenceError`] if the driver fails, the exporter violates the rules of its fence, or the
+    /// stream is being captured into a CUDA graph, of which the wait would become a part.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), FenceError> {
         let Some(lease) = self.lease() else { return Ok(()) };
-        lease.fence().map_or(Ok(()), |fence| fence.wait_ready(lease.entry, lease.sequence, stream))
+        lease.reads().anywhere();
+        lease.wait_on(stream)
     }
 
     /// Returns whether the frame is written.
@@ -200,27 +225,25 @@ impl Frame {
     }
 
     /// Releases the frame after the work queued on `stream`, of any context, so far, which must be
-    /// all the work on the frame. Does not block. Cheaper than dropping the frame, which waits for
-    /// all streams of the reader's context.
+    /// all the work on the frame. Does not block. As dropping a frame whose address was asked for
+    /// with [`Frame::address_on`], but reports failures.
     ///
     /// # Errors
-    /// [`FenceError`] if the driver fails; the frame is then dropped as usual.
-    pub fn release_on(mut self, stream: &Stream) -> Result<(), FenceError> {
+    /// [`FenceError`] if the driver fails. If the stream is being captured into a CUDA graph, the
+    /// frame is released when the capture has ended.
+    pub fn release_on(mut self, stream: &Arc<Stream>) -> Result<(), FenceError> {
         let Memory::Leased { lease, .. } = &mut self.memory else { return Ok(()) };
-        if !lease.is_fenced {
-            return Ok(());
-        }
-        lease.channel.release_on(lease.entry, lease.sequence, stream)?;
-        lease.ended = true;
-        Ok(())
+        let mut reads = Reads::default();
+        reads.on(Arc::clone(stream));
+        lease.reads = Mutex::new(reads);
+        lease.end()
     }
 
-    /// Names a stream of another context than the reader's own on which the frame is read: the
-    /// release also waits for its work up to the drop of the frame. It always waits for work of the
-    /// reader's own context.
-    pub fn used_on(&self, stream: Stream) {
+    /// Names a stream, of any context, on which the frame is read: the release also waits for its
+    /// work up to the drop of the frame.
+    pub fn used_on(&self, stream: impl Into<Arc<Stream>>) {
         if let Some(lease) = self.lease() {
-            lease.used.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+            lease.reads().on(stream.into());
         }
     }
 
@@ -253,9 +276,36 @@ impl Frame {
         Ok(())
     }
 
-    /// Address of its first byte.
+    /// Address of its first byte. An address in GPU memory says nothing about the streams that read
+    /// it: the release waits for all work of the reader's context, and is deferred in a known
+    /// capture of one of its streams (see [`crate::cuda::capture`]).
+    /// Streams of other contexts need [`Frame::used_on`].
     pub fn address(&self) -> Address {
+        if let (Address::Device(_), Some(lease)) = (self.start, self.lease()) {
+            lease.reads().anywhere();
+        }
         self.start
+    }
+
+    /// Address of its first byte, for work queued on `stream`, of any context, from now on, which
+    /// starts after the frame is written. Does not block. Dropping the frame releases it behind the
+    /// work on the streams named here and with [`Frame::used_on`], whatever other streams do.
+    ///
+    /// With event fences, a stream that waits when the exporter is killed never continues.
+    ///
+    /// # Errors
+    /// As [`Frame::wait_on`].
+    pub fn address_on(&self, stream: &Arc<Stream>) -> Result<Address, FenceError> {
+        if let (Address::Device(_), Some(lease)) = (self.start, self.lease()) {
+            lease.wait_on(stream)?;
+            lease.reads().on(Arc::clone(stream));
+        }
+        Ok(self.start)
+    }
+
+    /// Returns whether its memory is GPU memory.
+    pub fn is_on_gpu(&self) -> bool {
+        matches!(self.start, Address::Device(_))
     }
 
     /// Size in bytes.

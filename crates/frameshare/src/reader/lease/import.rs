@@ -73,7 +73,8 @@ impl Drop for Imported {
     fn drop(&mut self) {
         drop(self.user_data.take());
         if let Some(gpu) = self.imports.channel.context() {
-            gpu::drop_when_idle(gpu, (self.memory.clone(), self.imports.clone()));
+            let trail = self.imports.channel.trail();
+            gpu::drop_behind(gpu, trail, (self.memory.clone(), self.imports.clone()));
         }
     }
 }

@@ -2,15 +2,21 @@
 
 //! Release streams: they signal release fences behind the GPU work that reads the frames.
 //!
-//! The streams that read frames never touch shared state.
+//! A frame that is read on one known stream is released by that stream, so that frames on different
+//! streams do not wait for each other. In every other case a release stream waits for the readers
+//! and signals. The trailing stream follows the known ones, for teardown, and signals nothing.
+//!
+//! A record behind the whole context would invalidate stream captures of other code, and is made
+//! only for frames whose address was given out without a stream. Nothing is recorded on a stream
+//! that is being captured: the release is deferred until the capture has ended.
 
 use super::deferred_release::{DeferredReleases, Release};
 use crate::fence::{FenceError, FenceFault, ReaderFence};
 use frameshare_cuda::{context::Context, event::Event, stream::Stream};
 use frameshare_protocol::{EntryIndex, Sequence};
-use std::{
-    slice,
-    sync::{Arc, Mutex, PoisonError},
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 /// The release streams of one connection.
@@ -21,13 +27,25 @@ pub(super) struct ReleaseStreams {
     /// For the deferred-release thread, which may wait while it holds the lock: other threads
     /// release meanwhile.
     late: Mutex<ReleaseStream>,
+    /// Follows the streams that released their frames themselves.
+    trailing: Mutex<ReleaseStream>,
     deferred: DeferredReleases,
+    /// A frame was read on unknown streams.
+    read_anywhere: AtomicBool,
+}
+
+/// The streams on which the application reads a frame.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    streams: Vec<Arc<Stream>>,
+    /// Its address was given out without a stream: any stream of the context may read it.
+    anywhere: bool,
 }
 
 /// A stream, and the event that it waits for.
 #[derive(Debug)]
 struct ReleaseStream {
-    /// Recorded behind all work of the context, on every stream.
+    /// Recorded behind the work that reads a frame.
     read: Event,
     stream: Stream,
 }
@@ -49,7 +67,9 @@ impl ReleaseStreams {
             context: context.clone(),
             prompt: ReleaseStream::new(context)?,
             late: ReleaseStream::new(context)?,
+            trailing: ReleaseStream::new(context)?,
             deferred: DeferredReleases::default(),
+            read_anywhere: AtomicBool::new(false),
         })
     }
 
@@ -58,18 +78,27 @@ impl ReleaseStreams {
         &self.context
     }
 
-    /// Signals behind all work of the context, and the work on the streams `used` of other
-    /// contexts. Does not block; [`is_deferrable`] tells an error that passes.
+    /// Signals behind the work that reads the frame. Does not block; [`is_deferrable`] tells an
+    /// error that passes.
     ///
     /// # Errors
     /// The failure of the fence.
-    pub fn signal(&self, released: Released<'_>, used: &[Stream]) -> Result<(), FenceError> {
+    pub fn signal(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
         // Made current once for all the calls; a failure here repeats below, where it is handled.
         let _current = self.context.push();
-        released.signal_on(&self.prompt, |stream| {
-            stream.read.record_context()?;
-            stream.stream.wait(&stream.read)?;
-            stream.wait_for(used)
+        if let Some(stream) = reads.only().filter(|stream| stream.context().as_raw() == self.context.as_raw())
+        {
+            released.wait_on(&self.trailing, |own| own.wait_for(&reads.streams))?;
+            return released.fence.signal_released(released.entry, released.sequence, stream);
+        }
+        self.note(reads);
+        released.signal_on(&self.prompt, |own| {
+            own.wait_for(&reads.streams)?;
+            if reads.anywhere {
+                own.read.record_context()?;
+                own.stream.wait(&own.read)?;
+            }
+            Ok(())
         })
     }
 
@@ -77,25 +106,36 @@ impl ReleaseStreams {
     ///
     /// # Errors
     /// The failure of the fence.
-    pub fn signal_blocking(&self, released: Released<'_>, used: &[Stream]) -> Result<(), FenceError> {
-        released.signal_on(&self.late, |stream| {
-            stream.read.record_context_blocking(&stream.stream)?;
-            stream.stream.wait(&stream.read)?;
-            stream.wait_for(used)
+    pub fn signal_blocking(&self, released: Released<'_>, reads: &Reads) -> Result<(), FenceError> {
+        self.note(reads);
+        released.signal_on(&self.late, |own| {
+            own.wait_for(&reads.streams)?;
+            if reads.anywhere {
+                own.read.record_context_blocking(&own.stream)?;
+                own.stream.wait(&own.read)?;
+            }
+            Ok(())
         })
     }
 
-    /// Signals behind the work queued on `stream` so far.
-    ///
-    /// # Errors
-    /// The failure of the fence.
-    pub fn signal_after(&self, released: Released<'_>, stream: &Stream) -> Result<(), FenceError> {
-        if stream.context().as_raw() == self.context.as_raw() {
-            return released.fence.signal_released(released.entry, released.sequence, stream);
+    fn note(&self, reads: &Reads) {
+        if reads.anywhere {
+            self.read_anywhere.store(true, Ordering::Relaxed);
         }
-        // Unmapping waits for the work of the reader's own context only, which therefore has to
-        // wait for this stream.
-        released.signal_on(&self.prompt, |own| own.wait_for(slice::from_ref(stream)))
+    }
+
+    /// Returns events behind the work that reads the frames released so far; `None` if only an
+    /// event behind the whole context covers it, or the driver has no event left.
+    pub fn trail(&self) -> Option<Vec<Event>> {
+        if self.read_anywhere.load(Ordering::Relaxed) {
+            return None;
+        }
+        let behind = |own: &Mutex<ReleaseStream>| {
+            let event = Event::new(&self.context).ok()?;
+            event.record(&own.lock().unwrap_or_else(PoisonError::into_inner).stream).ok()?;
+            Some(event)
+        };
+        [&self.prompt, &self.late, &self.trailing].into_iter().map(behind).collect()
     }
 
     /// Hands a release over to the deferred-release thread.
@@ -104,16 +144,52 @@ impl ReleaseStreams {
     }
 }
 
+impl Reads {
+    /// Adds a stream on which the frame is read.
+    pub fn on(&mut self, stream: Arc<Stream>) {
+        if !self.streams.iter().any(|known| Arc::ptr_eq(known, &stream)) {
+            self.streams.push(stream);
+        }
+    }
+
+    /// Adds all streams of the context.
+    pub fn anywhere(&mut self) {
+        self.anywhere = true;
+    }
+
+    /// Returns the only stream on which the frame is read.
+    fn only(&self) -> Option<&Stream> {
+        match &self.streams[..] {
+            [stream] if !self.anywhere => Some(stream),
+            _ => None,
+        }
+    }
+}
+
 impl Released<'_> {
+    /// Makes a release stream wait.
+    fn wait_on(
+        self,
+        own: &Mutex<ReleaseStream>,
+        wait: impl FnOnce(&ReleaseStream) -> frameshare_cuda::Result<()>,
+    ) -> Result<(), FenceError> {
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        wait(&own).map_err(|error| self.failed(error))
+    }
+
     /// Signals on a release stream that waits for the work before.
     fn signal_on(
         self,
-        stream: &Mutex<ReleaseStream>,
+        own: &Mutex<ReleaseStream>,
         wait: impl FnOnce(&ReleaseStream) -> frameshare_cuda::Result<()>,
     ) -> Result<(), FenceError> {
-        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-        wait(&stream).map_err(|error| FenceError { kind: self.fence.kind(), cause: error.into() })?;
-        self.fence.signal_released(self.entry, self.sequence, &stream.stream)
+        let own = own.lock().unwrap_or_else(PoisonError::into_inner);
+        wait(&own).map_err(|error| self.failed(error))?;
+        self.fence.signal_released(self.entry, self.sequence, &own.stream)
+    }
+
+    fn failed(self, error: frameshare_cuda::Error) -> FenceError {
+        FenceError { kind: self.fence.kind(), cause: error.into() }
     }
 }
 
@@ -123,8 +199,17 @@ impl ReleaseStream {
     }
 
     /// Makes the stream wait for the work queued on other streams so far.
-    fn wait_for(&self, others: &[Stream]) -> frameshare_cuda::Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Capturing`](frameshare_cuda::Error::Capturing) if one of them is being captured;
+    /// the stream may then wait for some of them.
+    fn wait_for(&self, others: &[Arc<Stream>]) -> frameshare_cuda::Result<()> {
         others.iter().try_for_each(|other| {
+            other.check_uncaptured()?;
+            if other.context().as_raw() == self.stream.context().as_raw() {
+                self.read.record(other)?;
+                return self.stream.wait(&self.read);
+            }
             let read = Event::new(other.context())?;
             read.record(other)?;
             self.stream.wait(&read)

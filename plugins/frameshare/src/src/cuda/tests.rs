@@ -19,7 +19,7 @@ use layout::{CudaLayout, size_of_plane};
 use std::{
     collections::BTreeSet,
     io::Write as _,
-    sync::{Mutex, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -45,7 +45,7 @@ fn skip(test: &str, reason: &str) {
 }
 
 /// Negative control in place of a lease: the frame is released in the order of its memory's stream.
-struct InOrder(Option<(LeasedMemory, frameshare_cuda::stream::Stream)>);
+struct InOrder(Option<(LeasedMemory, Arc<frameshare_cuda::stream::Stream>)>);
 
 impl Drop for InOrder {
     fn drop(&mut self) {
@@ -66,7 +66,7 @@ pub(super) fn lend_in_order(
     let rules = gst_cuda::memory::Rules { read_only: true, fixed_pool: true };
     let stream = &cuda.line.gst;
     let memory = gst_cuda::Reusable::wrap(&cuda.context, Some(stream), &place.info, address, rules)?;
-    memory.lend(InOrder(Some((lease, Line::new(stream.clone(), &cuda.engine).engine))), pending)
+    memory.lend(InOrder(Some((lease, Line::new(stream.clone(), &cuda.engine).engine.into()))), pending)
 }
 
 fn takes(caps: &str) -> Takes {

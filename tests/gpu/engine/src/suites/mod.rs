@@ -4,6 +4,7 @@
 
 mod backlog;
 mod bench;
+mod captures;
 mod crashes;
 mod downloads;
 mod endurance;
@@ -53,6 +54,7 @@ pub static ALL: &[&[Case]] = &[
     policies::CASES,
     backlog::CASES,
     downloads::CASES,
+    captures::CASES,
     shortage::CASES,
     fresh::CASES,
     two_gpus::CASES,

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Readers in a context of which other code captures streams into CUDA graphs.
+
+use anyhow::{Result, ensure};
+use frameshare::MemoryKind;
+use frameshare_gpu_harness::graph::MODES;
+
+use super::{Case, FENCES, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
+use crate::job::{CaptureLoop, Captured, Command, Connect, Publish, Read};
+use crate::peer::Peer;
+
+const SUITE: &str = "engine-captures";
+
+pub const CASES: &[Case] = &[
+    case(SUITE, "frames-read-on-named-streams", named_streams),
+    case(SUITE, "plain-addresses-while-a-blocking-stream-captures", blocking_stream),
+    case(SUITE, "plain-addresses-and-announced-captures", announced),
+    case(SUITE, "control-plain-addresses-break-captures", plain_addresses),
+    case(SUITE, "frames-are-refused-to-a-captured-stream", inside),
+];
+
+/// Reads to the end while another thread captures, and disconnects while it does.
+fn beside(setup: &Setup, reader: &Peer, captures: CaptureLoop, read: Read, count: u64) -> Result<Captured> {
+    reader.tell(Command::Capture(captures))?;
+    reader.begin(&Command::Read(read))?;
+    let publish = Publish { frames: count, size: SIZE, pace_us: 200, drain: true, ..Publish::default() };
+    let published = setup.exporter.publish(publish);
+    setup.exporter.tell(Command::EndOfStream)?;
+    let read = reader.was_read();
+    published?;
+    whole(&read?, count)?;
+    reader.tell(Command::Disconnect)?;
+    setup.await_readers(0)?;
+    setup.gets_all_slots_back(PATIENCE)?;
+    reader.captured()
+}
+
+/// Runs a case with each capture mode and each fence; `check` judges the captures.
+fn each_mode(
+    seed: u64,
+    captures: CaptureLoop,
+    read: &Read,
+    check: impl Fn(&Captured) -> Result<()>,
+) -> Result<String> {
+    let mut seen = Vec::new();
+    for (name, mode) in MODES {
+        for fence in FENCES {
+            let setup = Setup::new(MemoryKind::Vmm, seed)?;
+            let reader = Peer::new()?;
+            reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+            setup.await_readers(1)?;
+            let count = (frames() / 6).max(60);
+            let captured =
+                beside(&setup, &reader, CaptureLoop { mode, ..captures.clone() }, read.clone(), count)?;
+            ensure!(captured.graphs > 0, "{name}, {fence}: nothing was captured");
+            check(&captured).map_err(|error| error.context(format!("mode {name}, {fence} fences")))?;
+            seen.push(format!("{name}, {fence}: {} graphs, {} broken", captured.graphs, captured.broken));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+fn all_intact(captured: &Captured) -> Result<()> {
+    ensure!(captured.broken == 0, "{} of {} captures are broken", captured.broken, captured.graphs);
+    Ok(())
+}
+
+/// No call for a frame whose streams are known invalidates a capture of another thread.
+fn named_streams(seed: u64) -> Result<String> {
+    each_mode(seed, CaptureLoop::default(), &Read { named: true, ..to_the_end() }, all_intact)
+}
+
+/// The driver reports captures by blocking streams: records behind the whole context wait for their
+/// end. A capture that begins between the report and the record is still broken.
+fn blocking_stream(seed: u64) -> Result<String> {
+    each_mode(seed, CaptureLoop { blocking: true, ..CaptureLoop::default() }, &to_the_end(), |captured| {
+        let (graphs, broken) = (captured.graphs, captured.broken);
+        ensure!(4 * broken <= graphs, "{broken} of {graphs} captures are broken");
+        Ok(())
+    })
+}
+
+/// Records behind the whole context wait for the end of announced captures.
+fn announced(seed: u64) -> Result<String> {
+    each_mode(seed, CaptureLoop { announced: true, ..CaptureLoop::default() }, &to_the_end(), all_intact)
+}
+
+/// Negative control: a record behind the whole context breaks an unannounced capture.
+fn plain_addresses(seed: u64) -> Result<String> {
+    each_mode(seed, CaptureLoop::default(), &to_the_end(), |captured| {
+        ensure!(captured.broken > 0, "no capture is broken, so the other cases test nothing");
+        Ok(())
+    })
+}
+
+/// A captured stream gets no frame, and does not release one before its capture has ended.
+fn inside(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for fence in FENCES {
+        let setup = Setup::new(MemoryKind::Vmm, seed)?;
+        let reader = Peer::new()?;
+        reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+        setup.await_readers(1)?;
+        setup.exporter.publish(Publish { frames: 1, size: SIZE, ..Publish::default() })?;
+        seen.extend(reader.texts(Command::ReadInCapture)?);
+        setup.gets_all_slots_back(PATIENCE)?;
+    }
+    Ok(seen.join("; "))
+}
