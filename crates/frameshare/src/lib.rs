@@ -40,6 +40,7 @@
 //! - [`reader`]: connection, delivery, release, reconnection
 //! - [`machine`]: abilities of the kernel that streams depend on
 //! - [`observer`]: the state of a stream and its readers, without taking part
+//! - [`video`]: formats of raw video, and the planes of their frames
 
 mod atomic;
 pub mod queue;
@@ -69,6 +70,8 @@ pub mod reader;
 mod streams;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
+pub mod video;
 
 #[cfg(not(loom))]
 pub use {

@@ -29,6 +29,11 @@ pub(crate) fn to_word(flags: gst::BufferFlags) -> u64 {
     common | u64::from(flags.bits() >> MEDIA_FIRST) << MEDIA_SHIFT
 }
 
+/// Returns the bit that tells readers without GStreamer of a crop.
+pub(crate) fn of_crop(buffer: &gst::BufferRef) -> u64 {
+    if buffer.meta::<gst_video::VideoCropMeta>().is_some() { frameshare::video::CROPPED } else { 0 }
+}
+
 /// Returns the flags of a word. Unknown bits are ignored.
 pub(crate) fn from_word(word: u64) -> gst::BufferFlags {
     let common = PAIRS

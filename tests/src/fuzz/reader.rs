@@ -90,6 +90,10 @@ fn take(reader: &mut Reader, interrupt: &Interrupt, held: &mut Vec<Frame>) -> bo
                 assert!(
                     frame.descriptor().used_planes().iter().all(|plane| plane.offset <= bytes.len() as u64)
                 );
+                for plane in (0..5).filter_map(|index| frame.plane(index).ok()) {
+                    let rows = (0..plane.height as usize).take(100).map(|row| plane.row(row).len());
+                    std::hint::black_box((plane.bytes().len(), rows.sum::<usize>()));
+                }
                 held.push(frame);
                 held.truncate(3);
             }

@@ -23,6 +23,9 @@ mod error;
 mod gpu_wait;
 mod item;
 mod lease;
+mod origin;
+mod planes;
+mod slice;
 mod stats;
 
 pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
@@ -31,6 +34,7 @@ pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};
+pub use planes::FramePlane;
 pub use stats::Stats;
 
 use crate::{

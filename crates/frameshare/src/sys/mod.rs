@@ -28,7 +28,7 @@ pub use clock::monotonic_ns;
 pub use folder_watch::{FolderChange, FolderWatch};
 pub use interrupt::Interrupt;
 pub use listener::{BindFailure, FileState, Listener, listener_of};
-pub use mapping::{Mapping, Words, load_bytes, store_bytes};
+pub use mapping::{Mapping, Words, load_bytes, load_into, store_bytes};
 pub use memfd::{Label, SealedAgainst, check_memfd, memfd, read_memfd};
 pub use outq::unreceived;
 pub use peer::{Peer, SocketFeatures, file_limit, files_left, is_own_or_root, process_name, process_nonce};

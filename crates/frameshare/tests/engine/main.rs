@@ -14,6 +14,7 @@ mod layout;
 mod messages;
 mod metadata;
 mod observers;
+mod planes;
 mod policies;
 mod slots;
 mod stream;

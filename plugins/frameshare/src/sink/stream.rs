@@ -283,7 +283,7 @@ impl Stream {
             duration: times.duration,
             media_offset: counter(buffer.offset()),
             media_offset_end: counter(buffer.offset_end()),
-            flags: flags::to_word(all_flags(buffer) | seam),
+            flags: flags::to_word(all_flags(buffer) | seam) | flags::of_crop(buffer),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
             is_late,

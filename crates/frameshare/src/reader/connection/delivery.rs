@@ -23,6 +23,7 @@ use crate::{
         gpu_wait::{GpuWait, Recheck},
         item::Item,
         lease::{Announcement, Channel, Frame, Generations, KeyUnitRequests, Lease},
+        origin::Origin,
         stats::Stats,
     },
     sys::{Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
@@ -55,6 +56,8 @@ pub(in crate::reader) struct Connection {
     /// The kind of memory that the exporter announced with the last delivered format.
     memory: MemoryKind,
     generations: Generations,
+    /// The format of the next frames, and the exporter's user.
+    origin: Arc<Origin>,
     /// Number of ordered messages received so far.
     messages: u64,
     waiting: MessageQueue,
@@ -85,6 +88,7 @@ impl Connection {
         let mut gpu = Gpu::new(channel.clone(), config, &welcome, is_local);
         gpu.join(&welcome, timeline, peer.gone.as_ref())?;
         Ok(Self {
+            origin: Arc::new(Origin::without_format(peer.is_own())),
             exporter: RemoteExporter::new(peer),
             live: welcome.live,
             credit: welcome.credit,
@@ -118,7 +122,7 @@ impl Connection {
         let mut revoked = 0;
         loop {
             if let Some(unit) = self.kept.next(&mut self.progress)? {
-                return Ok(Some(Item::Frame(unit)));
+                return Ok(Some(Item::Frame(unit.with_origin(&self.origin))));
             }
             if revoked > MAX_REVOKED {
                 return Err(ProtocolViolation::Revocations { count: revoked }.into());
@@ -214,6 +218,7 @@ impl Connection {
         Some(match message {
             Ordered::Format(memory, format) => {
                 self.memory = memory;
+                self.origin = Arc::new(Origin::of(&format, self.origin.is_own_user));
                 Some(Item::Format(format))
             }
             Ordered::Event(event) => Some(Item::Event(event)),
@@ -256,7 +261,8 @@ impl Connection {
             _ => load_bytes(&self.metadata, descriptor.area.first_word(), descriptor.metadata as usize),
         };
         let is_kept = sequence < self.live;
-        Ok(Frame::new(descriptor, lost_before, is_kept, metadata, import.clone(), lease))
+        let frame = Frame::new(descriptor, lost_before, is_kept, metadata, import.clone(), lease);
+        Ok(frame.with_origin(&self.origin))
     }
 
     /// Returns the end of the connection, if it has ended and nothing else is left to deliver.

@@ -12,6 +12,7 @@ use super::{channel::Channel, import::Imported, release::Reads};
 use crate::{
     fence::{FenceError, FenceState, ReaderFence, failed},
     memory::Address,
+    reader::origin::Origin,
     sys::Words,
 };
 use frameshare_cuda::stream::Stream;
@@ -87,6 +88,7 @@ pub struct Frame {
     lost_before: u64,
     is_kept: bool,
     metadata: Vec<u8>,
+    origin: Option<Arc<Origin>>,
     start: Address,
     memory: Memory,
 }
@@ -128,7 +130,8 @@ impl Frame {
             Address::Host(start) => Address::Host(unsafe { start.add(descriptor.offset as usize) }),
             Address::Device(start) => Address::Device(start + descriptor.offset),
         };
-        Self { descriptor, lost_before, is_kept, metadata, start, memory: Memory::Leased { lease, import } }
+        let memory = Memory::Leased { lease, import };
+        Self { descriptor, lost_before, is_kept, metadata, origin: None, start, memory }
     }
 
     /// The kept unit whose bytes lie in `file` at the descriptor's offset, a whole number of words;
@@ -150,9 +153,19 @@ impl Frame {
             lost_before: 0,
             is_kept: true,
             metadata,
+            origin: None,
             start,
             memory: Memory::Kept { _file: file, session },
         })
+    }
+
+    pub(in crate::reader) fn with_origin(self, origin: &Arc<Origin>) -> Self {
+        Self { origin: Some(origin.clone()), ..self }
+    }
+
+    /// The format and the exporter, if it was delivered by a connection.
+    pub(in crate::reader) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_deref()
     }
 
     fn lease(&self) -> Option<&Lease> {
