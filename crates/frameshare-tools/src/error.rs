@@ -30,6 +30,8 @@ pub enum Error {
     Listen { address: SocketAddr, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{errors} of the checks failed")]
     Doctor { errors: usize },
+    #[error("cannot use the terminal: {0}; -b prints tables instead")]
+    Terminal(io::Error),
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
     #[error("cannot list the streams: {0}")]

@@ -15,6 +15,7 @@ mod metrics;
 mod output;
 mod signals;
 mod stream;
+mod top;
 mod watch;
 
 use clap::Parser;
@@ -31,6 +32,7 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Watch { stream, count } => watch::watch(&stream, count, json),
         Command::Hz { stream, count } => hz::hz(&stream, count, json),
         Command::Metrics { listen } => metrics::metrics(listen, json),
+        Command::Top(options) => top::top(&options, json),
         Command::Doctor { stream } => doctor::doctor(stream.as_deref(), json),
         Command::Generate { folder } => generate::generate(&folder),
     }

@@ -49,6 +49,11 @@ fn print(text: &str) -> Result<(), Error> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::Output)
 }
 
+/// Returns whether a terminal may get styles: unless `NO_COLOR` is set.
+pub fn is_colored() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Lines of text.
 #[derive(Debug)]
 pub struct Page {
@@ -59,8 +64,7 @@ pub struct Page {
 impl Page {
     /// Returns an empty page. Headings are bold on a terminal, unless `NO_COLOR` is set.
     pub fn new() -> Self {
-        let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { text: String::new(), is_styled: io::stdout().is_terminal() && !no_color }
+        Self { text: String::new(), is_styled: io::stdout().is_terminal() && is_colored() }
     }
 
     /// Adds a line.

@@ -157,6 +157,17 @@ impl Process {
         })
     }
 
+    /// Returns the next line of stdout.
+    pub fn next_line(&mut self) -> String {
+        let Ok((at, line)) = self.lines.recv_timeout(PATIENCE) else {
+            let _ = self.child.kill();
+            let stderr = self.take_stderr();
+            panic!("{}: no further line\n{}\n{stderr}", self.what, self.seen.join("\n"))
+        };
+        self.record(at, line.clone());
+        line
+    }
+
     /// Returns the last JSON line so far with this event; lines up to the present one are skipped
     /// from now on.
     pub fn last(&mut self, event: &str) -> Option<Value> {

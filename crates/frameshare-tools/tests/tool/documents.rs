@@ -35,11 +35,10 @@ fn commands_of_manual_succeed() {
     assert!(commands.len() >= 3, "{commands:?}");
     for line in commands {
         let mut shell = Command::new("sh");
-        // The server runs until it is interrupted.
-        let until = if line.starts_with("frameshare metrics") {
-            "timeout --preserve-status -k 60 -s INT 3 "
-        } else {
-            ""
+        // The server and the table run until they are interrupted.
+        let until = match line.starts_with("frameshare metrics") || line == "frameshare top" {
+            true => "timeout --preserve-status -k 60 -s INT 3 ",
+            false => "",
         };
         shell
             .args(["-euc", &format!("{until}{line}")])

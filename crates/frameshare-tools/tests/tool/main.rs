@@ -8,6 +8,8 @@ mod errors;
 mod frames;
 mod metrics;
 mod streams;
+mod terminal;
+mod top;
 
 use frameshare_tests::process::{Process, TestRun};
 use serde_json::Value;
