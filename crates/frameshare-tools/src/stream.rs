@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use frameshare::{
-    Endpoint, StreamInfo,
+    Endpoint, EndpointError, StreamInfo,
     observer::{ObserveError, Observer, Snapshot},
 };
 use std::{thread, time::Duration};
@@ -16,22 +16,12 @@ const AT_ONCE: usize = 64;
 /// Time over which rates are measured.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns the endpoint of a stream: a path if the text contains a slash, otherwise a name, which
-/// is searched in the folder of this user's streams, then in those of `FRAMESHARE_PATH`.
+/// Returns the endpoint of a stream by its name or path.
 pub fn find(text: &str) -> Result<Endpoint, Error> {
-    if text.contains('/') {
-        return Ok(Endpoint::at(text)?);
-    }
-    let name = text.parse().map_err(|error| {
-        let why = format!("{error}");
-        Error::InvalidStream { text: text.to_owned(), why }
-    })?;
-    // The own folder comes first. Its problems are errors of the connection.
-    let streams = frameshare::streams().unwrap_or_default();
-    match streams.into_iter().find(|stream| stream.name == name) {
-        Some(stream) if !stream.is_named() => Ok(stream.endpoint),
-        _ => Ok(Endpoint::of_stream(&name)?),
-    }
+    Endpoint::find(text).map_err(|error| match error {
+        EndpointError::Name { text, source } => Error::InvalidStream { text, why: source.to_string() },
+        error => error.into(),
+    })
 }
 
 /// A stream, and what was observed of it.

@@ -4,40 +4,30 @@
 //!
 //! It waits for the first reader. Run `engine-read STREAM` in one or more other terminals.
 
-#![allow(unsafe_code)]
+use frameshare::{exporter::VideoExporter, video::VideoFormat};
+use std::{error::Error, thread, time::Duration};
 
-use frameshare::{
-    Endpoint, Interrupt,
-    exporter::{Config, Exporter, Frame, Purpose},
-    fence::Written,
-};
-use std::{error::Error, slice, thread, time::Duration};
-
-const WIDTH: usize = 640;
-const HEIGHT: usize = 360;
-const SIZE: usize = WIDTH * HEIGHT;
+const WIDTH: u32 = 640;
+const HEIGHT: u32 = 360;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let stream = std::env::args().nth(1).ok_or("usage: engine-export STREAM")?;
-    let endpoint = Endpoint::of_stream(&stream.parse()?)?;
-    let interrupt = Interrupt::new()?;
-    let exporter = Exporter::bind(&endpoint, Config::default(), |notice| println!("{notice:?}"))?;
-    let caps = format!("video/x-raw, format=GRAY8, width={WIDTH}, height={HEIGHT}, framerate=30/1");
-    exporter.set_format(frameshare::Format { caps, video: None });
+    let format = VideoFormat::new("GRAY8".parse()?, WIDTH, HEIGHT).rate(30, 1);
+    let video = VideoExporter::new(&stream, format)?;
+    let interrupt = video.interrupt();
 
-    exporter.wait_for_reader(&interrupt)?;
+    video.exporter().wait_for_reader(&interrupt)?;
     for number in 0..90 {
-        let slot = exporter.acquire(SIZE as u64, Purpose::Copy)?;
-        let pixels = slot.as_ptr().ok_or("the slot is not in host memory")?;
-        // SAFETY: the slot has SIZE bytes, and until it is published no other code accesses it.
-        let pixels = unsafe { slice::from_raw_parts_mut(pixels.as_ptr(), SIZE) };
-        for (index, pixel) in pixels.iter_mut().enumerate() {
-            *pixel = (index % WIDTH + number) as u8;
+        let mut frame = video.frame()?;
+        for row in 0..HEIGHT as usize {
+            for (column, pixel) in frame.row_mut(0, row).iter_mut().enumerate() {
+                *pixel = (column + number) as u8;
+            }
         }
-        exporter.publish(Frame::new(&slot, SIZE as u64, Written::Cpu), &interrupt)?;
+        video.publish(frame)?;
         thread::sleep(Duration::from_millis(33));
     }
-    exporter.end_of_stream();
-    exporter.drain(Duration::from_secs(5), &interrupt)?;
+    video.exporter().end_of_stream();
+    video.exporter().drain(Duration::from_secs(5), &interrupt)?;
     Ok(())
 }

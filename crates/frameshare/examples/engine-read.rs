@@ -5,31 +5,27 @@
 //! It waits up to 5 s for the exporter. Frames are read in place, in the exporter's memory.
 
 use frameshare::{
-    Endpoint, Interrupt, Policy,
-    reader::{Config, Item, Reader},
+    Policy,
+    reader::{Config, Frames},
 };
-use std::{error::Error, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{error::Error, sync::atomic::Ordering::Relaxed};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let stream = std::env::args().nth(1).ok_or("usage: engine-read STREAM")?;
-    let endpoint = Endpoint::of_stream(&stream.parse()?)?;
-    let interrupt = Interrupt::new()?;
-    let config = Config::default().policy(Policy::Lossless).connection_timeout(Some(Duration::from_secs(5)));
-    let mut reader = Reader::connect(&endpoint, config, &interrupt)?;
-    let mut frames = 0;
-    while let Some(item) = reader.next(None, &interrupt)? {
-        match item {
-            Item::Format(format) => println!("format: {}", format.caps),
-            Item::Frame(frame) => {
-                frames += 1;
-                let sum: u64 = frame.bytes().iter().map(|byte| u64::from(byte.load(Relaxed))).sum();
-                let mean = sum / frame.len().max(1) as u64;
-                println!("frame {}: mean brightness {mean}", frame.descriptor().sequence.0);
-            } // the slot returns to the exporter here
-            Item::EndOfStream => break,
-            _ => {}
+    let mut frames = Frames::open(&stream, Config::default().policy(Policy::Lossless))?;
+    let mut count = 0;
+    for frame in &mut frames {
+        let frame = frame?;
+        let luma = frame.plane(0)?;
+        if count == 0 {
+            println!("format: {}", frame.format()?.to_caps());
         }
-    }
-    println!("{frames} frames, {} lost", reader.stats().lost);
+        count += 1;
+        let rows = (0..luma.height as usize).map(|row| luma.row(row));
+        let sum: u64 = rows.flatten().map(|pixel| u64::from(pixel.load(Relaxed))).sum();
+        let mean = sum / (u64::from(luma.width) * u64::from(luma.height));
+        println!("frame {}: mean brightness {mean}", frame.descriptor().sequence);
+    } // each frame's slot returns to the exporter at the end of its round
+    println!("{count} frames, {} lost", frames.reader().stats().lost);
     Ok(())
 }

@@ -39,6 +39,14 @@ pub enum EndpointError {
         /// The path.
         path: PathBuf,
     },
+    /// The name of a stream is invalid.
+    #[error("stream {text:?}: {source}")]
+    Name {
+        /// The name.
+        text: String,
+        /// The reason.
+        source: InvalidName,
+    },
     /// The name of an abstract socket is invalid.
     #[error("abstract socket {path:?}: {source} (a file needs ./ before @)")]
     AbstractName {
@@ -68,6 +76,19 @@ impl Endpoint {
     /// [`EndpointError`] if the path is too long for a socket.
     pub fn of_user(name: &StreamName, user: u32) -> Result<Self, EndpointError> {
         Self::in_folder(NamedFolder::of(user), name)
+    }
+
+    /// The endpoint of a stream of this process's user for the text that people write: a path if it
+    /// contains a slash, an abstract socket if it begins with `@`, otherwise a name.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the text is neither.
+    pub fn of_text(text: &str) -> Result<Self, EndpointError> {
+        if text.contains('/') || text.starts_with('@') {
+            return Self::at(text);
+        }
+        let invalid = |source| EndpointError::Name { text: text.to_owned(), source };
+        Self::of_stream(&text.parse().map_err(invalid)?)
     }
 
     fn in_folder(folder: NamedFolder, name: &StreamName) -> Result<Self, EndpointError> {

@@ -7,27 +7,27 @@
 //! in place. No frame is copied, and while both sides are awake no system call is made for one.
 //!
 //! ```no_run
-//! use frameshare::{Endpoint, Interrupt, exporter, fence::Written, reader};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let cam0 = Endpoint::of_stream(&"cam0".parse()?)?;
-//! let interrupt = Interrupt::new()?;
+//! use frameshare::{exporter::VideoExporter, video::VideoFormat};
 //!
 //! // In one process:
-//! let exporter = exporter::Exporter::bind(&cam0, exporter::Config::default(), |notice| println!("{notice:?}"))?;
-//! let size = 1920 * 1080 * 3 / 2;
-//! let slot = exporter.acquire(size, exporter::Purpose::Copy)?;
-//! // ... write the frame to slot.as_ptr() ...
-//! exporter.publish(exporter::Frame::new(&slot, size, Written::Cpu), &interrupt)?;
+//! let video = VideoExporter::new("cam0", VideoFormat::new("NV12".parse()?, 1920, 1080).rate(30, 1))?;
+//! let mut frame = video.frame()?;
+//! frame.plane_mut(0).fill(16); // a slot of the stream, written in place
+//! video.publish(frame)?;
 //!
 //! // In others:
-//! let mut reader = reader::Reader::connect(&cam0, reader::Config::default(), &interrupt)?;
-//! while let Some(item) = reader.next(None, &interrupt)? {
-//!     if let reader::Item::Frame(frame) = item {
-//!         println!("frame {} has {} bytes", frame.descriptor().sequence, frame.len());
-//!     } // the frame's slot returns to the exporter here
-//! }
+//! for frame in frameshare::open("cam0")? {
+//!     let frame = frame?;
+//!     let luma = frame.plane(0)?;
+//!     println!("frame {}: {}x{}", frame.descriptor().sequence, luma.width, luma.height);
+//! } // each frame's slot returns to the exporter at the end of its round
 //! # Ok(()) }
 //! ```
+//!
+//! [`open`] and [`exporter::VideoExporter`] have the defaults of most applications.
+//! [`reader::Reader`] and [`exporter::Exporter`] below them do everything else: GPU memory, events,
+//! encoded streams, event loops.
 //!
 //! # Modules
 //!
@@ -78,6 +78,7 @@ pub use {
     endpoint::{Endpoint, EndpointError},
     event::Event,
     gpu::{DropWhenIdle, wait_for_deferred_drops},
+    reader::open,
     streams::{StreamChange, StreamFolder, StreamInfo, StreamMonitor, stream_folders, streams},
     sys::{Interrupt, Label, monotonic_ns},
 };

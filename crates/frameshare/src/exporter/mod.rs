@@ -34,12 +34,14 @@ mod observe;
 mod service;
 mod slot;
 mod state;
+mod video;
 
 pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
 pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
+pub use video::{NewFrame, VideoExporter, VideoExporterError};
 
 use crate::{
     Interrupt,

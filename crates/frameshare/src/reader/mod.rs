@@ -20,6 +20,7 @@
 mod config;
 mod connection;
 mod error;
+mod frames;
 mod gpu_wait;
 mod item;
 mod lease;
@@ -32,6 +33,7 @@ pub use config::{Config, MAX_GOP_BYTES, MAX_METADATA_BYTES};
 pub use connection::TrustedUsers;
 pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
+pub use frames::{Frames, OpenError, open};
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};
 pub use planes::FramePlane;

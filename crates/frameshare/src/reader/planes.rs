@@ -90,13 +90,13 @@ impl<'a> FramePlane<'a> {
     /// Returns the bytes of a row, from the top, without padding; empty for GPU memory and outside
     /// the plane. Of a plane of tiles it is a row of tiles.
     pub fn row(&self, row: usize) -> &'a [AtomicU8] {
-        self.range_of(row).and_then(|range| self.bytes().get(range)).unwrap_or_default()
+        self.layout.range_of(row).and_then(|range| self.bytes().get(range)).unwrap_or_default()
     }
 
     /// Returns a row as a plain slice, as [`FramePlane::row`]; `None` if the exporter is not
     /// trusted.
     pub fn row_slice(&self, row: usize) -> Option<&'a [u8]> {
-        self.slice()?.get(self.range_of(row)?)
+        self.slice()?.get(self.layout.range_of(row)?)
     }
 
     /// Copies the rows, from the top, each `stride` bytes behind the one before.
@@ -125,17 +125,5 @@ impl<'a> FramePlane<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Returns the place of a row in the plane's bytes.
-    fn range_of(&self, row: usize) -> Option<std::ops::Range<usize>> {
-        let rows = match self.tile {
-            Some(_) => self.range.len().checked_div(self.row_bytes)?,
-            None => self.height as usize,
-        };
-        // A plane without rows, or with an overflow, was refused with the layout.
-        let distance = isize::try_from(row).ok().filter(|_| row < rows)?.checked_mul(self.stride)?;
-        let start = self.offset.checked_add_signed(distance)?.checked_sub(self.range.start)?;
-        Some(start..start.checked_add(self.row_bytes)?)
     }
 }

@@ -13,7 +13,7 @@ mod monitor;
 pub use folders::{StreamFolder, stream_folders};
 pub use monitor::{StreamChange, StreamMonitor};
 
-use crate::{Endpoint, StreamName, named_folder::NamedFolder, sys};
+use crate::{Endpoint, EndpointError, StreamName, named_folder::NamedFolder, sys};
 use folders::folders_of;
 use std::{
     env,
@@ -66,6 +66,25 @@ pub fn streams() -> io::Result<Vec<StreamInfo>> {
         }
     }
     Ok(streams)
+}
+
+impl Endpoint {
+    /// The endpoint of a stream to read, for the text that people write: as
+    /// [`Endpoint::of_text`], and a name is also searched in the folders of `FRAMESHARE_PATH`,
+    /// unless this user exports a stream of this name.
+    ///
+    /// # Errors
+    /// [`EndpointError`] if the text is neither a path nor a name.
+    pub fn find(text: &str) -> Result<Self, EndpointError> {
+        let own = Self::of_text(text)?;
+        if !own.is_named() || sys::listener_of(own.path()).is_some() {
+            return Ok(own);
+        }
+        // Problems of the own folder are errors of the connection.
+        let streams = streams().unwrap_or_default();
+        let found = streams.into_iter().find(|stream| stream.name.as_str() == text);
+        Ok(found.map_or(own, |stream| stream.endpoint))
+    }
 }
 
 fn streams_in(folder: &Path) -> io::Result<Vec<StreamInfo>> {

@@ -28,6 +28,14 @@ impl Timeout {
         duration.and_then(|duration| Instant::now().checked_add(duration)).map_or(Self::Never, Self::At)
     }
 
+    /// Returns the time left; `None` without a deadline.
+    pub fn left(self) -> Option<Duration> {
+        match self {
+            Self::Never => None,
+            Self::At(at) => Some(at.saturating_duration_since(Instant::now())),
+        }
+    }
+
     /// The earlier of the two.
     pub fn min(self, other: Self) -> Self {
         match (self, other) {
@@ -50,10 +58,7 @@ impl Timeout {
 /// The error of poll(2), except for EINTR.
 pub fn wait(fds: &mut [PollFd<'_>], timeout: Timeout) -> io::Result<()> {
     loop {
-        let left = match timeout {
-            Timeout::Never => None,
-            Timeout::At(at) => Some(at.saturating_duration_since(Instant::now())),
-        };
+        let left = timeout.left();
         let _fine = left.filter(|left| !left.is_zero() && *left < SHORT).and_then(|_| FineTimer::new());
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().min(i32::MAX as u64) as i64,

@@ -31,6 +31,33 @@ pub struct PlaneLayout {
     pub range: Range<usize>,
 }
 
+impl PlaneLayout {
+    /// Returns the entry of a descriptor for the plane.
+    pub(crate) fn to_plane(&self) -> Plane {
+        // Tiles are counted in the halves of the number.
+        let stride = match self.tile {
+            Some(tile) => {
+                let (columns, rows) = (self.row_bytes / tile.bytes(), self.range.len() / self.row_bytes);
+                (rows << 16 | columns) as i32
+            }
+            None => self.stride as i32,
+        };
+        Plane { offset: self.offset as u64, stride }
+    }
+
+    /// Returns the bytes of a row, from the top, counted from the start of `range`; `None` outside
+    /// the plane. Of a plane of tiles it is a row of tiles.
+    pub fn range_of(&self, row: usize) -> Option<Range<usize>> {
+        let rows = match self.tile {
+            Some(_) => self.range.len().checked_div(self.row_bytes)?,
+            None => self.height as usize,
+        };
+        let distance = isize::try_from(row).ok().filter(|_| row < rows)?.checked_mul(self.stride)?;
+        let start = self.offset.checked_add_signed(distance)?.checked_sub(self.range.start)?;
+        Some(start..start.checked_add(self.row_bytes)?)
+    }
+}
+
 impl VideoFormat {
     /// Returns the place of plane `index` in a frame of `size` bytes: that in `planes`, the entries
     /// of its descriptor, or GStreamer's default if there are none.
