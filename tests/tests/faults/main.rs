@@ -24,6 +24,7 @@ mod namespaces;
 mod observers;
 mod reconnecting;
 mod restarts;
+mod sets;
 mod slow;
 mod stalled;
 mod writes;

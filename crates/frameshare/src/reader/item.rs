@@ -22,7 +22,8 @@ pub enum Item {
     Frame(Frame),
     /// The stream has ended; it may continue later.
     EndOfStream,
-    /// The next exporter was found after the end of the last: sequence numbers start again, and the
-    /// format follows again.
+    /// The next exporter was found after the end of the last, or the first one of
+    /// [`Reader::start`](super::Reader::start): sequence numbers start again, and the format
+    /// follows again.
     Reconnected,
 }

@@ -26,6 +26,7 @@ mod item;
 mod lease;
 mod origin;
 mod planes;
+mod set;
 mod slice;
 mod stats;
 
@@ -37,6 +38,7 @@ pub use frames::{Frames, OpenError, open};
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};
 pub use planes::FramePlane;
+pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
 
 use crate::{
@@ -96,6 +98,25 @@ impl Reader {
             endpoint: endpoint.clone(),
             config,
             state: State::Connected(Box::new(connection)),
+            past: Stats::default(),
+            connected: Instant::now(),
+            last_wait: Duration::MAX,
+        })
+    }
+
+    /// Starts the search for a stream's exporter and returns at once: the first items come when it
+    /// is found, after [`Item::Reconnected`].
+    ///
+    /// # Errors
+    /// [`ConnectError`] for an invalid configuration. Errors of the search are
+    /// [`ReadError::NotBack`].
+    pub fn start(endpoint: &Endpoint, config: Config) -> Result<Self, ConnectError> {
+        config.check(endpoint)?;
+        let search = Search::new(endpoint, &config, Instant::now())?;
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            config,
+            state: State::Searching(Box::new(search)),
             past: Stats::default(),
             connected: Instant::now(),
             last_wait: Duration::MAX,
@@ -172,7 +193,8 @@ impl Reader {
         let State::Searching(search) = &mut self.state else { return Ok(None) };
         let found = search.advance(&self.endpoint, &self.config).map_err(ReadError::NotBack)?;
         Ok(found.map(|connection| {
-            self.past.reconnects += 1;
+            // The first connection of a started reader is none.
+            self.past.reconnects += u64::from(self.past.session != 0);
             self.connected = Instant::now();
             self.state = State::Connected(Box::new(connection));
             Item::Reconnected

@@ -17,6 +17,7 @@ mod metadata;
 mod observers;
 mod planes;
 mod policies;
+mod set;
 mod slots;
 mod stream;
 mod waiting;

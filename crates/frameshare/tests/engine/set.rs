@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Many readers in one set.
+
+use crate::stream::{Stream, until};
+use frameshare::{
+    Policy,
+    reader::{Item, ReadError, Reader, ReaderKey, ReaderSet},
+};
+use std::{thread, time::Duration};
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+/// Returns the next frame's reader and number.
+fn next_frame(set: &mut ReaderSet, stream: &Stream) -> (ReaderKey, u64) {
+    loop {
+        let (key, item) = set.next(LIMIT, &stream.interrupt).unwrap().expect("no frame within 20 s");
+        if let Item::Frame(frame) = item.unwrap() {
+            return (key, frame.descriptor().sequence.0);
+        }
+    }
+}
+
+#[test]
+fn fast_stream_delays_no_other() {
+    let streams = [Stream::new(), Stream::new()];
+    let exporters = [streams[0].exporter(), streams[1].exporter()];
+    let mut set = ReaderSet::default();
+    let keys = [0, 1].map(|index| set.add(streams[index].reader(Policy::Lossless)));
+    let publish = |index: usize| streams[index].publish(&exporters[index], 1).unwrap();
+    publish(0);
+    assert_eq!(next_frame(&mut set, &streams[0]), (keys[0], 1));
+    // The first stream always has another frame.
+    for round in 2..100 {
+        publish(0);
+        publish(1);
+        let mut found = [0, 1].map(|_| next_frame(&mut set, &streams[0]).0);
+        found.sort();
+        assert_eq!(found, keys, "round {round}");
+    }
+}
+
+#[test]
+fn readers_are_removed_and_their_keys_not_reused() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut set = ReaderSet::default();
+    let keys = [(); 3].map(|()| set.add(stream.reader(Policy::Lossless)));
+    stream.publish(&exporter, 1).unwrap();
+    assert_eq!(next_frame(&mut set, &stream).0, keys[0]);
+    assert!(set.remove(keys[0]).is_some() && set.remove(keys[0]).is_none());
+    assert_eq!([(); 2].map(|()| next_frame(&mut set, &stream).0), [keys[1], keys[2]]);
+    assert!(set.add(stream.reader(Policy::Latest)) > keys[2] && set.get(keys[1]).is_some());
+    assert_eq!((set.len(), set.is_empty()), (3, false));
+}
+
+#[test]
+fn timeout_and_interrupt_end_wait() {
+    let stream = Stream::new();
+    let _exporter = stream.exporter();
+    let mut set = ReaderSet::default();
+    assert!(set.next(Some(Duration::ZERO), &stream.interrupt).unwrap().is_none());
+    set.add(stream.reader(Policy::Latest));
+    assert!(set.next(Some(Duration::from_millis(5)), &stream.interrupt).unwrap().is_none());
+    thread::scope(|scope| {
+        scope.spawn(|| stream.interrupt.set());
+        assert!(set.next(None, &stream.interrupt).unwrap().is_none());
+    });
+}
+
+#[test]
+fn reader_error_is_returned_once() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut set = ReaderSet::default();
+    let key = set.add(stream.reader(Policy::Latest));
+    drop(exporter);
+    let (found, item) = set.next(LIMIT, &stream.interrupt).unwrap().unwrap();
+    assert!(found == key && matches!(item, Err(ReadError::Stopped(_))), "{item:?}");
+    assert!(set.next(Some(Duration::from_millis(5)), &stream.interrupt).unwrap().is_none());
+}
+
+#[test]
+fn opened_stream_may_start_later() {
+    let stream = Stream::new();
+    let mut set = ReaderSet::default();
+    let key = set.open(stream.endpoint.path().to_str().unwrap()).unwrap();
+    assert!(set.next(Some(Duration::from_millis(5)), &stream.interrupt).unwrap().is_none());
+    let exporter = stream.exporter();
+    let connected = set.next(LIMIT, &stream.interrupt).unwrap().unwrap();
+    assert!(connected.0 == key && matches!(connected.1, Ok(Item::Reconnected)));
+    until(|| exporter.reader_count() == 1);
+    stream.publish(&exporter, 1).unwrap();
+    assert_eq!(next_frame(&mut set, &stream), (key, 1));
+    assert_eq!(set.get(key).map(Reader::stats).unwrap().reconnects, 0);
+}
