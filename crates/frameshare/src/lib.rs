@@ -42,6 +42,10 @@
 //! - [`observer`]: the state of a stream and its readers, without taking part
 //! - [`video`]: formats of raw video, and the planes of their frames
 
+#[cfg(all(doctest, not(loom)))]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;
+
 mod atomic;
 pub mod queue;
 
