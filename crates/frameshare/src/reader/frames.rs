@@ -105,8 +105,9 @@ impl Frames {
         self.has_ended
     }
 
-    /// A handle that ends waits for frames from other threads and from signal handlers: they
-    /// return [`ReadError::Interrupted`] while it is set.
+    /// A handle that ends waits for frames from other threads: they return
+    /// [`ReadError::Interrupted`] while it is set. It takes a lock, so a signal handler must not
+    /// set it.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }
