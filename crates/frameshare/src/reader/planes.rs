@@ -4,11 +4,16 @@
 
 use super::lease::Frame;
 use crate::{
+    fence::FenceError,
     memory::Address,
     sys::load_into,
     video::{CROPPED, PlaneLayout, VideoError, VideoFormat},
 };
-use std::{ops::Deref, sync::atomic::AtomicU8};
+use frameshare_cuda::stream::Stream;
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicU8},
+};
 
 impl Frame {
     /// The video format of the frame: pixel format, size, rate, colors.
@@ -67,10 +72,24 @@ impl<'a> FramePlane<'a> {
         &self.layout
     }
 
-    /// The CUDA device pointer of the first row; `None` for host memory. Work on it waits for the
-    /// frame as [`Frame::wait_on`] says.
+    /// The CUDA device pointer of the first row, for work on any stream; `None` for host memory.
+    /// Waits and releases are those of [`Frame::address`]; [`FramePlane::device_pointer_on`] is
+    /// cheaper.
     pub fn device_pointer(&self) -> Option<u64> {
-        match self.frame.address() {
+        self.pointer(self.frame.address())
+    }
+
+    /// The CUDA device pointer of the first row, for work on `stream` only, which waits for the
+    /// frame as by [`Frame::address_on`]; `None` for host memory.
+    ///
+    /// # Errors
+    /// As [`Frame::address_on`].
+    pub fn device_pointer_on(&self, stream: &Arc<Stream>) -> Result<Option<u64>, FenceError> {
+        self.frame.address_on(stream).map(|start| self.pointer(start))
+    }
+
+    fn pointer(&self, start: Address) -> Option<u64> {
+        match start {
             Address::Device(start) => Some(start + self.layout.offset as u64),
             Address::Host(_) => None,
         }
@@ -106,7 +125,7 @@ impl<'a> FramePlane<'a> {
     /// fit into `target`.
     pub fn copy_to(&self, target: &mut [u8], stride: usize) -> Result<(), VideoError> {
         let no_rows = |what| Err(VideoError::NoRows { index: self.index, what });
-        if self.device_pointer().is_some() {
+        if self.frame.as_ptr().is_none() {
             return no_rows("in GPU memory");
         }
         if self.tile.is_some() {
