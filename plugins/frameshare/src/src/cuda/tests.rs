@@ -244,6 +244,18 @@ fn gpu_wait_controls_speculative_delivery() {
     }
 }
 
+/// Waits until 40 frames are copied, and checks the copies while the source still runs: it unmaps
+/// memory that no registered stream reads when it stops or its stream ends.
+fn look_at_forty(gpu: &Mutex<Option<Gpu>>) -> (usize, Vec<u64>) {
+    let until = Instant::now() + PATIENCE;
+    while gpu.lock().unwrap().as_ref().is_none_or(|gpu| gpu.count() < 40) {
+        assert!(Instant::now() < until, "forty frames did not arrive");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let gpu = gpu.lock().unwrap().take();
+    gpu.unwrap().look()
+}
+
 /// Reads late on an unregistered stream, and drops each frame at once.
 fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
     let mut exporter = Exporter::start("vmm", fence);
@@ -256,6 +268,9 @@ fn read_on_another_stream(fence: &str, in_order: bool) -> (usize, Vec<u64>) {
     let reader = reader.play();
     exporter.tell("readers 1");
     exporter.tell("publish 40 0");
+    if in_order {
+        return look_at_forty(&gpu);
+    }
     exporter.tell("eos");
     reader.finish();
     let gpu = gpu.lock().unwrap().take();
@@ -307,13 +322,7 @@ fn read_in_another_context(named: bool) -> (usize, Vec<u64>) {
     let reader = reader.play();
     exporter.tell("readers 1");
     exporter.tell("publish 40 0");
-    let until = Instant::now() + PATIENCE;
-    while gpu.lock().unwrap().as_ref().is_none_or(|gpu| gpu.count() < 40) {
-        assert!(Instant::now() < until, "forty frames did not arrive");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    // Check before the source stops: it unmaps memory without registered readers.
-    let looked = gpu.lock().unwrap().take().unwrap().look();
+    let looked = look_at_forty(&gpu);
     // A copy is the pipeline's own memory; no stream can be named for it.
     assert_eq!(*copied.lock().unwrap(), if named { reader.stat("copied-for-credit") } else { 0 });
     looked
