@@ -6,7 +6,7 @@
 //!
 //! - Potentially unsafe calls, such as cuEventQuery and cuMemAlloc, invalidate a capture in global
 //!   mode, unless the calling thread is in relaxed mode. Every call of this crate runs in relaxed
-//!   mode ([`Relaxed`]).
+//!   mode (`Relaxed`).
 //! - cuCtxRecordEvent and cuCtxSynchronize invalidate every capture in their context. Before them,
 //!   the driver is asked for captures by blocking streams; it reports no others, and none that
 //!   begins right after the answer. [`announce`] covers all.
