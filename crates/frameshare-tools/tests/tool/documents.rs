@@ -35,9 +35,10 @@ fn commands_of_manual_succeed() {
     assert!(commands.len() >= 3, "{commands:?}");
     for line in commands {
         let mut shell = Command::new("sh");
-        // The server and the table run until they are interrupted.
+        // The server and the table run until they are interrupted, once: timeout(1) also signals
+        // its own process group otherwise, and a second signal ends a command at once.
         let until = match line.starts_with("frameshare metrics") || line == "frameshare top" {
-            true => "timeout --preserve-status -k 60 -s INT 3 ",
+            true => "timeout --foreground --preserve-status -k 60 -s INT 3 ",
             false => "",
         };
         shell
