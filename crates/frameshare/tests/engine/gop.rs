@@ -58,6 +58,16 @@ fn reader(stream: &Stream, policy: Policy) -> Reader {
     stream.try_reader(config).unwrap()
 }
 
+/// An exporter, and the number of its requests for a key unit.
+fn counting(stream: &Stream, config: exporter::Config) -> (Exporter, Arc<AtomicUsize>) {
+    let wanted = Arc::new(AtomicUsize::new(0));
+    let count = wanted.clone();
+    let observer = move |notice| {
+        count.fetch_add(usize::from(notice == Notice::KeyUnitWanted), Ordering::SeqCst);
+    };
+    (Exporter::bind(&stream.endpoint, config, observer).unwrap(), wanted)
+}
+
 #[test]
 fn joining_reader_gets_kept_units_then_live_frames() {
     for policy in [Policy::Latest, Policy::Lossless] {
@@ -139,13 +149,8 @@ fn units_around_join_have_no_gap_and_no_duplicate() {
 fn gop_over_limit_is_not_kept() {
     for policy in [Policy::Latest, Policy::Lossless] {
         let stream = Stream::new();
-        let wanted = Arc::new(AtomicUsize::new(0));
-        let count = wanted.clone();
-        let observer = move |notice| {
-            count.fetch_add(usize::from(notice == Notice::KeyUnitWanted), Ordering::SeqCst);
-        };
         let config = exporter::Config::default().max_gop_bytes(3 * SIZE);
-        let exporter = Exporter::bind(&stream.endpoint, config, observer).unwrap();
+        let (exporter, wanted) = counting(&stream, config);
         for (unit, kept) in [(Unit::Key, 1), (Unit::Delta, 2), (Unit::Delta, 0), (Unit::Delta, 0)] {
             publish(&stream, &exporter, unit);
             assert_eq!(exporter.stats().gop_units, kept);
@@ -319,12 +324,7 @@ fn end_while_reader_waits_for_key_loses_nothing() {
 #[test]
 fn requests_for_key_units_are_limited() {
     let stream = Stream::new();
-    let wanted = Arc::new(AtomicUsize::new(0));
-    let count = wanted.clone();
-    let observer = move |notice| {
-        count.fetch_add(usize::from(notice == Notice::KeyUnitWanted), Ordering::SeqCst);
-    };
-    let exporter = Exporter::bind(&stream.endpoint, exporter::Config::default(), observer).unwrap();
+    let (exporter, wanted) = counting(&stream, exporter::Config::default());
     let mut reader = reader(&stream, Policy::Latest);
     publish(&stream, &exporter, Unit::Whole);
     reader.request_key_unit();
@@ -345,6 +345,40 @@ fn requests_for_key_units_are_limited() {
     reader.request_key_unit();
     until(|| wanted.load(Ordering::SeqCst) == 2);
     assert_eq!(next(&stream, &mut reader), (1, false));
+}
+
+/// Kept units serve a reader until it has taken a live unit, whether or not it ever fills its
+/// queue.
+#[test]
+fn reader_of_kept_units_asks_for_key_unit_later() {
+    for policy in [Policy::Latest, Policy::Lossless] {
+        let stream = Stream::new();
+        let (exporter, wanted) = counting(&stream, exporter::Config::default());
+        publish(&stream, &exporter, Unit::Key);
+        let mut reader = reader(&stream, policy);
+        publish(&stream, &exporter, Unit::Delta);
+        assert_eq!([(); 2].map(|()| next(&stream, &mut reader)), [(1, true), (2, false)]);
+        reader.request_key_unit();
+        until(|| wanted.load(Ordering::SeqCst) == 1);
+    }
+}
+
+/// A camera that is joined between two key units, by readers that were there before.
+#[test]
+fn waiting_reader_starts_at_key_of_new_stream() {
+    for policy in [Policy::Latest, Policy::Lossless] {
+        let stream = Stream::new();
+        let (exporter, wanted) = counting(&stream, exporter::Config::default());
+        let mut reader = reader(&stream, policy);
+        let _ = [Unit::Delta, Unit::Delta, Unit::Key].map(|unit| publish(&stream, &exporter, unit));
+        assert_eq!(next(&stream, &mut reader), (3, false));
+        until(|| wanted.load(Ordering::SeqCst) == 1);
+        // The units of another format depend on none of these.
+        exporter.set_format(format("video/x-h265"));
+        let _ = [Unit::Delta, Unit::Key, Unit::Delta].map(|unit| publish(&stream, &exporter, unit));
+        assert_eq!([(); 2].map(|()| next(&stream, &mut reader)), [(5, false), (6, false)]);
+        assert_eq!((reader.stats().lost, exporter.stats().readers[0].lost), (0, 0));
+    }
 }
 
 /// A key unit is lost while messages wait for the reader; the units that depend on it are not

@@ -17,8 +17,8 @@ pub enum Start {
     /// Any unit.
     #[default]
     AtOnce,
-    /// A key unit: the reader joined between two. Units before are not lost; `passed` tells whether
-    /// there were any since the reader was last told of them.
+    /// A key unit: the reader joined, or the stream began, between two. Units before are not lost;
+    /// `passed` tells whether there were any since the reader was last told of them.
     Joining { since: Instant, passed: bool },
     /// A key unit: the reader lost one that others depend on. Units before are lost.
     Resuming { since: Instant },
@@ -33,6 +33,13 @@ impl Start {
     /// The start of a reader that has lost a unit.
     pub fn resume() -> Self {
         Self::Resuming { since: Instant::now() }
+    }
+
+    /// Has the reader wait for a key unit, unless it does already.
+    pub fn await_key(&mut self) {
+        if !self.awaits_key() {
+            *self = Self::join();
+        }
     }
 
     /// Returns whether the reader waits for a key unit.

@@ -95,7 +95,11 @@ impl State {
 
     /// Keeps the copy of a unit that is being published; without one the kept GOP ends.
     pub(super) fn keep_unit(&mut self, unit: Unit, descriptor: &Descriptor, content: Option<Arc<Content>>) {
+        let starts = unit == Unit::Delta && self.gop.last == Unit::Whole;
         self.gop.last = unit;
+        if starts {
+            self.await_key_unit();
+        }
         if unit == Unit::Whole && self.gop.units.is_empty() {
             return;
         }
@@ -141,7 +145,7 @@ impl State {
         if self.gop.last == Unit::Whole {
             return Start::AtOnce;
         }
-        self.want_key_unit(peer);
+        self.ask_owner(peer.is_own_or_root());
         Start::join()
     }
 
@@ -161,14 +165,27 @@ impl State {
 
     /// Handles a reader's request for a key unit. One that still reads kept units needs none.
     pub fn request_key_unit(&mut self, id: u64) {
-        let asks = |link: &&super::Link| link.info.id == id && !link.leases.reads_kept_units();
-        if let Some(peer) = self.links.iter().find(asks).map(|link| link.peer().is_own_or_root()) {
-            self.ask_owner(peer);
+        let Some(index) = self.links.iter().position(|link| link.info.id == id) else { return };
+        let link = &mut self.links[index];
+        match link.leases.reads_kept_units() {
+            Ok(true) => {}
+            Ok(false) => {
+                let is_own = link.peer().is_own_or_root();
+                self.ask_owner(is_own);
+            }
+            Err(ending) => self.drop_link(index, &ending),
         }
     }
 
-    fn want_key_unit(&mut self, peer: &Peer) {
-        self.ask_owner(peer.is_own_or_root());
+    /// Has every reader wait for a key unit: the first unit of the stream depends on units before
+    /// it, which no reader has got. One with a backlog gets every unit.
+    fn await_key_unit(&mut self) {
+        let mut is_own = false;
+        for link in self.links.iter_mut().filter(|link| link.backlog().is_empty()) {
+            link.leases.start().await_key();
+            is_own |= link.peer().is_own_or_root();
+        }
+        self.ask_owner(is_own);
     }
 
     /// Asks the owner for a key unit of an encoded stream, at most once in [`BETWEEN_REQUESTS`].

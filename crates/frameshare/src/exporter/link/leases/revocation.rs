@@ -20,10 +20,8 @@ impl Leases {
         let may_revoke = unit != Unit::Delta;
         // Counts taken frames too, which needs no look at shared memory.
         if self.leases().count() >= self.max_queued {
+            let most = if self.reads_kept_units()? { self.entries.len() } else { self.max_queued };
             let mut queued = self.queued()?;
-            // A reader that has taken a live frame has read all kept units.
-            self.reads_kept_units &= queued as u64 == self.sent;
-            let most = if self.reads_kept_units { self.entries.len() } else { self.max_queued };
             while queued >= most {
                 if !may_revoke || self.revoke_oldest(ended, |_| true)?.is_none() {
                     break;
@@ -129,8 +127,12 @@ impl Leases {
         self.reads_kept_units = true;
     }
 
-    /// Returns whether the reader has got kept units, and no live frame is known to be taken.
-    pub fn reads_kept_units(&self) -> bool {
-        self.reads_kept_units
+    /// Returns whether the reader may still read kept units: it has got some, and has taken no live
+    /// frame, before which it reads all of them.
+    pub fn reads_kept_units(&mut self) -> Result<bool, Ending> {
+        if self.reads_kept_units {
+            self.reads_kept_units = self.queued()? as u64 == self.sent;
+        }
+        Ok(self.reads_kept_units)
     }
 }
