@@ -84,9 +84,11 @@ impl State {
             }
             return;
         }
+        let (id, generation) = (self.links[joining].info.id, last.descriptor.slot.generation);
         self.add_lease(last.area);
         self.links[joining].push_backlog(last);
         self.deliver_backlogs();
+        self.retire_for(id, generation);
     }
 
     /// Returns the last frame, if no other has followed it for the time that `history` says.
@@ -99,5 +101,63 @@ impl State {
     fn is_in_host(&self, frame: &WaitingFrame) -> bool {
         let publication = self.publications[frame.area.0 as usize].as_ref();
         publication.is_some_and(|publication| publication.slot.as_ptr().is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Endpoint, Interrupt,
+        exporter::{Config, Exporter, Frame, History, Purpose, Slot},
+        fence::Written,
+        reader::{self, Item, Reader},
+    };
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn publish(exporter: &Exporter, slot: &Slot) {
+        exporter.publish(Frame::new(slot, 1000, Written::Cpu), &Interrupt::new().unwrap()).unwrap();
+    }
+
+    fn take(reader: &mut Reader) -> u64 {
+        match reader.next(Some(PATIENCE), &Interrupt::new().unwrap()).unwrap() {
+            Some(Item::Frame(frame)) => frame.descriptor().sequence.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A reader that joins after the retirement gets the kept frame, and then the request for its
+    /// memory.
+    #[test]
+    fn kept_frame_of_retired_memory_is_requested_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let config = Config::default().history(History::Last(Duration::ZERO));
+        let exporter = Exporter::bind(&endpoint, config, drop).unwrap();
+        publish(&exporter, &exporter.acquire(1000, Purpose::Copy).unwrap());
+        let larger = exporter.acquire(100_000, Purpose::Copy).unwrap();
+        assert!(exporter.locked(|state| state.generations[0].retired), "of the kept frame");
+        let mut reader =
+            Reader::connect(&endpoint, reader::Config::default(), &Interrupt::new().unwrap()).unwrap();
+        let retired = |exporter: &Exporter| exporter.locked(|state| state.retired.keys().copied().collect());
+        assert_eq!((take(&mut reader), retired(&exporter)), (1, vec![1]), "it counts against the reader");
+        publish(&exporter, &larger);
+        assert_eq!(take(&mut reader), 2);
+        let (imported, begin) = (|exporter: &Exporter| imports(exporter), Instant::now());
+        while imported(&exporter) != [2] {
+            assert!(begin.elapsed() < PATIENCE, "it imports {:?}", imported(&exporter));
+            thread::sleep(Duration::from_millis(1));
+        }
+        exporter.reclaim();
+        assert!(retired(&exporter).is_empty());
+    }
+
+    /// The generations that the only reader imports.
+    fn imports(exporter: &Exporter) -> Vec<u32> {
+        exporter.locked(|state| state.links[0].imports.generations().collect())
     }
 }

@@ -259,7 +259,8 @@ impl State {
             self.deliver_downloads();
         }
         self.deliver_backlogs();
-        if self.generations.len() > 1 || self.closed || self.generations.iter().any(|one| one.retired) {
+        let has_old = self.generations.len() > 1 || self.generations.iter().any(|one| one.retired);
+        if has_old || self.closed || !self.retired.is_empty() {
             self.retire();
         }
         progress

@@ -4,7 +4,10 @@
 
 use super::{Publication, State};
 use crate::{
-    exporter::link::{Ending, Link, Presence},
+    exporter::{
+        link::{Ending, Link, Presence},
+        slot::Generation,
+    },
     memory::frees_imports_first,
 };
 use frameshare_protocol::{MemoryKind, SlotId, message::Reason};
@@ -66,6 +69,16 @@ impl State {
             link.retire(before, id)
         });
         self.retired = retired;
+        self.retired.insert(id, bytes);
+    }
+
+    /// Asks a reader to drop its imports of a generation that was retired before the reader got its
+    /// first frame in it, a kept one.
+    pub(super) fn retire_for(&mut self, reader: u64, id: u32) {
+        let retired = self.generations.iter().find(|one| one.id == id && one.retired);
+        let Some(bytes) = retired.map(Generation::bytes) else { return };
+        let before = self.next;
+        self.each_link(|link| if link.info.id == reader { link.retire(before, id) } else { Ok(()) });
         self.retired.insert(id, bytes);
     }
 
