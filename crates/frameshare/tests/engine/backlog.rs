@@ -16,9 +16,13 @@ use std::{
 /// Size of the slot of a frame of the tests.
 const SLOT: u64 = SIZE.next_multiple_of(4096);
 
-/// An exporter of a live stream, whose waits end in an eviction after a minute.
+/// An exporter of a live stream, which evicts no reader for a minute's pause of a busy machine.
 fn live() -> Config {
-    Config::default().slow_readers(SlowReaders::QueueThenDisconnect).reader_timeout(Duration::from_secs(60))
+    let patience = Duration::from_secs(60);
+    Config::default()
+        .slow_readers(SlowReaders::QueueThenDisconnect)
+        .reader_timeout(patience)
+        .max_queued_time(patience)
 }
 
 fn lossless(stream: &Stream, max_held: u32) -> Reader {
@@ -233,6 +237,26 @@ fn reader_that_ends_frees_its_backlog() {
     until(|| exporter.stats().readers.is_empty());
     let all_free = |stats: Stats| stats.free_slots == stats.slots && stats.waiting_bytes == 0;
     until(|| all_free(exporter.stats()));
+}
+
+/// The reader learns of every frame that it does not get.
+#[test]
+fn frames_of_a_dropped_backlog_are_counted() {
+    type End = fn(Exporter);
+    let ends: [(End, u64); 2] = [(drop, 2), (|exporter| assert!(exporter.disconnect(1, "asked to")), 0)];
+    for (end, received) in ends {
+        let stream = Stream::new();
+        let exporter = stream.exporter_with(live());
+        let mut paused = lossless(&stream, 2);
+        for seed in 1..=10 {
+            stream.publish(&exporter, seed).unwrap();
+        }
+        end(exporter);
+        read(&stream, &mut paused, 1..=received);
+        let error = stream.next(&mut paused).unwrap_err();
+        let stats = paused.stats();
+        assert_eq!((stats.received, stats.lost), (received, 10 - received), "{error}");
+    }
 }
 
 #[test]

@@ -447,10 +447,13 @@ impl Link {
         }
     }
 
-    /// Drops the backlog: the reader gets none of it. Returns the areas of its frames, which count
-    /// as lost.
-    pub fn clear_backlog(&mut self) -> Vec<AreaIndex> {
-        self.backlog.clear()
+    /// Drops the backlog: the reader gets none of it, and nothing else before `next`. Returns the
+    /// areas of its frames, which count as lost.
+    pub fn lose_backlog(&mut self, next: Sequence) -> Vec<AreaIndex> {
+        let areas = self.backlog.clear();
+        // The close message wakes the reader.
+        self.leases.lose_before(next);
+        areas
     }
 
     /// Number of payload files and bytes of messages that wait for this reader, ordered by weight.

@@ -35,6 +35,8 @@ impl State {
     fn end_link(&mut self, index: usize, ending: &Ending) {
         let mut link = self.links.remove(index);
         link.outbox.clear();
+        let lost = link.lose_backlog(self.next);
+        self.end_leases(lost);
         link.send_close(ending);
         self.note_removal(&link, ending);
         self.release_link(link);
@@ -47,9 +49,9 @@ impl State {
             // The reader that owns the backlog loses it, and gets the reason instead.
             link.outbox.clear();
         }
+        let mut ended = link.lose_backlog(self.next);
         link.send_close(ending);
         self.note_removal(&link, ending);
-        let mut ended = link.clear_backlog();
         let revoked = link.leases.revoke_untaken(&mut ended);
         self.end_leases(ended);
         self.links_changed = true;
@@ -59,10 +61,9 @@ impl State {
         }
     }
 
-    /// Ends all leases of a link. The link is kept only while memory waits for the reader to drop
-    /// its imports, or, for a few seconds, while messages wait for the reader.
+    /// Ends all leases of a link without a backlog. The link is kept only while memory waits for the
+    /// reader to drop its imports, or, for a few seconds, while messages wait for the reader.
     pub fn release_link(&mut self, mut link: Link) {
-        self.end_leases(link.clear_backlog());
         self.end_leases(link.leases.take_all());
         self.links_changed = true;
         let draining = self.draining.iter().filter(|other| other.is_flushing()).count();
@@ -143,9 +144,10 @@ impl State {
         }
         let ending = Ending { reason, text: text.into() };
         for mut link in mem::take(&mut self.links) {
+            let lost = link.lose_backlog(self.next);
+            self.end_leases(lost);
             link.send_close(&ending);
             self.note_removal(&link, &ending);
-            self.end_leases(link.clear_backlog());
             self.draining.push(link);
         }
         self.links_changed = true;
