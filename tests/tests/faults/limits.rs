@@ -51,6 +51,30 @@ fn exporter_at_file_limit_refuses_readers_and_continues() {
     assert_eq!(outcome.events("refused").len(), refused);
 }
 
+/// Oversized metadata is a file for each frame, also of the frames that wait for a paused reader.
+#[test]
+fn paused_reader_that_uses_up_files_is_evicted() {
+    let run = TestRun::new();
+    let mut exporter = run.peer_by(
+        "prlimit --nofile=120:",
+        "export --stream s --frames 100000000 --fps 100 --size 20000 --readers 2 --until end --metadata-bytes 70000 \
+         --slow-readers queue-then-wait --max-queued-time-ms 600000",
+    );
+    exporter.wait_for("open");
+    let mut stream = Stream { exporter, run };
+    let witness = stream.read("--policy lossless");
+    let mut paused = stream.read("--policy lossless");
+    paused.wait_for("first");
+    paused.suspend();
+    assert_eq!(stream.wait_for_notice("removed", paused.pid())["reason"], "LimitExceeded");
+    stream.wait_for_frames(100);
+    let (outcome, _run) = stream.end();
+    assert_all_read(witness, &outcome.summary()["published"]);
+    paused.resume();
+    let end = paused.finish().summary()["end"].clone();
+    assert!(end.as_str().is_some_and(|end| end.contains("the exporter ran out of them")), "{end}");
+}
+
 /// Also when no further file can be opened, not even for the connection itself.
 #[test]
 fn exporter_without_free_files_reports_it() {

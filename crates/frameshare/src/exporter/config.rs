@@ -93,8 +93,8 @@ pub struct Config {
     pub slow_readers: SlowReaders,
     /// Frames that are kept for readers that join later.
     pub history: History,
-    /// Maximum bytes of slots in the backlogs of all readers together; 256 MiB by default. They
-    /// also count against `max_slots`.
+    /// Maximum bytes of slots and of oversized metadata in the backlogs of all readers together;
+    /// 256 MiB by default. The slots also count against `max_slots`.
     pub max_queued_bytes: u64,
     /// Maximum age of a frame in a backlog; 2 s by default.
     pub max_queued_time: Duration,

@@ -2,10 +2,10 @@
 
 //! Backlogs: frames wait for a lossless reader that pauses, and the stream goes on.
 
-use crate::stream::{SIZE, Stream, format, holds, until};
+use crate::stream::{SIZE, Stream, format, frame_in, holds, until};
 use frameshare::{
     Event, MAX_CREDIT, Policy, Reason,
-    exporter::{Config, Exporter, Purpose, ReaderStats, SlowReaders, Stats},
+    exporter::{Config, Exporter, Frame, Purpose, ReaderStats, SlowReaders, Stats},
     reader::{self, Item, ReadError, Reader},
 };
 use std::{
@@ -132,6 +132,25 @@ fn frames_until_eviction(stream: &Stream, exporter: &Exporter) -> u32 {
         }
     }
     panic!("it was not evicted: {most} frames wait for it");
+}
+
+/// Metadata that exceeds the frame's area counts, and so do its files.
+#[test]
+fn backlog_is_limited_in_oversized_metadata() {
+    let config = live().max_queued_bytes(10 * (SLOT + 20_000) + SLOT);
+    for (config, length, expected) in [(config, 20_000, 10), (live(), 70_000, 128)] {
+        let stream = Stream::new();
+        let exporter = stream.exporter_with(config);
+        let _paused = lossless(&stream, 2);
+        let metadata = vec![7; length];
+        let mut most = 0;
+        for _ in 0..200 {
+            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            exporter.publish(Frame { metadata: &metadata, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+            most = exporter.stats().readers.first().map_or(most, |stats| most.max(stats.waiting));
+        }
+        assert_eq!((most, exporter.reader_count()), (expected, 0));
+    }
 }
 
 #[test]

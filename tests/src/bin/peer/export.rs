@@ -49,6 +49,8 @@ fn config(options: &Options) -> Result<exporter::Config> {
         "queue-then-disconnect" => SlowReaders::QueueThenDisconnect,
         other => return Err(format!("--slow-readers {other} is invalid").into()),
     };
+    config.max_queued_time =
+        options.get("max-queued-time-ms")?.map_or(config.max_queued_time, Duration::from_millis);
     config.queue_for_other_users = options.is_set("queue-for-other-users");
     if options.is_set("keeps-last") {
         config.history = exporter::History::Last(Duration::ZERO);
@@ -98,6 +100,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         print(&json!({ "event": "child", "pid": child::leave()? }))?;
     }
     let event_bytes = options.get::<usize>("event-bytes")?;
+    let metadata = vec![7; options.or("metadata-bytes", 0)?];
     let until = options.get::<PathBuf>("until")?;
     let begin = Instant::now();
     let mut longest_wait = Duration::ZERO;
@@ -129,6 +132,7 @@ pub fn export(options: &Options) -> Result<ExitCode> {
         };
         let frame = exporter::Frame {
             unit,
+            metadata: &metadata,
             media_offset: Some(sequence - 1),
             media_offset_end: Some(sequence),
             ..exporter::Frame::new(&slot, size, frameshare::fence::Written::Cpu)

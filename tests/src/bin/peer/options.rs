@@ -33,6 +33,7 @@ peer export --stream NAME | --socket PATH   stream to export
             --until PATH                    until this file exists
             --size BYTES                    of each frame (1000000)
             --event-bytes N                 send an event of N bytes before each frame
+            --metadata-bytes N              metadata beside each frame (0)
             --gop N                         every Nth frame is a key unit, the others are deltas
             --renew-every N                 other caps and another size after N frames
             --caps TEXT                     caps of the frames
@@ -40,6 +41,7 @@ peer export --stream NAME | --socket PATH   stream to export
             --readers N                     wait for N readers first (1)
             --max-slots N, --max-held-limit N, --lossless-readers none|own-uid|all, --reader-timeout-ms N
             --slow-readers wait|queue-then-wait|queue-then-disconnect, --queue-for-other-users yes
+            --max-queued-time-ms N          of frames that wait for a reader
             --keeps-last yes                keep the last frame for readers that join later
             --max-retired-bytes N, --trusted-uids N,N
             --allowed-uids N,N, --allowed-gids N,N, --socket-mode OCTAL

@@ -11,6 +11,7 @@ use crate::{
     exporter::{
         error::Interrupted,
         frame::{Frame, InvalidFrame, PublishError, Unit},
+        link::Weight,
         slot::Slot,
         state::{Content, Shared, State},
     },
@@ -46,6 +47,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
     descriptor.planes[..frame.planes.len()].copy_from_slice(frame.planes);
     descriptor.check_frame(frame.slot.size()).map_err(|invalid| InvalidFrame::Field(invalid.field))?;
 
+    let weight = Weight::of(frame.slot, frame.metadata.len());
     let mut content = kept_content(shared, &frame);
     let mut frame = Some(frame);
     // Download target: not requested yet, requested without success, or a slot.
@@ -56,7 +58,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
                 return Some(Some(Err(PublishError::Closed)));
             }
             let slot = frame.as_ref()?.slot;
-            if state.would_lose(slot) {
+            if state.would_lose(weight) {
                 return None;
             }
             if state.must_copy(slot) {

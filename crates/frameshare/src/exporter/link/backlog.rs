@@ -5,9 +5,44 @@
 //! While it holds a frame, every later frame and every later message with a place among the frames
 //! joins it. So the frames of a backlog are the newest ones of the stream, without a gap.
 
-use super::outbox::{MAX_BYTES, Packet, Unsent, check_waiting};
-use frameshare_protocol::{AreaIndex, Descriptor, Sequence};
-use std::{collections::VecDeque, time::Duration};
+use super::outbox::{INLINE, MAX_BYTES, MAX_FILES, Packet, Unsent, check_waiting};
+use crate::exporter::slot::Slot;
+use frameshare_protocol::{AreaIndex, Descriptor, Sequence, limits::METADATA_AREA};
+use std::{
+    collections::VecDeque,
+    ops::{AddAssign, SubAssign},
+    time::Duration,
+};
+
+/// Memory that frames take while they wait: their slots, and metadata that exceeds their areas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    pub bytes: u64,
+    /// Number of payload files.
+    pub files: usize,
+}
+
+impl Weight {
+    /// The weight of a frame in this slot with metadata of this length.
+    pub fn of(slot: &Slot, metadata: usize) -> Self {
+        let oversized = if metadata > METADATA_AREA { metadata as u64 } else { 0 };
+        Self { bytes: slot.size() + oversized, files: usize::from(metadata > INLINE) }
+    }
+}
+
+impl AddAssign for Weight {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.files += other.files;
+    }
+}
+
+impl SubAssign for Weight {
+    fn sub_assign(&mut self, other: Self) {
+        self.bytes -= other.bytes;
+        self.files -= other.files;
+    }
+}
 
 /// A frame that waits for credit. It has a lease of its own on its publication.
 #[derive(Clone, Debug)]
@@ -18,6 +53,19 @@ pub struct WaitingFrame {
     pub oversized: Option<Packet>,
     /// Size of its slot in bytes.
     pub bytes: u64,
+}
+
+impl WaitingFrame {
+    pub fn weight(&self) -> Weight {
+        let Weight { bytes, files } = self.metadata_weight();
+        Weight { bytes: self.bytes + bytes, files }
+    }
+
+    /// The weight of its oversized metadata.
+    fn metadata_weight(&self) -> Weight {
+        let weight = |packet: &Packet| Weight { bytes: packet.cost(), files: packet.files() };
+        self.oversized.as_ref().map(weight).unwrap_or_default()
+    }
 }
 
 /// The next thing in a backlog.
@@ -38,10 +86,12 @@ pub enum Waiting {
 pub struct Backlog {
     waiting: VecDeque<Waiting>,
     frames: usize,
-    frame_bytes: u64,
+    /// The weight of the frames.
+    weight: Weight,
+    /// The part of it that is oversized metadata.
+    metadata: Weight,
     messages: usize,
-    message_bytes: u64,
-    message_files: usize,
+    message_weight: Weight,
 }
 
 impl Backlog {
@@ -54,14 +104,21 @@ impl Backlog {
         self.frames
     }
 
-    /// Bytes of the frames' slots.
+    /// Bytes of the frames.
     pub fn frame_bytes(&self) -> u64 {
-        self.frame_bytes
+        self.weight.bytes
     }
 
-    /// Number of payload files and bytes of the messages.
-    pub fn weight(&self) -> (usize, u64) {
-        (self.message_files, self.message_bytes)
+    /// Returns whether its payload files, with those of a frame of this weight, are within the limit
+    /// of files that wait for a reader.
+    pub fn has_room_for_files_of(&self, frame: Weight) -> bool {
+        self.weight.files + frame.files <= MAX_FILES
+    }
+
+    /// Number of payload files and bytes of messages and of oversized metadata.
+    pub fn message_weight(&self) -> (usize, u64) {
+        let Self { metadata, message_weight: messages, .. } = self;
+        (messages.files + metadata.files, messages.bytes + metadata.bytes)
     }
 
     /// The oldest frame.
@@ -90,7 +147,8 @@ impl Backlog {
 
     pub fn push_frame(&mut self, frame: WaitingFrame) {
         self.frames += 1;
-        self.frame_bytes += frame.bytes;
+        self.weight += frame.weight();
+        self.metadata += frame.metadata_weight();
         self.waiting.push_back(Waiting::Frame(frame));
     }
 
@@ -101,11 +159,10 @@ impl Backlog {
     /// Adds a message, within the limits of messages that wait for a reader.
     pub fn push_message(&mut self, packet: Packet) -> Result<(), Unsent> {
         self.messages += 1;
-        self.message_bytes += packet.cost();
-        self.message_files += packet.files();
+        self.message_weight += Weight { bytes: packet.cost(), files: packet.files() };
         self.waiting.push_back(Waiting::Message(packet));
-        check_waiting(self.messages, self.message_files)?;
-        if self.message_bytes > MAX_BYTES {
+        check_waiting(self.messages, self.message_weight.files)?;
+        if self.message_weight.bytes > MAX_BYTES {
             return Err(Unsent::TooMuch(format!("{MAX_BYTES} bytes")));
         }
         Ok(())
@@ -120,12 +177,12 @@ impl Backlog {
         match &waiting {
             Waiting::Frame(frame) => {
                 self.frames -= 1;
-                self.frame_bytes -= frame.bytes;
+                self.weight -= frame.weight();
+                self.metadata -= frame.metadata_weight();
             }
             Waiting::Message(packet) => {
                 self.messages -= 1;
-                self.message_bytes -= packet.cost();
-                self.message_files -= packet.files();
+                self.message_weight -= Weight { bytes: packet.cost(), files: packet.files() };
             }
             Waiting::Retire { .. } => {}
         }

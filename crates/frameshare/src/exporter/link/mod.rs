@@ -13,7 +13,7 @@ mod outbox;
 mod route;
 mod start;
 
-pub use backlog::{Backlog, WaitingFrame};
+pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use ending::Ending;
 pub use fence::LinkFence;
 pub use leases::Leases;
@@ -458,7 +458,8 @@ impl Link {
 
     /// Number of payload files and bytes of messages that wait for this reader, ordered by weight.
     pub fn weight(&self) -> (usize, u64) {
-        let ((files, bytes), (more_files, more_bytes)) = (self.outbox.weight(), self.backlog.weight());
+        let ((files, bytes), (more_files, more_bytes)) =
+            (self.outbox.weight(), self.backlog.message_weight());
         (files + more_files, bytes + more_bytes)
     }
 

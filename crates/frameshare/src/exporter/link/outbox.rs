@@ -32,7 +32,7 @@ const MAX_IN_FLIGHT: usize = 16;
 /// Maximum number of unreceived bytes of messages and payloads: two of the largest payloads.
 pub(super) const MAX_BYTES: u64 = 128 << 20;
 /// Maximum number of payload files that wait for a reader.
-const MAX_FILES: usize = 128;
+pub(super) const MAX_FILES: usize = 128;
 /// The shortest and the longest pause between attempts to send after a shortage.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(100);

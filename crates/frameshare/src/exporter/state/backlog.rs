@@ -11,7 +11,7 @@ use crate::{
     exporter::{
         config::{History, SlowReaders},
         frame::Unit,
-        link::{Backlog, Ending, Link, WaitingFrame},
+        link::{Backlog, Ending, Link, WaitingFrame, Weight},
         slot::Slot,
     },
     sys::monotonic_ns,
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Time for which slots that only backlogs needed are kept for the next one.
 pub(super) const KEPT: Duration = Duration::from_secs(5);
 
-/// Frames that wait for credit, and the bytes of their slots.
+/// Frames that wait for credit, and the bytes of their slots and of their oversized metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
     pub frames: u32,
@@ -43,22 +43,23 @@ impl State {
         Total { frames: (frames + other_frames) as u32, bytes: bytes + other_bytes }
     }
 
-    /// Returns whether a frame in a slot of `bytes` may join the backlog of this reader.
-    fn may_wait(&self, link: &Link, bytes: u64) -> bool {
+    /// Returns whether a frame of this weight may join the backlog of this reader.
+    fn may_wait(&self, link: &Link, frame: Weight) -> bool {
         let config = &self.config;
         if !link.is_lossless() || !config.may_queue(link.peer()) {
             return false;
         }
         let waiting = self.waiting();
-        waiting.bytes + bytes <= config.max_queued_bytes
+        waiting.bytes + frame.bytes <= config.max_queued_bytes
+            && link.backlog().has_room_for_files_of(frame)
             && (link.backlog().is_empty() || link.backlog().age(monotonic_ns()) < config.max_queued_time)
             // Its own slot counts as upstream's until it is published.
             && self.promised_slots() <= config.max_slots
     }
 
-    /// Returns whether a lossless reader would lose a frame in a slot of `bytes`.
-    pub fn holds_back(&self, link: &Link, bytes: u64) -> bool {
-        link.is_lossless() && link.is_full() && !self.may_wait(link, bytes)
+    /// Returns whether a lossless reader would lose a frame of this weight.
+    pub fn holds_back(&self, link: &Link, frame: Weight) -> bool {
+        link.is_lossless() && link.is_full() && !self.may_wait(link, frame)
     }
 
     /// Sets the treatment of lossless readers without credit.
@@ -170,10 +171,17 @@ impl State {
         self.links.iter().any(|link| !link.backlog().is_empty())
     }
 
-    /// Slots that are in use, or must be free when they are needed: those of upstream and of
-    /// readers, of frames that wait, and the reserve.
+    /// Slots, or metadata areas, that are in use or must be free when they are needed: those of
+    /// readers, of frames that wait, and the reserve. Upstream's slots need no area; a download
+    /// needs one, and no slot beyond the credit of its readers.
     pub(super) fn promised_slots(&self) -> u32 {
-        self.held_upstream(self.kind()) + self.credit() + self.waiting().frames + self.reserve()
+        let others = self.held_upstream(self.kind()).max(self.count_downloads());
+        others + self.promised_to_readers()
+    }
+
+    /// The part of them that does not depend on upstream and on downloads.
+    pub(super) fn promised_to_readers(&self) -> u32 {
+        self.credit() + self.waiting().frames + self.reserve()
     }
 
     /// Slots that are needed besides those that readers lease or wait for: the frame that is being

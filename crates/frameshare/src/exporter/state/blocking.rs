@@ -103,7 +103,11 @@ impl State {
     /// at once: the ones with the longest backlog, where readers do not hold a live stream back.
     fn blocking_readers(&self, room: bool) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let blocks = |link: &&Link| match room {
-            true => self.holds_back(link, self.awaited_bytes),
+            true => {
+                // Downloads under way come first.
+                let download = self.first_download().filter(|_| link.downloads());
+                self.holds_back(link, self.awaited) || download.is_some_and(|one| self.holds_back(link, one))
+            }
             false => link.is_lossless() && link.is_full(),
         };
         let longest = |link: &&Link| {

@@ -11,7 +11,10 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    exporter::{link::WaitingFrame, slot::Slot},
+    exporter::{
+        link::{WaitingFrame, Weight},
+        slot::Slot,
+    },
     fence::Signals,
     memory::Address,
 };
@@ -61,9 +64,9 @@ impl Downloads {
         self.waiting.back().map(|download| download.frame.descriptor.sequence)
     }
 
-    /// Size in bytes of the slot that the first of them goes to.
-    pub fn first_bytes(&self) -> Option<u64> {
-        self.waiting.front().map(|download| download.slot.size())
+    /// The weight of the first of them in the slot that it goes to.
+    pub fn first_weight(&self) -> Option<Weight> {
+        self.waiting.front().map(|download| download.frame.weight())
     }
 
     /// Starts a download behind the GPU work that writes the frame.
@@ -87,7 +90,7 @@ impl Downloads {
         unsafe { self.stream.download(target.as_ptr(), source + frame.descriptor.offset, size) }?;
         done.record(&self.stream)?;
         let descriptor = Descriptor { slot: to.0.id, offset: 0, ..frame.descriptor };
-        let frame = WaitingFrame { descriptor, ..frame };
+        let frame = WaitingFrame { descriptor, bytes: to.size(), ..frame };
         self.waiting.push_back(Download { done, slot: to, frame, is_last });
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::{State, Urgency, download_queue::Downloads, offers::Offer};
 use crate::{
     exporter::{
         frame::Unit,
-        link::{Ending, WaitingFrame},
+        link::{Ending, WaitingFrame, Weight},
         slot::Slot,
     },
     sys::{load_bytes, monotonic_ns, store_bytes},
@@ -75,14 +75,23 @@ impl State {
     }
 
     /// Returns whether one more download may start. Each takes a GPU slot, which the credit of its
-    /// readers covers since they lease none there, and one area beyond all credit, of which one
-    /// must be left for the next frame.
+    /// readers covers since they lease none there, and one area beyond those promised to readers,
+    /// of which one must be left for the next frame: one of the two in reserve.
     pub(super) fn may_download(&self) -> bool {
         let readers = self.links.iter().filter(|link| link.downloads());
         let slots = readers.map(|link| link.info.credit).sum();
-        let areas = self.config.max_slots.saturating_sub(self.credit() + 1);
-        let most = MAX_DOWNLOADS.min(slots).min(areas) as usize;
-        self.downloads.as_ref().is_some_and(|downloads| downloads.len() < most)
+        let areas = (self.config.max_slots + 1).saturating_sub(self.promised_to_readers());
+        self.downloads.is_some() && self.count_downloads() < MAX_DOWNLOADS.min(slots).min(areas)
+    }
+
+    /// Number of downloads under way.
+    pub(super) fn count_downloads(&self) -> u32 {
+        self.downloads.as_ref().map_or(0, |downloads| downloads.len() as u32)
+    }
+
+    /// Returns the weight of the first frame on its way to readers of downloads.
+    pub(super) fn first_download(&self) -> Option<Weight> {
+        self.downloads.as_ref().and_then(Downloads::first_weight)
     }
 
     /// Returns whether a frame in this slot is downloaded if it is published now.
@@ -120,8 +129,8 @@ impl State {
     /// Publishes finished downloads in order, until a lossless reader has no room.
     pub fn deliver_downloads(&mut self) {
         loop {
-            let Some(bytes) = self.downloads.as_ref().and_then(Downloads::first_bytes) else { return };
-            if self.links.iter().any(|link| link.downloads() && self.holds_back(link, bytes)) {
+            let Some(weight) = self.first_download() else { return };
+            if self.links.iter().any(|link| link.downloads() && self.holds_back(link, weight)) {
                 return;
             }
             let Some(downloads) = &mut self.downloads else { return };
@@ -176,6 +185,6 @@ impl State {
 
     /// Returns whether downloads are under way.
     pub fn is_downloading(&self) -> bool {
-        self.downloads.as_ref().is_some_and(|downloads| downloads.len() > 0)
+        self.count_downloads() > 0
     }
 }

@@ -34,7 +34,7 @@ pub use waiters::Waiter;
 use super::{
     config::Config,
     error::SetupError,
-    link::{Attachment, Ending, Link, WaitingFrame},
+    link::{Attachment, Ending, Link, WaitingFrame, Weight},
     observe::{Notice, RejectionLog},
     slot::Generation,
 };
@@ -139,8 +139,8 @@ pub struct State {
     last: Option<WaitingFrame>,
     /// Slots that only backlogs need are kept until then.
     overflow_until: Option<Instant>,
-    /// Size of the slot of the frame that waits for readers, in bytes.
-    awaited_bytes: u64,
+    /// The weight of the frame that waits for readers.
+    awaited: Weight,
     /// A release fence was pending at the last poll of all of them, or at a poll since.
     fences_pending: bool,
     /// Downloads for readers that get host memory although the stream's frames are on a GPU.
@@ -200,7 +200,7 @@ impl State {
             watch: Urgency::None,
             last: None,
             overflow_until: None,
-            awaited_bytes: 0,
+            awaited: Weight::default(),
             fences_pending: false,
             downloads: None,
             pinned: Pinned::default(),

@@ -7,7 +7,7 @@ use crate::{
     exporter::{
         config::History,
         frame::{Frame, PublishError, Unit},
-        link::{Ending, Link, Packet, WaitingFrame},
+        link::{Ending, Link, Packet, WaitingFrame, Weight},
         slot::Slot,
     },
     sys::{monotonic_ns, store_bytes},
@@ -59,7 +59,8 @@ impl State {
         self.next = sequence.next();
         self.go_on();
         self.keep_unit(frame.unit, &Descriptor { sequence, ..descriptor.clone() }, content);
-        // Cannot fail: there are as many areas as slots, and fewer leases than slots.
+        // Cannot fail: there are as many areas as slots, and the leases of readers, of frames that
+        // wait, of the kept frame and of downloads are fewer than slots.
         let Some(area) = self.open_publication(frame.slot.clone(), frame.keep) else {
             self.skip_undelivered();
             return Ok(sequence);
@@ -117,14 +118,14 @@ impl State {
         self.downloads.is_none() && !self.links.iter().any(Link::is_full)
     }
 
-    /// Returns whether a publication of this slot now would cost a lossless reader a frame.
-    pub fn would_lose(&mut self, slot: &Slot) -> bool {
-        self.awaited_bytes = slot.size();
+    /// Returns whether a publication of this weight now would cost a lossless reader a frame.
+    pub fn would_lose(&mut self, frame: Weight) -> bool {
+        self.awaited = frame;
         let in_host = self.kind() == MemoryKind::Host;
-        let behind = self.is_downloading() && (in_host || !self.may_download());
+        let behind = if in_host { self.is_downloading() } else { !self.may_download() };
         let loses = |link: &Link| {
             (link.is_lossless() && link.downloads() && behind)
-                || ((in_host || !link.downloads()) && self.holds_back(link, slot.size()))
+                || ((in_host || !link.downloads()) && self.holds_back(link, frame))
         };
         self.links.iter().any(loses)
     }

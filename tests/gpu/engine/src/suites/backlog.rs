@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "joining-reader-gets-the-last-frame", history),
     case(SUITE, "joining-reader-gets-the-last-frame-downloaded", downloaded_history),
     case(SUITE, "slots-of-a-backlog-are-freed", freed),
+    case(SUITE, "slots-of-a-kept-frame-are-freed", kept_freed),
 ];
 
 /// Frames of a pause of 1.5 s at 100 frames a second.
@@ -237,5 +238,34 @@ fn freed(seed: u64) -> Result<String> {
         setup.exporter.tell(Command::EndOfStream)?;
         whole(&readers[0].was_read()?, 64)?;
         Ok(format!("{most} slots, {before} before"))
+    })
+}
+
+/// The kept frame lies in memory that only a backlog needed, and that was retired after it. A reader
+/// that joins then, and the frame after that, free the memory.
+fn kept_freed(seed: u64) -> Result<String> {
+    each_kind(|kind| {
+        let bind = Bind { memory: Some(kind), queues: true, keeps_last: true, ..Bind::default() };
+        let setup = Setup::with(seed, bind)?;
+        let readers = Peer::some(2)?;
+        readers[0].connect(speculative(&setup, 0, FenceKind::Timeline))?;
+        let publish = |frames| Publish { frames, size: SIZE, ..Publish::default() };
+        setup.exporter.publish(publish(60))?;
+        readers[0].begin(&Command::Read(to_the_end()))?;
+        wait_until(PATIENCE, || {
+            let is_retired = setup.exporter.stats()?.retired_bytes > 0;
+            Ok((!is_retired).then(|| "the memory of the backlog is not retired".into()))
+        })?;
+        readers[1].connect(speculative(&setup, 1, FenceKind::Timeline))?;
+        readers[1].begin(&Command::Read(to_the_end()))?;
+        setup.await_readers(2)?;
+        setup.await_taken()?;
+        setup.exporter.publish(publish(2))?;
+        setup.frees_retired()?;
+        setup.exporter.tell(Command::EndOfStream)?;
+        for (reader, frames) in readers.iter().zip([62, 3]) {
+            whole(&reader.was_read()?, frames)?;
+        }
+        Ok(String::new())
     })
 }

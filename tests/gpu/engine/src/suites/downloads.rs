@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use frameshare::{FenceKind, MemoryKind, Policy};
 
-use super::{Case, FOREVER_US, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole};
+use super::{Case, FOREVER_US, PATIENCE, PATIENCE_MS, SIZE, Setup, case, to_the_end, wait_until, whole};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow, Use};
 use crate::peer::Peer;
 
@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "one-download-for-all", one_for_all),
     case(SUITE, "gpu-far-behind", far_behind),
     case(SUITE, "others-lose-nothing", others_lose_nothing),
+    case(SUITE, "lossless-reader-at-the-slot-limit", at_the_limit),
     case(SUITE, "nothing-passes-a-download", nothing_passes),
     case(SUITE, "nothing-passes-a-frame-just-downloaded", nothing_passes_at_once),
     case(SUITE, "reader-joins-during-a-download", joins),
@@ -117,6 +118,35 @@ fn others_lose_nothing(seed: u64) -> Result<String> {
     let read = readers[0].was_read()?;
     setup.exporter.tell(Command::Resume)?;
     ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
+    Ok(String::new())
+}
+
+/// A lossless reader of downloads gets every frame where held frames, its backlog and downloads
+/// under way take all slots: the exporter waits.
+fn at_the_limit(seed: u64) -> Result<String> {
+    let bind = Bind { memory: Some(MemoryKind::Vmm), max_slots: Some(11), queues: true, ..Bind::default() };
+    let setup = Setup::with(seed, bind)?;
+    let readers = Peer::some(2)?;
+    readers[0].connect(Connect { max_held: Some(2), policy: Policy::Latest, ..setup.lossless(0, None) })?;
+    readers[1].connect(Connect { max_held: Some(4), ..reader(&setup, 1, Policy::Lossless) })?;
+    readers[0].begin(&Command::Read(Read { frames: Some(2), hold: 2, ..to_the_end() }))?;
+    setup.exporter.publish(publish(2))?;
+    ensure!(readers[0].was_read()?.end == End::Enough, "the first reader holds no frame");
+    // Those that the other one may hold, and the three that may wait for it.
+    setup.exporter.publish(publish(5))?;
+    wait_until(PATIENCE, || {
+        let reader = &setup.exporter.stats()?.readers[1];
+        let (sent, waiting) = (reader.sent, reader.waiting);
+        Ok(((sent, waiting) != (4, 3)).then(|| format!("{sent} frames were sent, {waiting} wait")))
+    })?;
+    setup.exporter.tell(Command::Stall { us: 500_000 })?;
+    setup.exporter.begin(&Command::Publish(publish(4)))?;
+    // Time to lose a frame.
+    std::thread::sleep(Duration::from_millis(200));
+    readers[1].begin(&Command::Read(to_the_end()))?;
+    setup.exporter.published()?;
+    setup.exporter.tell(Command::EndOfStream)?;
+    whole(&readers[1].was_read()?, 11)?;
     Ok(String::new())
 }
 
