@@ -7,14 +7,17 @@ use frameshare_tests::process::TestRun;
 use std::{thread::sleep, time::Duration};
 
 /// A live stream so slow that the 64 frames of a `latest` reader last for two seconds, which a busy
-/// machine needs.
-const LIVE: &str = "--fps 30 --slow-readers queue-then-disconnect";
+/// machine needs. A backlog is limited by its slots, not by time.
+const LIVE: &str =
+    "--fps 30 --slow-readers queue-then-disconnect --max-queued-time-ms 60000 --max-held-limit 64";
+/// A reader that a busy machine delays by two seconds without a loss.
+const NEWEST: &str = "--policy latest --max-held 64 --max-queued 64";
 
 #[test]
 fn paused_lossless_reader_gets_every_frame_and_delays_no_other() {
     let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
     let witness = stream.read("--policy lossless");
-    let newest = stream.read("--policy latest --max-held 16 --max-queued 64");
+    let newest = stream.read(NEWEST);
     let mut paused = stream.read("--policy lossless");
     paused.wait_for("first");
     for _ in 0..2 {
@@ -26,7 +29,7 @@ fn paused_lossless_reader_gets_every_frame_and_delays_no_other() {
     let pid = paused.pid();
     let (outcome, _run) = stream.end();
     let summary = outcome.summary();
-    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "the stream stood still: {summary}");
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "the stream stood still: {summary}");
     assert!(find_notice(&outcome, "blocking", pid).is_none());
     assert_all_read(witness, &summary["published"]);
     assert_all_read(newest, &summary["published"]);
@@ -55,7 +58,7 @@ fn paused_lossless_reader_delays_a_stream_without_backlog() {
 fn reader_that_stays_away_is_evicted_and_told_why() {
     let mut stream = Stream::start(&format!("{LIVE} --readers 3 --reader-timeout-ms {NEVER_MS}"));
     let witness = stream.read("--policy lossless");
-    let newest = stream.read("--policy latest --max-held 16 --max-queued 64");
+    let newest = stream.read(NEWEST);
     let mut stuck = stream.read("--policy lossless");
     stuck.wait_for("first");
     stuck.suspend();
@@ -63,7 +66,7 @@ fn reader_that_stays_away_is_evicted_and_told_why() {
     stream.wait_for_frames(30);
     let (outcome, _run) = stream.end();
     let summary = outcome.summary();
-    assert!(summary["longest_wait_ms"].as_u64() < Some(1000), "the stream stood still: {summary}");
+    assert!(summary["longest_wait_ms"].as_u64() < Some(HELD_UP_MS), "the stream stood still: {summary}");
     assert_all_read(witness, &summary["published"]);
     assert_all_read(newest, &summary["published"]);
     stuck.resume();
