@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-const TIMEOUT: Duration = Duration::from_millis(600);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An exporter, the notices of readers that were removed, and a lossless reader with this credit.
 fn stream(credit: u32) -> (tempfile::TempDir, Exporter, mpsc::Receiver<Reason>, Reader) {

@@ -151,7 +151,7 @@ fn reader_with_unread_messages_reads_eviction_reason() {
 #[test]
 fn several_stuck_readers_cost_no_more_than_one() {
     let stream = Stream::new();
-    let limit = Duration::from_millis(1500);
+    let limit = Duration::from_secs(5);
     let exporter = stream.exporter_with(exporter::Config::default().reader_timeout(limit));
     let stuck: Vec<_> = (1..=7)
         .map(|credit| {
@@ -176,7 +176,7 @@ fn several_stuck_readers_cost_no_more_than_one() {
 #[test]
 fn stuck_reader_takes_no_time_from_a_good_one() {
     let stream = Stream::new();
-    let limit = Duration::from_millis(1500);
+    let limit = Duration::from_secs(5);
     let exporter = stream.exporter_with(exporter::Config::default().reader_timeout(limit));
     let stuck = stream.reader(Policy::Lossless);
     let config = reader::Config::default().policy(Policy::Lossless).max_held(2);

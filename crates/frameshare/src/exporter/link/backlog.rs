@@ -109,8 +109,8 @@ impl Backlog {
         self.weight.bytes
     }
 
-    /// Returns whether its payload files, with those of a frame of this weight, are within the limit
-    /// of files that wait for a reader.
+    /// Returns whether its payload files, with those of a frame of this weight, are within the
+    /// limit of files that wait for a reader.
     pub fn has_room_for_files_of(&self, frame: Weight) -> bool {
         self.weight.files + frame.files <= MAX_FILES
     }

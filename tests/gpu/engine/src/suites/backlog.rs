@@ -241,8 +241,8 @@ fn freed(seed: u64) -> Result<String> {
     })
 }
 
-/// The kept frame lies in memory that only a backlog needed, and that was retired after it. A reader
-/// that joins then, and the frame after that, free the memory.
+/// The kept frame lies in memory that only a backlog needed, and that was retired after it. A
+/// reader that joins then, and the frame after that, free the memory.
 fn kept_freed(seed: u64) -> Result<String> {
     each_kind(|kind| {
         let bind = Bind { memory: Some(kind), queues: true, keeps_last: true, ..Bind::default() };
