@@ -156,6 +156,12 @@ impl Leases {
         self.entries.iter().flatten().any(|lease| lease.is_fenced)
     }
 
+    /// Has all leases end after the reader's release fence.
+    #[cfg(test)]
+    pub fn fence_all(&mut self) {
+        self.entries.iter_mut().flatten().for_each(|lease| lease.is_fenced = true);
+    }
+
     /// Returns whether the reader has opened events of this exporter.
     pub fn has_events(&self) -> bool {
         self.fence.kind() == FenceKind::Event

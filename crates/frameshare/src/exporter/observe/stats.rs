@@ -51,7 +51,7 @@ pub struct Stats {
     pub memory: Selected<MemoryKind>,
     /// Bytes of retired generations that are not freed yet.
     pub retired_bytes: u64,
-    /// Bytes of slots that hold frames of a backlog.
+    /// Bytes of frames in backlogs: of their slots, and of metadata that exceeds their areas.
     pub waiting_bytes: u64,
     /// Units of the present group of pictures that are kept for joining readers.
     pub gop_units: u32,

@@ -190,3 +190,70 @@ impl State {
         2 + u32::from(self.config.history != History::None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Endpoint, Interrupt, Policy,
+        exporter::{Config, Exporter, Frame, Purpose, state::Urgency},
+        fence::{ExporterFence, FenceError, FenceState, Signals, Written},
+        memory::select::Selected,
+        reader::{self, Item, Reader},
+    };
+    use frameshare_protocol::{FenceKind, Sequence};
+
+    /// A release that stays pending.
+    #[derive(Debug)]
+    struct Endless;
+
+    impl ExporterFence for Endless {
+        fn kind(&self) -> FenceKind {
+            FenceKind::Timeline
+        }
+
+        fn signal_ready(&mut self, _: EntryIndex, _: Sequence, _: &mut Signals) -> Result<(), FenceError> {
+            Ok(())
+        }
+
+        fn poll_released(&mut self, _: EntryIndex, _: Sequence) -> Result<FenceState, FenceError> {
+            Ok(FenceState::Pending)
+        }
+    }
+
+    /// A waiting thread may take the wake-up of a release, find its fence pending, and end its wait
+    /// before the fence does.
+    #[test]
+    fn pending_release_before_backlog_is_polled() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let config = Config::default().slow_readers(SlowReaders::QueueThenWait);
+        let exporter = Exporter::bind(&endpoint, config.fence_timeout(Duration::MAX), drop).unwrap();
+        let interrupt = Interrupt::new().unwrap();
+        let config = reader::Config::default().policy(Policy::Lossless).max_held(1);
+        let mut reader = Reader::connect(&endpoint, config, &interrupt).unwrap();
+        for _ in 0..2 {
+            let slot = exporter.acquire(1000, Purpose::Copy).unwrap();
+            exporter.publish(Frame::new(&slot, 1000, Written::Cpu), &interrupt).unwrap();
+        }
+        let urgency = |has_released: bool| {
+            exporter.locked(|state| {
+                assert!(state.has_backlogs() && state.links[0].leases.vacant().is_none());
+                state.wanted_urgency = Urgency::None;
+                state.reclaim();
+                assert_eq!(state.fences_pending, has_released);
+                state.wanted_urgency
+            })
+        };
+        exporter.locked(|state| {
+            let choice = Selected { kind: FenceKind::Timeline, why: String::new() };
+            state.links[0].leases.set_fence(Box::new(Endless), choice);
+            state.links[0].leases.fence_all();
+        });
+        assert_eq!(urgency(false), Urgency::None);
+        let frame = reader.next(Some(Duration::from_secs(60)), &interrupt).unwrap();
+        assert!(matches!(frame, Some(Item::Frame(_))), "{frame:?}");
+        drop(frame);
+        assert_eq!(urgency(true), Urgency::Close);
+    }
+}

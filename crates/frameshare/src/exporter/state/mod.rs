@@ -259,6 +259,10 @@ impl State {
             self.deliver_downloads();
         }
         self.deliver_backlogs();
+        if pending && self.has_backlogs() {
+            // No notification follows, and the thread that took the one of the release may leave.
+            self.wanted_urgency = Urgency::Close;
+        }
         let has_old = self.generations.len() > 1 || self.generations.iter().any(|one| one.retired);
         if has_old || self.closed || !self.retired.is_empty() {
             self.retire();
