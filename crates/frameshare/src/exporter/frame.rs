@@ -45,9 +45,9 @@ pub struct Frame<'a> {
     pub planes: &'a [Plane],
     /// Metadata, defined by the publisher.
     pub metadata: &'a [u8],
-    /// The frame comes so late that only lossless readers get it; others lose it. For frames that
-    /// follow a wait of a live stream.
-    pub is_late: bool,
+    /// Time in ns of `CLOCK_MONOTONIC` after which only lossless readers get the frame; others lose
+    /// it. It is compared after the wait for lossless readers.
+    pub late_after: Option<u64>,
     /// Its dependency on the frames before it. The exporter keeps a copy of the units in host
     /// memory from the last [`Unit::Key`] on for joining readers
     /// ([`Config::max_gop_bytes`](super::Config::max_gop_bytes)).
@@ -73,7 +73,7 @@ impl<'a> Frame<'a> {
             flags: 0,
             planes: &[],
             metadata: &[],
-            is_late: false,
+            late_after: None,
             unit: Unit::Whole,
             keep: None,
         }

@@ -6,6 +6,7 @@ use crate::stream::{SIZE, Stream, frame_in, holds, until};
 use frameshare::{
     Event, Policy, Reason,
     exporter::{self, Exporter, Frame, LosslessReaders, Notice, PublishError, Purpose},
+    monotonic_ns,
     reader::{self, ConnectError, Item, ReadError},
 };
 use std::{
@@ -205,9 +206,10 @@ fn late_frame_is_for_lossless_readers_only() {
     let stream = Stream::new();
     let exporter = stream.exporter();
     let (mut every, mut newest) = (stream.reader(Policy::Lossless), stream.reader(Policy::Latest));
-    for (seed, is_late) in [(1, false), (2, true), (3, true), (4, false)] {
+    let never = Some(u64::MAX);
+    for (seed, late_after) in [(1, None), (2, Some(0)), (3, Some(monotonic_ns())), (4, never)] {
         let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
-        exporter.publish(Frame { is_late, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        exporter.publish(Frame { late_after, ..frame_in(&slot) }, &stream.interrupt).unwrap();
         let frame = stream.next_frame(&mut every);
         assert_eq!((frame.descriptor().sequence.0, frame.lost_before()), (seed, 0));
     }
@@ -217,6 +219,35 @@ fn late_frame_is_for_lossless_readers_only() {
     });
     assert_eq!(got, [(1, 0), (4, 2)]);
     assert_eq!(exporter.stats().readers[1].lost, 2);
+}
+
+/// The frame that has to wait becomes late meanwhile.
+#[test]
+fn frame_that_waits_too_long_is_late() {
+    let stream = Stream::new();
+    let exporter = stream.exporter_with(exporter::Config::default().reader_timeout(Duration::MAX));
+    let config = reader::Config::default().policy(Policy::Lossless).max_held(1);
+    let mut every = stream.try_reader(config).unwrap();
+    let mut newest = stream.reader(Policy::Latest);
+    stream.publish(&exporter, 1).unwrap();
+    let held = stream.next_frame(&mut every);
+    let late_after = Some(monotonic_ns() + 50_000_000);
+    thread::scope(|scope| {
+        let publishes = scope.spawn(|| {
+            let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+            exporter.publish(Frame { late_after, ..frame_in(&slot) }, &stream.interrupt).unwrap();
+        });
+        thread::sleep(Duration::from_millis(100));
+        assert!(!publishes.is_finished());
+        drop(held);
+    });
+    assert_eq!(stream.next_frame(&mut every).descriptor().sequence.0, 2);
+    stream.publish(&exporter, 3).unwrap();
+    let got = [(); 2].map(|()| {
+        let frame = stream.next_frame(&mut newest);
+        (frame.descriptor().sequence.0, frame.lost_before())
+    });
+    assert_eq!(got, [(1, 0), (3, 1)]);
 }
 
 #[test]

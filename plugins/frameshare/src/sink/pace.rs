@@ -89,13 +89,15 @@ impl FrameshareSink {
         }
     }
 
-    /// Returns whether a frame is for lossless readers only: the stream had to wait for one, and
-    /// the frame is later than `max-lateness` because of that.
-    pub(super) fn is_late(&self, times: Times) -> bool {
-        let limit = lock(&self.settings).max_lateness;
-        let (Some(pts), Ok(limit)) = (times.pts, u64::try_from(limit)) else { return false };
-        let late = i128::from(frameshare::monotonic_ns()) - i128::from(pts);
-        self.input().lateness.is_late(late, i128::from(limit))
+    /// Returns the time after which a frame is for lossless readers only: when the wait for one,
+    /// before this frame or for it, has made it later than usual by more than `max-lateness`.
+    pub(super) fn late_after(&self, times: Times) -> Option<u64> {
+        let limit = u64::try_from(lock(&self.settings).max_lateness).ok()?;
+        let (pts, now) = (times.pts?, frameshare::monotonic_ns());
+        let late = i128::from(now) - i128::from(pts);
+        let is_late = self.input().lateness.is_late(late, i128::from(limit));
+        // A publication that takes no longer than `WAIT` is no wait.
+        Some(if is_late { 0 } else { now.saturating_add(limit.max(WAIT.as_nanos() as u64)) })
     }
 
     /// Returns whether a decoder's surface is copied for readers that join later: the stream is

@@ -65,8 +65,8 @@ impl FrameshareSink {
                 let input = self.input();
                 (input.info.clone(), input.is_seam)
             };
-            let (is_late, begin) = (self.is_late(times), Instant::now());
-            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, is_late, unit }) {
+            let (late_after, begin) = (self.late_after(times), Instant::now());
+            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, late_after, unit }) {
                 Ok(sequence) => {
                     self.input().is_seam = false;
                     self.note_publication(begin.elapsed());

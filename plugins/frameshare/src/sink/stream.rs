@@ -40,8 +40,8 @@ pub(super) struct Place {
     pub(super) times: Times,
     /// It follows a discontinuity, and is marked DISCONT.
     pub(super) is_seam: bool,
-    /// Only lossless readers get it.
-    pub(super) is_late: bool,
+    /// Time after which only lossless readers get it, in ns of `CLOCK_MONOTONIC`.
+    pub(super) late_after: Option<u64>,
     pub(super) unit: Unit,
 }
 
@@ -263,7 +263,7 @@ impl Stream {
         placed: &Placed,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        Place { times, is_seam, is_late, unit }: Place,
+        Place { times, is_seam, late_after, unit }: Place,
     ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
         let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
@@ -286,7 +286,7 @@ impl Stream {
             flags: flags::to_word(all_flags(buffer) | seam) | flags::of_crop(buffer),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
-            is_late,
+            late_after,
             unit,
             keep: match placed.path {
                 Path::Pool => Some(Box::new(buffer.clone())),

@@ -187,6 +187,31 @@ fn joining_reader_of_a_slow_stream_gets_the_last_frame() {
     }
 }
 
+/// The frame that waits for a lossless reader may be late afterwards, too.
+#[test]
+fn frame_that_waited_is_for_lossless_readers_only() {
+    let source =
+        Source::new("is-live=true", "max-queued-bytes=0 reader-timeout=60000000000 max-lateness=1000000000");
+    let mut paused = source.paused();
+    let endpoint = frameshare::Endpoint::at(&source.path).unwrap();
+    let config = reader::Config::default().max_held(16).max_queued(16);
+    let interrupt = Interrupt::new().unwrap();
+    let mut newest = reader::Reader::connect(&endpoint, config, &interrupt).unwrap();
+    // The source stands still for some seconds.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut lateness = Vec::new();
+    for _ in 0..50 {
+        read(&mut paused, 1);
+        while let Some(item) = newest.next(Some(Duration::ZERO), &interrupt).unwrap() {
+            if let reader::Item::Frame(frame) = item {
+                lateness.push(frame.descriptor().published - frame.descriptor().pts.unwrap());
+            }
+        }
+    }
+    let (least, most) = (lateness.iter().min().unwrap(), lateness.iter().max().unwrap());
+    assert!(most - least < 2_000_000_000, "{lateness:?}");
+}
+
 /// After a wait, frames that are too late go to lossless readers only.
 #[test]
 fn late_frames_after_a_wait_are_for_lossless_readers_only() {

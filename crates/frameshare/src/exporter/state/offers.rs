@@ -86,7 +86,7 @@ impl State {
             sequence,
             oversized: oversized.as_ref(),
             is_download: false,
-            is_late: frame.is_late,
+            is_late: frame.late_after.is_some_and(|time| monotonic_ns() > time),
             unit: frame.unit,
         });
         // One call signals the timeline values of all readers; the descriptors follow the signals.
