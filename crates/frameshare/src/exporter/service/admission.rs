@@ -62,11 +62,13 @@ fn try_to_admit(
             return None;
         }
     };
-    let shares = Shares::new(&promise, peer.uid, &shared.label);
+    // Destroying CUDA events, and freeing a slot, take long: what the reader does not get is
+    // dropped with the state unlocked.
+    let mut shares = Some(Shares::new(&promise, peer.uid, &shared.label));
     let prepared = Prepared::new(shared, &peer, hello);
     // Allocated with the state unlocked.
     let to_download = promise.route.downloads.then(|| shared.with(|state| state.last_to_download()));
-    let target = to_download.flatten().and_then(|size| download_target::target(shared, size));
+    let mut target = to_download.flatten().and_then(|size| download_target::target(shared, size));
     let credit = promise.credit;
     shared.with(|state| {
         state.end_promise();
@@ -85,7 +87,7 @@ fn try_to_admit(
             true => state.start_without_kept_units(&peer),
             false => Start::AtOnce,
         };
-        let admitted = shares.and_then(|shares| {
+        let admitted = shares.take()?.and_then(|shares| {
             // The queue is initialized before the reader can map it.
             let (queue, claims) = (shares.queue.clone(), shares.claims.clone());
             let last = state.last_for(promise.route.downloads, target.as_ref()).cloned();
@@ -111,7 +113,7 @@ fn try_to_admit(
             Ok((welcome, delivery, last)) => {
                 let info = state.new_reader(&peer, hello, credit);
                 let id = info.id;
-                state.link(Link::new(info, socket, peer, delivery), &welcome, last, target);
+                state.link(Link::new(info, socket, peer, delivery), &welcome, last, target.take());
                 state.send_kept_units(id, &kept_units);
             }
             Err(error) => {

@@ -31,6 +31,13 @@ pub struct Content {
     pub bytes: Box<[u8]>,
 }
 
+impl Content {
+    /// Bytes to copy.
+    pub fn len(&self) -> u64 {
+        (self.metadata.len() + self.bytes.len()) as u64
+    }
+}
+
 /// A unit, and its copy.
 #[derive(Clone, Debug)]
 pub struct Kept {

@@ -52,7 +52,7 @@ impl State {
         if len < usual {
             let overflow: u32 = self.generations.iter().filter(|one| open(one)).map(Generation::len).sum();
             let current = self.generations.iter_mut().rfind(|one| one.is_open(kind))?;
-            return Some(current.place(max.saturating_sub(overflow)));
+            return Some(current.place(max.saturating_sub(overflow)).map_err(|error| full(error, max)));
         }
         if !self.generations.iter().any(open) {
             let gpu = self.config.gpu.as_ref();
@@ -65,7 +65,7 @@ impl State {
             self.overflow_until = Some(Instant::now() + KEPT);
         }
         let overflow = self.generations.iter_mut().rfind(|one| open(one))?;
-        Some(overflow.place(max.saturating_sub(len)))
+        Some(overflow.place(max.saturating_sub(len)).map_err(|error| full(error, max)))
     }
 
     /// Returns a free slot of the open generation of this kind, or of its overflow.
@@ -85,12 +85,19 @@ impl State {
     /// Makes a slot of memory that was allocated for it, unless the limit has been reached
     /// meanwhile.
     pub fn add(&mut self, slot: &Unallocated, memory: Arc<dyn Allocation>, exporter: u64) -> Option<Slot> {
-        let max = self.config.max_slots;
-        let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
-        if generation.retired || generation.len() >= max {
+        let generation = self.generations.iter().find(|one| one.id == slot.generation && !one.retired)?;
+        let (kind, slot_size) = (generation.kind, generation.slot_size);
+        // Meanwhile other threads may have made slots in the usual generation, and in its overflow.
+        let current = self.generations.iter().rfind(|one| one.is_open(kind)).map(|one| one.id);
+        let counts = |one: &&Generation| {
+            one.id == slot.generation || Some(one.id) == current || one.is_open_overflow(kind, slot_size)
+        };
+        let slots: u32 = self.generations.iter().filter(counts).map(Generation::len).sum();
+        if slots >= self.config.max_slots {
             return None;
         }
-        let (kind, slot) = (generation.kind, generation.add(memory, exporter));
+        let generation = self.generations.iter_mut().find(|one| one.id == slot.generation)?;
+        let slot = generation.add(memory, exporter);
         self.note_local(&slot, kind);
         self.introduce_early(&slot);
         Some(slot)
@@ -182,6 +189,14 @@ impl State {
     }
 }
 
+/// Names the limit of all generations in the error of a full one.
+fn full(error: AcquireError, max_slots: u32) -> AcquireError {
+    match error {
+        AcquireError::Exhausted { .. } => AcquireError::Exhausted { max_slots },
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +227,28 @@ mod tests {
             self.go_on.lock().unwrap().recv().unwrap();
             Host::default().allocate(size)
         }
+    }
+
+    /// Capacity in the usual generation, found before another thread filled the overflow.
+    #[test]
+    fn slots_of_both_generations_stay_within_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::at(folder.path().join("s")).unwrap();
+        let exporter = Exporter::bind(&endpoint, Config::default().max_slots(4), drop).unwrap();
+        exporter.locked(|state| {
+            let memory = || Host::default().allocate(PAGE).unwrap();
+            let place = |state: &mut State| match state.place(100, Purpose::Copy).unwrap() {
+                Vacancy::Unallocated(slot) => slot,
+                Vacancy::Free(slot) => panic!("{slot:?} is there already"),
+            };
+            let (early, late) = (place(state), place(state));
+            let mut overflow =
+                Generation::overflow(9, PAGE, MemoryKind::Host, None, &endpoint.label()).unwrap();
+            (0..3).for_each(|_| _ = overflow.add(memory(), 1));
+            state.generations.push(overflow);
+            assert!(state.add(&early, memory(), 1).is_some());
+            assert!(state.add(&late, memory(), 1).is_none(), "a fifth slot");
+        });
     }
 
     /// The publishing thread allocates download targets.
