@@ -160,7 +160,8 @@ impl Context {
     }
 
     /// Blocks until all work of the context is complete. For teardown, and for worker threads that
-    /// call [`crate::event::Event::record_context_blocking`].
+    /// call [`crate::event::Event::record_context_blocking`]. It invalidates captures that begin
+    /// meanwhile, announced ones too.
     ///
     /// # Errors
     /// Failures of earlier work; see [`crate::Error::is_sticky`]. [`crate::Error::Capturing`] in a
@@ -200,6 +201,7 @@ impl fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        let _relaxed = Relaxed::enter(self.driver);
         // Every object created in the context keeps it alive, so it is no longer in use.
         log_drop(match self.origin {
             // SAFETY: releases the reference that `primary` retained.

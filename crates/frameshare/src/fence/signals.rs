@@ -28,7 +28,7 @@ struct Gpu {
     /// Recorded behind the work that writes the present frame.
     written: Event,
     /// Stream that writes timeline values.
-    stream: Stream,
+    stream: Arc<Stream>,
     words: Vec<(Arc<Page>, usize, u64)>,
 }
 
@@ -39,7 +39,8 @@ impl Signals {
     /// Any error that the driver returns.
     pub fn new(gpu: Option<&Arc<Context>>) -> frameshare_cuda::Result<Self> {
         let Some(gpu) = gpu else { return Ok(Self(None)) };
-        Ok(Self(Some(Gpu { written: Event::new(gpu)?, stream: Stream::new(gpu)?, words: Vec::new() })))
+        let stream = Arc::new(Stream::new(gpu)?);
+        Ok(Self(Some(Gpu { written: Event::new(gpu)?, stream, words: Vec::new() })))
     }
 
     /// Begins the signals of a frame.
@@ -82,6 +83,11 @@ impl Signals {
     /// Makes a stream of this process wait for the work that writes the present frame.
     pub(crate) fn order(&self, stream: &Stream) -> frameshare_cuda::Result<()> {
         self.0.as_ref().map_or(Ok(()), |gpu| stream.wait(&gpu.written))
+    }
+
+    /// The stream that writes timeline values.
+    pub(super) fn stream(&self) -> Option<&Arc<Stream>> {
+        self.0.as_ref().map(|gpu| &gpu.stream)
     }
 
     /// The event that a reader's own signal stream has to wait for.

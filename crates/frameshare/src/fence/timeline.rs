@@ -9,11 +9,12 @@
 
 use super::{ExporterFence, FenceError, FenceFault, FenceState, ReaderFence, Signals, Unblocking, failed};
 use crate::{
-    gpu::DropWhenIdle,
+    gpu,
     sys::{Label, Mapping, SealedAgainst, Words, check_memfd, memfd},
 };
 use frameshare_cuda::{
     context::Context,
+    event::Event,
     fence::timeline::{Page, Word},
     host::Access,
     stream::Stream,
@@ -70,11 +71,13 @@ impl TimelinePage {
     }
 }
 
-/// The page, which both sides have. The exporter needs nothing else.
+/// The page, registered with a context, which both sides have. The exporter needs nothing else.
 #[derive(Debug)]
 pub struct Timeline {
     page: Arc<Page>,
-    _registered: DropWhenIdle<Arc<Page>>,
+    gpu: Arc<Context>,
+    /// The exporter's signal stream, once it writes values.
+    signals: Option<Arc<Stream>>,
 }
 
 /// The reader's side. The exporter may write any value as its newest frame's, at any time.
@@ -100,7 +103,7 @@ impl Timeline {
     /// Any error that the driver returns.
     pub fn new(gpu: &Arc<Context>, page: TimelinePage) -> frameshare_cuda::Result<Self> {
         let page = Arc::new(Page::new(gpu, Arc::new(page.0), Access::ReadWrite)?);
-        Ok(Self { _registered: DropWhenIdle::new(gpu, page.clone()), page })
+        Ok(Self { page, gpu: gpu.clone(), signals: None })
     }
 
     fn word(&self, index: usize) -> Result<Word<'_>, FenceError> {
@@ -120,6 +123,9 @@ impl ExporterFence for Timeline {
         sequence: Sequence,
         signals: &mut Signals,
     ) -> Result<(), FenceError> {
+        if self.signals.is_none() {
+            self.signals = signals.stream().cloned();
+        }
         signals.add_word(&self.page, timeline::READY, sequence.0)
     }
 
@@ -133,6 +139,20 @@ impl ExporterFence for Timeline {
                 Err(FenceError { kind: FenceKind::Timeline, cause })
             }
         }
+    }
+}
+
+impl Drop for Timeline {
+    /// Unregisters the page behind the work that uses it: values that the exporter's signal stream
+    /// writes. A reader's streams have passed before its fence is dropped.
+    fn drop(&mut self) {
+        let behind = |stream: &Arc<Stream>| {
+            let done = Event::new(&self.gpu).ok()?;
+            done.record(stream).ok()?;
+            Some(vec![done])
+        };
+        let done = self.signals.as_ref().map_or(Some(Vec::new()), behind);
+        gpu::drop_behind(&self.gpu, done, self.page.clone());
     }
 }
 

@@ -126,21 +126,16 @@ pub(crate) fn drop_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
 
 /// As [`drop_when_idle`], for a resource that only the work behind these events uses. Without
 /// events, all work of the context does.
+///
+/// Nothing is recorded behind the whole context then. The driver may wait for its other work to
+/// free the resource: that is left to the background thread.
 pub(crate) fn drop_behind(gpu: &Arc<Context>, done: Option<Vec<Event>>, memory: impl Any + Send) {
-    if done.is_none() {
+    if done.is_none() || DROPPING.get() == gpu.as_raw() {
         return drop_when_idle(gpu, memory);
     }
     let mut waiting = Waiting::new(gpu, memory);
     waiting.work.done = done;
-    if waiting.is_pending() {
-        POLLER.add(waiting);
-    }
-}
-
-/// As [`drop_when_idle`], but always on the background thread: for callers that must never wait, as
-/// a driver without context-wide events does.
-pub(crate) fn drop_elsewhere_when_idle(gpu: &Arc<Context>, memory: impl Any + Send) {
-    POLLER.add(Waiting::new(gpu, memory));
+    POLLER.add(waiting);
 }
 
 /// Owner of a resource that may be freed only when no GPU work uses it. Dropping it never waits:

@@ -5,5 +5,5 @@
 mod deferred_drop;
 pub(crate) mod poller;
 
-pub(crate) use deferred_drop::{DeferredDrop, drop_behind, drop_elsewhere_when_idle};
+pub(crate) use deferred_drop::{DeferredDrop, drop_behind};
 pub use deferred_drop::{DropWhenIdle, wait_for_deferred_drops};

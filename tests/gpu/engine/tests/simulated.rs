@@ -13,8 +13,9 @@ use frameshare_gpu_harness::Link;
 use frameshare_gpu_harness::testing::{self, simulated::driver};
 
 /// Suites that depend on which stream is slow, and run with several seeds.
-const SEEDED: [&str; 7] = [
+const SEEDED: [&str; 8] = [
     "engine-backlog",
+    "engine-captures",
     "engine-fences",
     "engine-order",
     "engine-foreign",
@@ -66,6 +67,16 @@ fn deferred_release_does_not_delay_other_releases() {
         &suites(driver.path(), 1, &["engine-order/releases-wait-for-no-gpu"]),
         "without the context-wide record",
     );
+}
+
+/// In each mode a thread captures in a loop while another takes and drops 10,000 frames with each
+/// fence.
+#[test]
+fn ten_thousand_named_frames_break_no_capture() {
+    let arguments = ["--frames", "10000", "engine-captures/frames-read-on-named-streams"];
+    let program = env!("CARGO_BIN_EXE_gpu-engine");
+    let output = testing::simulated::run(program, driver(&[]).path(), 1, &arguments);
+    must_pass(&output, "10,000 frames beside captures");
 }
 
 fn seeded_suites_pass(seed: u64) {

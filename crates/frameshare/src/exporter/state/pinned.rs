@@ -25,6 +25,10 @@ impl Pinned {
     }
 
     /// Pins a resource until the work queued on `stream` so far is done.
+    ///
+    /// # Errors
+    /// Any error that the driver returns, also if the stream is being captured: the record would
+    /// become a part of the graph. The resource is dropped then.
     pub fn add(&mut self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         let context = stream.context();
         let same = |event: &Event| event.context().as_raw() == context.as_raw();
@@ -32,6 +36,7 @@ impl Pinned {
             Some(index) => self.spare.swap_remove(index),
             None => Event::new(context)?,
         };
+        stream.check_uncaptured()?;
         event.record(stream)?;
         self.waiting.push((event, what));
         Ok(())

@@ -115,6 +115,11 @@ impl PendingFrames {
         self.given_up.load(Ordering::SeqCst)
     }
 
+    /// Returns whether the fence has other holders: the connection, its frames, or their streams.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.fence) > 1
+    }
+
     /// Stores the values that the exporter will not write.
     pub fn unblock(&self) -> Unblocking {
         self.fence.unblock()

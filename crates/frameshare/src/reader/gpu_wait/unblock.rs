@@ -6,12 +6,12 @@
 //! a dying process continues for some milliseconds and can write an older value over it, so the
 //! value is stored again until the process has been dead for a while. (Measured on an H200, driver
 //! 580: 83 times, the last one 22 ms after the kill.) Then it stays: a stream that is delayed by
-//! other work finds it later, in a page that lives as long as the context has work.
+//! other work finds it later, in a page that lives as long as the connection's streams have work.
 //!
 //! A live exporter that has only missed a deadline can overwrite the value for an unlimited time.
-//! The value is then stored until the streams have passed it or the process has ended, at intervals
-//! that grow with the time since it was last overwritten. One thread does that for all connections
-//! of the process.
+//! The value is then stored until the process has ended, or the connection, its frames and the
+//! streams that read them have, at intervals that grow with the time since it was last overwritten.
+//! One thread does that for all connections of the process.
 
 use super::pending::PendingFrames;
 use crate::{
@@ -25,7 +25,7 @@ use once_cell::sync::Lazy;
 use rustix::event::{PollFd, PollFlags};
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Weak},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -49,8 +49,6 @@ pub(super) struct Orphan {
     was_gone: Option<Instant>,
     /// No store before this time, unless the process ends.
     begin: Instant,
-    /// Alive until the streams have passed their waits.
-    work: Option<Weak<()>>,
     /// Time of the last overwrite.
     quiet: Instant,
     contest: Duration,
@@ -63,17 +61,7 @@ impl Orphan {
     pub fn new(pending: Arc<PendingFrames>, context: Arc<Context>, gone: Option<OwnedFd>) -> Self {
         let (now, contest) = (Instant::now(), Duration::ZERO);
         let _teardown = Teardown::default();
-        Self {
-            pending,
-            context,
-            gone,
-            was_gone: None,
-            begin: now,
-            work: None,
-            quiet: now,
-            contest,
-            _teardown,
-        }
+        Self { pending, context, gone, was_gone: None, begin: now, quiet: now, contest, _teardown }
     }
 
     /// Unblocks all streams that wait for these frames: at once, or with `is_closed` when the
@@ -112,7 +100,7 @@ impl Polled for Orphan {
         }
         match self.was_gone {
             Some(since) => since.elapsed() < AFTERLIFE,
-            None => self.has_work() || self.begin.elapsed() < AFTERLIFE,
+            None => self.pending.is_shared() || self.begin.elapsed() < AFTERLIFE,
         }
     }
 
@@ -120,23 +108,10 @@ impl Polled for Orphan {
         self.quiet
     }
 
-    /// Drops the fence on another thread: an old driver waits for the context's work there, and the
-    /// work waits for the stores of this thread for other connections.
+    /// Drops the fence on another thread: the driver may wait for work there, and the work waits
+    /// for the stores of this thread for other connections.
     fn done(self) {
-        gpu::drop_elsewhere_when_idle(&self.context.clone(), self);
-    }
-}
-
-impl Orphan {
-    /// Returns whether the streams have not passed the waits that were queued at the first call.
-    fn has_work(&mut self) -> bool {
-        let work = self.work.get_or_insert_with(|| {
-            let work = Arc::new(());
-            let alive = Arc::downgrade(&work);
-            gpu::drop_elsewhere_when_idle(&self.context, work);
-            alive
-        });
-        work.strong_count() > 0
+        gpu::drop_behind(&self.context.clone(), Some(Vec::new()), self);
     }
 }
 

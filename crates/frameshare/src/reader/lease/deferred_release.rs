@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Mutex, PoisonError,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
     time::Duration,
@@ -51,32 +51,67 @@ impl DeferredReleases {
     }
 }
 
-/// Main loop of the thread.
+/// Main loop of the thread. A release that has to wait, for the end of a capture for example, delays
+/// no other.
 fn run(releases: &Receiver<Release>) {
-    while let Ok(mut release) = releases.recv() {
-        while release() == Attempt::Retry {
-            thread::sleep(RETRY);
+    let mut waiting: Vec<Release> = Vec::new();
+    loop {
+        let next = match waiting.is_empty() {
+            true => releases.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => releases.recv_timeout(RETRY),
+        };
+        match next {
+            Ok(release) => waiting.push(release),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if waiting.is_empty() => return,
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(RETRY),
         }
+        waiting.extend(releases.try_iter());
+        waiting.retain_mut(|release| release() == Attempt::Retry);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     #[test]
-    fn deferred_release_is_retried_in_order() {
-        let (sender, receiver) = channel();
+    fn waiting_release_delays_no_other_and_is_retried() {
+        let (sender, done) = channel();
         let releases = DeferredReleases::default();
-        for (number, mut attempts) in [(1, 3), (2, 1)] {
-            let sender = sender.clone();
-            releases.push(Box::new(move || {
-                attempts -= 1;
-                sender.send(number).unwrap();
-                if attempts == 0 { Attempt::Done } else { Attempt::Retry }
-            }));
-        }
-        drop(sender);
-        assert_eq!(receiver.into_iter().collect::<Vec<_>>(), [1, 1, 1, 2]);
+        let may_end = Arc::new(AtomicBool::new(false));
+        let (first, ends) = (sender.clone(), may_end.clone());
+        releases.push(Box::new(move || {
+            if !ends.load(Ordering::SeqCst) {
+                return Attempt::Retry;
+            }
+            first.send(1).unwrap();
+            Attempt::Done
+        }));
+        releases.push(Box::new(move || {
+            sender.send(2).unwrap();
+            Attempt::Done
+        }));
+        let patience = Duration::from_secs(60);
+        assert_eq!(done.recv_timeout(patience), Ok(2));
+        may_end.store(true, Ordering::SeqCst);
+        assert_eq!(done.recv_timeout(patience), Ok(1));
+        // Releases that wait when the connection ends are not lost.
+        let (sender, done) = channel();
+        let mut attempts = 3;
+        releases.push(Box::new(move || {
+            attempts -= 1;
+            if attempts > 0 {
+                return Attempt::Retry;
+            }
+            sender.send(3).unwrap();
+            Attempt::Done
+        }));
+        drop(releases);
+        assert_eq!(done.recv_timeout(patience), Ok(3));
     }
 }

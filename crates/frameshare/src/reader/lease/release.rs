@@ -30,8 +30,8 @@ pub(super) struct ReleaseStreams {
     /// Follows the streams that released their frames themselves.
     trailing: Mutex<ReleaseStream>,
     deferred: DeferredReleases,
-    /// A frame was read on unknown streams.
-    read_anywhere: AtomicBool,
+    /// A frame was read on unknown streams, or the trailing stream could not follow a known one.
+    is_trail_broken: AtomicBool,
 }
 
 /// The streams on which the application reads a frame.
@@ -59,6 +59,7 @@ pub(super) struct Released<'a> {
 }
 
 impl ReleaseStreams {
+    /// Creates the streams of a connection that reads frames in this context.
     ///
     /// # Errors
     /// Any error that the driver returns.
@@ -69,7 +70,7 @@ impl ReleaseStreams {
             late: ReleaseStream::new(context)?,
             trailing: ReleaseStream::new(context)?,
             deferred: DeferredReleases::default(),
-            read_anywhere: AtomicBool::new(false),
+            is_trail_broken: AtomicBool::new(false),
         })
     }
 
@@ -88,8 +89,14 @@ impl ReleaseStreams {
         let _current = self.context.push();
         if let Some(stream) = reads.only().filter(|stream| stream.context().as_raw() == self.context.as_raw())
         {
-            released.wait_on(&self.trailing, |own| own.wait_for(&reads.streams))?;
-            return released.fence.signal_released(released.entry, released.sequence, stream);
+            stream.check_uncaptured().map_err(|error| released.failed(error))?;
+            released.fence.signal_released(released.entry, released.sequence, stream)?;
+            // Behind the signal, which uses the fence, too.
+            let trailing = self.trailing.lock().unwrap_or_else(PoisonError::into_inner);
+            if trailing.wait_for(&reads.streams).is_err() {
+                self.is_trail_broken.store(true, Ordering::Relaxed);
+            }
+            return Ok(());
         }
         self.note(reads);
         released.signal_on(&self.prompt, |own| {
@@ -120,14 +127,14 @@ impl ReleaseStreams {
 
     fn note(&self, reads: &Reads) {
         if reads.anywhere {
-            self.read_anywhere.store(true, Ordering::Relaxed);
+            self.is_trail_broken.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns events behind the work that reads the frames released so far; `None` if only an
     /// event behind the whole context covers it, or the driver has no event left.
     pub fn trail(&self) -> Option<Vec<Event>> {
-        if self.read_anywhere.load(Ordering::Relaxed) {
+        if self.is_trail_broken.load(Ordering::Relaxed) {
             return None;
         }
         let behind = |own: &Mutex<ReleaseStream>| {
@@ -167,16 +174,6 @@ impl Reads {
 }
 
 impl Released<'_> {
-    /// Makes a release stream wait.
-    fn wait_on(
-        self,
-        own: &Mutex<ReleaseStream>,
-        wait: impl FnOnce(&ReleaseStream) -> frameshare_cuda::Result<()>,
-    ) -> Result<(), FenceError> {
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner);
-        wait(&own).map_err(|error| self.failed(error))
-    }
-
     /// Signals on a release stream that waits for the work before.
     fn signal_on(
         self,

@@ -2,12 +2,14 @@
 
 //! Readers in a context of which other code captures streams into CUDA graphs.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use frameshare::MemoryKind;
 use frameshare_gpu_harness::graph::MODES;
 
-use super::{Case, FENCES, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
-use crate::job::{CaptureLoop, Captured, Command, Connect, Publish, Read};
+use super::{
+    Case, FENCES, FOREVER_US, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, wait_until, whole,
+};
+use crate::job::{CaptureLoop, Captured, Command, Connect, End, Publish, Read};
 use crate::peer::Peer;
 
 const SUITE: &str = "engine-captures";
@@ -18,6 +20,8 @@ pub const CASES: &[Case] = &[
     case(SUITE, "plain-addresses-and-announced-captures", announced),
     case(SUITE, "control-plain-addresses-break-captures", plain_addresses),
     case(SUITE, "frames-are-refused-to-a-captured-stream", inside),
+    case(SUITE, "readers-come-and-go-beside-captures-of-the-exporter", exporters_captures),
+    case(SUITE, "disconnection-waits-for-no-other-stream", disconnection),
 ];
 
 /// Reads to the end while another thread captures, and disconnects while it does.
@@ -50,7 +54,7 @@ fn each_mode(
             let reader = Peer::new()?;
             reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
             setup.await_readers(1)?;
-            let count = (frames() / 6).max(60);
+            let count = frames().max(60);
             let captured =
                 beside(&setup, &reader, CaptureLoop { mode, ..captures.clone() }, read.clone(), count)?;
             ensure!(captured.graphs > 0, "{name}, {fence}: nothing was captured");
@@ -107,4 +111,61 @@ fn inside(seed: u64) -> Result<String> {
         setup.gets_all_slots_back(PATIENCE)?;
     }
     Ok(seen.join("; "))
+}
+
+/// The exporter's own context is not recorded as a whole when a reader joins, reads or leaves.
+fn exporters_captures(seed: u64) -> Result<String> {
+    let mut seen = Vec::new();
+    for (name, mode) in MODES {
+        for fence in FENCES {
+            let setup = Setup::new(MemoryKind::Vmm, seed)?;
+            let reader = Peer::new()?;
+            let publish = Publish { frames: 4, size: SIZE, drain: true, ..Publish::default() };
+            setup.exporter.publish(publish.clone())?;
+            setup.exporter.tell(Command::Capture(CaptureLoop { mode, ..CaptureLoop::default() }))?;
+            for _ in 0..8 {
+                reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+                setup.await_readers(1)?;
+                reader.begin(&Command::Read(Read { frames: Some(4), ..to_the_end() }))?;
+                let published = setup.exporter.publish(publish.clone());
+                ensure!(reader.was_read()?.end == End::Enough, "{name}, {fence}: a frame is missing");
+                published?;
+                reader.tell(Command::Disconnect)?;
+                setup.await_readers(0)?;
+            }
+            let captured = setup.exporter.captured()?;
+            ensure!(captured.graphs > 0, "{name}, {fence}: nothing was captured");
+            all_intact(&captured).map_err(|error| error.context(format!("mode {name}, {fence} fences")))?;
+            seen.push(format!("{name}, {fence}: {} graphs", captured.graphs));
+        }
+    }
+    Ok(seen.join("; "))
+}
+
+/// Frames that were read on named streams are torn down behind these streams alone. The driver
+/// unregisters and frees memory when all work of the context is done: never on the thread that
+/// drops the reader.
+fn disconnection(seed: u64) -> Result<String> {
+    for kind in KINDS {
+        for fence in FENCES {
+            let setup = Setup::new(kind, seed)?;
+            let reader = Peer::new()?;
+            reader.connect(Connect { gpu_wait: Some(true), ..setup.lossless(0, Some(fence)) })?;
+            setup.await_readers(1)?;
+            setup.exporter.publish(Publish { frames: 4, size: SIZE, ..Publish::default() })?;
+            let read = Read { frames: Some(4), named: true, ..to_the_end() };
+            ensure!(reader.read(read)?.end == End::Enough, "{kind}, {fence}: not every frame was read");
+            reader.tell(Command::StallReading { us: FOREVER_US })?;
+            reader.begin(&Command::Disconnect)?;
+            wait_until(PATIENCE, || {
+                let waits = !reader.has_reported()?;
+                Ok(waits.then(|| format!("{kind}, {fence}: the drop of the reader waits for another stream")))
+            })?;
+            reader.end().context("disconnecting")?;
+            reader.tell(Command::Resume)?;
+            setup.await_readers(0)?;
+            setup.gets_all_slots_back(PATIENCE)?;
+        }
+    }
+    Ok(String::new())
 }
