@@ -4,9 +4,10 @@
 
 use frameshare::{
     Interrupt,
-    reader::{Item, ReaderKey, ReaderSet},
+    reader::{Config, Frames, Item, ReadError, ReaderKey, ReaderSet},
 };
 use frameshare_tests::process::{Process, TestRun};
+use rustix::process::{Pid, Signal, kill_process};
 use std::{collections::HashMap, time::Duration};
 
 const STREAMS: usize = 32;
@@ -35,6 +36,29 @@ fn take(set: &mut ReaderSet, keys: &[ReaderKey], frames: u32) {
         }
         left.retain(|_, count| *count > 0);
     }
+}
+
+/// The sockets of a dead exporter stay open in its forked child, and never hang up.
+#[test]
+fn set_notices_death_of_exporter_with_forked_child() {
+    let run = TestRun::new();
+    let socket = run.socket("forked");
+    let mut exporter =
+        run.peer(&format!("export --socket {socket} --frames 1 --readers 1 --fork yes --end hang"));
+    let mut set = ReaderSet::default();
+    let key = set.add(Frames::open(&socket, Config::default()).unwrap());
+    let child = exporter.wait_for("child")["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+    take(&mut set, &[key], 1);
+    exporter.kill();
+    let interrupt = Interrupt::new().unwrap();
+    let found = loop {
+        match set.next(Some(Duration::from_secs(60)), &interrupt).unwrap() {
+            Some((_, Ok(_))) => {}
+            end => break end,
+        }
+    };
+    kill_process(child, Signal::KILL).expect("the child exists");
+    assert!(matches!(found, Some((_, Err(ReadError::Gone { .. })))), "{found:?}");
 }
 
 #[test]

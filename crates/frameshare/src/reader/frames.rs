@@ -6,7 +6,7 @@ use super::{Config, ConnectError, Frame, Item, ReadError, Reader};
 use crate::{Endpoint, EndpointError, Interrupt};
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     time::Duration,
 };
 
@@ -75,6 +75,17 @@ impl Frames {
         let interrupt = Interrupt::new()?;
         let reader = Reader::connect(&Endpoint::find(stream)?, config, &interrupt)?;
         Ok(Self { reader, interrupt, has_ended: false })
+    }
+
+    /// As [`Frames::open`], but returns at once, without waiting for the exporter: for event loops.
+    /// The first frames come when it is found, within
+    /// [`connection_timeout`](Config#structfield.connection_timeout).
+    ///
+    /// # Errors
+    /// [`OpenError`] if the text or the configuration is invalid.
+    pub fn start(stream: &str, config: Config) -> Result<Self, OpenError> {
+        let reader = Reader::start(&Endpoint::find(stream)?, config)?;
+        Ok(Self { reader, interrupt: Interrupt::new()?, has_ended: false })
     }
 
     /// Returns the next frame; `None` if none came within the timeout, or the stream has ended
@@ -165,10 +176,24 @@ impl AsFd for Frames {
     }
 }
 
+impl AsRawFd for Frames {
+    /// As [`Reader::wake_fd`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 impl AsFd for Reader {
     /// As [`Reader::wake_fd`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake_fd()
+    }
+}
+
+impl AsRawFd for Reader {
+    /// As [`Reader::wake_fd`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

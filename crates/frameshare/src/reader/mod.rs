@@ -4,7 +4,7 @@
 //!
 //! A [`Reader`] is used from one thread at a time; the [`Frame`]s that it yields may go to any
 //! thread, and dropping one ends its lease. The reader has no thread of its own: [`Reader::next`]
-//! sleeps on descriptors, and [`Reader::wake_fd`] with [`Reader::try_next`] fits any event loop.
+//! sleeps on descriptors, and [`AsFd`] with [`Reader::try_next`] fits any event loop.
 //!
 //! # Invariants
 //!
@@ -26,6 +26,7 @@ mod item;
 mod lease;
 mod origin;
 mod planes;
+mod readiness;
 mod set;
 mod slice;
 mod stats;
@@ -49,8 +50,9 @@ use crate::{
 };
 use connection::{Connection, Search};
 use gpu_wait::Recheck;
+use readiness::Readiness;
 use std::{
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
@@ -66,6 +68,7 @@ pub struct Reader {
     connected: Instant,
     /// Time without a frame before the last sleep ended.
     last_wait: Duration,
+    readiness: Readiness,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,16 @@ enum State {
     Connected(Box<Connection>),
     /// The exporter is lost, and the reader searches for the next one.
     Searching(Box<Search>),
+}
+
+impl State {
+    /// Readable when the state may have advanced.
+    fn ready_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Connected(connection) => connection.ready_fd(),
+            Self::Searching(search) => search.ready_fd(),
+        }
+    }
 }
 
 /// Interval at which a spinning reader checks for messages.
@@ -94,14 +107,7 @@ impl Reader {
     /// [`ConnectError`]: see [`Config::reconnect`] for the conditions that are waited for.
     pub fn connect(endpoint: &Endpoint, config: Config, interrupt: &Interrupt) -> Result<Self, ConnectError> {
         let connection = connection::connect(endpoint, &config, interrupt)?;
-        Ok(Self {
-            endpoint: endpoint.clone(),
-            config,
-            state: State::Connected(Box::new(connection)),
-            past: Stats::default(),
-            connected: Instant::now(),
-            last_wait: Duration::MAX,
-        })
+        Self::with(endpoint, config, State::Connected(Box::new(connection)))
     }
 
     /// Starts the search for a stream's exporter and returns at once: the first items come when it
@@ -113,13 +119,22 @@ impl Reader {
     pub fn start(endpoint: &Endpoint, config: Config) -> Result<Self, ConnectError> {
         config.check(endpoint)?;
         let search = Search::new(endpoint, &config, Instant::now())?;
+        Self::with(endpoint, config, State::Searching(Box::new(search)))
+    }
+
+    fn with(endpoint: &Endpoint, config: Config, state: State) -> Result<Self, ConnectError> {
+        let failed = |source| ConnectError::Io { endpoint: endpoint.clone(), source };
+        let mut readiness = Readiness::new(state.ready_fd()).map_err(failed)?;
+        // A started search makes its first attempt at the first call.
+        readiness.wake_after(matches!(state, State::Searching(_)).then_some(Duration::ZERO));
         Ok(Self {
             endpoint: endpoint.clone(),
             config,
-            state: State::Searching(Box::new(search)),
+            state,
             past: Stats::default(),
             connected: Instant::now(),
             last_wait: Duration::MAX,
+            readiness,
         })
     }
 
@@ -155,16 +170,23 @@ impl Reader {
         }
     }
 
-    /// Returns the next item in order, if it has arrived. After `None`, [`Reader::wake_fd`] becomes
-    /// readable when more arrives.
+    /// Returns the next item in order, if it has arrived. After `None`, the descriptor of [`AsFd`]
+    /// becomes readable when there may be one.
     ///
     /// Never sleeps. With [`Config::reconnect`] each call advances the search for the next
-    /// exporter. The descriptor does not show GPU progress; [`Reader::ask_again`] says when to
-    /// poll.
+    /// exporter.
     ///
     /// # Errors
     /// As [`Reader::next`].
     pub fn try_next(&mut self) -> Result<Option<Item>, ReadError> {
+        let item = self.advance();
+        if let Ok(None) = item {
+            self.readiness.wake_after(self.ask_again());
+        }
+        item
+    }
+
+    fn advance(&mut self) -> Result<Option<Item>, ReadError> {
         loop {
             let result = match &mut self.state {
                 State::Connected(connection) => try_next(connection),
@@ -181,6 +203,7 @@ impl Reader {
     fn search(&mut self) -> Result<(), ReadError> {
         let begin = (self.connected + BETWEEN_CONNECTIONS).max(Instant::now());
         let search = Search::new(&self.endpoint, &self.config, begin).map_err(ReadError::NotBack)?;
+        self.readiness.replace(self.state.ready_fd(), search.ready_fd()).map_err(ReadError::Io)?;
         self.past = Stats { credit: 0, held: 0, ..self.stats() };
         // The connection is dropped now: the search may take long, and the next exporter may need
         // the memory.
@@ -192,13 +215,13 @@ impl Reader {
     fn advance_search(&mut self) -> Result<Option<Item>, ReadError> {
         let State::Searching(search) = &mut self.state else { return Ok(None) };
         let found = search.advance(&self.endpoint, &self.config).map_err(ReadError::NotBack)?;
-        Ok(found.map(|connection| {
-            // The first connection of a started reader is none.
-            self.past.reconnects += u64::from(self.past.session != 0);
-            self.connected = Instant::now();
-            self.state = State::Connected(Box::new(connection));
-            Item::Reconnected
-        }))
+        let Some(connection) = found else { return Ok(None) };
+        self.readiness.replace(self.state.ready_fd(), connection.ready_fd()).map_err(ReadError::Io)?;
+        // The first connection of a started reader is none.
+        self.past.reconnects += u64::from(self.past.session != 0);
+        self.connected = Instant::now();
+        self.state = State::Connected(Box::new(connection));
+        Ok(Some(Item::Reconnected))
     }
 
     fn wait_for_exporter(
@@ -220,11 +243,11 @@ impl Reader {
         }
     }
 
-    /// Returns when to call [`Reader::try_next`] again after it returned `None`, although
-    /// [`Reader::wake_fd`] is not readable: soon if the next frame is published and is to be
-    /// delivered when it is written, or if the reader searches for the next exporter; later if a
-    /// speculatively delivered frame may turn out to be late. `None` if the descriptor shows
-    /// everything.
+    /// Returns the time until [`Reader::try_next`] is to be called again after it returned `None`,
+    /// even if nothing arrives: soon if the next frame is published and is to be delivered when it
+    /// is written, or if the reader searches for the next exporter; later if a speculatively
+    /// delivered frame may turn out to be late. `None` if there is no such time. The descriptor of
+    /// [`AsFd`] becomes readable at that time.
     pub fn ask_again(&self) -> Option<Duration> {
         match &self.state {
             State::Connected(connection) => ask_again(connection, &self.config),
@@ -232,17 +255,14 @@ impl Reader {
         }
     }
 
-    /// Becomes readable when an item can be taken, after [`Reader::try_next`] returned `None`.
-    /// During the search for the next exporter it becomes readable when that has answered, or when
-    /// the next attempt is due.
+    /// The descriptor of [`AsFd`]. It becomes readable when an item may have arrived, after
+    /// [`Reader::try_next`] returned `None`, and when that is to be called again in any case: the
+    /// exporter has died, a frame may be written, or the search for the next exporter has advanced.
     ///
-    /// Each loss of a connection, each attempt and each reconnection bring another descriptor and
-    /// close the last one: an event loop asks for it after each call of [`Reader::try_next`].
+    /// It is the same for the whole life of the reader, through all reconnections, and for polling
+    /// only, level-triggered or edge-triggered.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        match &self.state {
-            State::Connected(connection) => connection.wake_fd(),
-            State::Searching(search) => search.fd(),
-        }
+        self.readiness.as_fd()
     }
 
     /// Asks the exporter for a key unit of an encoded stream. The exporter passes the request on to

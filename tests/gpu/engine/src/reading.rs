@@ -367,9 +367,8 @@ fn next_by_descriptor(reader: &mut Reader, patience: Duration) -> Result<Option<
         if left.is_zero() {
             return Ok(None);
         }
-        let sleep = reader.ask_again().map_or(left, |soon| soon.min(left));
-        let sleep = Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
-        poll(&mut [PollFd::new(&reader.wake_fd(), PollFlags::IN)], Some(&sleep))
+        let sleep = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        poll(&mut [PollFd::new(&*reader, PollFlags::IN)], Some(&sleep))
             .map_err(|error| ReadError::Io(error.into()))?;
     }
 }

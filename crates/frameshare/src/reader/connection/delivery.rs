@@ -6,6 +6,7 @@ use super::{
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
+    handshake::failed,
     kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
     progress::Progress,
@@ -13,7 +14,7 @@ use super::{
     sleep::Sleep,
 };
 use crate::{
-    Interrupt,
+    Endpoint, Interrupt,
     event::Event,
     memory::frees_imports_first,
     queue::Taken,
@@ -26,7 +27,7 @@ use crate::{
         origin::Origin,
         stats::Stats,
     },
-    sys::{Peer, Socket, Timeout, UntrustedFd, Words, load_bytes},
+    sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, Words, load_bytes},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
@@ -35,6 +36,7 @@ use frameshare_protocol::{
     message::{Reason, ToExporter, ToReader, Welcome},
 };
 use std::{
+    io,
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
@@ -68,6 +70,8 @@ pub(in crate::reader) struct Connection {
     kept: Kept,
     progress: Progress,
     sleep: Sleep,
+    /// Readable when a wake-up has arrived, or the exporter's process has ended.
+    ready: PollSet,
 }
 
 impl Connection {
@@ -80,6 +84,7 @@ impl Connection {
         peer: Peer,
         welcome: Welcome,
         fds: Vec<UntrustedFd>,
+        endpoint: &Endpoint,
         config: &Config,
     ) -> Result<Self, ConnectError> {
         let is_local = peer.is_this_process(&welcome.nonce);
@@ -87,6 +92,14 @@ impl Connection {
         let channel = Arc::new(Channel::new(welcome.session, consumer, wake, socket, Some(life)));
         let mut gpu = Gpu::new(channel.clone(), config, &welcome, is_local);
         gpu.join(&welcome, timeline, peer.gone.as_ref())?;
+        let ready = || -> io::Result<PollSet> {
+            let ready = PollSet::new()?;
+            ready.add(channel.wake())?;
+            // A forked child of the exporter can keep its sockets open.
+            peer.gone.as_ref().map_or(Ok(()), |gone| ready.add(gone))?;
+            Ok(ready)
+        };
+        let ready = ready().map_err(|source| failed(endpoint, source))?;
         Ok(Self {
             origin: Arc::new(Origin::without_format(peer.is_own())),
             exporter: RemoteExporter::new(peer),
@@ -104,6 +117,7 @@ impl Connection {
             kept: Kept::new(config.max_gop_bytes, welcome.session),
             progress: Progress::new(welcome.next),
             sleep: Sleep::new(channel.clone()),
+            ready,
             channel,
         })
     }
@@ -408,9 +422,9 @@ impl Connection {
         if has_messages.map_err(ReadError::Io)? { self.receive() } else { Ok(()) }
     }
 
-    /// Readable when a wake-up has arrived.
-    pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.channel.wake().as_fd()
+    /// Readable when a wake-up has arrived, or the exporter's process has ended.
+    pub fn ready_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
     }
 
     /// Returns whether frames of the last delivered format come in GPU memory.

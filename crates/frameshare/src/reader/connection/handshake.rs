@@ -15,7 +15,7 @@ use crate::{
         config::Config,
         error::{ConfigError, ConnectError, ProtocolViolation},
     },
-    sys::{self, Peer, Received, Socket, Timeout, Timer, process_nonce, wait},
+    sys::{self, Peer, PollSet, Received, Socket, Timeout, process_nonce, wait},
 };
 use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
@@ -73,8 +73,8 @@ pub(in crate::reader) struct Search {
     step: Step,
     /// The obstacle of the last attempt, unless it was a missing exporter.
     obstacle: Option<Obstacle>,
-    /// Readable when the next attempt is due.
-    timer: Timer,
+    /// Readable when the exporter has answered.
+    ready: PollSet,
 }
 
 #[derive(Debug)]
@@ -137,7 +137,8 @@ impl SocketFile {
     }
 }
 
-fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
+/// Returns the error of a system call.
+pub(super) fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
     ConnectError::Io { endpoint: endpoint.clone(), source }
 }
 
@@ -145,14 +146,11 @@ impl Search {
     /// A search that makes its first attempt at `begin`. Its deadline counts from now.
     ///
     /// # Errors
-    /// [`ConnectError::Io`] if the timer cannot be made.
+    /// [`ConnectError::Io`] if its descriptor cannot be made.
     pub fn new(endpoint: &Endpoint, config: &Config, begin: Instant) -> Result<Self, ConnectError> {
-        let timer = Timer::new().map_err(|source| failed(endpoint, source))?;
+        let ready = PollSet::new().map_err(|source| failed(endpoint, source))?;
         let deadline = Timeout::after(config.connection_timeout);
-        let mut search =
-            Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, timer };
-        search.pause_until(begin);
-        Ok(search)
+        Ok(Self { start: Instant::now(), deadline, step: Step::Pause(begin), obstacle: None, ready })
     }
 
     /// Performs the steps that are possible without waiting.
@@ -195,12 +193,9 @@ impl Search {
         wait(&mut fds, Timeout::At(self.due()).min(timeout))
     }
 
-    /// Readable when the exporter has answered; between two attempts, when the next is due.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        match &self.step {
-            Step::Pause(_) => self.timer.as_fd(),
-            Step::Handshake(handshake) => handshake.socket.as_fd(),
-        }
+    /// Readable when the exporter has answered.
+    pub fn ready_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
     }
 
     /// Latest time to call [`Search::advance`] again.
@@ -216,18 +211,7 @@ impl Search {
     }
 
     fn pause(&mut self, duration: Duration) {
-        self.pause_until(Instant::now() + duration);
-    }
-
-    fn pause_until(&mut self, until: Instant) {
-        self.timer.clear();
-        let due = match self.deadline {
-            Timeout::At(deadline) => deadline.min(until),
-            Timeout::Never => until,
-        };
-        // A timer of zero would be disarmed.
-        self.timer.set(due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
-        self.step = Step::Pause(until);
+        self.step = Step::Pause(Instant::now() + duration);
     }
 
     /// Connects and sends Hello, if an exporter listens.
@@ -263,6 +247,9 @@ impl Search {
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             Err(source) => return Err(failed(endpoint, source)),
         }
+        // The socket leaves the set when it is closed, and the set is closed when a connection takes
+        // the socket.
+        self.ready.add(&socket).map_err(|source| failed(endpoint, source))?;
         let recheck = Instant::now() + RETRY;
         self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, recheck }));
         Ok(())
@@ -305,7 +292,7 @@ impl Search {
                 let Handshake { socket, peer, .. } = *handshake;
                 match ToReader::decode(&packet)? {
                     ToReader::Welcome(welcome) => {
-                        Connection::new(socket, peer, welcome, fds, config).map(Some)
+                        Connection::new(socket, peer, welcome, fds, endpoint, config).map(Some)
                     }
                     ToReader::Refused { reason, text } => Err(ConnectError::Refused { reason, text }),
                     _ => Err(ProtocolViolation::UnexpectedAnswer.into()),
@@ -321,7 +308,7 @@ impl Search {
                 if handshake.recheck <= now {
                     handshake.recheck = now + RETRY;
                     if SocketFile::of(endpoint).as_ref() != Ok(&handshake.file) {
-                        self.pause_until(now);
+                        self.step = Step::Pause(now);
                     }
                 }
                 Ok(None)

@@ -51,8 +51,8 @@ impl DeferredReleases {
     }
 }
 
-/// Main loop of the thread. A release that has to wait, for the end of a capture for example, delays
-/// no other.
+/// Main loop of the thread. A release that has to wait, for the end of a capture for example,
+/// delays no other.
 fn run(releases: &Receiver<Release>) {
     let mut waiting: Vec<Release> = Vec::new();
     loop {
