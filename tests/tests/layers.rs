@@ -25,7 +25,7 @@ struct Layer {
 /// `gstreamer-video` too).
 const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
-const SYSTEM: [&str; 7] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2", "tokio"];
+const SYSTEM: [&str; 6] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2"];
 
 const LAYERS: [Layer; 6] = [
     // Messages and shared layouts: no I/O, no CUDA.
@@ -43,14 +43,16 @@ const LAYERS: [Layer; 6] = [
         never: &["frameshare-protocol"],
     },
     // The command is an application of the engine's public interface.
-    Layer { name: "frameshare-tools", uses: &["frameshare"], never: &["tokio"] },
+    Layer { name: "frameshare-tools", uses: &["frameshare"], never: &[] },
 ];
 
 /// Families of crates, and the only crates that may use them. Tests may use all of them.
-const RESERVED: [(&[&str], &[&str]); 3] = [
+const RESERVED: [(&[&str], &[&str]); 4] = [
     (&GSTREAMER, &["gst-plugin-frameshare", "gst-cuda"]),
     (&["cudarc"], &["frameshare-cuda"]),
     (&["libloading"], &["frameshare-cuda", "gst-cuda"]),
+    // Asynchronous runtimes: examples and tests only.
+    (&["tokio", "async-io", "smol", "futures"], &[]),
 ];
 
 /// Everything in `metadata` that breaks a rule, one sentence each.
@@ -87,7 +89,9 @@ fn violations(metadata: &Value) -> Vec<String> {
             }
             for (family, users) in RESERVED {
                 if family.iter().any(|head| in_family(used, head)) && !users.contains(&name) {
-                    found.push(format!("{name} must not use {used}: only {} may", users.join(" and ")));
+                    let users =
+                        if users.is_empty() { "examples and tests".into() } else { users.join(" and ") };
+                    found.push(format!("{name} must not use {used}: only {users} may"));
                 }
             }
         }
@@ -146,6 +150,7 @@ fn broken_layers_are_reported() {
                 ("rustix", None),
                 ("simcuda", dev),
                 ("gstreamer-video", dev),
+                ("tokio", dev),
                 ("cudarc", None),
                 ("simcuda", None),
             ],
@@ -164,6 +169,7 @@ fn broken_layers_are_reported() {
             ],
         ),
         package("frameshare-new", "crates", &[]),
+        package("frameshare-tokio", "examples", &[("tokio", None), ("frameshare", None)]),
         package("simcuda", "tests", &[("libloading", None), ("gstreamer", None), ("frameshare-cuda", None)]),
     ];
     let expected = [
@@ -171,6 +177,7 @@ fn broken_layers_are_reported() {
         "frameshare-protocol must not use frameshare",
         "frameshare-cuda must not use frameshare",
         "frameshare must not use gstreamer-video: only gst-plugin-frameshare and gst-cuda may",
+        "frameshare must not use tokio: only examples and tests may",
         "frameshare must not use cudarc: only frameshare-cuda may",
         "frameshare must not use simcuda",
         "gst-plugin-frameshare must not use frameshare-protocol",
