@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
+use std::str::FromStr;
 
 use once_cell::sync::OnceCell;
 
@@ -34,6 +35,26 @@ impl fmt::Display for Uuid {
 impl fmt::Debug for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = Error;
+
+    /// Reads the text that [`fmt::Display`] writes, and that `nvidia-smi -L` prints, with `GPU-`,
+    /// `MIG-` or neither at the front.
+    fn from_str(text: &str) -> Result<Uuid> {
+        let invalid =
+            || Error::Refused("invalid UUID: expected 32 hexadecimal digits, as nvidia-smi -L prints");
+        let digits = text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).unwrap_or(text);
+        let digits: Vec<u8> = digits.bytes().filter(|digit| *digit != b'-').collect();
+        let (pairs, []) = digits.as_chunks::<2>() else { return Err(invalid()) };
+        let byte = |pair: &[u8; 2]| {
+            let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            Some(16 * digit(pair[0])? + digit(pair[1])?)
+        };
+        let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+        bytes.and_then(|bytes| bytes.try_into().ok()).map(Uuid).ok_or_else(invalid)
     }
 }
 
@@ -86,6 +107,25 @@ impl Device {
     /// As [`Device::all`].
     pub fn with_uuid(uuid: Uuid) -> Result<Option<Device>> {
         Ok(Device::all()?.iter().find(|device| device.uuid == uuid).cloned())
+    }
+
+    /// Returns the GPU of this text, as people write it: its ordinal, or its UUID, which is the same
+    /// in every process.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] with the visible GPUs; otherwise as [`Device::all`].
+    pub fn find(text: &str) -> Result<Device> {
+        let all = Device::all()?;
+        let found = match (text.parse::<usize>(), text.parse::<Uuid>()) {
+            (Ok(ordinal), Err(_)) => all.get(ordinal),
+            (_, Ok(uuid)) => all.iter().find(|device| device.uuid == uuid),
+            (Err(_), Err(_)) => None,
+        };
+        found.cloned().ok_or_else(|| {
+            let describe = |device: &Device| format!("{} is {device}", device.ordinal);
+            let visible = all.iter().map(describe).collect::<Vec<_>>().join(", ");
+            Error::NoDevice { wanted: text.to_owned(), visible }
+        })
     }
 
     /// Returns the GPU with the driver handle `raw`.
@@ -203,5 +243,18 @@ mod tests {
     fn uuid_format_matches_nvidia_smi() {
         let bytes = std::array::from_fn(|index| u8::try_from(index).unwrap());
         assert_eq!(Uuid(bytes).to_string(), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+
+    #[test]
+    fn uuid_is_read_as_written_and_nothing_else() {
+        let uuid = Uuid(std::array::from_fn(|index| 0xf0 | u8::try_from(index).unwrap()));
+        let text = uuid.to_string();
+        let bare = text.trim_start_matches("GPU-");
+        for text in [text.clone(), bare.to_owned(), format!("MIG-{bare}"), bare.to_uppercase()] {
+            assert_eq!(text.parse(), Ok(uuid), "{text}");
+        }
+        for bad in ["", "0", "GPU-", &text[1..], &text[..text.len() - 1], &format!("{text}0"), "GPU-\u{e4}"] {
+            assert!(matches!(bad.parse::<Uuid>(), Err(Error::Refused(_))), "{bad}");
+        }
     }
 }

@@ -32,6 +32,14 @@ pub enum Error {
         /// The CUresult returned by the driver.
         code: i32,
     },
+    /// No visible GPU has this ordinal or UUID.
+    #[error("no GPU {wanted:?}: use an ordinal or a UUID of these: {visible}")]
+    NoDevice {
+        /// The text that names it.
+        wanted: String,
+        /// The GPUs that this process can see.
+        visible: String,
+    },
     /// The device or the driver lacks a capability required by a kind of memory or fence.
     #[error(transparent)]
     Unsupported(#[from] Box<Unsupported>),
@@ -56,6 +64,7 @@ impl Error {
         match self {
             Error::Call { code, .. } => Some(*code),
             Error::NoDriver { .. }
+            | Error::NoDevice { .. }
             | Error::Missing { .. }
             | Error::Unsupported(_)
             | Error::Capturing

@@ -11,6 +11,10 @@ use std::{
 /// Starts an example. Cargo has built it together with this test, unless this test alone was asked
 /// for.
 fn start(example: &str, folder: &Path) -> Child {
+    command(example, folder).spawn().unwrap_or_else(|error| panic!("{example}: {error}"))
+}
+
+fn command(example: &str, folder: &Path) -> Command {
     let mut path = env::current_exe().unwrap();
     path.pop();
     let program = path.with_file_name("examples").join(example);
@@ -20,7 +24,35 @@ fn start(example: &str, folder: &Path) -> Child {
     }
     let mut command = Command::new(&program);
     command.arg("example").env("XDG_RUNTIME_DIR", folder).stdout(Stdio::piped());
-    command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))
+    command
+}
+
+/// Runs the examples for a GPU on the simulated driver.
+#[test]
+fn gpu_examples_export_and_read_every_frame() {
+    let (folder, driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/simcuda/install.sh");
+    assert!(Command::new(script).arg(driver.path()).status().unwrap().success());
+    let run = |example: &str, arguments: &[&str]| {
+        let mut command = command(example, folder.path());
+        command.args(arguments).env("LD_LIBRARY_PATH", driver.path()).env("SIMCUDA_DEVICES", "2");
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let output = |child: Child| {
+        let output = child.wait_with_output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    };
+    // The error names the GPUs, by number and UUID.
+    let (_, text) = output(run("gpu-read", &["9"]));
+    let uuid = text.split_once("1 is ").and_then(|(_, rest)| rest.split(['(', ')']).nth(1));
+    let uuid = uuid.unwrap_or_else(|| panic!("no GPU is named: {text}"));
+    let exporter = run("gpu-export", &[uuid]);
+    let (read, text) = output(run("gpu-read", &[uuid]));
+    assert!(read && text.contains("90 frames, 0 lost"), "{text}");
+    assert!(text.contains("frame 90: 640x360, first byte 89"), "{text}");
+    let (exported, text) = output(exporter);
+    assert!(exported, "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
     Endpoint,
     sys::{Peer, is_overflow_gid, is_overflow_uid},
 };
-use frameshare_cuda::context::Context;
+use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{
     FenceKind, MemoryKind,
     limits::{MAX_CREDIT, MAX_PAYLOAD, MAX_SLOTS},
@@ -250,6 +250,15 @@ impl Config {
     pub fn gpu(mut self, gpu: Option<Arc<Context>>) -> Self {
         self.gpu = gpu;
         self
+    }
+
+    /// Sets [`gpu`](Self#structfield.gpu) to the primary context of a device, in which programs of
+    /// CUDA's runtime API run, PyTorch's too.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn on_gpu(self, device: &Device) -> frameshare_cuda::Result<Self> {
+        Ok(self.gpu(Some(Context::primary(device)?)))
     }
 
     /// Sets [`memory`](Self#structfield.memory).

@@ -4,7 +4,7 @@
 
 use super::error::ConfigError;
 use crate::{Endpoint, sys::is_overflow_uid};
-use frameshare_cuda::context::Context;
+use frameshare_cuda::{context::Context, device::Device};
 use frameshare_protocol::{FenceKind, Policy, limits::MAX_CREDIT};
 use std::{sync::Arc, time::Duration};
 
@@ -191,6 +191,21 @@ impl Config {
     pub fn fence(mut self, fence: Option<FenceKind>) -> Self {
         self.fence = fence;
         self
+    }
+
+    /// Sets [`gpu`](Self#structfield.gpu) to the primary context of a device, in which programs of
+    /// CUDA's runtime API run, PyTorch's too.
+    ///
+    /// ```no_run
+    /// # use frameshare::{cuda::Device, reader::Config};
+    /// let config = Config::default().on_gpu(&Device::find("0")?)?; // a number, or a UUID
+    /// # Ok::<(), frameshare::cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn on_gpu(self, device: &Device) -> frameshare_cuda::Result<Self> {
+        Ok(self.gpu(Some(Context::primary(device)?)))
     }
 
     /// Sets [`gpu_wait`](Self#structfield.gpu_wait).

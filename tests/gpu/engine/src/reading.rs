@@ -235,7 +235,7 @@ impl Reading {
             _ => bail!("no GPU resources for this mode"),
         }
         if job.on == Where::Elsewhere {
-            frame.used_on(gpu.another_handle());
+            frame.used_on_stream(gpu.another_handle());
         }
         let published = frame.descriptor().published;
         if self.held.len() < job.hold {

@@ -253,11 +253,17 @@ impl Frame {
     }
 
     /// Names a stream, of any context, on which the frame is read: the release also waits for its
-    /// work up to the drop of the frame.
-    pub fn used_on(&self, stream: impl Into<Arc<Stream>>) {
+    /// work up to the drop of the frame. For frames in host memory it does nothing.
+    pub fn used_on_stream(&self, stream: impl Into<Arc<Stream>>) {
         if let Some(lease) = self.lease() {
             lease.reads().on(stream.into());
         }
+    }
+
+    /// The former name of [`Frame::used_on_stream`].
+    #[doc(hidden)]
+    pub fn used_on(&self, stream: impl Into<Arc<Stream>>) {
+        self.used_on_stream(stream);
     }
 
     /// Returns per-slot user data, made by `make` on first use: many frames arrive in one slot, one
@@ -271,7 +277,7 @@ impl Frame {
         }
     }
 
-    /// As [`Frame::used_on`], for a stream of which only the handle is known; a null one is the
+    /// As [`Frame::used_on_stream`], for a stream of which only the handle is known; a null one is the
     /// NULL stream of the context that is current on this thread.
     ///
     /// # Safety
@@ -285,14 +291,14 @@ impl Frame {
         let Some(gpu) = self.lease().and_then(|lease| lease.channel.context()) else { return Ok(()) };
         // SAFETY: the caller's guarantee; the lease, which keeps the stream, records on it for the
         // last time when it ends.
-        self.used_on(unsafe { Stream::found(stream, gpu) }?);
+        self.used_on_stream(unsafe { Stream::found(stream, gpu) }?);
         Ok(())
     }
 
     /// Address of its first byte. An address in GPU memory says nothing about the streams that read
     /// it: the release waits for all work of the reader's context, and is deferred in a known
     /// capture of one of its streams (see [`crate::cuda::capture`]).
-    /// Streams of other contexts need [`Frame::used_on`].
+    /// Streams of other contexts need [`Frame::used_on_stream`].
     pub fn address(&self) -> Address {
         if let (Address::Device(_), Some(lease)) = (self.start, self.lease()) {
             lease.reads().anywhere();
@@ -302,7 +308,8 @@ impl Frame {
 
     /// Address of its first byte, for work queued on `stream`, of any context, from now on, which
     /// starts after the frame is written. Does not block. Dropping the frame releases it behind the
-    /// work on the streams named here and with [`Frame::used_on`], whatever other streams do.
+    /// work on the streams named here and with [`Frame::used_on_stream`], whatever other streams
+    /// do.
     ///
     /// With event fences, a stream that waits when the exporter is killed never continues.
     ///
