@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Test kit: processes, raw protocol, frame content, random numbers, resource counts.
+//! Test kit: processes, raw protocol, frame content, random numbers, resource counts, import
+//! graphs.
 
 pub mod census;
 pub mod content;
 pub mod fuzz;
+pub mod imports;
 pub mod process;
 pub mod random;
 pub mod raw;

@@ -6,11 +6,13 @@
 //! workspace's own manifests, dev-dependencies too, and says which rule an edge breaks.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use frameshare_tests::imports::{self, leaves};
 use serde_json::{Value, json};
 
 /// One crate of the product: which of ours it may use, and which families of outside crates it may
@@ -239,16 +241,77 @@ fn reexports(text: &str, krate: &str) -> Vec<String> {
     ours.flat_map(|tree| leaves("", tree.trim_start_matches("::").trim())).collect()
 }
 
-/// Returns the paths of a tree of imports, such as `a::{b, c::d}`.
-fn leaves(prefix: &str, tree: &str) -> Vec<String> {
-    let Some((head, rest)) = tree.split_once('{') else { return vec![format!("{prefix}{tree}")] };
-    let (prefix, inner) = (format!("{prefix}{head}"), rest.strip_suffix('}').expect("braces are closed"));
-    let mut depth = 0;
-    let items = inner.split(|c: char| {
-        depth += i32::from(c == '{') - i32::from(c == '}');
-        c == ',' && depth == 0
-    });
-    items.map(str::trim).filter(|item| !item.is_empty()).flat_map(|item| leaves(&prefix, item)).collect()
+/// Test programs whose files import each other; no part of the product is listed here.
+const CYCLIC: [&str; 4] = ["frameshare-bench", "frameshare-gpu-engine", "frameshare-gpu-harness", "simcuda"];
+
+/// Files of one crate do not import each other in a circle, so that each can be read after those
+/// that it uses. The exception is a folder's own type, whose methods are in several files.
+#[test]
+fn import_graph_has_no_cycle() {
+    let (mut crates, mut found) = (0, BTreeMap::new());
+    for package in metadata()["packages"].as_array().expect("metadata lists packages") {
+        let manifest = PathBuf::from(package["manifest_path"].as_str().expect("a package has a manifest"));
+        let src = manifest.with_file_name("src");
+        if !src.is_dir() {
+            continue;
+        }
+        let krate = imports::Crate::read(&src);
+        crates += usize::from(!krate.imports().is_empty());
+        let name = package["name"].as_str().expect("a package has a name");
+        let cycles: Vec<String> = krate.cycles().iter().map(|files| format!("{files:?}")).collect();
+        if !cycles.is_empty() {
+            found.insert(name.to_owned(), cycles);
+        }
+    }
+    for name in CYCLIC {
+        assert!(found.remove(name).is_some(), "{name} has no cycle any more: remove it from the list");
+    }
+    assert_eq!(found, BTreeMap::new(), "cycles of imports");
+    assert!(crates > 10, "imports were found in {crates} crates only");
+}
+
+/// Negative control: cycles of two and three files are found in each form of import, through
+/// re-exports too. Re-exports, tests and imports in one direction are no cycles.
+#[test]
+fn import_cycles_are_reported() {
+    let cycles = |files: &[(&str, &str)]| -> Vec<Vec<String>> {
+        let files = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned()));
+        let krate = imports::Crate::of(files);
+        let cycles = krate.cycles();
+        let names = |files: &Vec<&Path>| files.iter().map(|path| path.display().to_string()).collect();
+        cycles.iter().map(names).collect()
+    };
+    let none = Vec::<Vec<String>>::new();
+    let lib = ("lib.rs", "mod a;\nmod b;\npub use a::A;\npub use b::{B, C as D};\n");
+    let one_way = [lib, ("a.rs", "use crate::b::B;\n"), ("b.rs", "// use crate::a::A;\n")];
+    assert_eq!(cycles(&one_way), none);
+    for back in [
+        "use crate::a::A;",
+        "use super::a::{self, A};",
+        "use crate::A;",
+        "pub use std::fmt;\nuse super::{\n    A, // the other\n};",
+        "fn f() {\n    use crate::a;\n}",
+    ] {
+        let found = cycles(&[lib, ("a.rs", "use crate::{\n    D,\n};\n"), ("b.rs", back)]);
+        assert_eq!(found, [["a.rs", "b.rs"]], "{back}");
+    }
+    let tests =
+        [lib, ("a.rs", "use crate::B;\n"), ("b.rs", "#[cfg(test)]\nmod tests {\n    use crate::A;\n}")];
+    assert_eq!(cycles(&tests), none);
+    let three = [
+        ("lib.rs", "mod x;\nuse x::y::Y;\n"),
+        ("x/mod.rs", "mod y;\nmod z;\n"),
+        ("x/y.rs", "use super::z::Z;\n"),
+        ("x/z.rs", "use crate::Y;\n"),
+    ];
+    assert_eq!(cycles(&three), [["x/y.rs", "x/z.rs"]]);
+    // A folder's own type, and methods of it in the files below.
+    let folder = [
+        ("lib.rs", "mod x;\n"),
+        ("x/mod.rs", "mod y;\nuse y::Y;\npub struct X(Y);\n"),
+        ("x/y.rs", "use super::X;\npub struct Y;\nimpl X {}\n"),
+    ];
+    assert_eq!(cycles(&folder), none);
 }
 
 /// Unsafe code is denied everywhere by the workspace's lints, which a crate has to take over; the

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::abi::CUcontext;
-use crate::capture::{self, Relaxed};
+use crate::capture_mode::{self, Relaxed};
 use crate::device::Device;
 use crate::driver::{self, Driver, Handle};
 use crate::error::log_drop;
@@ -172,7 +172,7 @@ impl Context {
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.push()?;
         // Not held during the call, which can block for long.
-        drop(capture::exclude(self)?);
+        drop(capture_mode::exclude(self.driver)?);
         // SAFETY: the call uses only the current context.
         unsafe { self.driver.cuCtxSynchronize() }
     }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::abi::{CUevent, flag};
-use crate::capture;
+use crate::capture_mode;
 use crate::context::Context;
 use crate::driver::Handle;
 use crate::error::log_drop;
@@ -99,7 +99,7 @@ impl Event {
     /// CUDA driver API, cuCtxRecordEvent.
     pub fn record_context(&self) -> Result<()> {
         let _current = self.context.push()?;
-        let _no_capture = capture::exclude(&self.context)?;
+        let _no_capture = capture_mode::exclude(self.context.driver())?;
         // SAFETY: both handles are alive.
         unsafe { self.context.driver().cuCtxRecordEvent(self.context.raw(), self.raw.0) }
     }

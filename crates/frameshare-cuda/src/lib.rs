@@ -30,6 +30,7 @@
 mod abi;
 pub mod calls;
 pub mod capture;
+mod capture_mode;
 pub mod context;
 pub mod copy;
 pub mod device;

@@ -2,7 +2,7 @@
 
 //! Colorimetry: from the caps, or GStreamer's default for the format and height.
 
-use super::pixel_format::ColorModel;
+use super::color_model::ColorModel;
 use std::fmt;
 
 /// The range of the samples.

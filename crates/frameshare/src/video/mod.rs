@@ -8,6 +8,7 @@
 
 mod caps;
 mod color;
+mod color_model;
 mod error;
 mod format;
 mod layout;
@@ -16,10 +17,11 @@ mod shape;
 mod table;
 
 pub use color::{ColorMatrix, ColorPrimaries, ColorRange, Colorimetry, Transfer};
+pub use color_model::ColorModel;
 pub use error::VideoError;
 pub use format::{Fraction, Interlacing, VideoFormat};
 pub use layout::PlaneLayout;
-pub use pixel_format::{ColorModel, PixelFormat};
+pub use pixel_format::PixelFormat;
 pub use shape::Tile;
 
 /// Bit of [`Descriptor::flags`](crate::Descriptor): the frame's image is a part of its memory,

@@ -3,22 +3,12 @@
 //! Pixel formats by name.
 
 use super::{
+    color_model::ColorModel,
     error::VideoError,
     shape::Shape,
     table::{self, Row},
 };
 use std::{fmt, str::FromStr};
-
-/// The color model of a pixel format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColorModel {
-    /// Luma and chroma.
-    Yuv,
-    /// Red, green, blue; or a palette of them.
-    Rgb,
-    /// Luma only.
-    Gray,
-}
 
 /// A pixel format of raw video, such as `NV12`.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 //! The table of formats: names, color models, and the shapes of the planes.
 
 use super::{
-    pixel_format::ColorModel::{self, Gray, Rgb, Yuv},
+    color_model::ColorModel::{self, Gray, Rgb, Yuv},
     shape::{
         Rows,
         Shape::{self, Palette},

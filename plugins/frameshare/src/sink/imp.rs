@@ -11,8 +11,8 @@
 
 use super::{
     announced::Announced,
+    lateness::Lateness,
     log::CAT,
-    pace::Lateness,
     placed::{PlaceError, Placed},
     settings::Settings,
     stats,

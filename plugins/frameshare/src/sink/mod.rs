@@ -13,6 +13,7 @@ mod events;
 mod failure;
 mod imp;
 mod kinds;
+mod lateness;
 mod log;
 mod messages;
 mod negotiation;

@@ -4,13 +4,14 @@
 
 use super::{
     errors,
-    frames::{self, Context, FrameError, Way},
+    frames::{self, Context, FrameError},
     imp::FrameshareSrc,
     log::CAT,
     running::Running,
     settings::FrameshareSrcOnDisconnect,
     stats::Figures,
     timing::RunningTime,
+    way::Way,
 };
 use crate::sync::lock;
 use frameshare::{

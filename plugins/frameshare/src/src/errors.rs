@@ -2,7 +2,7 @@
 
 //! Error messages of the element: the failure and its remedy.
 
-use super::{cuda::Takes, frames::Way};
+use super::{cuda::Takes, way::Way};
 use crate::meta::{budget::OverBudget, form::Invalid};
 use frameshare::{
     Endpoint, MemoryKind, Reason,

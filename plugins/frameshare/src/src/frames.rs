@@ -9,6 +9,7 @@ use super::{
     leased_memory::LeasedMemory,
     picture::Picture,
     timing::RunningTime,
+    way::Way,
 };
 use crate::{
     ffi::used_on::used_on,
@@ -42,16 +43,6 @@ pub(super) struct Downstream {
     pub crop_meta: bool,
     /// Number of buffers that it keeps.
     pub keeps: u32,
-}
-
-/// Delivery mode of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    InPlace,
-    /// The frame would have used the last credit.
-    CopiedForCredit,
-    /// Downstream does not support the frame's layout.
-    CopiedForLayout,
 }
 
 /// Error of a frame that cannot be pushed downstream.

@@ -28,6 +28,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod way;
 
 use gst::prelude::*;
 

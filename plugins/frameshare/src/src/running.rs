@@ -5,9 +5,10 @@
 use super::{
     copy_pool::CopyPool,
     cuda::Cuda,
-    frames::{Downstream, Shape, Way},
+    frames::{Downstream, Shape},
     opening_state::Opening,
     settings::Settings,
+    way::Way,
 };
 use crate::meta::budget::Budget;
 use frameshare::{Endpoint, reader::Reader};

@@ -7,7 +7,6 @@
 
 use super::{
     deferred_release::Attempt,
-    import::Imported,
     release::{Reads, ReleaseStreams, Released, is_deferrable},
 };
 use crate::{
@@ -21,9 +20,12 @@ use frameshare_protocol::{
     EntryIndex, Sequence,
     message::{Reason, ToExporter},
 };
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    any::Any,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 /// The shared state of one connection.
@@ -161,7 +163,7 @@ impl Channel {
     }
 
     /// Ends a lease: on a fenced frame after the GPU work that reads it. The release is deferred
-    /// while a stream that reads it is being captured; `import` stays mapped until then.
+    /// while a stream that reads it is being captured; `mapped` is kept until then.
     ///
     /// # Errors
     /// The failure of the fence, or the error that deferred the release.
@@ -171,7 +173,7 @@ impl Channel {
         sequence: Sequence,
         is_fenced: bool,
         reads: Reads,
-        import: Option<Arc<Imported>>,
+        mapped: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<(), FenceError> {
         self.held.fetch_sub(1, Ordering::Relaxed);
         let Some((streams, released)) = self.fenced(entry, sequence).filter(|_| is_fenced) else {
@@ -184,7 +186,7 @@ impl Channel {
             Err(error) if is_deferrable(error) => {
                 let channel = Arc::clone(self);
                 streams.defer(Box::new(move || {
-                    let _mapped = &import;
+                    let _mapped = &mapped;
                     channel.release_blocking(entry, sequence, &reads)
                 }));
             }

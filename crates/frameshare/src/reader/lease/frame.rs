@@ -69,7 +69,8 @@ impl Lease {
             return Ok(());
         }
         let reads = mem::take(self.reads.get_mut().unwrap_or_else(PoisonError::into_inner));
-        self.channel.release(self.entry, self.sequence, self.is_fenced, reads, self.import.take())
+        let mapped = self.import.take().map(|import| import as Arc<dyn Any + Send + Sync>);
+        self.channel.release(self.entry, self.sequence, self.is_fenced, reads, mapped)
     }
 }
 

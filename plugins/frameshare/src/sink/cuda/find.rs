@@ -5,21 +5,12 @@
 //! A context costs some hundred MB of GPU memory. If nothing asks for a GPU, and upstream may send
 //! frames in any memory, the sink therefore waits for the first caps with CUDA memory.
 
-use super::Gpu;
+use super::{Gpu, NoGpu};
 use crate::{
     sink::{caps, imp::FrameshareSink, kinds::Memory, settings::Settings, stream::Stream},
     sync::lock,
 };
 use gst::{prelude::*, subclass::prelude::*};
-
-/// The reason why a sink has no GPU.
-#[derive(Clone, Debug)]
-pub(in crate::sink) enum NoGpu {
-    /// It creates a context when caps with CUDA memory arrive.
-    NotYet,
-    /// For this reason, until it stops.
-    Never(String),
-}
 
 /// Caps that upstream may send.
 enum Upstream {

@@ -19,7 +19,6 @@ mod placing;
 mod staging;
 mod surfaces;
 
-pub(super) use find::NoGpu;
 pub(super) use surfaces::{SURFACES, Surfaces};
 
 use crate::{
@@ -41,6 +40,15 @@ use frameshare_cuda::{
 use gst_video::VideoInfo;
 use staging::Staging;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The reason why a sink has no GPU.
+#[derive(Clone, Debug)]
+pub(super) enum NoGpu {
+    /// It creates a context when caps with CUDA memory arrive.
+    NotYet,
+    /// For this reason, until it stops.
+    Never(String),
+}
 
 /// The context and stream on which frames are written and copied.
 pub(super) struct Gpu {

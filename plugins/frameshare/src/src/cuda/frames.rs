@@ -3,7 +3,7 @@
 //! Conversion of frames in GPU memory to buffers: in place if possible, otherwise as a GPU copy.
 
 use super::{Cuda, Line, layout::CudaLayout};
-use crate::src::{frames::Way, leased_memory::LeasedMemory, picture::Picture};
+use crate::src::{leased_memory::LeasedMemory, picture::Picture, way::Way};
 use frameshare::fence::FenceError;
 use gst_cuda::{Reusable, memory::Rules};
 use std::sync::{Arc, Mutex, PoisonError};
