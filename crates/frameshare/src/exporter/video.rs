@@ -6,7 +6,8 @@
 //!
 //! A [`NewFrame`] is the only holder of its slot, which was free when it was acquired: no
 //! publication in it is leased, readers have mapped it for reading only, and this process has no
-//! other reference to its bytes until it is published, which consumes the frame.
+//! other reference to its bytes until it is published, which consumes the frame. The same holds for
+//! a slot that [`Exporter::filled`] has acquired and not yet returned.
 #![allow(unsafe_code)]
 
 use super::{AcquireError, BindError, Config, Exporter, Frame, PublishError, Purpose, Slot};
@@ -153,6 +154,45 @@ impl VideoExporter {
     /// A handle that ends waits for readers and slots from other threads.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
+    }
+}
+
+impl Exporter {
+    /// Returns a slot in host memory whose first `size` bytes `fill` has written, for frames of any
+    /// media. Waits for a slot if all are in use. Their former content is undefined.
+    ///
+    /// ```
+    /// # use frameshare::{Endpoint, Interrupt, exporter::{Config, Exporter, Frame}, fence::Written};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let endpoint = Endpoint::at(folder.path().join("s.sock"))?;
+    /// # let (exporter, interrupt) = (Exporter::bind(&endpoint, Config::default(), |_| ())?, Interrupt::new()?);
+    /// exporter.use_host_memory(true);
+    /// let slot = exporter.filled(4, &interrupt, |bytes| bytes.copy_from_slice(b"unit"))?;
+    /// exporter.publish(Frame::new(&slot, 4, Written::Cpu), &interrupt)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`VideoExporterError::Acquire`] if no slot can be allocated or becomes free;
+    /// [`VideoExporterError::Io`] if slots are in GPU memory ([`Exporter::use_host_memory`]).
+    pub fn filled(
+        &self,
+        size: u64,
+        interrupt: &Interrupt,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Slot, VideoExporterError> {
+        let slot = match self.acquire(size, Purpose::Copy) {
+            Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
+                self.wait_for_slot(size, why, interrupt)?
+            }
+            slot => slot?,
+        };
+        let Some(start) = slot.as_ptr() else {
+            return Err(io::Error::other("slots are in GPU memory: use_host_memory sets host memory").into());
+        };
+        // SAFETY: the slot has at least this size, and was free: see the header.
+        fill(unsafe { slice::from_raw_parts_mut(start.as_ptr(), size as usize) });
+        Ok(slot)
     }
 }
 
