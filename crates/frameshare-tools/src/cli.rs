@@ -25,6 +25,9 @@ Examples:
   frameshare disconnect cam0 3
   frameshare doctor cam0
   frameshare top
+  frameshare snapshot cam0 cam0.png
+  frameshare record cam0 cam0.rec
+  frameshare publish test
 
 A STREAM is a name, or the path of a socket if it contains a slash. Names are searched in
 $XDG_RUNTIME_DIR/frameshare (/run/frameshare without that variable), then in the folders of
@@ -46,6 +49,81 @@ pub struct TopOptions {
     /// Sort streams, and the readers of each, by this column: largest first, names from a to z
     #[arg(short, long, value_enum, default_value = "name")]
     pub sort: SortKey,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordOptions {
+    /// Name of the stream, or path of its socket
+    pub stream: String,
+    /// The file
+    pub file: PathBuf,
+    /// Number of frames; without it, until the stream ends or Ctrl-C
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Time to record, in seconds
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// Lose no frame: a slow disk holds the stream back
+    #[arg(long)]
+    pub lossless: bool,
+    /// Replace the file if it exists
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlayOptions {
+    /// The recording
+    pub file: PathBuf,
+    /// Name of the new stream, or path of its socket
+    pub stream: String,
+    /// Publish as fast as lossless readers take the frames, not at the times of the recording
+    #[arg(long)]
+    pub fast: bool,
+    /// Start again at the end, until Ctrl-C
+    #[arg(short = 'l', long = "loop")]
+    pub repeat: bool,
+    /// Wait for so many readers first
+    #[arg(short, long, default_value = "0")]
+    pub readers: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct PublishOptions {
+    /// Name of the new stream, or path of its socket
+    pub stream: String,
+    /// A video file; without it, a test pattern. Needs gst-launch-1.0 and the plugin of frameshare
+    #[arg(conflicts_with_all = ["format", "size", "rate", "count", "readers"])]
+    pub file: Option<PathBuf>,
+    /// Pixel format of the pattern
+    #[arg(long, default_value = "NV12")]
+    pub format: String,
+    /// Size of the pattern in pixels
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "640x480", value_parser = size)]
+    pub size: (u32, u32),
+    /// Frames of the pattern per second, such as 25 or 30000/1001
+    #[arg(long, default_value = "30", value_parser = rate)]
+    pub rate: (u32, u32),
+    /// Number of frames; without it, until Ctrl-C
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Wait for so many readers first
+    #[arg(short, long, default_value = "0")]
+    pub readers: usize,
+}
+
+fn size(text: &str) -> Result<(u32, u32), String> {
+    let size =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    size.filter(|(width, height)| (1..=32768).contains(width) && (1..=32768).contains(height))
+        .ok_or_else(|| "give width and height from 1 to 32768, such as 640x480".to_owned())
+}
+
+fn rate(text: &str) -> Result<(u32, u32), String> {
+    let (numerator, denominator) = text.split_once('/').unwrap_or((text, "1"));
+    let rate = numerator.parse().ok().zip(denominator.parse().ok());
+    rate.filter(|(numerator, denominator)| *numerator > 0 && *denominator > 0)
+        .ok_or_else(|| "give frames per second, such as 25 or 30000/1001".to_owned())
 }
 
 /// A column of `top`.
@@ -109,6 +187,48 @@ pub enum Command {
         #[arg(short = 'n', long, value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
+    /// Write a picture of the newest frame into a PNG file
+    #[command(
+        after_help = "Examples:\n  frameshare snapshot cam0 cam0.png\n  frameshare snapshot cam0 - | display"
+    )]
+    Snapshot {
+        /// Name of the stream, or path of its socket
+        stream: String,
+        /// The file, replaced if it exists; - for stdout
+        file: PathBuf,
+        /// Maximum time to wait for a frame, in seconds
+        #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+        timeout: Duration,
+    },
+    /// Show the newest frame in the terminal: a picture if it can show one, blocks otherwise
+    #[command(after_help = "Examples:\n  frameshare view cam0\n  frameshare view cam0 --columns 40")]
+    View {
+        /// Name of the stream, or path of its socket
+        stream: String,
+        /// Width in characters; without it, as large as the terminal
+        #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        columns: Option<u16>,
+        /// Maximum time to wait for a frame, in seconds
+        #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+        timeout: Duration,
+    },
+    /// Record the frames of a stream with their times and metadata
+    #[command(
+        after_help = "Examples:\n  frameshare record cam0 cam0.rec\n  frameshare record cam0 cam0.rec -n 100 --lossless"
+    )]
+    Record(RecordOptions),
+    /// Publish a recording as a stream, at the times of the recording
+    #[command(
+        after_help = "Examples:\n  frameshare play cam0.rec cam0\n  frameshare play cam0.rec test --loop\n  \
+        frameshare play cam0.rec test --fast --readers 1"
+    )]
+    Play(PlayOptions),
+    /// Publish a test pattern, or a video file, as a stream
+    #[command(
+        after_help = "Examples:\n  frameshare publish test\n  frameshare publish test --format I420 --size 1280x720 --rate 25\n  \
+        frameshare publish film film.mp4"
+    )]
+    Publish(PublishOptions),
     /// Serve the metrics of all streams to Prometheus, until Ctrl-C
     #[command(after_help = "Examples:\n  frameshare metrics\n  frameshare metrics --listen 127.0.0.1:9463")]
     Metrics {

@@ -2,12 +2,21 @@
 
 //! Errors and exit statuses.
 
+use crate::{pixels::PictureError, recording::Damage};
 use frameshare::{
     EndpointError, Reason,
+    exporter::{BindError, EventTooLong, VideoExporterError},
     observer::ObserveError,
     reader::{ConnectError, ReadError},
+    video::VideoError,
 };
-use std::{io, net::SocketAddr, process::ExitCode};
+use std::{
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +35,50 @@ pub enum Error {
     Read(#[from] ReadError),
     #[error("{}", ambiguous(.reader, .ids))]
     Reader { reader: String, ids: Vec<u64> },
+    #[error(
+        "no frame of {stream} came within {} s: `frameshare doctor {stream}` says why; --timeout waits longer",
+        limit.as_secs_f64()
+    )]
+    NoFrame { stream: String, limit: Duration },
+    #[error("the stream {stream} ended before a frame came")]
+    Ended { stream: String },
+    #[error("the frame cannot be shown: {0}")]
+    Picture(#[from] PictureError),
+    #[error("cannot write a picture: {0}")]
+    Png(#[from] image::ImageError),
+    #[error("{} is no PNG file: give a name that ends in .png, or - for stdout without --json", path.display())]
+    NotPng { path: PathBuf },
+    #[error("{} exists: --force replaces it", path.display())]
+    Exists { path: PathBuf },
+    #[error("cannot play {}: {damage}", path.display())]
+    Recording { path: PathBuf, damage: Damage },
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error(transparent)]
+    Export(#[from] VideoExporterError),
+    #[error("cannot send an event: {0}")]
+    Event(#[from] EventTooLong),
+    #[error("{0}")]
+    Format(#[from] VideoError),
+    #[error("the test pattern is not made in {format}: choose another --format, such as NV12")]
+    Pattern { format: &'static str },
+    #[error("cannot read {}: {source}", path.display())]
+    Video { path: PathBuf, source: io::Error },
+    #[error(
+        "video files need gst-launch-1.0, which is not installed: install it (Debian, Ubuntu: apt-get install \
+         gstreamer1.0-tools gstreamer1.0-plugins-good gstreamer1.0-libav)"
+    )]
+    NoGstLaunch,
+    #[error(
+        "video files need the GStreamer plugin of frameshare, and GStreamer does not find framesharesink: install \
+         it (make install), or name its folder in GST_PLUGIN_PATH"
+    )]
+    NoPlugin,
+    #[error(
+        "gst-launch-1.0 could not play {} ({status}), as it says above; decoders are in \
+         gstreamer1.0-plugins-good and gstreamer1.0-libav", path.display()
+    )]
+    Gst { path: PathBuf, status: ExitStatus },
     #[error("cannot serve metrics at {address}: {source}; another address is set by --listen")]
     Listen { address: SocketAddr, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{errors} of the checks failed")]
@@ -92,7 +145,8 @@ impl Error {
     /// Returns the exit status, as in the help of the command.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::InvalidStream { .. } | Self::Endpoint(_) => 2,
+            Self::InvalidStream { .. } | Self::Endpoint(_) | Self::NotPng { .. } => 2,
+            Self::Format(_) | Self::Pattern { .. } => 2,
             Self::Observe(ObserveError::NotThere { .. } | ObserveError::NoSuchReader { .. }) => 3,
             Self::Connect(ConnectError::NotThere { .. }) => 3,
             Self::Reader { ids, .. } => {

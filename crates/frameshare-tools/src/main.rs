@@ -13,9 +13,17 @@ mod info;
 mod list;
 mod metrics;
 mod output;
+mod pixels;
+mod play;
+mod publish;
+mod publisher;
+mod record;
+mod recording;
 mod signals;
+mod snapshot;
 mod stream;
 mod top;
+mod view;
 mod watch;
 
 use clap::Parser;
@@ -31,6 +39,11 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Disconnect { stream, reader } => disconnect::disconnect(&stream, &reader, json),
         Command::Watch { stream, count } => watch::watch(&stream, count, json),
         Command::Hz { stream, count } => hz::hz(&stream, count, json),
+        Command::Snapshot { stream, file, timeout } => snapshot::snapshot(&stream, &file, timeout, json),
+        Command::View { stream, columns, timeout } => view::view(&stream, columns, timeout, json),
+        Command::Record(options) => record::record(&options, json),
+        Command::Play(options) => play::play(&options, json),
+        Command::Publish(options) => publish::publish(&options, json),
         Command::Metrics { listen } => metrics::metrics(listen, json),
         Command::Top(options) => top::top(&options, json),
         Command::Doctor { stream } => doctor::doctor(stream.as_deref(), json),

@@ -45,8 +45,13 @@ pub fn print_json(value: &Value) -> Result<(), Error> {
 }
 
 fn print(text: &str) -> Result<(), Error> {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints bytes as they are: those of pictures.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::Output)
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(Error::Output)
 }
 
 /// Returns whether a terminal may get styles: unless `NO_COLOR` is set.

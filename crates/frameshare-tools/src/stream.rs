@@ -18,10 +18,15 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns the endpoint of a stream by its name or path.
 pub fn find(text: &str) -> Result<Endpoint, Error> {
-    Endpoint::find(text).map_err(|error| match error {
+    Endpoint::find(text).map_err(invalid)
+}
+
+/// Returns the error for a text that names no stream.
+pub fn invalid(error: EndpointError) -> Error {
+    match error {
         EndpointError::Name { text, source } => Error::InvalidStream { text, why: source.to_string() },
         error => error.into(),
-    })
+    }
 }
 
 /// A stream, and what was observed of it.

@@ -8,6 +8,8 @@ use std::{fs, process::Command};
 
 const MANUAL: &str = include_str!("../../../../docs/tool.md");
 
+const MESON: &str = include_str!("../../../../meson.build");
+
 /// Returns the words of a command for the test's stream: the manual's are called `cam0`.
 fn commands() -> Vec<String> {
     let indented = MANUAL.lines().filter_map(|line| line.strip_prefix("    "));
@@ -19,9 +21,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn commands_of_manual_succeed() {
     let run = TestRun::new();
-    let options = format!("export --socket {} --frames 100000000 --fps 100 --size 5000", run.socket("cam0"));
-    let mut exporter = run.peer(&format!("{options} --readers 0"));
-    exporter.wait_for("open");
+    let _publisher = run.command(&format!("{} publish cam0 --rate 100", crate::TOOL));
     let mut reader = run.peer(&format!("read --socket {} --quiet yes", run.socket("cam0")));
     reader.wait_for("connected");
     // The first one of the path is this build's.
@@ -35,9 +35,10 @@ fn commands_of_manual_succeed() {
     assert!(commands.len() >= 3, "{commands:?}");
     for line in commands {
         let mut shell = Command::new("sh");
-        // The server and the table run until they are interrupted, once: timeout(1) also signals
-        // its own process group otherwise, and a second signal ends a command at once.
-        let until = match line.starts_with("frameshare metrics") || line == "frameshare top" {
+        // These run until they are interrupted, once: timeout(1) also signals its own process group
+        // otherwise, and a second signal ends a command at once.
+        let endless = ["frameshare metrics", "frameshare top", "frameshare publish test"];
+        let until = match endless.contains(&line.as_str()) {
             true => "timeout --foreground --preserve-status -k 60 -s INT 3 ",
             false => "",
         };
@@ -70,4 +71,15 @@ fn completions_and_man_pages_cover_all_commands() {
         assert!(MANUAL.contains(&format!("| `{command}")), "{command} is not in docs/tool.md");
     }
     assert!(text("frameshare.1").contains("FRAMESHARE_PATH"));
+
+    // All of them are installed.
+    let written = fs::read_dir(run.path("generated")).unwrap();
+    let mut written: Vec<_> =
+        written.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let outputs = MESON.split("custom_target('tool-manual'").nth(1).unwrap();
+    let (outputs, _) = outputs.split_once("command:").unwrap();
+    let mut installed: Vec<_> = outputs.split('\'').skip(1).step_by(2).map(str::to_owned).collect();
+    written.sort_unstable();
+    installed.sort_unstable();
+    assert_eq!(installed, written, "meson.build");
 }

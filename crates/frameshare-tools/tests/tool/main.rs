@@ -7,6 +7,8 @@ mod documents;
 mod errors;
 mod frames;
 mod metrics;
+mod pictures;
+mod recordings;
 mod streams;
 mod terminal;
 mod top;

@@ -39,6 +39,7 @@ impl Terminal {
         let mut command = Command::new("setsid");
         command.args(["--ctty", TOOL]).args(arguments.split_whitespace()).current_dir(run.path(""));
         command.env("XDG_RUNTIME_DIR", run.path("")).env_remove("FRAMESHARE_PATH").env("TERM", "xterm");
+        command.env("COLORTERM", "truecolor").env_remove("TERM_PROGRAM").env_remove("NO_COLOR");
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         set_size(&pty, rows, columns);
         let child = command.spawn().expect("setsid starts");
@@ -68,6 +69,21 @@ impl Terminal {
             assert!(Instant::now() < deadline, "{what}:\n{}", self.lines().join("\n"));
             assert!(self.receive(), "{what}: it ended:\n{}", self.lines().join("\n"));
         }
+    }
+
+    /// Receives all output up to the end of the command.
+    pub fn wait_for_end(&mut self) {
+        while self.receive() {}
+    }
+
+    /// Returns the colors of a character and of its background, if they are given as RGB.
+    pub fn colors(&self, row: u16, column: u16) -> Option<([u8; 3], [u8; 3])> {
+        let cell = self.parser.screen().cell(row, column)?;
+        let rgb = |color: vt100::Color| match color {
+            vt100::Color::Rgb(r, g, b) => Some([r, g, b]),
+            _ => None,
+        };
+        Some((rgb(cell.fgcolor())?, rgb(cell.bgcolor())?))
     }
 
     /// Sends SIGTERM to the command.
