@@ -135,6 +135,9 @@ pub enum SortKey {
     Lag,
     Held,
     Lost,
+    Copies,
+    Wakeups,
+    Cpu,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -238,7 +241,8 @@ pub enum Command {
     },
     /// Show all streams and their readers as a table that is refreshed
     #[command(
-        after_help = "Keys: q quits; n, r, a, g, h, l sort by name, rate, age, lag, held and lost; arrows scroll.\n\n\
+        after_help = "Keys: q quits; n, r, a, g, h, l, c, w, p sort by name, rate, age, lag, held, lost, copies,\n\
+        wake-ups and CPU; arrows scroll.\n\n\
         Examples:\n  frameshare top\n  frameshare top -s lost\n  frameshare top -b -n 2 -d 0.5\n  frameshare top --json"
     )]
     Top(TopOptions),

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The table for programs. Ages are in seconds, rates in frames per second.
+//! The table for programs. Ages are in seconds, rates per second, CPU time in cores.
 
-use super::sample::{State, Stream};
-use frameshare::observer::ReaderState;
+use super::{
+    sample::{Reader, State, Stream},
+    usage::Cost,
+};
 use serde_json::{Value, json};
 
 /// Returns all streams of a sample.
@@ -21,27 +23,38 @@ fn stream(stream: &Stream) -> Value {
 }
 
 fn add_state(value: &mut Value, state: &State) {
-    let readers = state.readers.iter().map(|(state, rate)| reader(state, *rate));
+    let readers = state.readers.iter().map(reader);
     value["rate"] = state.rate.into();
     value["age"] = state.age().map(|ns| ns as f64 / 1e9).into();
     value["lag"] = state.lag().into();
     value["held"] = state.held().into();
     value["slots"] = state.snapshot.counters.slots.into();
     value["lost"] = state.lost().into();
+    value["copies"] = state.copies().into();
+    add_cost(value, state.cost);
     value["readers"] = readers.collect();
 }
 
-fn reader(reader: &ReaderState, rate: Option<f64>) -> Value {
-    json!({
-        "id": reader.id,
-        "name": reader.name,
-        "pid": reader.pid,
-        "policy": reader.policy.to_string(),
-        "memory": reader.memory.to_string(),
-        "rate": rate,
-        "lag": reader.lag,
-        "held": reader.held,
-        "credit": reader.credit,
-        "lost": reader.lost,
-    })
+fn add_cost(value: &mut Value, cost: Option<Cost>) {
+    value["wakeups"] = cost.map(|cost| cost.wakeups).into();
+    value["cpu"] = cost.map(|cost| cost.cpu).into();
+}
+
+fn reader(reader: &Reader) -> Value {
+    let state = &reader.state;
+    let mut value = json!({
+        "id": state.id,
+        "name": state.name,
+        "pid": state.pid,
+        "policy": state.policy.to_string(),
+        "memory": state.memory.to_string(),
+        "rate": reader.rate,
+        "lag": state.lag,
+        "held": state.held,
+        "credit": state.credit,
+        "lost": state.lost,
+        "copies": reader.copies(),
+    });
+    add_cost(&mut value, reader.cost);
+    value
 }

@@ -6,6 +6,7 @@ mod json;
 mod rows;
 mod sample;
 mod screen;
+mod usage;
 
 use crate::{
     cli::TopOptions,
@@ -27,7 +28,7 @@ const FIRST: Duration = Duration::from_millis(500);
 /// Shows the table on the terminal, or prints it.
 pub fn top(options: &TopOptions, json: bool) -> Result<(), Error> {
     let interrupt = signals::interrupt()?;
-    let mut sampler = Sampler::new();
+    let mut sampler = Sampler::default();
     // The first rates need a sample before.
     sampler.sample()?;
     if options.batch || json || !io::stdout().is_terminal() {

@@ -2,25 +2,27 @@
 
 //! Rows of the table: a stream, then its readers as branches.
 
-use super::sample::{State, Stream};
-use crate::stream::short_format;
-use frameshare::{
-    MemoryKind,
-    observer::{ReaderState, Snapshot},
+use super::{
+    sample::{Reader, State, Stream},
+    usage::Cost,
 };
+use crate::stream::short_format;
 
-pub const TITLES: [&str; 6] = ["STREAM, READER", "FRAMES/S", "AGE", "LAG", "HELD", "LOST"];
+/// Number of columns.
+pub const COLUMNS: usize = 9;
+pub const TITLES: [&str; COLUMNS] =
+    ["STREAM, READER", "RATE", "AGE", "LAG", "HELD", "LOST", "COPIES", "WAKES", "CPU"];
 
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     /// Whether it is a stream's, and not a reader's.
     pub is_stream: bool,
-    pub cells: [String; 6],
+    pub cells: [String; COLUMNS],
 }
 
 impl Row {
-    pub fn into_cells(self) -> [String; 6] {
+    pub fn into_cells(self) -> [String; COLUMNS] {
         self.cells
     }
 }
@@ -34,47 +36,82 @@ fn rows_of(stream: &Stream) -> Vec<Row> {
     let state = match &stream.state {
         Ok(state) => state,
         Err(error) => {
-            return vec![
-                row(true, stream.name.clone(), None, Default::default()),
-                row(false, format!("└ {error}"), None, Default::default()),
-            ];
+            let row = |is_stream: bool, name: String| {
+                let mut cells: [String; COLUMNS] = Default::default();
+                cells[0] = name;
+                Row { is_stream, cells }
+            };
+            return vec![row(true, stream.name.clone()), row(false, format!("└ {error}"))];
         }
     };
-    let name = format!("{} {}", stream.name, short_format(&state.snapshot));
-    let counters = &state.snapshot.counters;
-    let held = format!("{}/{}", state.held(), counters.slots);
-    let rest =
-        [state.age().map(age).unwrap_or_default(), state.lag().to_string(), held, state.lost().to_string()];
-    let mut rows = vec![row(true, name, state.rate, rest)];
+    let [wakeups, cpu] = costs(state.cost);
+    let cells = [
+        format!("{} {}", stream.name, short_format(&state.snapshot)),
+        per_second(state.rate),
+        state.age().map(age).unwrap_or_default(),
+        count(state.lag()),
+        format!("{}/{}", state.held(), state.snapshot.counters.slots),
+        count(state.lost()),
+        per_second(state.copies()),
+        wakeups,
+        cpu,
+    ];
+    let mut rows = vec![Row { is_stream: true, cells }];
     rows.extend(readers(state));
     rows
 }
 
 fn readers(state: &State) -> impl Iterator<Item = Row> {
     let last = state.readers.len().saturating_sub(1);
-    state.readers.iter().enumerate().map(move |(index, (reader, rate))| {
+    state.readers.iter().enumerate().map(move |(index, reader)| {
         let branch = if index == last { '└' } else { '├' };
-        let rest = [
+        let [wakeups, cpu] = costs(reader.cost);
+        let cells = [
+            format!("{branch} {}", describe(reader)),
+            per_second(reader.rate),
             String::new(),
-            reader.lag.to_string(),
-            format!("{}/{}", reader.held, reader.credit),
-            reader.lost.to_string(),
+            count(reader.state.lag),
+            format!("{}/{}", reader.state.held, reader.state.credit),
+            count(reader.state.lost),
+            per_second(reader.copies()),
+            wakeups,
+            cpu,
         ];
-        row(false, format!("{branch} {}", describe(reader, &state.snapshot)), *rate, rest)
+        Row { is_stream: false, cells }
     })
 }
 
-fn describe(reader: &ReaderState, snapshot: &Snapshot) -> String {
-    let copied = match reader.memory == MemoryKind::Host && snapshot.memory != MemoryKind::Host {
-        true => " copied",
-        false => "",
-    };
-    format!("{} {} {} {}{copied}", reader.id, reader.name, reader.pid, reader.policy)
+fn describe(Reader { state, is_copied, .. }: &Reader) -> String {
+    let copied = if *is_copied { " copied" } else { "" };
+    format!("{} {} {} {}{copied}", state.id, state.name, state.pid, state.policy)
 }
 
-fn row(is_stream: bool, name: String, rate: Option<f64>, [age, lag, held, lost]: [String; 4]) -> Row {
-    let rate = rate.map(|rate| format!("{rate:.1}")).unwrap_or_default();
-    Row { is_stream, cells: [name, rate, age, lag, held, lost] }
+/// Returns wake-ups per second and CPU time.
+fn costs(cost: Option<Cost>) -> [String; 2] {
+    let Some(Cost { cpu, wakeups }) = cost else { return Default::default() };
+    let percent = 100.0 * cpu;
+    let cpu = if percent < 99.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") };
+    [count(wakeups.round() as u64), cpu]
+}
+
+/// Returns a rate with at most six characters.
+fn per_second(rate: Option<f64>) -> String {
+    match rate {
+        None => String::new(),
+        Some(0.0) => "0".to_owned(),
+        Some(rate) if rate < 9999.95 => format!("{rate:.1}"),
+        Some(rate) => count(rate.round() as u64),
+    }
+}
+
+/// Returns a number with at most five characters.
+fn count(number: u64) -> String {
+    match number {
+        0..100_000 => number.to_string(),
+        100_000..10_000_000 => format!("{}k", number / 1_000),
+        10_000_000..10_000_000_000 => format!("{}M", number / 1_000_000),
+        _ => format!("{}G", number / 1_000_000_000),
+    }
 }
 
 /// Returns an age with at most four digits.
@@ -94,5 +131,18 @@ mod tests {
     fn age_has_at_most_four_digits() {
         let ages = [0, 9_999_999_999, 10_000_000_000, 9_999_000_000_000, 36_000_000_000_000].map(age);
         assert_eq!(ages, ["0 ms", "9999 ms", "10 s", "9999 s", "10 h"]);
+    }
+
+    #[test]
+    fn numbers_fit_their_columns() {
+        assert_eq!(
+            [0, 99_999, 100_000, 9_999_999, 10_000_000].map(count),
+            ["0", "99999", "100k", "9999k", "10M"]
+        );
+        let rates = [None, Some(0.0), Some(30.04), Some(9999.9), Some(12_345.6)].map(per_second);
+        assert_eq!(rates, ["", "0", "30.0", "9999.9", "12346"]);
+        let cost = |cpu| costs(Some(Cost { cpu, wakeups: 1234.5 }));
+        assert_eq!(cost(0.123), ["1235", "12.3%"]);
+        assert_eq!(cost(12.8)[1], "1280%");
     }
 }

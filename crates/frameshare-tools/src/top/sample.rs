@@ -2,12 +2,16 @@
 
 //! Samples of all streams, and the rates from one to the next.
 
+use super::usage::{Cost, Costs};
 use crate::{
     cli::SortKey,
     error::Error,
     stream::{TIMEOUT, label, observe_all},
 };
-use frameshare::observer::{ObserveError, Observer, ReaderState, Snapshot};
+use frameshare::{
+    MemoryKind,
+    observer::{ObserveError, Observer, ReaderState, Snapshot},
+};
 use std::{cmp::Reverse, collections::HashMap};
 
 /// A stream at the time of a sample.
@@ -25,8 +29,28 @@ pub struct State {
     pub snapshot: Snapshot,
     /// Frames per second since the sample before; none in the first one.
     pub rate: Option<f64>,
-    /// Readers with the frames per second that were published to each.
-    pub readers: Vec<(ReaderState, Option<f64>)>,
+    /// Cost of the exporter's process; none in the first sample and in other PID namespaces.
+    pub cost: Option<Cost>,
+    pub readers: Vec<Reader>,
+}
+
+/// A reader of a stream.
+#[derive(Debug)]
+pub struct Reader {
+    pub state: ReaderState,
+    /// Frames per second that were published to it.
+    pub rate: Option<f64>,
+    /// Whether these are copies of GPU frames in host memory.
+    pub is_copied: bool,
+    /// Cost of its process.
+    pub cost: Option<Cost>,
+}
+
+impl Reader {
+    /// Copies per second that it gets.
+    pub fn copies(&self) -> Option<f64> {
+        if self.is_copied { self.rate } else { Some(0.0) }
+    }
 }
 
 impl State {
@@ -47,46 +71,63 @@ impl State {
     pub fn lost(&self) -> u64 {
         self.snapshot.readers.iter().map(|reader| reader.lost).sum()
     }
+
+    /// Copies per second: one of a frame serves all readers.
+    pub fn copies(&self) -> Option<f64> {
+        self.readers.iter().map(Reader::copies).try_fold(0.0, |most: f64, copies| Some(most.max(copies?)))
+    }
 }
 
+/// Counters of a stream by its session, or of one of its readers, at a time.
+type Counters = HashMap<(u64, Option<u64>), (u64, u64)>;
+
 /// Takes samples.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sampler {
-    /// Times and counters of the sample before: of streams by their session, and of their readers.
-    before: HashMap<(u64, Option<u64>), (u64, u64)>,
+    before: Counters,
+    costs: Costs,
 }
 
 impl Sampler {
-    pub fn new() -> Self {
-        Self { before: HashMap::new() }
-    }
-
     /// Observes all streams.
     ///
     /// # Errors
     /// The folder of named streams cannot be read.
     pub fn sample(&mut self) -> Result<Vec<Stream>, Error> {
         let observed = observe_all(|endpoint| Ok(Observer::connect(endpoint, TIMEOUT)?.latest().clone()))?;
-        let mut counters = HashMap::new();
+        let mut counters = Counters::new();
+        self.costs.begin();
         let streams = observed.into_iter().map(|(stream, snapshot)| Stream {
             name: label(&stream),
             socket: stream.endpoint.to_string(),
-            state: snapshot.map(|snapshot| self.state(snapshot, &mut counters)),
+            state: snapshot.map(|snapshot| {
+                // Numbers of processes are the exporter's: another one here is another namespace.
+                let is_local = stream.exporter_pid == Some(snapshot.exporter.pid);
+                self.state(snapshot, is_local, &mut counters)
+            }),
         });
         let streams = streams.collect();
         self.before = counters;
         Ok(streams)
     }
 
-    fn state(&self, snapshot: Snapshot, counters: &mut HashMap<(u64, Option<u64>), (u64, u64)>) -> State {
+    fn state(&mut self, snapshot: Snapshot, is_local: bool, counters: &mut Counters) -> State {
+        let Self { before, costs } = self;
         let (session, now) = (snapshot.exporter.session, snapshot.time);
         let mut rate = |reader: Option<u64>, count: u64| {
             counters.insert((session, reader), (now, count));
-            self.before.get(&(session, reader)).map(|before| rate(*before, (now, count)))
+            before.get(&(session, reader)).map(|before| rate(*before, (now, count)))
         };
-        let readers = snapshot.readers.iter();
-        let readers = readers.map(|reader| (reader.clone(), rate(Some(reader.id), reader.sent))).collect();
-        State { rate: rate(None, snapshot.counters.published), readers, snapshot }
+        let mut cost = |pid: u32| (is_local && pid > 0).then(|| costs.of(pid)).flatten();
+        let readers = snapshot.readers.iter().map(|reader| Reader {
+            rate: rate(Some(reader.id), reader.sent),
+            is_copied: reader.memory == MemoryKind::Host && snapshot.memory != MemoryKind::Host,
+            cost: cost(reader.pid),
+            state: reader.clone(),
+        });
+        let readers = readers.collect();
+        let cost = cost(snapshot.exporter.pid);
+        State { rate: rate(None, snapshot.counters.published), cost, readers, snapshot }
     }
 }
 
@@ -101,13 +142,19 @@ pub fn sort(streams: &mut [Stream], key: SortKey) {
     streams.sort_by(|one, other| one.name.cmp(&other.name));
     for stream in streams.iter_mut() {
         let Ok(state) = &mut stream.state else { continue };
-        match key {
-            SortKey::Name => state.readers.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name)),
-            SortKey::Rate => state.readers.sort_by_key(|(_, rate)| Reverse(millis(*rate))),
-            SortKey::Age | SortKey::Lag => state.readers.sort_by_key(|(reader, _)| Reverse(reader.lag)),
-            SortKey::Held => state.readers.sort_by_key(|(reader, _)| Reverse(reader.held)),
-            SortKey::Lost => state.readers.sort_by_key(|(reader, _)| Reverse(reader.lost)),
-        }
+        state.readers.sort_by(|one, other| one.state.name.cmp(&other.state.name));
+        state.readers.sort_by_key(|reader| {
+            Reverse(match key {
+                SortKey::Name => 0,
+                SortKey::Rate => millis(reader.rate),
+                SortKey::Age | SortKey::Lag => reader.state.lag,
+                SortKey::Held => reader.state.held.into(),
+                SortKey::Lost => reader.state.lost,
+                SortKey::Copies => millis(reader.copies()),
+                SortKey::Wakeups => millis(reader.cost.map(|cost| cost.wakeups)),
+                SortKey::Cpu => millis(reader.cost.map(|cost| cost.cpu)),
+            })
+        });
     }
     streams.sort_by_cached_key(|stream| {
         let Ok(state) = &stream.state else { return (true, Reverse(0)) };
@@ -118,6 +165,9 @@ pub fn sort(streams: &mut [Stream], key: SortKey) {
             SortKey::Lag => state.lag(),
             SortKey::Held => state.held().into(),
             SortKey::Lost => state.lost(),
+            SortKey::Copies => millis(state.copies()),
+            SortKey::Wakeups => millis(state.cost.map(|cost| cost.wakeups)),
+            SortKey::Cpu => millis(state.cost.map(|cost| cost.cpu)),
         };
         (false, Reverse(value))
     });

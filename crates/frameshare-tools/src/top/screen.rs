@@ -4,7 +4,7 @@
 
 use super::{
     FIRST,
-    rows::{self, TITLES},
+    rows::{self, COLUMNS, TITLES},
     sample::{Sampler, Stream, sort},
 };
 use crate::{
@@ -25,6 +25,10 @@ use std::{sync::mpsc, thread, time::Duration};
 
 /// Maximum time until a key, a new size of the terminal or a signal is noticed.
 const TURN: Duration = Duration::from_millis(50);
+
+/// Least length of names, and lengths of the columns behind them.
+const NAME: u16 = 20;
+const LENGTHS: [u16; COLUMNS - 1] = [6, 7, 5, 6, 6, 6, 6, 5];
 
 /// State of the screen.
 struct Screen {
@@ -109,6 +113,9 @@ impl Screen {
             KeyCode::Char('g') => SortKey::Lag,
             KeyCode::Char('h') => SortKey::Held,
             KeyCode::Char('l') => SortKey::Lost,
+            KeyCode::Char('c') => SortKey::Copies,
+            KeyCode::Char('w') => SortKey::Wakeups,
+            KeyCode::Char('p') => SortKey::Cpu,
             code => {
                 self.top = match code {
                     KeyCode::Down => self.top.saturating_add(1),
@@ -137,14 +144,16 @@ impl Screen {
             let style = if row.is_stream { self.bold } else { Style::new() };
             table_row(row.cells.each_ref().map(String::as_str)).style(style)
         });
-        let widths = [
-            Constraint::Min(20),
-            Constraint::Length(9),
-            Constraint::Length(8),
-            Constraint::Length(5),
-            Constraint::Length(8),
-            Constraint::Length(10),
-        ];
+        // Narrow terminals get the first columns, from a name of some length on.
+        let mut left = body.width.saturating_sub(NAME);
+        let fits = |length: &u16| {
+            let rest = left.checked_sub(length + 1);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let lengths: Vec<u16> = LENGTHS.into_iter().take_while(fits).collect();
+        let widths = [Constraint::Min(NAME.min(body.width))].into_iter();
+        let widths = widths.chain(lengths.into_iter().map(Constraint::Length));
         let titles = table_row(TITLES).style(self.bold);
         frame.render_widget(Table::new(rows, widths).header(titles), body);
     }
@@ -155,14 +164,14 @@ impl Screen {
         let rate: f64 = states().filter_map(|state| state.rate).sum();
         let sort = format!("{:?}", self.sort).to_lowercase();
         format!(
-            "{} streams, {readers} readers, {rate:.0} frames/s; by {sort}; keys: n r a g h l sort, q quits",
+            "{} streams, {readers} readers, {rate:.0} frames/s; by {sort}; nraghlcwp sort, q quits",
             self.streams.len()
         )
     }
 }
 
 /// Aligns the name left and numbers right.
-fn table_row(cells: [&str; 6]) -> Row<'static> {
+fn table_row(cells: [&str; COLUMNS]) -> Row<'static> {
     let cell = |(index, text): (usize, &str)| {
         let alignment = if index == 0 { Alignment::Left } else { Alignment::Right };
         Cell::new(Text::from(escape(text)).alignment(alignment))

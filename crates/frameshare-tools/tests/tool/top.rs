@@ -6,14 +6,32 @@ use crate::{TOOL, export, read, run_tool, terminal::Terminal};
 use frameshare_tests::process::TestRun;
 use serde_json::Value;
 
-/// Returns a row as the screen of 80 columns shows it.
-fn row(cells: [&str; 6]) -> String {
-    let [name, rate, age, lag, held, lost] = cells;
-    format!("{name:35} {rate:>9} {age:>8} {lag:>5} {held:>8} {lost:>10}").trim_end().to_owned()
+/// Returns a row as the screen of 80 columns shows it, up to the costs of the process.
+fn row([name, rate, age, lag, held, lost, copies]: [&str; 7]) -> String {
+    format!("{name:25} {rate:>6} {age:>7} {lag:>5} {held:>6} {lost:>6} {copies:>6}")
 }
 
-const TITLES: [&str; 6] = ["STREAM, READER", "FRAMES/S", "AGE", "LAG", "HELD", "LOST"];
-const KEYS: &str = "keys: n r a g h l sort, q quits";
+/// Columns in front of the costs.
+const KNOWN: usize = 25 + 7 + 8 + 6 + 7 + 7 + 7;
+const TITLES: [&str; 7] = ["STREAM, READER", "RATE", "AGE", "LAG", "HELD", "LOST", "COPIES"];
+const COSTS: &str = "  WAKES   CPU";
+const KEYS: &str = "nraghlcwp sort, q quits";
+
+/// Splits a line of the screen in front of the costs.
+fn split(line: &str) -> (String, String) {
+    (line.chars().take(KNOWN).collect(), line.chars().skip(KNOWN).collect())
+}
+
+/// Returns whether a text is that of wake-ups per second and CPU time.
+fn is_cost(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_number = |text: &str| text.parse::<f64>().is_ok();
+    matches!(words[..], [wakeups, cpu] if is_number(wakeups) && cpu.strip_suffix('%').is_some_and(is_number))
+}
+
+fn titles() -> String {
+    row(TITLES) + COSTS
+}
 
 #[test]
 fn batch_follows_killed_reader_and_exporter() {
@@ -36,6 +54,11 @@ fn batch_follows_killed_reader_and_exporter() {
     assert_eq!(pids, [killed.pid(), other.pid()]);
     assert_eq!((&streams[0]["stream"], &streams[0]["readers"][0]["id"]), (&"s".into(), &1.into()));
     assert!(streams[0]["age"].as_f64().is_some_and(|age| age < 60.0), "{streams}");
+    for process in [&streams[0], &streams[0]["readers"][0], &streams[0]["readers"][1]] {
+        assert!(process["wakeups"].as_f64().is_some_and(|count| count >= 0.0), "{streams}");
+        assert!(process["cpu"].as_f64().is_some_and(|cores| (0.0..1000.0).contains(&cores)), "{streams}");
+        assert_eq!(process["copies"], 0.0, "{streams}");
+    }
     assert_eq!(streams[0]["lost"], {
         let lost = |at: usize| streams[0]["readers"][at]["lost"].as_u64().unwrap();
         lost(0) + lost(1)
@@ -70,6 +93,12 @@ fn batch_prints_aligned_tables_in_order_of_key() {
     };
     assert_eq!(order("top -b -n 2 -d 0.3"), "s└t");
     assert_eq!(order("top -n 2 -d 0.3 --sort rate"), "ts└");
+    for key in ["copies", "wakeups", "cpu"] {
+        let lines = run_tool(&run, &format!("top -n 2 -d 0.3 --json --sort {key}")).stdout;
+        let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        let [first, second] = [0, 1].map(|at| last["streams"][at][key].as_f64().unwrap());
+        assert!(first >= second, "{key}: {last}");
+    }
     for arguments in ["top -d 0", "top -d x", "top -n 0", "top --sort color"] {
         assert_eq!(run_tool(&run, arguments).status, 2, "{arguments}");
     }
@@ -95,29 +124,37 @@ fn screen_of_80_columns_shows_streams_and_readers() {
     let second = read(&run, "--policy lossless --max-held 3");
     let mut terminal = Terminal::start(&run, "top -d 0.1", (24, 80));
     let reader = |branch: &str, id: u32, pid: u32, rest: &str, credit: &str| {
-        row([&format!("{branch} {id} peer {pid} {rest}"), "0.0", "", "0", credit, "0"])
+        // Process numbers have up to seven digits.
+        let name: String = format!("{branch} {id} peer {pid} {rest}").chars().take(25).collect();
+        row([&name, "0", "", "0", credit, "0", "0"])
     };
     let expected = |summary: &str, readers: &[String]| {
-        let mut lines = vec![
-            format!("{summary}{KEYS}"),
-            row(TITLES),
-            row(["s application/x-frameshare-test", "0.0", "", "0", "0/0", "0"]),
-        ];
-        lines.extend_from_slice(readers);
-        lines.resize(24, String::new());
-        lines
+        let mut rows = vec![row(["s application/x-frameshar", "0", "", "0", "0/0", "0", "0"])];
+        rows.extend_from_slice(readers);
+        (format!("{summary}{KEYS}"), rows)
+    };
+    // The costs are of this moment; all else is known.
+    let shows = |lines: &[String], (summary, rows): &(String, Vec<String>)| {
+        let found: Vec<_> = lines[2..2 + rows.len()].iter().map(|line| split(line)).collect();
+        lines[0] == *summary
+            && lines[1] == titles()
+            && found.iter().zip(rows).all(|((known, cost), row)| known == row && is_cost(cost))
+            && lines[2 + rows.len()..].iter().all(String::is_empty)
     };
     let [one, two] =
         [reader("├", 1, first.pid(), "latest", "0/4"), reader("└", 2, second.pid(), "lossless", "0/3")];
     let both = expected("1 streams, 2 readers, 0 frames/s; by name; ", &[one, two.clone()]);
-    terminal.wait_for("both readers", |lines| lines == both);
+    terminal.wait_for("both readers", |lines| shows(lines, &both));
 
     terminal.press("l");
     terminal.wait_for("the sort key", |lines| lines[0].contains("by lost;"));
-    terminal.press("n");
+    for (key, name) in [("c", "copies"), ("w", "wakeups"), ("p", "cpu"), ("r", "rate"), ("n", "name")] {
+        terminal.press(key);
+        terminal.wait_for("the sort key", |lines| lines[0].contains(&format!("by {name};")));
+    }
     first.kill();
     let alone = expected("1 streams, 1 readers, 0 frames/s; by name; ", &[two]);
-    terminal.wait_for("the end of a reader", |lines| lines == alone);
+    terminal.wait_for("the end of a reader", |lines| shows(lines, &alone));
     terminal.press("q");
     terminal.expect_success();
 }
@@ -128,11 +165,13 @@ fn screen_follows_size_of_terminal_and_scrolls() {
     let _exporter = export(&run, "--readers 9");
     let _readers = [(); 2].map(|()| read(&run, ""));
     let mut terminal = Terminal::start(&run, "top -d 0.1", (24, 80));
-    terminal.wait_for("wide titles", |lines| lines[1] == row(TITLES));
+    terminal.wait_for("wide titles", |lines| lines[1] == titles());
     terminal.resize(10, 100);
-    terminal.wait_for("wider titles", |lines| lines[1].ends_with("LOST") && lines[1].len() == 100);
+    terminal.wait_for("wider titles", |lines| lines[1].ends_with(COSTS) && lines[1].len() == 100);
     terminal.resize(3, 60);
-    terminal.wait_for("one row", |lines| lines[1].len() == 60 && lines[2].starts_with("s "));
+    terminal.wait_for("one row", |lines| {
+        lines[1].len() == 60 && lines[1].ends_with(" LOST") && lines[2].starts_with("s ")
+    });
     // Down, as terminals send it; beyond the last row nothing moves.
     terminal.press("\u{1b}[B");
     terminal.wait_for("the first reader", |lines| lines[2].starts_with("├ 1"));
@@ -141,7 +180,7 @@ fn screen_follows_size_of_terminal_and_scrolls() {
     terminal.press("\u{1b}[A");
     terminal.wait_for("the first reader again", |lines| lines[2].starts_with("├ 1"));
     terminal.resize(24, 80);
-    terminal.wait_for("all rows", |lines| lines[1] == row(TITLES) && lines[2].starts_with("s "));
+    terminal.wait_for("all rows", |lines| lines[1] == titles() && lines[2].starts_with("s "));
     terminal.terminate();
     terminal.expect_success();
 }
