@@ -2,7 +2,7 @@
 
 //! `watch`, `hz` and `disconnect`.
 
-use crate::{TOOL, export, json, ran, read, run_tool, tool};
+use crate::{TOOL, export, json, parse, ran, read, run_tool, tool};
 use frameshare_tests::{
     process::{Process, TestRun, wait_until},
     skip::is_root,
@@ -15,11 +15,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-fn lines(stdout: &str) -> Vec<Value> {
-    stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
-        .collect()
+fn lines(command: &str, stdout: &str) -> Vec<Value> {
+    stdout.lines().map(|line| parse(command, line)).collect()
 }
 
 fn start(run: &TestRun, arguments: &str) -> Process {
@@ -39,7 +36,7 @@ fn watch_prints_line_for_each_frame() {
     let mut exporter = export(&run, "");
     let ran = run_tool(&run, "watch s -n 20 --json");
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
-    let frames = lines(&ran.stdout);
+    let frames = lines("watch", &ran.stdout);
     assert_eq!(frames.len(), 20);
     let mut last = 0;
     for frame in &frames {
@@ -68,7 +65,7 @@ fn hz_prints_rate_and_histogram() {
     let _exporter = export(&run, "");
     let ran = run_tool(&run, "hz s -n 2 --json");
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
-    let [first, second, end] = &lines(&ran.stdout)[..] else { panic!("{}", ran.stdout) };
+    let [first, second, end] = &lines("hz", &ran.stdout)[..] else { panic!("{}", ran.stdout) };
     for period in [first, second] {
         assert!(period["rate"].as_f64().is_some_and(|rate| rate > 0.0), "{period}");
     }

@@ -9,6 +9,7 @@ mod frames;
 mod metrics;
 mod pictures;
 mod recordings;
+mod schema;
 mod streams;
 mod terminal;
 mod top;
@@ -53,7 +54,15 @@ fn run_tool(run: &TestRun, arguments: &str) -> Ran {
 fn json(run: &TestRun, arguments: &str) -> Value {
     let ran = run_tool(run, &format!("{arguments} --json"));
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
+    parse(arguments.split(' ').next().unwrap_or_default(), &ran.stdout)
+}
+
+/// Parses a line of a command's JSON, which the schema has to describe.
+#[track_caller]
+fn parse(command: &str, line: &str) -> Value {
+    let value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    schema::assert_valid(command, &value);
+    value
 }
 
 /// Starts an exporter of the stream `s` that publishes until the test ends.

@@ -2,10 +2,9 @@
 
 //! `metrics`, read over HTTP.
 
-use crate::{export, read, run_tool, tool};
+use crate::{export, parse, read, run_tool, tool};
 use frameshare_tests::process::{PATIENCE, TestRun, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -24,7 +23,7 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let value: Value = serde_json::from_str(&line).unwrap();
+        let value = parse("metrics", &line);
         Self { child, address: value["listening"].as_str().unwrap().to_owned() }
     }
 

@@ -2,7 +2,7 @@
 
 //! `snapshot`, `view` and the test pattern of `publish`.
 
-use crate::{TOOL, export, json, ran, run_tool, terminal::Terminal, tool};
+use crate::{TOOL, export, json, parse, ran, run_tool, terminal::Terminal, tool};
 use frameshare_tests::process::{Process, TestRun, wait_until};
 use image::{GenericImageView, ImageFormat};
 use serde_json::Value;
@@ -130,7 +130,7 @@ fn pattern_has_size_rate_and_count() {
     let publisher = run.command(&format!("{TOOL} publish s --json -n 20 --rate 100 --readers 1"));
     reader.wait_for("connected");
     let outcome = publisher.expect_success();
-    assert_eq!(outcome.lines, [r#"{"frames":20,"stream":"s"}"#]);
+    assert_eq!(parse("publish", &outcome.lines[0]), serde_json::json!({ "frames": 20, "stream": "s" }));
     assert_eq!(reader.finish().summary()["frames"], 20);
     for (arguments, text) in [
         ("publish s --size 0x4", "such as 640x480"),

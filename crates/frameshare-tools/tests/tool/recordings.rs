@@ -2,7 +2,7 @@
 
 //! `record` and `play`: frames cross a file byte for byte, with their times.
 
-use crate::{TOOL, export, json, run_tool};
+use crate::{TOOL, export, json, parse, run_tool};
 use frameshare_tests::process::{TestRun, wait_until};
 use serde_json::Value;
 use std::{fs, path::Path};
@@ -66,7 +66,7 @@ fn recorded_frames_are_played_byte_for_byte() {
     let player = run.command(&format!("{TOOL} play first.rec t --readers 2 --json"));
     wait_until("the stream", || run_tool(&run, "info t").status == 0);
     let second = run.command(&format!("{TOOL} record t second.rec --lossless"));
-    let played: Value = serde_json::from_str(&player.expect_success().lines[0]).unwrap();
+    let played = parse("play", &player.expect_success().lines[0]);
     assert_eq!((&played["frames"], &played["bytes"]), (&150.into(), &(150 * 70001).into()));
     let summary = reader.finish().summary();
     assert_eq!((&summary["frames"], &summary["lost"]), (&150.into(), &0.into()), "{summary}");

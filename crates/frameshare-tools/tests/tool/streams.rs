@@ -2,7 +2,7 @@
 
 //! `list` and `info`.
 
-use crate::{TOOL, export, json, ran, read, run_tool, tool};
+use crate::{TOOL, export, json, parse, ran, read, run_tool, tool};
 use frameshare_tests::process::{TestRun, wait_until};
 use serde_json::Value;
 use std::process::Command;
@@ -115,7 +115,7 @@ fn text_of_peers_does_not_reach_terminal() {
         assert!(!unsafe_text, "{output:?}");
     }
     assert!(text.contains(r"x/\u{1b}]0;title\u{7}\u{202e}\u{9b}31m"), "{text}");
-    let value: Value = serde_json::from_str(&json).unwrap();
+    let value = parse("info", &json);
     assert_eq!(value["caps"], "x/\u{1b}]0;title\u{7}\u{202e}\u{9b}31m");
 }
 

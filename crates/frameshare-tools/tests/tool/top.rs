@@ -2,7 +2,7 @@
 
 //! `top`: tables in a file and on a terminal, while readers and exporters die.
 
-use crate::{TOOL, export, read, run_tool, terminal::Terminal};
+use crate::{TOOL, export, parse, read, run_tool, terminal::Terminal};
 use frameshare_tests::process::TestRun;
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn batch_follows_killed_reader_and_exporter() {
     let mut streams_until = |condition: &dyn Fn(&Value) -> bool| {
         loop {
             let line = top.next_line();
-            let value: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            let value = parse("top", &line);
             if condition(&value["streams"]) {
                 return value["streams"].clone();
             }
@@ -95,7 +95,7 @@ fn batch_prints_aligned_tables_in_order_of_key() {
     assert_eq!(order("top -n 2 -d 0.3 --sort rate"), "ts└");
     for key in ["copies", "wakeups", "cpu"] {
         let lines = run_tool(&run, &format!("top -n 2 -d 0.3 --json --sort {key}")).stdout;
-        let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        let last = parse("top", lines.lines().last().unwrap());
         let [first, second] = [0, 1].map(|at| last["streams"][at][key].as_f64().unwrap());
         assert!(first >= second, "{key}: {last}");
     }
@@ -111,7 +111,7 @@ fn stopped_exporter_is_a_row_with_its_error() {
     exporter.suspend();
     let text = run_tool(&run, "top -b -n 1 -d 0.1").stdout;
     assert!(text.contains("\n└ the exporter at ") && text.contains("stopped, or hangs"), "{text}");
-    let json: Value = serde_json::from_str(&run_tool(&run, "top -n 1 --json").stdout).unwrap();
+    let json = parse("top", &run_tool(&run, "top -n 1 --json").stdout);
     assert!(json["streams"][0]["error"].as_str().unwrap().contains("hangs"), "{json}");
 }
 
