@@ -73,17 +73,29 @@ fn device(device: &Device) -> Check {
         text += &format!("; {lack}");
     }
     match memory.is_empty() || fences.is_empty() {
-        true => Check::warning(
-            SUBJECT,
-            text,
-            "its frames cannot be shared on the GPU (so it is under WSL2, and on Tegra): exporters copy them to \
-             host memory",
-        ),
+        true => Check::warning(SUBJECT, text, remedy(&kernel_release())),
         false => Check::ok(SUBJECT, text),
     }
 }
 
 /// The daemon of the folder that this process would use.
+fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Returns what follows if a GPU cannot share memory or fences.
+fn remedy(release: &str) -> &'static str {
+    match release.to_ascii_lowercase().contains("microsoft") {
+        true => {
+            "this is WSL2, whose driver has no CUDA IPC: exporters copy frames to host memory; use Linux on the \
+             machine itself"
+        }
+        false => {
+            "its frames cannot be shared on the GPU (so it is on Tegra): exporters copy them to host memory"
+        }
+    }
+}
+
 fn mps() -> Check {
     let set = env::var_os("CUDA_MPS_PIPE_DIRECTORY").filter(|path| !path.is_empty());
     let folder = set.clone().unwrap_or_else(|| "/tmp/nvidia-mps".into());
@@ -104,5 +116,16 @@ fn mps() -> Check {
             "start nvidia-cuda-mps-control -d, or unset the variable",
         ),
         None => Check::ok("mps", "not used: kernels of several processes take turns on a GPU"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wsl_is_named() {
+        assert!(remedy("5.15.153.1-microsoft-standard-WSL2").contains("this is WSL2"));
+        assert!(!remedy("6.12.0-rt").contains("WSL2"));
     }
 }

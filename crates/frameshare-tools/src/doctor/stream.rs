@@ -30,7 +30,8 @@ pub fn checks(name: &str) -> Result<(Vec<Check>, Option<Error>), Error> {
     let observer = match Observer::connect(&endpoint, TIMEOUT) {
         Ok(observer) => observer,
         Err(error) => {
-            checks.push(Check::error("stream", error.to_string(), remedy(&error)));
+            let has_file = !checks.is_empty();
+            checks.push(Check::error("stream", error.to_string(), remedy(&error, has_file)));
             if matches!(error, ObserveError::NotThere { .. }) {
                 checks.extend(elsewhere(&endpoint, Path::new("/run/user"), Path::new("/run/frameshare")));
             }
@@ -39,6 +40,7 @@ pub fn checks(name: &str) -> Result<(Vec<Check>, Option<Error>), Error> {
     };
     let (snapshot, rights) = (observer.latest(), observer.rights());
     checks.extend(exporter(snapshot, rights));
+    checks.push(namespace(snapshot.exporter.pid, listener(&observer)));
     checks.push(frames(snapshot));
     checks.extend(backpressure(snapshot));
     checks.push(credit(snapshot, rights));
@@ -58,8 +60,11 @@ fn file(endpoint: &Endpoint) -> Vec<Check> {
     found.map(describe).into_iter().collect()
 }
 
-fn remedy(error: &ObserveError) -> String {
+fn remedy(error: &ObserveError, has_file: bool) -> String {
     match error {
+        ObserveError::NotThere { .. } if has_file => {
+            "its exporter has ended and left the file, which the next exporter replaces: start one"
+        }
         ObserveError::NotThere { .. } => {
             "start the exporter as this user and with the same XDG_RUNTIME_DIR, or give the socket's path"
         }
@@ -115,6 +120,30 @@ fn exporter(snapshot: &Snapshot, rights: Rights) -> Vec<Check> {
         checks.push(Check::ok("exporter", text));
     }
     checks
+}
+
+/// Returns the exporter's process as it is numbered here; `None` if it has no number.
+fn listener(observer: &Observer) -> Option<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(observer).ok()?;
+    u32::try_from(peer.pid.as_raw_pid()).ok().filter(|pid| *pid > 0)
+}
+
+/// Compares the numbers of the exporter's process in its PID namespace and in this one.
+fn namespace(there: u32, here: Option<u32>) -> Check {
+    const CROSSES: &str = "all kinds of memory and timeline fences work between them, event fences with a shared \
+        /dev/shm only";
+    let text = match here {
+        Some(here) if here == there => "the exporter is in this PID namespace".to_owned(),
+        Some(here) => {
+            format!(
+                "the exporter is in another PID namespace, as process {there}, which is {here} here: {CROSSES}"
+            )
+        }
+        None => format!(
+            "the exporter is in another PID namespace, as process {there}, and has no number here: {CROSSES}"
+        ),
+    };
+    Check::ok("namespace", text)
 }
 
 fn frames(snapshot: &Snapshot) -> Check {
@@ -201,6 +230,13 @@ fn reader(snapshot: &Snapshot, rights: Rights, device: Option<&Device>) -> Check
         Some(device) => format!("a reader on GPU {} {device}", device.ordinal()),
     };
     match expectation(snapshot, rights, device) {
+        Expectation::InPlace(fence) if fence.kind == FenceKind::Event => Check::ok(
+            "memory",
+            format!(
+                "{who} gets them in place, with event fences ({}), if exporter and reader have one /dev/shm",
+                fence.why
+            ),
+        ),
         Expectation::InPlace(fence) => {
             let fence = match fence.kind {
                 FenceKind::None => "no fence".to_owned(),
@@ -244,6 +280,14 @@ fn incidents(snapshot: &Snapshot, rights: Rights) -> Vec<Check> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn exporter_in_other_namespace_is_recognized() {
+        let text = |here| namespace(7, here).text;
+        assert_eq!(text(Some(7)), "the exporter is in this PID namespace");
+        assert!(text(Some(812)).contains("as process 7, which is 812 here"), "{}", text(Some(812)));
+        assert!(text(None).contains("has no number here"), "{}", text(None));
+    }
 
     #[test]
     fn sockets_of_other_folders_are_named() {

@@ -2,7 +2,7 @@
 
 //! `doctor`: the machine, and what it predicts for a reader compared with what one gets.
 
-use crate::{Ran, TOOL, export, ran, read, run_tool, tool};
+use crate::{Ran, TOOL, export, parse, ran, read, run_tool, tool};
 use frameshare::{
     Endpoint, MemoryKind,
     observer::{Observer, Rights, Snapshot},
@@ -26,8 +26,7 @@ struct Report(Vec<Value>);
 
 impl Report {
     fn of(ran: &Ran) -> Self {
-        let report: Value =
-            serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout));
+        let report = parse("doctor", &ran.stdout);
         let checks = report["checks"].as_array().expect("checks").clone();
         let levels = ["ok", "warning", "error"];
         let worst = checks.iter().map(|check| levels.iter().position(|level| check["level"] == *level));
@@ -177,10 +176,43 @@ fn silent_stopped_and_missing_streams_are_told_apart() {
     let (status, report) = check(&run, "s");
     assert_eq!(status, 0);
     report.assert("warning", "frames", "none yet");
+    report.assert("ok", "namespace", "the exporter is in this PID namespace");
     exporter.suspend();
     let (status, report) = check(&run, "s");
     assert_eq!(status, 1);
     report.assert("error", "stream", "stopped, or hangs");
+}
+
+/// The file of a killed exporter, which another one replaces.
+#[test]
+fn socket_of_killed_exporter_is_told_from_missing_one() {
+    let run = TestRun::new();
+    let mut exporter = export(&run, "--readers 9");
+    exporter.kill();
+    let (status, report) = check(&run, "s");
+    assert_eq!(status, 3);
+    report.find("stream", "mode 0600");
+    let error = report.0.iter().find(|check| check["level"] == "error").expect("an error");
+    assert!(error["remedy"].as_str().unwrap().contains("which the next exporter replaces"), "{error}");
+    let _next = export(&run, "");
+    assert_eq!(check(&run, "s").0, 0);
+}
+
+/// As in a container: the exporter is process 1 or 2 of its own namespace.
+#[test]
+fn exporter_of_other_pid_namespace_is_named() {
+    if !is_root("exporter_of_other_pid_namespace_is_named") {
+        return;
+    }
+    let run = TestRun::new();
+    let options = "--frames 100000000 --fps 100 --size 5000 --readers 0";
+    let command = format!("export --socket {} {options}", run.socket("s"));
+    let mut exporter = run.peer_by("unshare --pid --fork --kill-child", &command);
+    exporter.wait_for("open");
+    let (status, report) = check(&run, "s");
+    assert_eq!(status, 0);
+    let (_, text) = report.find("namespace", "another PID namespace, as process ");
+    assert!(text.contains("timeline fences work between them"), "{text}");
 }
 
 #[test]
