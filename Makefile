@@ -100,6 +100,10 @@ install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 	meson compile -C "$(BUILD)"
 	DESTDIR="$(DESTDIR)" meson install --no-rebuild -C "$(BUILD)"
 
+.PHONY: tool-musl
+tool-musl: ## build the command frameshare as a static binary, without CUDA, and try it
+	@tests/tool-musl.sh
+
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/
 	@tools/setup.sh build
