@@ -9,8 +9,11 @@ mkdir -p "$target/bench"
 target=$(cd "$target" && pwd)
 
 cargo build --release --locked --package frameshare-bench
-# Slow and paused readers need no rival; options are for the comparison only.
-[ $# -gt 0 ] || "$target/release/frameshare-bench" --slow-readers 3
+# Slow and paused readers, and observers, need no rival; options are for the comparison only.
+if [ $# = 0 ]; then
+  "$target/release/frameshare-bench" --slow-readers 3
+  "$target/release/frameshare-bench" --observers 3
+fi
 bench=("$target/release/frameshare-bench" --raw "$target/bench/$(date +%Y%m%d-%H%M%S).jsonl")
 
 if pkg-config --exists 'gstreamer-1.0 >= 1.24'; then

@@ -18,6 +18,7 @@ mod case;
 mod decoded;
 mod export;
 mod kernel;
+mod observed;
 mod options;
 mod pace;
 mod raw;
@@ -48,6 +49,10 @@ fn main() {
         (Some("read-slowly"), Some(plan)) => exit(read_slowly(&plan)),
         (Some("--slow-readers"), rounds) => {
             slow::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
+        }
+        (Some("observe"), Some(socket)) => exit(observe(&socket)),
+        (Some("--observers"), rounds) => {
+            observed::all(rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(5))
         }
         (Some("--help" | "-h"), _) => {
             println!("{}", options::USAGE);
@@ -82,6 +87,12 @@ fn play(role: &str, run: &str) -> Result<()> {
 fn read_slowly(plan: &str) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     slow::read(&serde_json::from_str(plan).context("no plan of a reader")?)
+}
+
+/// Runs the observers of [`observed`] in a process that this program started.
+fn observe(socket: &str) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    observed::observe(socket)
 }
 
 /// Sends one line to the parent.

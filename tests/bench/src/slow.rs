@@ -3,7 +3,7 @@
 //! Slow and paused readers of the engine: the age of their frames, the cost of a backlog that stays
 //! empty, and the pause of one reader beside others. Each figure has a control in the same round.
 
-use crate::stamp::now;
+use crate::{stamp::now, usage::Usage};
 use anyhow::{Context, Result};
 use frameshare::{
     Endpoint, Interrupt, Policy,
@@ -28,22 +28,24 @@ const SIZE: u64 = 1 << 20;
 /// A reader in a process of its own, which reads to the end of the stream.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reads {
-    socket: String,
-    policy: Policy,
-    max_held: u32,
-    max_queued: u32,
+    pub socket: String,
+    pub policy: Policy,
+    pub max_held: u32,
+    pub max_queued: u32,
     /// Time that it takes over each frame.
-    takes: Duration,
+    pub takes: Duration,
 }
 
 /// The frames that a reader got.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Got {
-    frames: u64,
-    lost: u64,
+pub struct Got {
+    pub frames: u64,
+    pub lost: u64,
     /// Age of the frames when they were taken, in µs.
-    p50: f64,
-    p99: f64,
+    pub p50: f64,
+    pub p99: f64,
+    /// CPU time of the reader's process a frame, in µs.
+    pub cpu: f64,
 }
 
 /// Reads to the end of the stream, and prints the result.
@@ -71,7 +73,8 @@ pub fn read(plan: &Reads) -> Result<()> {
     ages.sort_unstable();
     let at = |share: f64| ages.get((ages.len() as f64 * share) as usize).map_or(0.0, |age| *age as f64 / 1e3);
     let (p50, p99) = (at(0.5), at(0.99));
-    crate::say(&Got { frames: ages.len() as u64, lost: reader.stats().lost, p50, p99 })
+    let cpu = Usage::now().cpu as f64 / ages.len().max(1) as f64 / 1e3;
+    crate::say(&Got { frames: ages.len() as u64, lost: reader.stats().lost, p50, p99, cpu })
 }
 
 /// A running reader.
@@ -103,14 +106,14 @@ impl Running {
 }
 
 /// A stream and its readers.
-struct Stream {
+pub struct Stream {
     exporter: Exporter,
     interrupt: Interrupt,
     readers: Vec<Running>,
 }
 
 impl Stream {
-    fn start(socket: &Path, slow: SlowReaders, plans: &[Reads]) -> Result<Self> {
+    pub fn start(socket: &Path, slow: SlowReaders, plans: &[Reads]) -> Result<Self> {
         let config = Config::default().slow_readers(slow);
         let exporter = Exporter::bind(&Endpoint::at(socket)?, config, |_| ())?;
         let readers = plans.iter().map(Running::start).collect::<Result<_>>()?;
@@ -121,7 +124,12 @@ impl Stream {
     }
 
     /// Publishes at a rate, and calls `each` with the number of each frame before it.
-    fn publish(&self, frames: u32, per_second: u32, mut each: impl FnMut(u32) -> Result<()>) -> Result<()> {
+    pub fn publish(
+        &self,
+        frames: u32,
+        per_second: u32,
+        mut each: impl FnMut(u32) -> Result<()>,
+    ) -> Result<()> {
         let begin = Instant::now();
         for number in 0..frames {
             each(number)?;
@@ -134,7 +142,7 @@ impl Stream {
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<Got>> {
+    pub fn finish(self) -> Result<Vec<Got>> {
         self.exporter.end_of_stream();
         let got = self.readers.into_iter().map(Running::finish).collect();
         drop(self.exporter);
@@ -193,9 +201,9 @@ fn empty(rounds: usize, socket: &Path, plan: Plan<'_>) -> Result<()> {
         for (mode, costs) in modes.into_iter().zip(&mut costs) {
             let stream = Stream::start(socket, mode, &[plan(Policy::Lossless, 16, 1, 0)])?;
             stream.publish(200, 2000, |_| Ok(()))?;
-            let begin = crate::usage::Usage::now();
+            let begin = Usage::now();
             stream.publish(FRAMES, 2000, |_| Ok(()))?;
-            costs.push(crate::usage::Usage::now().since(begin).cpu as f64 / f64::from(FRAMES) / 1e3);
+            costs.push(Usage::now().since(begin).cpu as f64 / f64::from(FRAMES) / 1e3);
             stream.finish()?;
         }
     }
@@ -286,7 +294,7 @@ fn pause_once(
 }
 
 /// The median of some figures, and their range.
-fn spread(figures: &[f64]) -> String {
+pub fn spread(figures: &[f64]) -> String {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return "-".into() };
