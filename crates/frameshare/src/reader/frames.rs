@@ -44,7 +44,7 @@ pub enum OpenError {
 /// [`OpenError`] if the text is invalid, or no exporter admits the reader in time.
 pub fn open(stream: &str) -> Result<Frames, OpenError> {
     let mut frames = Frames::open(stream, Config::default().reconnect(true))?;
-    frames.reader.config.connection_timeout = None;
+    frames.reader.set_connection_timeout(None);
     Ok(frames)
 }
 

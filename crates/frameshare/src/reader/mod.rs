@@ -243,6 +243,12 @@ impl Reader {
         }
     }
 
+    /// Sets the maximum time of the following searches for an exporter
+    /// ([`Config::connection_timeout`]).
+    pub fn set_connection_timeout(&mut self, timeout: Option<Duration>) {
+        self.config.connection_timeout = timeout;
+    }
+
     /// Returns the time until [`Reader::try_next`] is to be called again after it returned `None`,
     /// even if nothing arrives: soon if the next frame is published and is to be delivered when it
     /// is written, or if the reader searches for the next exporter; later if a speculatively
