@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Frames in CUDA memory and streams of the caller: cuda STREAM
+//
+// Exporter and readers are in this process; it needs a GPU or the simulated driver.
+
+#include "../../../../examples/c/cuda-driver.hpp"
+#include "check.h"
+
+#include <frameshare.hpp>
+#include <thread>
+
+using namespace std::chrono_literals;
+
+enum { WIDTH = 64, HEIGHT = 48 };
+
+static void
+fill (Cuda &cuda, const frameshare_plane &plane, unsigned char value)
+{
+  CHECK (plane.device_pointer != 0 && plane.data == nullptr && plane.writable == nullptr);
+  cuda.call ("cuMemsetD2D8Async", plane.device_pointer, static_cast<size_t> (plane.stride), value, plane.row_bytes,
+             static_cast<size_t> (plane.height), cuda.stream);
+}
+
+static unsigned
+corner (Cuda &cuda, const frameshare_plane &plane)
+{
+  unsigned char byte = 0;
+  uint64_t from = plane.device_pointer + static_cast<uint64_t> (plane.stride) * (plane.height - 1) + plane.width - 1;
+  cuda.call ("cuMemcpyDtoHAsync_v2", static_cast<void *> (&byte), from, sizeof byte, cuda.stream);
+  cuda.call ("cuStreamSynchronize", cuda.stream);
+  return byte;
+}
+
+// Frames come back without their reader's help.
+static void
+wait_for_release (const frameshare::Reader &reader)
+{
+  while (reader.stats ().held > 0)
+    std::this_thread::sleep_for (1ms);
+}
+
+int
+main (int argc, char **argv)
+try {
+  CHECK (argc == 2);
+  const char *stream = argv[1];
+  Cuda cuda;
+  frameshare::Format format ("GRAY8", WIDTH, HEIGHT);
+  frameshare::ExporterConfig memory;
+  memory.memory = FRAMESHARE_MEMORY_CUDA;
+  frameshare::ReaderConfig config;
+  config.policy = FRAMESHARE_POLICY_LOSSLESS;
+  config.reconnect = false;
+  config.memory = FRAMESHARE_MEMORY_CUDA;
+
+  // GPUs and contexts that do not exist.
+  config.cuda_device = 99;
+  frameshare_reader *none;
+  REFUSED ("cuda_device", frameshare_reader_open (stream, &config, &none));
+  config.cuda_device = -1;
+  REFUSED ("cuda_device is -1", frameshare_reader_open (stream, &config, &none));
+  config.cuda_device = 0;
+
+  {
+    frameshare::Exporter exporter (stream, format, memory);
+    frameshare::Reader reader (stream, config);
+    frameshare::ReaderConfig host = config;
+    host.memory = FRAMESHARE_MEMORY_HOST;
+    frameshare::Reader host_reader (stream, host);
+
+    for (unsigned number = 1; number <= 8; number++) {
+      frameshare::NewFrame made = exporter.acquire ();
+      fill (cuda, made.plane (0), static_cast<unsigned char> (number));
+      if (number % 2 == 0)
+        exporter.publish (std::move (made));
+      else
+        exporter.publish_on (std::move (made), cuda.stream);
+
+      frameshare::Frame copy = host_reader.next (60s);
+      CHECK (copy.info ().memory == FRAMESHARE_MEMORY_HOST && copy.plane (0).data[0] == number);
+
+      frameshare::Frame frame = reader.next (60s);
+      CHECK (frame.info ().memory == FRAMESHARE_MEMORY_CUDA);
+      unsigned char rows[WIDTH * HEIGHT];
+      const void *data;
+      size_t byte_count;
+      RETURNS (FRAMESHARE_UNSUPPORTED, frameshare_frame_copy_plane (frame.get (), 0, rows, sizeof rows, WIDTH));
+      RETURNS (FRAMESHARE_UNSUPPORTED, frameshare_frame_get_data (frame.get (), &data, &byte_count));
+
+      // Without a stream, with one, and with several.
+      if (number % 3 == 0) {
+        frame.wait_on (cuda.stream);
+        CHECK (corner (cuda, frame.plane (0)) == number);
+      } else {
+        CHECK (corner (cuda, frame.plane_on (0, cuda.stream)) == number);
+        frame.used_on_stream (nullptr);
+      }
+
+      // CU_STREAM_PER_THREAD is a different stream on each thread.
+      void *per_thread = reinterpret_cast<void *> (2);
+      frameshare_plane plane = FRAMESHARE_PLANE_INIT;
+      REFUSED ("per-thread", frameshare_frame_get_plane_on (frame.get (), 0, per_thread, &plane));
+      CHECK (plane.device_pointer == 0);
+      REFUSED ("per-thread", frameshare_frame_wait_on (frame.get (), per_thread));
+      REFUSED ("per-thread", frameshare_frame_used_on_stream (frame.get (), per_thread));
+      if (number % 4 == 0) {
+        frame.release_on (cuda.stream);
+      } else if (number % 4 == 1) {
+        bool is_refused = false;
+        try {
+          frame.release_on (per_thread);
+        } catch (const frameshare::Error &error) {
+          is_refused = error.status () == FRAMESHARE_INVALID_ARGUMENT;
+        }
+        CHECK (is_refused && !frame); // It is released all the same.
+      }
+      frame.release ();
+      wait_for_release (reader);
+    }
+    frameshare::NewFrame unpublished = exporter.acquire ();
+    REFUSED ("per-thread", frameshare_exporter_publish_on (exporter.get (), unpublished.release (),
+                                                           reinterpret_cast<void *> (2), nullptr, nullptr));
+    frameshare_exporter_end_stream (exporter.get ());
+    CHECK (exporter.drain (60s));
+  }
+  OK (frameshare_wait_for_gpu (INT64_C (60000000000)));
+  puts ("contract kept");
+  return 0;
+} catch (const std::exception &error) {
+  fprintf (stderr, "cuda: %s\n", error.what ());
+  return 1;
+}
