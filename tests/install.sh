@@ -130,6 +130,9 @@ numbers_cross() {
 }
 check install-numbers-cross numbers_cross
 
+# libframeshare, by its guide.
+"$repo/tests/c-library.sh" "$build" || failed=1
+
 # The same through `make install`, to a place that a distribution would take.
 made=$work/made-by-make
 check install-make make -C "$repo" --no-print-directory install BUILD="$build" \

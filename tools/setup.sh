@@ -41,6 +41,8 @@ missing() { # GROUP...
         need lib "gstreamer-app-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "element tests"
         need cmd gst-play-1.0 gstreamer1.0-plugins-base-apps "plays, discovers and lists streams"
         need cmd c++ g++ "compiles CUDA's own headers, to compare ours with"
+        need cmd cmake cmake "builds the examples in C"
+        need cmd valgrind valgrind "checks the library for C"
         need cmd shellcheck shellcheck "checks the scripts"
         need cmd make make "runs the steps"
         need typelib Gst-1.0 gir1.2-gstreamer-1.0 "Python recipes"
