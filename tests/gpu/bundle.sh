@@ -4,7 +4,7 @@
 #
 #   .gpu/gst-runtime.tar.gz    GStreamer 1.26 (make-runtime.sh)
 #   .gpu/clips/                clips for the decoder
-#   .gpu/lib/                  the plugin
+#   .gpu/lib/                  the plugin, libframeshare
 #   .gpu/bin/                  the test programs
 #
 # All binaries are optimized and stripped. The bundle stays below 48 MB, since it may have to be uploaded for each call.
@@ -24,11 +24,12 @@ if ! fresh; then
 fi
 cp "$(tools/clip.sh)" "$bundle/clips/"
 
-# The plugin, all programs of the packages under tests/gpu, the benchmark, and the comparison with GStreamer's elements.
+# The plugin, libframeshare, all programs of the packages under tests/gpu, the benchmark, and the comparison with
+# GStreamer's elements.
 mapfile -t packages < <(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
-    if package["name"] in ("gst-plugin-frameshare", "frameshare-rivals", "frameshare-bench") or "/tests/gpu/" in package["manifest_path"]:
+    if package["name"] in ("gst-plugin-frameshare", "frameshare-c", "frameshare-rivals", "frameshare-bench") or "/tests/gpu/" in package["manifest_path"]:
         print(package["name"])')
 rm -rf "${bundle:?}"/{lib,bin}
 mkdir -p "$bundle"/{lib,bin}
@@ -40,11 +41,18 @@ for line in sys.stdin:
         for name in built["filenames"]:
             if built.get("executable") == name:
                 print("bin", name, sep="\t")
-            elif name.endswith("/libgstframeshare.so"):
+            elif name.endswith(("/libgstframeshare.so", "/libframeshare_c.so")):
                 print("lib", name, sep="\t")' |
   while IFS=$'\t' read -r folder file; do
     if [[ $file != *build-script* ]]; then strip -o "$bundle/$folder/$(basename "$file")" "$file"; fi
   done
+
+# Programs in C++ for the suite c-library.
+mv "$bundle/lib/libframeshare_c.so" "$bundle/lib/libframeshare.so.0"
+for source in crates/frameshare-c/tests/c/cuda.cpp examples/c/cuda-exporter.cpp examples/c/cuda-consumer.cpp; do
+  c++ -std=c++17 -O2 -static-libstdc++ -static-libgcc -Icrates/frameshare-c/include "$source" \
+    "$bundle/lib/libframeshare.so.0" -ldl -o "$bundle/bin/c-$(basename "$source" .cpp)"
+done
 
 size=$(du -sb --apparent-size "$bundle" | cut -f1)
 (cd "$bundle" && find . -type f -printf '%10s  %P\n' | sort -k2)
