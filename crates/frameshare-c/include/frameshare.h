@@ -19,7 +19,8 @@
  *
  * Threads. "Any" functions may be called by several threads at once. A "one at a time" function
  * returns FRAMESHARE_INVALID_ARGUMENT while another thread is in such a function of the same object.
- * No object may be used while or after it is closed or released.
+ * No object may be used while or after it is closed or released. Threads of the library have the
+ * signal mask of the thread that opens the reader or exporter.
  *
  * Processes. Objects belong to the process that made them: a child of fork(2) must not use them
  * before execve(2).
