@@ -150,6 +150,11 @@ fn contract_and_examples_are_clean_under_valgrind() {
     let output = valgrind("tests/c/contract.c", &[]).wait_with_output().expect("it ends");
     assert_eq!(must_succeed(&output), "contract kept\n");
 
+    // Negative control: a frame that is not released is found.
+    let output = valgrind("tests/c/contract.c", &["leak"]).wait_with_output().expect("it ends");
+    let errors = text(&output.stderr);
+    assert!(output.status.code() == Some(99) && errors.contains("definitely lost"), "{errors}");
+
     let exporter = valgrind(EXPORTER, &["cam0", "20", "0"]);
     wait_until("the stream", || programs.folder.path().join("frameshare/cam0.sock").exists());
     let reader = valgrind(READER, &["cam0", "lossless", "sums"]);
