@@ -121,6 +121,30 @@ const char *frameshare_status_name (frameshare_status status);
  */
 const char *frameshare_last_error (void);
 
+/** The level of a message. */
+typedef enum frameshare_log_level {
+  FRAMESHARE_LOG_ERROR = 1,
+  FRAMESHARE_LOG_WARNING = 2,
+  FRAMESHARE_LOG_INFO = 3
+} frameshare_log_level;
+
+/** Takes a message, which is valid during the call. It must not call the library, nor throw. */
+typedef void (*frameshare_log_function) (frameshare_log_level level, const char *message, void *data);
+
+/**
+ * Sets the function that gets messages of the library: readers that join, leave or are refused, and
+ * problems that are no failure of a call. It is called by any thread. When the call returns, the function
+ * before is not called any more.
+ *
+ * @param function the function, or NULL for none, which is the default
+ * @param data passed to each call
+ *
+ * Ownership: the data is the caller's, and valid until the function is replaced.
+ * Failure: UNSUPPORTED if this program has another logger of Rust's crate log.
+ * Threads: any.
+ */
+frameshare_status frameshare_set_log (frameshare_log_function function, void *data);
+
 /* ---- Video ---------------------------------------------------------------------------------- */
 
 /** The memory of frames. */

@@ -12,7 +12,7 @@ use crate::{
     border::{guard, object, quietly, store, take, text, timeout, values},
     cuda,
     failure::{Failure, Status},
-    structs,
+    log, structs,
     video::{CBool, Format, MEMORY_CUDA, MEMORY_HOST, NO_TIME, Plane, RawMemory},
 };
 use frameshare::{
@@ -41,7 +41,7 @@ const EVENT_APPLICATION: u32 = 0x8000_0000;
 
 structs::define! {
     /// Configuration of an exporter.
-    ExporterConfig as "frameshare_exporter_config" {
+    ExporterConfig as "frameshare_exporter_config" of 88 {
         memory: RawMemory = MEMORY_HOST,
         cuda_device: i32 = 0,
         cuda_context: *mut c_void = ptr::null_mut(),
@@ -60,7 +60,7 @@ structs::define! {
 
 structs::define! {
     /// Statistics of an exporter.
-    ExporterStats as "frameshare_exporter_stats" {
+    ExporterStats as "frameshare_exporter_stats" of 48 {
         published: u64 = 0,
         readers_total: u64 = 0,
         readers: u32 = 0,
@@ -73,7 +73,7 @@ structs::define! {
 
 structs::define! {
     /// Options of a publication.
-    PublishOptions as "frameshare_publish_options" {
+    PublishOptions as "frameshare_publish_options" of 40 {
         pts_ns: u64 = NO_TIME,
         duration_ns: u64 = NO_TIME,
         metadata: *const c_void = ptr::null(),
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn frameshare_exporter_create(
         // SAFETY: the header's contract.
         let config = unsafe { config_of(&config) }?;
         let (interrupt, gpu) = (Interrupt::new()?, config.gpu.clone());
-        let bound = exporter::Exporter::bind(&endpoint, config, |_| {})?;
+        let bound = exporter::Exporter::bind(&endpoint, config, log::notice)?;
         bound.set_format(layout.to_format());
         let new = Exporter {
             exporter: bound,

@@ -23,7 +23,7 @@ use std::{ffi::c_void, ptr, slice, sync::Arc};
 
 structs::define! {
     /// The description of a frame.
-    FrameInfo as "frameshare_frame_info" {
+    FrameInfo as "frameshare_frame_info" of 96 {
         sequence: u64 = 0,
         session: u64 = 0,
         lost_before: u64 = 0,

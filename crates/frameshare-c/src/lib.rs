@@ -24,12 +24,14 @@
 //! - `reader`, `frame`, `poll`: reading, and the descriptor for event loops
 //! - `exporter`: publishing
 //! - `streams`: the list of streams
+//! - `log`: messages of the engine
 
 mod border;
 mod cuda;
 mod exporter;
 mod failure;
 mod frame;
+mod log;
 mod poll;
 mod reader;
 mod streams;

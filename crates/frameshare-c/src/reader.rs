@@ -35,7 +35,7 @@ pub type RawItemKind = c_uint;
 
 structs::define! {
     /// Configuration of a reader.
-    ReaderConfig as "frameshare_reader_config" {
+    ReaderConfig as "frameshare_reader_config" of 96 {
         name: *const c_char = ptr::null(),
         policy: RawPolicy = 0,
         max_held: u32 = 4,
@@ -55,7 +55,7 @@ structs::define! {
 
 structs::define! {
     /// Statistics of a reader.
-    ReaderStats as "frameshare_reader_stats" {
+    ReaderStats as "frameshare_reader_stats" of 56 {
         session: u64 = 0,
         received: u64 = 0,
         lost: u64 = 0,
@@ -68,7 +68,7 @@ structs::define! {
 
 structs::define! {
     /// The next item of a stream.
-    Item as "frameshare_item" {
+    Item as "frameshare_item" of 56 {
         kind: RawItemKind = 0,
         frame: *mut Frame = ptr::null_mut(),
         caps: *const c_char = ptr::null(),

@@ -21,7 +21,7 @@ use std::{
 
 structs::define! {
     /// A stream.
-    StreamInfo as "frameshare_stream_info" {
+    StreamInfo as "frameshare_stream_info" of 40 {
         name: *const c_char = ptr::null(),
         path: *const c_char = ptr::null(),
         exporter_pid: u32 = 0,

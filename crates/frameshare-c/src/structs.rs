@@ -105,9 +105,11 @@ pub unsafe fn write<T: Struct>(pointer: *mut T, value: &T) -> Result<(), Failure
     Ok(())
 }
 
-/// Defines a struct of the interface with its defaults.
+/// Defines a struct of the interface: its name in C, its size in the first version, its fields with
+/// their defaults. Fields are added at the end, where structs that programs fill have no padding,
+/// and the size stays.
 macro_rules! define {
-    ($(#[$meta:meta])* $name:ident as $c:literal { $($field:ident: $kind:ty = $default:expr,)* }) => {
+    ($(#[$meta:meta])* $name:ident as $c:literal of $first:literal { $($field:ident: $kind:ty = $default:expr,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]
@@ -116,10 +118,12 @@ macro_rules! define {
             $(pub $field: $kind,)*
         }
 
+        const _: () = assert!(size_of::<$name>() >= $first);
+
         // SAFETY: `repr(C)`, the size first; the fields are numbers and pointers.
         unsafe impl $crate::structs::Struct for $name {
             const NAME: &'static str = $c;
-            const FIRST_SIZE: usize = size_of::<Self>();
+            const FIRST_SIZE: usize = $first;
 
             fn init() -> Self {
                 Self { size: size_of::<Self>(), $($field: $default,)* }

@@ -83,6 +83,8 @@ fn enumerators_are_those_of_the_engine() {
     });
     let nth = |number: u32| [Policy::Latest, Policy::Lossless].get(number as usize).copied();
     check_names("FRAMESHARE_POLICY_", nth);
+    let levels = enumerators("FRAMESHARE_LOG_").into_values().collect::<Vec<_>>();
+    assert_eq!(levels, ["error", "warning", "info"]);
     use LosslessReaders::{All, None, OwnUid};
     check_names("FRAMESHARE_LOSSLESS_READERS_", |number| [None, OwnUid, All].get(number as usize).copied());
     use SlowReaders::{QueueThenDisconnect, QueueThenWait, Wait};

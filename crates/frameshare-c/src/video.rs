@@ -54,7 +54,7 @@ const LAST: Color = Color { range: 2, matrix: 6, transfer: 16, primaries: 12 };
 
 structs::define! {
     /// The format of raw video.
-    Format as "frameshare_format" {
+    Format as "frameshare_format" of 64 {
         pixel_format: *const c_char = ptr::null(),
         width: u32 = 0,
         height: u32 = 0,
@@ -70,7 +70,7 @@ structs::define! {
 
 structs::define! {
     /// The place of a plane.
-    Plane as "frameshare_plane" {
+    Plane as "frameshare_plane" of 64 {
         width: u32 = 0,
         height: u32 = 0,
         stride: isize = 0,

@@ -234,7 +234,10 @@ fn of_header(header: &str) -> Declarations {
             }
             rest = after;
         } else {
-            if let Some((name, _)) = head.split_once(" (") {
+            if let Some(function) = head.strip_prefix("typedef void (*frameshare_log_function) ") {
+                // `LogFunction` of Rust.
+                assert_eq!(function, "(frameshare_log_level level, const char *message, void *data)");
+            } else if let Some((name, _)) = head.split_once(" (") {
                 let name = name.rsplit([' ', '*']).next().expect("a function has a name");
                 found.functions.insert(name.to_owned(), head.to_owned());
             } else {
@@ -336,6 +339,12 @@ fn defaults_of_the_macros_are_those_of_the_library() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut source = String::from("#include <frameshare.h>\n#include <stdio.h>\nint main (void)\n{\n");
     let mut expected = Vec::new();
+    let filled = [
+        ("frameshare_format", "color"),
+        ("frameshare_reader_config", "exporter_uid"),
+        ("frameshare_exporter_config", "allowed_gid_count"),
+        ("frameshare_publish_options", "metadata_size"),
+    ];
     for (name, fields) in defaults() {
         let macro_name = name.to_uppercase() + "_INIT";
         source += &format!("  {{ {name} value = {macro_name};\n");
@@ -345,6 +354,13 @@ fn defaults_of_the_macros_are_those_of_the_library() {
             source +=
                 &format!("  printf (\"{name}.{field} %lld\\n\", (long long) (size_t) value.{field});\n");
             expected.push(format!("{name}.{field} {default}"));
+        }
+        // Later fields are not in the padding of structs that programs fill.
+        if let Some(last) = filled.iter().find_map(|(filled, last)| (*filled == name).then_some(last)) {
+            source += &format!(
+                "  printf (\"%d\\n\", offsetof ({name}, {last}) + sizeof value.{last} == sizeof value);\n"
+            );
+            expected.push("1".into());
         }
         source += "  }\n";
     }

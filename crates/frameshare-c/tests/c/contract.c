@@ -459,8 +459,11 @@ reader_is_used_by_one_thread_and_interrupted_by_others (void)
   frameshare_reader_stats stats = FRAMESHARE_READER_STATS_INIT;
   pthread_t thread;
   CHECK (pthread_create (&thread, NULL, wait_for_frame, reader) == 0);
-  while (frameshare_reader_get_stats (reader, &stats) == FRAMESHARE_OK)
+  unsigned waited_ms = 0;
+  while (frameshare_reader_get_stats (reader, &stats) == FRAMESHARE_OK) {
+    CHECK (waited_ms++ < 60000);
     usleep (1000);
+  }
   REFUSED ("another thread", frameshare_reader_get_stats (reader, &stats));
   OK (frameshare_reader_interrupt (reader, true));
   CHECK (pthread_join (thread, NULL) == 0 && waited == FRAMESHARE_INTERRUPTED);
@@ -589,6 +592,45 @@ lossless_reader_ends_the_wait_of_the_exporter (void)
   OK (frameshare_wait_for_gpu (0));
 }
 
+static int joined, left, refused;
+
+static void
+count (frameshare_log_level level, const char *message, void *data)
+{
+  CHECK (data == &joined);
+  __atomic_fetch_add (&joined, level == FRAMESHARE_LOG_INFO && strstr (message, "contract-reader") != NULL
+                                   && strstr (message, "joined") != NULL, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add (&left, strstr (message, "left: ") != NULL, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add (&refused, level == FRAMESHARE_LOG_WARNING && strstr (message, "refused: ") != NULL,
+                      __ATOMIC_SEQ_CST);
+}
+
+static void
+log_names_readers (void)
+{
+  OK (frameshare_set_log (count, &joined));
+  frameshare_exporter_config config = FRAMESHARE_EXPORTER_CONFIG_INIT;
+  config.lossless_readers = FRAMESHARE_LOSSLESS_READERS_NONE;
+  frameshare_format format = gray ();
+  frameshare_exporter *exporter;
+  OK (frameshare_exporter_create (STREAM, &format, &config, &exporter));
+  frameshare_reader *reader = open_once (FRAMESHARE_POLICY_LATEST), *lossless;
+  frameshare_reader_config wrong = FRAMESHARE_READER_CONFIG_INIT;
+  wrong.policy = FRAMESHARE_POLICY_LOSSLESS;
+  RETURNS (FRAMESHARE_REFUSED, frameshare_reader_open (STREAM, &wrong, &lossless));
+  frameshare_reader_close (reader);
+  unsigned waited_ms = 0;
+  while (__atomic_load_n (&joined, __ATOMIC_SEQ_CST) != 1 || __atomic_load_n (&left, __ATOMIC_SEQ_CST) != 1
+         || __atomic_load_n (&refused, __ATOMIC_SEQ_CST) != 1) {
+    CHECK (waited_ms++ < 60000);
+    usleep (1000);
+  }
+  OK (frameshare_set_log (NULL, NULL));
+  frameshare_reader_close (open_once (FRAMESHARE_POLICY_LATEST));
+  frameshare_exporter_close (exporter);
+  CHECK (joined == 1 && left == 1);
+}
+
 static void
 forget_a_frame (void)
 {
@@ -619,6 +661,7 @@ main (int argc, char **argv)
   reader_is_used_by_one_thread_and_interrupted_by_others ();
   descriptor_stays_and_shows_frames ();
   lossless_reader_ends_the_wait_of_the_exporter ();
+  log_names_readers ();
   puts ("contract kept");
   return 0;
 }

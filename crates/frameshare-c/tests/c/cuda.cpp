@@ -36,8 +36,10 @@ corner (Cuda &cuda, const frameshare_plane &plane)
 static void
 wait_for_release (const frameshare::Reader &reader)
 {
-  while (reader.stats ().held > 0)
+  for (unsigned waited_ms = 0; reader.stats ().held > 0; waited_ms++) {
+    CHECK (waited_ms < 60000);
     std::this_thread::sleep_for (1ms);
+  }
 }
 
 int
