@@ -6,6 +6,27 @@
 pub const MAX_SLOTS: u32 = 1024;
 /// Maximum number of leases granted to one reader; also the number of entries of the largest queue.
 pub const MAX_CREDIT: u32 = 64;
+/// Duration in ns of the frames of [`automatic_queue`]: a live source's usual latency and the
+/// processing deadline of GStreamer's sinks, 20 ms each, and some time for jitter.
+const BUFFERED_NS: u64 = 48_000_000;
+/// Minimum of [`automatic_queue`].
+const MIN_QUEUE: u32 = 2;
+
+/// Maximum number of untaken frames of a `latest` reader that leaves it to the exporter
+/// ([`max_queued`](crate::message::Hello::max_queued) 0): with the frame that is being read they
+/// span the latency of a synchronized sink. `period_ns` is the duration of a frame, if it is known.
+pub fn automatic_queue(period_ns: Option<u64>) -> u32 {
+    let frames = period_ns.filter(|period| *period > 0).map_or(0, |period| BUFFERED_NS.div_ceil(period));
+    let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+    frames.saturating_sub(1).clamp(MIN_QUEUE, MAX_CREDIT - 2)
+}
+
+/// Credit of a reader that leaves it to the exporter ([`credit`](crate::message::Hello::credit) 0):
+/// the untaken frames, one that is read, and one on its way back.
+pub fn automatic_credit(period_ns: Option<u64>) -> u32 {
+    automatic_queue(period_ns) + 2
+}
+
 /// Maximum number of messages that an exporter queues for a reader that does not receive them.
 pub const MAX_BACKLOG: usize = 1024;
 /// Maximum size of a control message in bytes; longer payloads are sent as a sealed memfd.

@@ -101,6 +101,6 @@ pub mod cuda {
 
 pub use frameshare_protocol::{
     AreaIndex, Descriptor, EntryIndex, FenceKind, MemoryKind, Plane, Policy, Sequence, SlotId, StreamName,
-    limits::{MAX_CREDIT, MAX_SLOTS},
+    limits::{MAX_CREDIT, MAX_SLOTS, automatic_credit, automatic_queue},
     message::{Format, Reason, Video},
 };

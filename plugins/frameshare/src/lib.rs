@@ -19,6 +19,7 @@ mod meta;
 mod mutability;
 mod plugin;
 mod pool;
+mod program;
 mod rows;
 mod sink;
 mod src;

@@ -7,6 +7,7 @@
 
 mod devices;
 mod gone;
+mod messages;
 mod refused;
 mod uris;
 

@@ -24,9 +24,10 @@ pub struct Hello {
     pub name: String,
     /// Requested delivery policy.
     pub policy: Policy,
-    /// Requested number of simultaneous leases.
+    /// Requested number of simultaneous leases; 0: as many as suit the frame rate.
     pub credit: u32,
-    /// Under `latest`, the maximum number of untaken frames; the exporter revokes older ones.
+    /// Under `latest`, the maximum number of untaken frames; the exporter revokes older ones. 0: as
+    /// many as suit the frame rate.
     pub max_queued: u32,
     /// Memory kinds that the reader can import.
     pub memory: Vec<MemoryKind>,

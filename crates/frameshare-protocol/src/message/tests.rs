@@ -225,9 +225,7 @@ fn other_version_and_protocol_are_distinguished() {
 #[test]
 fn invalid_values_and_packets_are_rejected() {
     for absurd in [
-        Hello { credit: 0, ..hello() },
         Hello { credit: MAX_CREDIT + 1, ..hello() },
-        Hello { max_queued: 0, ..hello() },
         Hello { max_queued: MAX_CREDIT + 1, ..hello() },
         Hello { name: "x".repeat(MAX_PEER_NAME + 1), ..hello() },
         Hello { gpus: vec![[0; 16]; MAX_GPUS + 1], ..hello() },

@@ -82,8 +82,8 @@ impl ToExporter {
         if let Self::Hello(hello) = &mut message {
             codec::make_printable(&mut hello.name, usize::MAX);
             let fine = hello.name.len() <= MAX_PEER_NAME
-                && (1..=MAX_CREDIT).contains(&hello.credit)
-                && (1..=MAX_CREDIT).contains(&hello.max_queued)
+                && hello.credit <= MAX_CREDIT
+                && hello.max_queued <= MAX_CREDIT
                 && hello.gpus.len() <= MAX_GPUS
                 && hello.memory.len() <= 8
                 && hello.fences.len() <= 8;

@@ -138,7 +138,7 @@ impl Default for Config {
             allowed_uids: Vec::new(),
             allowed_gids: Vec::new(),
             socket_mode: PRIVATE,
-            max_slots: 256,
+            max_slots: 512,
             max_held_limit: 16,
             lossless_readers: LosslessReaders::default(),
             reader_timeout: Duration::from_secs(5),

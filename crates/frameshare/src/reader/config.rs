@@ -27,11 +27,13 @@ pub struct Config {
     pub name: String,
     /// Treatment of frames beyond the credit.
     pub policy: Policy,
-    /// Requested number of frames to hold at once, 1 to 64; the exporter may grant fewer.
+    /// Requested number of frames to hold at once, up to 64; the exporter may grant fewer. 0 leaves
+    /// it to the exporter: 4, and more above 60 frames a second.
     pub max_held: u32,
-    /// Under [`Policy::Latest`], the maximum number of untaken frames, 1 to 64; 1 by default. Older
-    /// ones are lost, so that a slow reader gets recent frames: a frame is at most `max_queued + 1`
-    /// frame periods old when it is taken. Frames beyond the credit are lost in any case.
+    /// Under [`Policy::Latest`], the maximum number of untaken frames, up to 64; 1 by default.
+    /// Older ones are lost, so that a slow reader gets recent frames: a frame is at most
+    /// `max_queued + 1` frame periods old when it is taken. Frames beyond the credit are lost in
+    /// any case. 0 leaves it to the exporter: 2, and more above 60 frames a second.
     pub max_queued: u32,
     /// Maximum time to spin for the next frame before sleeping.
     pub busy_poll: Duration,
@@ -243,10 +245,10 @@ impl Config {
     /// # Errors
     /// The value that is out of range.
     pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), ConfigError> {
-        if !(1..=MAX_CREDIT).contains(&self.max_held) {
+        if self.max_held > MAX_CREDIT {
             return Err(ConfigError::MaxHeld(self.max_held));
         }
-        if !(1..=MAX_CREDIT).contains(&self.max_queued) {
+        if self.max_queued > MAX_CREDIT {
             return Err(ConfigError::MaxQueued(self.max_queued));
         }
         if self.fence_timeout.is_zero() {

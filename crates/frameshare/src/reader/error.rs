@@ -23,10 +23,10 @@ use std::{io, time::Duration};
 #[non_exhaustive]
 pub enum ConfigError {
     /// [`Config::max_held`](super::Config::max_held).
-    #[error("max_held is {0}, but must be 1 to {MAX_CREDIT}")]
+    #[error("max_held is {0}, but must be 0 to {MAX_CREDIT}")]
     MaxHeld(u32),
     /// [`Config::max_queued`](super::Config::max_queued).
-    #[error("max_queued is {0}, but must be 1 to {MAX_CREDIT}")]
+    #[error("max_queued is {0}, but must be 0 to {MAX_CREDIT}")]
     MaxQueued(u32),
     /// [`Config::fence_timeout`](super::Config::fence_timeout).
     #[error("fence_timeout is 0, but GPU work takes time: set it to some milliseconds at least")]

@@ -16,6 +16,12 @@ mod pixel_format;
 mod shape;
 mod table;
 
+/// Returns the duration of a frame in ns, from the text of caps that name a frame rate.
+pub(crate) fn period_ns(caps: &str) -> Option<u64> {
+    let (frames, seconds) = caps::Caps::parse(caps).fraction("framerate")?;
+    (u64::from(seconds) * 1_000_000_000).checked_div(frames.into())
+}
+
 pub use color::{ColorMatrix, ColorPrimaries, ColorRange, Colorimetry, Transfer};
 pub use color_model::ColorModel;
 pub use error::VideoError;

@@ -19,6 +19,9 @@ use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Minimum number of frames to hold if downstream keeps some.
+const MIN_HELD: u32 = 4;
+
 impl FrameshareSrc {
     pub(super) fn connect(
         &self,
@@ -65,10 +68,17 @@ impl FrameshareSrc {
         let Running { endpoint, settings, cuda, .. } = running;
         let keeps = lock(&self.negotiated).downstream.keeps;
         // Two more than downstream keeps: one on its way downstream and one on its way back.
-        let max_held =
-            if keeps == 0 { settings.max_held } else { settings.max_held.max(keeps.saturating_add(2)) };
+        let max_held = match keeps {
+            0 => settings.max_held,
+            keeps => settings.max_held.max(keeps.saturating_add(2)).max(MIN_HELD),
+        };
+        // The last frame is held while the next one comes.
+        let max_held = match (max_held, settings.resend_last()) {
+            (1, Some(_)) => 2,
+            (max_held, _) => max_held,
+        };
         let config = reader::Config::default()
-            .name(format!("framesharesrc {}", self.obj().name()))
+            .name(self.reader_name())
             .policy(settings.policy.into())
             .max_held(max_held.min(frameshare::MAX_CREDIT))
             .max_queued(settings.max_queued)

@@ -18,8 +18,9 @@ use super::{
     settings::{self, Settings},
     signals,
     stats::Figures,
+    timing,
 };
-use crate::{meta::budget::Budget, sync::lock, time::PipelineClock, uri};
+use crate::{meta::budget::Budget, program, sync::lock, time::PipelineClock, uri};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
@@ -203,6 +204,7 @@ impl BaseSrcImpl for FrameshareSrc {
             has_told_layout: false,
             reported: Vec::new(),
             opening: Opening::default(),
+            last: None,
             budget,
         });
         self.hold_back_allocation_queries();
@@ -246,12 +248,10 @@ impl BaseSrcImpl for FrameshareSrc {
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(query) = query.view_mut() {
-            let (latency, frame) = (lock(&self.settings).latency, lock(&self.negotiated).frame_duration);
-            // Up to credit - 1 frames may queue for downstream.
-            let waiting = u64::from(self.figures.credit.load(Relaxed).saturating_sub(1));
-            let longest = frame.filter(|_| waiting > 0).and_then(|frame| frame.checked_mul(waiting));
-            let longest = longest.map(|longest| longest.max(latency));
-            query.set(true, latency, longest);
+            let settings = lock(&self.settings).clone();
+            let frame = lock(&self.negotiated).frame_duration;
+            let credit = self.figures.credit.load(Relaxed);
+            query.set(true, settings.latency, timing::longest(&settings, credit, frame));
             return true;
         }
         if query.type_() == gst::QueryType::Context && self.cuda.query(&*self.obj(), query) {
@@ -321,6 +321,23 @@ impl FrameshareSrc {
     #[cfg(test)]
     pub(super) fn context(&self) -> Option<gst_cuda::Context> {
         self.cuda.get()
+    }
+
+    /// Returns the stream that the properties name.
+    pub(super) fn endpoint(&self) -> Option<frameshare::Endpoint> {
+        lock(&self.settings).endpoint().ok()
+    }
+
+    /// Returns the name of the reader for the exporter: program, pipeline and element.
+    pub(super) fn reader_name(&self) -> String {
+        let element = self.obj().clone().upcast::<gst::Object>();
+        let mut top = element.clone();
+        while let Some(parent) = top.parent() {
+            top = parent;
+        }
+        let name = element.name();
+        let path = if top == element { name.to_string() } else { format!("{}/{name}", top.name()) };
+        format!("{} {path}", program::name())
     }
 
     /// Returns the exporter's process ID.

@@ -105,6 +105,7 @@ pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const VIDEO_META: &str = "video-meta";
 pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
+pub(super) const RESEND_LAST: &str = "resend-last";
 pub(super) const STATS: &str = "stats";
 
 /// The values of the properties.
@@ -131,6 +132,8 @@ pub(super) struct Settings {
     cuda_device_id: i32,
     pub video_meta: FrameshareSrcVideoMeta,
     pub max_metadata_bytes: u64,
+    /// In ns; 0: never.
+    resend_last: u64,
 }
 
 impl Default for Settings {
@@ -139,8 +142,8 @@ impl Default for Settings {
             stream: None,
             socket_path: None,
             policy: FrameshareSrcPolicy::default(),
-            max_held: 4,
-            max_queued: 2,
+            max_held: 0,
+            max_queued: 0,
             latency: gst::ClockTime::from_mseconds(20),
             busy_poll: 0,
             connection_timeout: 5_000_000_000,
@@ -152,6 +155,7 @@ impl Default for Settings {
             cuda_device_id: -1,
             video_meta: FrameshareSrcVideoMeta::default(),
             max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
+            resend_last: 0,
         }
     }
 }
@@ -204,6 +208,11 @@ impl Settings {
         u32::try_from(self.cuda_device_id).ok()
     }
 
+    /// Returns the time without a frame after which the last one is pushed again; none: never.
+    pub fn resend_last(&self) -> Option<Duration> {
+        Some(self.resend_last).filter(|time| *time > 0).map(Duration::from_nanos)
+    }
+
     /// Sets a property.
     pub fn set(&mut self, name: &str, value: &glib::Value) {
         // GObject has checked name, type and range.
@@ -225,6 +234,7 @@ impl Settings {
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
             VIDEO_META => self.video_meta = value.get().unwrap_or_default(),
             MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
+            RESEND_LAST => self.resend_last = value.get().unwrap_or(self.resend_last),
             _ => {}
         }
     }
@@ -248,6 +258,7 @@ impl Settings {
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
             VIDEO_META => self.video_meta.to_value(),
             MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
+            RESEND_LAST => self.resend_last.to_value(),
             _ => return None,
         })
     }
@@ -277,10 +288,9 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
             glib::ParamSpecUInt::builder(MAX_HELD)
                 .nick("Maximum frames held")
                 .blurb(
-                    "Number of frames to request to hold at once; raised if downstream's allocation answer \
-                     needs more. Frames beyond it are copied",
+                    "Number of frames to request to hold at once (0 = 4, and more above 60 frames a second); \
+                     raised if downstream's allocation answer needs more. Frames beyond it are copied",
                 )
-                .minimum(1)
                 .maximum(MAX_CREDIT)
                 .default_value(default.max_held)
                 .mutable_ready()
@@ -288,10 +298,9 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
             glib::ParamSpecUInt::builder(MAX_QUEUED)
                 .nick("Maximum frames queued")
                 .blurb(
-                    "With policy=latest: number of frames that wait for this element at most; older ones are \
-                     lost, so that a slow element gets recent frames",
+                    "With policy=latest: number of frames that wait for this element at most (0 = 2, and more \
+                     above 60 frames a second); older ones are lost, so that a slow element gets recent frames",
                 )
-                .minimum(1)
                 .maximum(MAX_CREDIT)
                 .default_value(default.max_queued)
                 .mutable_ready()
@@ -379,6 +388,16 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                      reading fails beyond it",
                 )
                 .default_value(default.max_metadata_bytes)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecUInt64::builder(RESEND_LAST)
+                .nick("Resend the last frame")
+                .blurb(
+                    "Time without a frame after which the last one is pushed again, and again each time (in \
+                     ns, 0 = never). For raw video and images; takes one of the frames of max-held",
+                )
+                .maximum(u64::MAX - 1)
+                .default_value(default.resend_last)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecBoxed::builder::<gst::Structure>(STATS)

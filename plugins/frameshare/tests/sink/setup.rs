@@ -10,7 +10,7 @@ fn properties_have_the_documented_defaults() {
     let sink = gst::ElementFactory::make("framesharesink").build().unwrap();
     assert_eq!(sink.property::<Option<String>>("stream"), None);
     assert_eq!(sink.property::<Option<String>>("socket-path"), None);
-    assert_eq!(sink.property::<u32>("max-slots"), 256);
+    assert_eq!(sink.property::<u32>("max-slots"), 512);
     assert_eq!(sink.property::<u32>("max-held-limit"), 16);
     for property in ["wait-for-connection", "encoded", "any-caps"] {
         assert!(!sink.property::<bool>(property), "{property}");

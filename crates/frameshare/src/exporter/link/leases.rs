@@ -113,6 +113,11 @@ pub struct Leases {
 }
 
 impl Leases {
+    /// Sets the maximum number of untaken frames, from the next frame on.
+    pub fn set_max_queued(&mut self, max_queued: u32) {
+        self.max_queued = max_queued as usize;
+    }
+
     /// The leases of a reader that may get frames from `next` on.
     pub fn new(
         reader: &ReaderInfo,

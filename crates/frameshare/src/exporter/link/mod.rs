@@ -159,6 +159,14 @@ impl Link {
         &self.hello
     }
 
+    /// Sets the maximum number of untaken frames, if the reader leaves it to the exporter.
+    pub fn adapt_queue(&mut self, max_queued: u32) {
+        if self.info.policy == Policy::Latest && self.hello.max_queued == 0 {
+            self.info.max_queued = max_queued.min(self.info.credit);
+            self.leases.set_max_queued(self.info.max_queued);
+        }
+    }
+
     pub fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }

@@ -88,7 +88,11 @@ impl State {
                 format!("all {} slots are promised to other readers{but} or in use", self.config.max_slots);
             return Err(Ending::new(Reason::NoCreditLeft, text));
         }
-        let credit = hello.credit.min(self.config.max_held_limit).min(credit_left);
+        let asked = match hello.credit {
+            0 => self.automatic_credit(credit_left),
+            asked => asked,
+        };
+        let credit = asked.min(self.config.max_held_limit).min(credit_left);
         self.check_files(credit, left.files)?;
         self.check_memory(credit, left.memory)?;
         self.promised = credit;
@@ -235,6 +239,7 @@ impl State {
             policy: hello.policy,
             credit,
             max_queued: match hello.policy {
+                Policy::Latest if hello.max_queued == 0 => self.automatic_queue(credit),
                 Policy::Latest => hello.max_queued.min(credit),
                 _ => credit,
             },

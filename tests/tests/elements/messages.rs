@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Messages that gst-launch-1.0 prints at its default log level.
+
+use super::NV12;
+use frameshare::{
+    Endpoint,
+    observer::{Observer, ReaderState},
+};
+use frameshare_tests::process::{TestRun, wait_until};
+use std::time::Duration;
+
+#[test]
+fn gst_launch_prints_address_and_refused_reader() {
+    let run = TestRun::new();
+    let exporter = run.gst(&format!(
+        "videotestsrc is-live=true num-buffers=300 ! {NV12} ! framesharesink stream=s lossless-readers=none"
+    ));
+    run.peer("read --stream s --frames 1").expect_success();
+    let refused = run.gst("framesharesrc stream=s policy=lossless ! fakesink");
+    let process = refused.pid();
+    refused.expect_failure();
+    let outcome = exporter.expect_success();
+    let printed = format!("{}\n{}", outcome.lines.join("\n"), outcome.stderr);
+    assert!(printed.contains("to read: framesharesrc stream=s"), "{printed}");
+    assert!(printed.contains(&format!("Refused process {process} of user")), "{printed}");
+}
+
+/// The name says which program and which of its pipelines holds frames.
+#[test]
+fn evicted_reader_is_printed_with_program_and_pipeline() {
+    let run = TestRun::new();
+    let exporter = run.gst(&format!(
+        "videotestsrc is-live=true num-buffers=600 ! {NV12} ! \
+         framesharesink stream=s max-queued-time=100000000 slow-reader=disconnect"
+    ));
+    let reader = run.gst("framesharesrc name=door stream=s policy=lossless ! filesink location=read.raw");
+    run.wait_for_bytes("read.raw");
+    reader.suspend();
+    let process = reader.pid();
+    let outcome = exporter.expect_success();
+    let printed = format!("{}\n{}", outcome.lines.join("\n"), outcome.stderr);
+    let expected = format!("reader gst-launch-1.0 pipeline0/door (process {process} of user");
+    assert!(printed.contains(&expected), "{printed}");
+}
+
+/// A sink that synchronizes complains if the source cannot hold as many frames as its latency
+/// spans.
+#[test]
+fn latency_suits_synchronized_sink_at_any_rate() {
+    let run = TestRun::new();
+    let complains = |rate: u32, properties: &str| {
+        let stream = format!("s{rate}");
+        let _exporter = run.gst(&format!(
+            "videotestsrc is-live=true ! video/x-raw,format=GRAY8,width=16,height=16,framerate={rate}/1 ! \
+             framesharesink stream={stream}"
+        ));
+        // A reader that joins before the rate is known, and one that joins later.
+        let early = run
+            .gst(&format!("framesharesrc stream={stream} num-buffers=30 {properties} ! fakesink sync=true"));
+        let late = run
+            .gst(&format!("framesharesrc stream={stream} num-buffers=30 {properties} ! fakesink sync=true"));
+        [early, late].map(|reader| {
+            let outcome = reader.expect_success();
+            format!("{}{}", outcome.lines.join(" "), outcome.stderr).contains("queues")
+        })
+    };
+    for rate in [30, 75, 100, 240] {
+        assert_eq!(complains(rate, ""), [false, false], "{rate} frames a second");
+    }
+    // Negative control.
+    assert!(complains(120, "max-held=3").contains(&true));
+}
+
+/// Each viewer has a connection and holds a frame, while the stream goes on.
+#[test]
+fn hundred_viewers_read_a_stream_with_default_settings() {
+    const VIEWERS: usize = 100;
+    let run = TestRun::new();
+    let _exporter = run.gst(&format!("videotestsrc is-live=true ! {NV12} ! framesharesink stream=s"));
+    run.peer("read --stream s --frames 1").expect_success();
+    let mut viewers = Vec::new();
+    for _ in 0..VIEWERS / 10 {
+        let branch = "framesharesrc stream=s ! fakesink enable-last-sample=true silent=true ";
+        viewers.push(run.gst(&branch.repeat(10)));
+    }
+    let endpoint = Endpoint::at(run.socket("s")).unwrap();
+    let mut observer = Observer::connect(&endpoint, Duration::from_secs(20)).unwrap();
+    // Each holds its last frame, and has got some more since.
+    let reads = |reader: &&ReaderState| reader.held > 0 && reader.sent > 3;
+    wait_until("all viewers", || {
+        observer.snapshot().unwrap().readers.iter().filter(reads).count() == VIEWERS
+    });
+    let snapshot = observer.latest();
+    assert_eq!(snapshot.readers.len(), VIEWERS);
+    assert!(snapshot.readers.iter().all(|reader| reader.credit >= 2), "{snapshot:?}");
+    for viewer in &mut viewers {
+        assert!(!viewer.has_exited());
+    }
+}
