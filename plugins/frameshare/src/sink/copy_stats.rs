@@ -2,7 +2,7 @@
 
 //! Statistics of the paths by which frames were published, and of the reasons for copies.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The reason why a frame could not be shared in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,32 @@ impl CopyReason {
             Self::NotShareable => "no-handle",
         }
     }
+
+    /// Returns the reason as the end of a sentence, for a warning; none for copies that a property
+    /// asks for.
+    fn warning(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Asked | Self::HostMemory | Self::History => return None,
+            Self::ForeignMemory => {
+                "upstream writes them to memory of its own, instead of that which this element offers"
+            }
+            Self::OtherStream => "they are in the memory of another framesharesink",
+            Self::NoFreeSlot => {
+                "no slot was free when upstream needed one; raise max-slots, or let readers hold fewer frames"
+            }
+            Self::SeveralMemories => "upstream spreads each of them over several memories",
+            Self::PaddedRows => {
+                "upstream pads their rows, and readers that do not announce GstVideoMeta would each copy them"
+            }
+            Self::OtherContext => {
+                "they are in GPU memory of another CUDA context; let the elements share one (cuda-device-id)"
+            }
+            Self::ReaderCannot => "a reader cannot read the decoder's surfaces in place",
+            Self::ReaderWaits => "a slow reader would hold the decoder's surfaces",
+            Self::TooManyHeld => "readers hold as many of the decoder's surfaces as it can spare",
+            Self::NotShareable => "the decoder's surfaces have no handle that CUDA can share",
+        })
+    }
 }
 
 /// Counted on the streaming thread, read from any thread.
@@ -103,13 +129,29 @@ pub(super) struct CopyStats {
     by_reason: [AtomicU64; CopyReason::ALL.len()],
     bytes: AtomicU64,
     by_path: [AtomicU64; Path::ALL.len()],
+    /// A bit for each reason that was first counted since [`CopyStats::take_warnings`].
+    unreported: AtomicU32,
 }
 
 impl CopyStats {
     /// Counts one copy; returns true if it is the first for its reason.
     pub(super) fn count(&self, reason: CopyReason, bytes: u64) -> bool {
         self.bytes.fetch_add(bytes, Relaxed);
-        self.by_reason[reason as usize].fetch_add(1, Relaxed) == 0
+        let is_first = self.by_reason[reason as usize].fetch_add(1, Relaxed) == 0;
+        if is_first {
+            self.unreported.fetch_or(1 << reason as u32, Relaxed);
+        }
+        is_first
+    }
+
+    /// Returns the warnings about reasons that were counted for the first time since the last call.
+    pub(super) fn take_warnings(&self) -> impl Iterator<Item = &'static str> {
+        let unreported = match self.unreported.load(Relaxed) {
+            0 => 0,
+            _ => self.unreported.swap(0, Relaxed),
+        };
+        let is_new = move |reason: &CopyReason| unreported & (1 << *reason as u32) != 0;
+        CopyReason::ALL.into_iter().filter(is_new).filter_map(CopyReason::warning)
     }
 
     /// Counts a published frame.

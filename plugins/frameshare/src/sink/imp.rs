@@ -4,18 +4,19 @@
 //!
 //! # Locks
 //!
-//! `settings`, `stream` and `input` are taken one at a time, for a lookup or an update, and never
-//! while anything is posted, pushed, queried, emitted or waited for. `render`, `prepare` and
-//! `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll` releases; `unlock` is
-//! called without it, from any thread.
+//! `settings`, `stream`, `input` and `limit` are taken one at a time, for a lookup or an update,
+//! and never while anything is posted, pushed, queried, emitted or waited for. `render`, `prepare`
+//! and `wait_event` run under `GstBaseSink`'s preroll lock, which `wait_preroll` releases; `unlock`
+//! is called without it, from any thread.
 
 use super::{
     announced::Announced,
     lateness::Lateness,
+    limit::MessageLimit,
     log::CAT,
     placed::{PlaceError, Placed},
     settings::Settings,
-    stats,
+    signals, stats,
     stream::Stream,
     units::Units,
 };
@@ -74,6 +75,9 @@ pub struct FrameshareSink {
     pub(super) context: ElementContext,
     /// A warning about encoded media was posted since the sink was opened.
     pub(super) has_refused_encoded: AtomicBool,
+    pub(super) limit: Mutex<MessageLimit>,
+    /// The sink does not preroll in this run, and does in others.
+    pub(super) is_async_off: AtomicBool,
 }
 
 impl FrameshareSink {
@@ -104,16 +108,7 @@ impl ObjectImpl for FrameshareSink {
     }
 
     fn signals() -> &'static [glib::subclass::Signal] {
-        static SIGNALS: LazyLock<Vec<glib::subclass::Signal>> = LazyLock::new(|| {
-            let reader = gst::Structure::static_type();
-            vec![
-                glib::subclass::Signal::builder("reader-added").param_types([reader]).build(),
-                glib::subclass::Signal::builder("reader-removed")
-                    .param_types([reader, String::static_type()])
-                    .build(),
-            ]
-        });
-        &SIGNALS
+        signals::signals()
     }
 
     fn constructed(&self) {
@@ -201,11 +196,13 @@ impl ElementImpl for FrameshareSink {
                 self.post_error_message(message);
                 gst::StateChangeError
             })?;
+            self.turn_async_off();
         }
         let result = self.parent_change_state(transition);
         let opened_in_vain = transition == gst::StateChange::ReadyToPaused && result.is_err();
         if opened_in_vain || transition == gst::StateChange::PausedToReady {
             self.close();
+            self.restore_async();
         }
         result
     }

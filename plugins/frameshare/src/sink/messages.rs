@@ -31,3 +31,21 @@ pub(super) fn cut_off(reader: &ReaderInfo, reason: Reason, why: &str) -> Option<
     structure.set("why", why);
     Some(structure)
 }
+
+/// Returns a reader's name and process, for people. The name is the reader's own text.
+pub(super) fn name(reader: &ReaderInfo) -> String {
+    format!("reader {} ({} of user {})", printable(&reader.name), process(reader.pid), reader.uid)
+}
+
+/// Returns the number of a process, for people.
+pub(super) fn process(pid: u32) -> String {
+    match pid {
+        0 => "a process of another PID namespace".into(),
+        pid => format!("process {pid}"),
+    }
+}
+
+/// Returns text of a peer without the characters that control a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

@@ -14,6 +14,7 @@ mod failure;
 mod imp;
 mod kinds;
 mod lateness;
+mod limit;
 mod log;
 mod messages;
 mod negotiation;
@@ -22,8 +23,10 @@ mod pace;
 mod placed;
 mod refusal;
 mod render;
+mod same_pipeline;
 mod session;
 mod settings;
+mod signals;
 mod stats;
 mod stream;
 mod timing;
@@ -64,10 +67,18 @@ glib::wrapper! {
     /// - A reader that is evicted (too slow, over a limit, a failed GPU, a protocol violation) is
     ///   named by the element message `framesharesink-reader-cut-off`: the same fields, `reason`
     ///   and, for people, `why`. The reader gets the reason, too.
+    /// - For people, an INFO message says where the stream is shared, and a WARNING names each
+    ///   evicted, refused or blocking reader, and each reason for copies once. gst-launch-1.0
+    ///   prints them. Repeated warnings about one process are posted once a second.
+    /// - The action signal `disconnect-reader` disconnects the reader with the `id` of
+    ///   `reader-added`; it takes the reason for people, or NULL, and returns whether there is such
+    ///   a reader.
+    /// - A `framesharesrc` in the same pipeline may read the stream: the sink then does not preroll
+    ///   (`async` is off until READY), since its first frame is published in PLAYING.
     /// - Only the user who runs the sink, and root, may read. Others are allowed by `allowed-uids`
     ///   or `allowed-gids` together with `socket-path`, in a folder that they may enter, and
-    ///   `socket-mode`. A refused reader is named in the log, by process and user, and gets the
-    ///   reason.
+    ///   `socket-mode`. A refused reader is named by process and user in a WARNING message, and
+    ///   gets the reason.
     /// - Raw video and audio are shared. Encoded media is refused unless `encoded` is set, so that
     ///   playbin and other autopluggers decode it; `any-caps` admits media of any type.
     /// - Frames are published when they are due (`sync=true`), with their presentation time.

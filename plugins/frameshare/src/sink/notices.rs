@@ -2,10 +2,14 @@
 
 //! Notices of the exporter, as signals and messages.
 
-use super::{imp::FrameshareSink, kinds::Layout, log::CAT, messages, stats};
+use super::{
+    imp::FrameshareSink, kinds::Layout, limit::Kind, log::CAT, messages, settings::Settings, stats,
+    stream::Stream,
+};
 use crate::sync::lock;
-use frameshare::exporter::Notice;
+use frameshare::{Endpoint, exporter::Notice};
 use gst::{prelude::*, subclass::prelude::*};
+use std::time::Instant;
 
 impl FrameshareSink {
     /// Handles a notice of the exporter; called on its threads.
@@ -22,16 +26,30 @@ impl FrameshareSink {
                 if let Some(message) = messages::cut_off(&reader, reason, &why) {
                     gst::warning!(CAT, imp = self, "reader cut off: {why}: {reader:?}");
                     self.post(message);
+                    let text =
+                        format!("Disconnected {}: {}", messages::name(&reader), messages::printable(&why));
+                    self.warn_of_reader(Kind::Evicted, reader.uid, reader.pid, text);
                 }
                 sink.emit_by_name::<()>("reader-removed", &[&stats::reader(&reader), &why]);
                 sink.notify("num-clients");
             }
             Notice::ReaderRefused { pid, uid, why } => {
                 gst::warning!(CAT, imp = self, "reader refused: process {pid} of user {uid}: {why}");
+                let text = format!(
+                    "Refused {} of user {uid}: {}",
+                    messages::process(pid),
+                    messages::printable(&why)
+                );
+                self.warn_of_reader(Kind::Refused, uid, pid, text);
             }
             Notice::ReaderBlocking { reader, blocked_for } => {
                 gst::warning!(CAT, imp = self, "waiting for {blocked_for:?} for reader {reader:?}");
                 self.post(messages::blocking(&reader, blocked_for));
+                let text = format!(
+                    "Waiting for {}, which takes no frames; at most for the reader-timeout",
+                    messages::name(&reader)
+                );
+                self.warn_of_reader(Kind::Blocking, reader.uid, reader.pid, text);
             }
             Notice::SocketLost { why } => {
                 gst::element_imp_warning!(
@@ -90,6 +108,36 @@ impl FrameshareSink {
         // Upstream asks for memory again.
         if let Some(pad) = self.obj().static_pad("sink") {
             pad.push_event(gst::event::Reconfigure::new());
+        }
+    }
+
+    /// Posts where the stream is shared, and how to read it.
+    pub(super) fn post_sharing(&self, settings: &Settings, endpoint: &Endpoint) {
+        let text = format!("Sharing at {endpoint}; to read: framesharesrc {}", settings.of_reader(endpoint));
+        // Of an INFO message, gst-launch-1.0 prints the details only.
+        gst::element_imp_info!(self, gst::ResourceError::OpenWrite, ("{}", text), ["{}", text]);
+    }
+
+    /// Posts a warning about a reader, at most one of a kind a second for each process.
+    fn warn_of_reader(&self, kind: Kind, uid: u32, pid: u32, mut text: String) {
+        let Some(left_out) = lock(&self.limit).admit(kind, uid, pid, Instant::now()) else { return };
+        if left_out > 0 {
+            text = format!("{text} (and {left_out} times more since the last warning)");
+        }
+        gst::element_imp_warning!(self, gst::ResourceError::Close, ("{}", text));
+    }
+
+    /// Posts a warning about the first copy of raw video for each reason.
+    pub(super) fn warn_of_copies(&self, stream: &Stream) {
+        for why in stream.copy_stats.take_warnings() {
+            // Units of encoded streams are small, and written elsewhere by all encoders.
+            if self.input().info.is_some() {
+                gst::element_imp_warning!(
+                    self,
+                    gst::ResourceError::Settings,
+                    ("Frames are copied: {}; the property stats counts them", why)
+                );
+            }
         }
     }
 

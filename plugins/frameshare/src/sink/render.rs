@@ -70,6 +70,7 @@ impl FrameshareSink {
                 Ok(sequence) => {
                     self.input().is_seam = false;
                     self.note_publication(begin.elapsed());
+                    self.warn_of_copies(&stream);
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");
                     return Ok(gst::FlowSuccess::Ok);
                 }

@@ -36,6 +36,7 @@ impl FrameshareSink {
         let exporter = Exporter::bind(&endpoint, settings.config(context), observer)
             .map_err(|error| crate::errors::bind(&error))?;
         gst::info!(CAT, imp = self, "sharing at {endpoint}");
+        self.post_sharing(&settings, &endpoint);
         match &gpu {
             Ok(_) => gst::info!(CAT, imp = self, "GPU memory: {:?}", exporter.stats().memory),
             Err(why) => gst::debug!(CAT, imp = self, "no GPU memory: {why:?}"),

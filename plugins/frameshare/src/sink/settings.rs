@@ -11,6 +11,7 @@ use frameshare::{
 use frameshare_cuda::context::Context;
 use gst::prelude::*;
 use std::{
+    os::unix::fs::MetadataExt,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -405,6 +406,18 @@ impl Settings {
             (None, None) => Err(settings(
                 "The stream has no name: set the property stream (a name) or socket-path (a path).".into(),
             )),
+        }
+    }
+
+    /// The properties of a `framesharesrc` that reads the stream.
+    pub(super) fn of_reader(&self, endpoint: &Endpoint) -> String {
+        match (&self.socket_path, &self.stream) {
+            (None, Some(stream)) => format!("stream={stream}"),
+            _ if endpoint.is_abstract() => {
+                let user = std::fs::metadata("/proc/self").map(|process| process.uid());
+                format!("socket-path={endpoint} exporter-uid={}", user.unwrap_or(0))
+            }
+            _ => format!("socket-path={endpoint}"),
         }
     }
 

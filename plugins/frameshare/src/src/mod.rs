@@ -20,6 +20,7 @@ mod opening;
 mod opening_state;
 mod pause;
 mod picture;
+mod repeat;
 mod running;
 mod settings;
 mod signals;
@@ -30,7 +31,7 @@ mod tests;
 mod timing;
 mod way;
 
-use gst::prelude::*;
+use gst::{prelude::*, subclass::prelude::*};
 
 pub use settings::{
     FrameshareSrcGpuWait, FrameshareSrcOnDisconnect, FrameshareSrcPolicy, FrameshareSrcVideoMeta,
@@ -63,9 +64,12 @@ glib::wrapper! {
     /// - Attaches a `FrameshareMeta` to each buffer; the action signal `frame-info` reads it for
     ///   languages that see no C structures. After lost frames, the next buffer is marked
     ///   DISCONT, and a QoS message carries the number of lost frames.
+    /// - With `resend-last`, pushes the last frame again when none has come for that time, also
+    ///   while it waits for the next exporter. The `FrameshareMeta` counts the repetitions.
     /// - Is live; converts the exporter's timestamps to this pipeline's clock. Its maximum latency
-    ///   is the duration of the frames it may hold; a sink that synchronizes on a stream with a
-    ///   high frame rate needs a `queue` in front or a higher `max-held`.
+    ///   is the duration of the frames that may wait for downstream. By default these suit the
+    ///   frame rate; with a higher `latency`, or a small `max-held`, a sink that synchronizes needs
+    ///   a `queue` in front.
     /// - Pushes the exporter's tags, stream-start, gaps and custom events in order with the frames;
     ///   a late reader gets the newest tags and sticky events. A seek of the exporter is a buffer
     ///   marked DISCONT, never a flush.
@@ -102,6 +106,13 @@ glib::wrapper! {
     pub struct FrameshareSrc(ObjectSubclass<imp::FrameshareSrc>)
         @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object,
         @implements gst::URIHandler;
+}
+
+impl FrameshareSrc {
+    /// Returns the stream that the properties name.
+    pub(crate) fn endpoint(&self) -> Option<frameshare::Endpoint> {
+        self.imp().endpoint()
+    }
 }
 
 /// Registers the element with the plugin.

@@ -4,6 +4,7 @@
 //! the pixels.
 
 mod autoplug;
+mod both_ends;
 mod events;
 mod gop;
 mod layout;
@@ -13,6 +14,7 @@ mod numbers;
 mod order;
 mod peers;
 mod refusal;
+mod resend;
 mod seek;
 mod slow;
 mod switch;

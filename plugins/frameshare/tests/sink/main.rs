@@ -5,6 +5,7 @@
 
 mod copies;
 mod flow;
+mod messages;
 mod properties;
 mod setup;
 mod slots;

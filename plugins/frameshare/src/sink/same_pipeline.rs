@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Both ends of a stream in one pipeline.
+//!
+//! A bin sets none of its sinks to PLAYING before all of them have prerolled. The sinks behind a
+//! `framesharesrc` preroll with a frame that this sink publishes in PLAYING, so the pipeline would
+//! wait forever. A sink that finds such a source in its pipeline does not preroll.
+
+use super::imp::FrameshareSink;
+use crate::{src::FrameshareSrc, sync::lock};
+use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl FrameshareSink {
+    /// Turns prerolling off if the pipeline contains a source that reads this stream.
+    pub(super) fn turn_async_off(&self) {
+        let sink = self.obj();
+        if sink.is_async() && self.is_read_in_pipeline() {
+            gst::info!(super::log::CAT, imp = self, "no preroll: a source of this pipeline reads the stream");
+            sink.set_async(false);
+            self.is_async_off.store(true, Relaxed);
+        }
+    }
+
+    /// Reverts [`FrameshareSink::turn_async_off`].
+    pub(super) fn restore_async(&self) {
+        if self.is_async_off.swap(false, Relaxed) {
+            self.obj().set_async(true);
+        }
+    }
+
+    fn is_read_in_pipeline(&self) -> bool {
+        let Ok(endpoint) = lock(&self.settings).endpoint() else { return false };
+        let mut top = self.obj().clone().upcast::<gst::Object>();
+        while let Some(parent) = top.parent() {
+            top = parent;
+        }
+        let Ok(bin) = top.downcast::<gst::Bin>() else { return false };
+        // An iterator that notices a change of the bin ends early.
+        let elements = bin.iterate_recurse().into_iter().map_while(Result::ok);
+        let mut sources = elements.filter_map(|element| element.downcast::<FrameshareSrc>().ok());
+        sources.any(|source| source.endpoint().is_some_and(|reads| reads.path() == endpoint.path()))
+    }
+}
