@@ -29,6 +29,8 @@ typedef struct _GstFrameshareMeta GstFrameshareMeta;
  *   of another context than the pipeline's calls this with the buffer and the CUstream while it
  *   holds the buffer: the frame is released after the work that was queued on that stream until the
  *   buffer's last unref. FALSE: the release does not wait for that stream; the application has to.
+ * @repeats: number of times that the frame was pushed before: 0, unless the property resend-last of
+ *   framesharesrc repeats it, with the same sequence and lost_before 0
  *
  * Later versions add fields at the end.
  */
@@ -42,6 +44,8 @@ struct _GstFrameshareMeta
   guint64 published;
 
   gboolean (*used_on) (GstBuffer * buffer, gpointer stream);
+
+  guint64 repeats;
 };
 
 /**

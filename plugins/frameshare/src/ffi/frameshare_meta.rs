@@ -31,13 +31,17 @@ pub struct GstFrameshareMeta {
     /// Names a CUDA stream on which the frame of a buffer with this meta is read; null if no stream
     /// has to be named.
     used_on: Option<UsedOn>,
+    /// The number of times that the frame was pushed before, by `resend-last`.
+    repeats: u64,
 }
 
 /// Takes the buffer and the CUstream; false if the release of the frame will not wait for it.
 pub(crate) type UsedOn =
     unsafe extern "C" fn(*mut gst::ffi::GstBuffer, glib::ffi::gpointer) -> glib::ffi::gboolean;
 
-const _: () = assert!(mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 32);
+const _: () = assert!(
+    mem::size_of::<usize>() != 8 || mem::size_of::<GstFrameshareMeta>() == 3 * mem::size_of::<usize>() + 40
+);
 
 /// The identity of a buffer's frame in its stream.
 #[repr(transparent)]
@@ -56,6 +60,7 @@ pub(crate) struct FrameInfo {
     pub lost_before: u64,
     pub published: u64,
     pub used_on: Option<UsedOn>,
+    pub repeats: u64,
 }
 
 impl FrameshareMeta {
@@ -72,6 +77,13 @@ impl FrameshareMeta {
         meta.lost_before = frame.lost_before;
         meta.published = frame.published;
         meta.used_on = frame.used_on;
+        meta.repeats = frame.repeats;
+    }
+
+    /// Turns the meta into that of the frame's next repetition.
+    pub(crate) fn repeat(&mut self) {
+        self.0.repeats = self.0.repeats.saturating_add(1);
+        self.0.lost_before = 0;
     }
 
     /// A number that tells this run of the stream from earlier and later ones.
@@ -88,6 +100,12 @@ impl FrameshareMeta {
     /// Number of frames lost between the previous buffer and this one.
     pub fn lost_before(&self) -> u64 {
         self.0.lost_before
+    }
+
+    /// Number of times that the frame was pushed before: 0, unless `resend-last` of `framesharesrc`
+    /// repeats it. A repetition has the numbers of the frame.
+    pub fn repeats(&self) -> u64 {
+        self.0.repeats
     }
 
     /// Time of the frame's publication, in ns of `CLOCK_MONOTONIC`.
@@ -123,6 +141,7 @@ impl fmt::Debug for FrameshareMeta {
             .field("sequence", &self.sequence())
             .field("lost_before", &self.lost_before())
             .field("published", &self.published())
+            .field("repeats", &self.repeats())
             .finish()
     }
 }
@@ -204,6 +223,7 @@ unsafe extern "C" fn init(
         (*meta).lost_before = 0;
         (*meta).published = 0;
         (*meta).used_on = None;
+        (*meta).repeats = 0;
     }
     glib::ffi::GTRUE
 }
@@ -224,6 +244,7 @@ unsafe extern "C" fn transform(
         lost_before: meta.lost_before(),
         published: meta.published(),
         used_on: meta.0.used_on,
+        repeats: meta.repeats(),
     };
     FrameshareMeta::add(destination, frame);
     glib::ffi::GTRUE
@@ -235,7 +256,7 @@ mod tests {
     use std::{io::Write as _, path::Path, process::Command};
 
     const FRAME: FrameInfo =
-        FrameInfo { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None };
+        FrameInfo { session: 7, sequence: 42, lost_before: 3, published: 9, used_on: None, repeats: 2 };
 
     #[test]
     fn the_meta_says_what_was_put_in_and_goes_along_with_copies() {
@@ -246,7 +267,7 @@ mod tests {
         for buffer in [&buffer, &copy] {
             let meta = buffer.meta::<FrameshareMeta>().unwrap();
             assert_eq!((meta.session(), meta.sequence(), meta.lost_before()), (7, 42, 3));
-            assert_eq!(meta.published(), 9);
+            assert_eq!((meta.published(), meta.repeats()), (9, 2));
         }
     }
 
@@ -285,6 +306,7 @@ mod tests {
             ("offsetof(GstFrameshareMeta, lost_before)", mem::offset_of!(GstFrameshareMeta, lost_before)),
             ("offsetof(GstFrameshareMeta, published)", mem::offset_of!(GstFrameshareMeta, published)),
             ("offsetof(GstFrameshareMeta, used_on)", mem::offset_of!(GstFrameshareMeta, used_on)),
+            ("offsetof(GstFrameshareMeta, repeats)", mem::offset_of!(GstFrameshareMeta, repeats)),
         ];
         let Some(theirs) = evaluate(&ours.map(|(expression, _)| expression)) else {
             // Bypasses the harness's output capture, so that the skip is counted.

@@ -7,6 +7,7 @@ use super::{
     frames::{self, Context, FrameError},
     imp::FrameshareSrc,
     log::CAT,
+    repeat::Last,
     running::Running,
     settings::FrameshareSrcOnDisconnect,
     stats::Figures,
@@ -36,7 +37,7 @@ impl FrameshareSrc {
                 self.switch(running)?;
             }
             let item = match &mut running.reader {
-                Some(reader) => reader.next(None, interrupt),
+                Some(reader) => reader.next(running.last.as_ref().map(Last::wait), interrupt),
                 None => {
                     running.reader = Some(self.connect(running, interrupt)?);
                     continue;
@@ -45,9 +46,16 @@ impl FrameshareSrc {
             match item {
                 Ok(Some(Item::Frame(frame))) => {
                     self.open(running);
-                    return self.take_frame(running, frame);
+                    // The lease of the last frame may be the one before the last credit.
+                    running.last = None;
+                    let buffer = self.take_frame(running, frame)?;
+                    running.last = self.keep_last(running, &buffer);
+                    return Ok(buffer);
                 }
-                Ok(Some(Item::Format(format))) => self.take_format(running, &format)?,
+                Ok(Some(Item::Format(format))) => {
+                    running.last = None;
+                    self.take_format(running, &format)?;
+                }
                 Ok(Some(Item::Event(event))) => {
                     self.take_event(running, &event).map_err(|error| {
                         running.reader = None;
@@ -66,7 +74,12 @@ impl FrameshareSrc {
                     gst::info!(CAT, imp = self, "The stream has ended");
                     return Err(self.end(running));
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    if let Some(buffer) = running.last.as_mut().and_then(Last::repeat) {
+                        Figures::count(&self.figures.repeated);
+                        return Ok(buffer);
+                    }
+                }
                 Err(ReadError::Interrupted) => return Err(gst::FlowError::Flushing),
                 Err(error)
                     if error.is_exporter_gone()
@@ -99,6 +112,7 @@ impl FrameshareSrc {
         self.note_losses(running);
         // Disconnect now: a connected reader that takes no frames would block the exporter.
         running.reader = None;
+        running.last = None;
         running.has_ended = true;
         gst::FlowError::Eos
     }

@@ -114,6 +114,7 @@ pub(super) fn to_buffer(
         lost_before: frame.lost_before(),
         published: descriptor.published,
         used_on: on_gpu.then_some(used_on::<LeasedMemory>),
+        repeats: 0,
     };
     let mut crop = metas.crop();
     let mut picture = match &context.shape.video {

@@ -7,6 +7,7 @@ use super::{
     cuda::Cuda,
     frames::{Downstream, Shape},
     opening_state::Opening,
+    repeat::Last,
     settings::Settings,
     way::Way,
 };
@@ -43,6 +44,8 @@ pub(super) struct Running {
     /// The ways of copying that a warning was posted for.
     pub(super) reported: Vec<Way>,
     pub(super) opening: Opening,
+    /// The last frame, to be pushed again.
+    pub(super) last: Option<Last>,
     /// Limit for the memory of the exporter's metadata.
     pub(super) budget: Budget,
 }

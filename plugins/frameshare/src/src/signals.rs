@@ -32,6 +32,7 @@ fn frame_info(buffer: &gst::BufferRef) -> Option<gst::Structure> {
         .field("session", meta.session())
         .field("sequence", meta.sequence())
         .field("lost-before", meta.lost_before())
-        .field("published", meta.published());
+        .field("published", meta.published())
+        .field("repeats", meta.repeats());
     Some(structure.build())
 }

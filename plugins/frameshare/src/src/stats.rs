@@ -23,6 +23,7 @@ pub(super) struct Figures {
     pub copied_for_credit: AtomicU64,
     pub copied_for_layout: AtomicU64,
     pub reconnections: AtomicU64,
+    pub repeated: AtomicU64,
 }
 
 impl Figures {
@@ -41,6 +42,7 @@ impl Figures {
             &self.copied_for_credit,
             &self.copied_for_layout,
             &self.reconnections,
+            &self.repeated,
         ] {
             counter.store(0, Relaxed);
         }
@@ -63,6 +65,7 @@ impl Figures {
             .field("copied-for-credit", self.copied_for_credit.load(Relaxed))
             .field("copied-for-layout", self.copied_for_layout.load(Relaxed))
             .field("reconnections", self.reconnections.load(Relaxed))
+            .field("repeated", self.repeated.load(Relaxed))
             .build()
     }
 }

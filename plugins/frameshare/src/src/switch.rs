@@ -36,6 +36,7 @@ impl FrameshareSrc {
         running.endpoint = endpoint;
         running.settings = settings;
         running.shape = None;
+        running.last = None;
         running.is_seam = true;
         lock(&self.negotiated).caps = None;
         Ok(())

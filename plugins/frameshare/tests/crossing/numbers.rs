@@ -48,6 +48,7 @@ fn frame_info_equals_meta() {
         assert_eq!(info.get("session"), Ok(meta.session()));
         assert_eq!(info.get("lost-before"), Ok(meta.lost_before()));
         assert_eq!(info.get("published"), Ok(meta.published()));
+        assert_eq!(info.get("repeats"), Ok(0_u64));
     }
     assert_eq!(buffers.len(), 3);
 }

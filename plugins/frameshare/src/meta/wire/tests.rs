@@ -222,8 +222,14 @@ fn names_that_gstreamer_will_need_are_left_to_it() {
 fn metas_of_one_stream_or_memory_do_not_cross() {
     let parent = with(|_| {});
     let buffer = with(|buffer| {
-        let frame =
-            crate::meta::FrameInfo { session: 1, sequence: 2, lost_before: 3, published: 4, used_on: None };
+        let frame = crate::meta::FrameInfo {
+            session: 1,
+            sequence: 2,
+            lost_before: 3,
+            published: 4,
+            used_on: None,
+            repeats: 0,
+        };
         FrameshareMeta::add(buffer, frame);
         gst::meta::ParentBufferMeta::add(buffer, &parent);
     });
