@@ -27,7 +27,7 @@ PATIENCE = 60
 def recipes():
     """Returns language and text of each block, by name."""
     text = (ROOT / "docs/recipes.md").read_text()
-    blocks = re.findall(r"^```(sh|python) recipe=([\w-]+)\n(.*?)^```", text, re.M | re.S)
+    blocks = re.findall(r"^```(sh|python|c) recipe=([\w-]+)\n(.*?)^```", text, re.M | re.S)
     assert len(blocks) == text.count("recipe="), "a block is not closed"
     return {name: (language, block) for language, name, block in blocks}
 
@@ -47,6 +47,20 @@ class Failed(Exception):
 
 class Skipped(Exception):
     pass
+
+
+def compile_c(file, program, packages):
+    """Compiles a program against these packages of pkg-config."""
+    compiler = os.environ.get("CC", "cc")
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", *packages.split()], capture_output=True, text=True)
+    if shutil.which(compiler) is None or flags.returncode != 0:
+        raise Skipped(f"a C compiler and {packages} are needed")
+    warnings = ["-Wall", "-Wextra", "-Werror"]
+    done = subprocess.run(
+        [compiler, *warnings, "-x", "c", file, "-x", "none", *flags.stdout.split(), "-o", program], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise Failed(f"it does not compile: {done.stderr[-800:]}")
 
 
 class Kitchen:
@@ -73,14 +87,17 @@ class Kitchen:
             if old not in text:
                 raise Failed(f"{old!r} is not in it")
             text = text.replace(old, new)
-        python = interpreter(needs)
+        python = interpreter(needs) if language == "python" else None
         if language == "python" and python is None:
             raise Skipped(f"no Python has all of {needs}")
         file = self.folder / name
         file.write_text("exec " + text if language == "sh" else text)
+        run = {"sh": ["bash", file], "python": [python, file], "c": [self.folder / f"{name}.out"]}[language]
+        if language == "c":
+            compile_c(file, run[0], needs)
         with open(self.folder / f"{name}.log", "w") as log:
             process = subprocess.Popen(
-                ["bash" if language == "sh" else python, file],
+                run,
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -252,6 +269,13 @@ def numpy(kitchen):
     assert "copied: 0" in text, text[-500:]
 
 
+def appsink(kitchen):
+    text = kitchen.finish("appsink", kitchen.start("appsink", "gstreamer-app-1.0 gstreamer-video-1.0"))
+    assert text.count("640x480, sum ") == 60, text[-500:]
+    assert len(set(re.findall(r"sum \d+", text))) > 30, "the ball does not move"
+    assert "copied: 0" in text, text[-500:]
+
+
 def frame_info(kitchen):
     begin = time.monotonic_ns()
     text = kitchen.finish("frame-info", kitchen.start("frame-info", "gi"))
@@ -267,7 +291,7 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="frameshare-recipes-"))
     kitchen = Kitchen(folder, plugins)
     failed = False
-    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy, frame_info]
+    steps = [live, progress, snapshot, webcam, rtsp_out, rtsp_in, rtsp_encoded, record, record_encoded, wall, opencv, numpy, appsink, frame_info]
     named = sys.argv[2:]
     steps = [step for step in steps if not named or step.__name__.replace("_", "-") in named]
     try:
