@@ -106,7 +106,7 @@ fn devices_follow_streams() {
         assert_eq!(properties.get::<String>("socket-path").unwrap(), path);
         assert_eq!(properties.get::<u32>("exporter-pid").unwrap(), std::process::id());
         assert!(!properties.get::<String>("exporter-program").unwrap().is_empty());
-        assert!(added.1.caps().unwrap().is_any() && added.1.has_classes("Source/Video"));
+        assert!(added.1.has_classes("Source/Video"));
 
         // An exporter that is killed, and its successor.
         for _ in 0..2 {
@@ -207,5 +207,46 @@ fn repeated_start_and_stop_leak_nothing() {
         wait_until("one thread while it is started", || threads() == 1);
         provider.stop();
         exporter.set_state(gst::State::Null).unwrap();
+    });
+}
+
+/// The exporter has no caps yet when its socket appears.
+#[test]
+fn device_shows_caps_and_readers_of_stream() {
+    alone("device_shows_caps_and_readers_of_stream", || {
+        let provider = provider();
+        provider.start().unwrap();
+        let own = share("own");
+        let shows = |readers: u32| {
+            let devices = provider.devices();
+            let Some(device) = devices.front() else { return false };
+            let (caps, properties) = (device.caps().unwrap(), device.properties().unwrap());
+            devices.len() == 1
+                && !caps.is_any()
+                && caps.structure(0).is_some_and(|caps| caps.get("width") == Ok(16))
+                && properties.get::<u32>("readers") == Ok(readers)
+        };
+        wait_until("caps, and no reader", || shows(0));
+        let read = || {
+            let reader = gst::parse::launch("framesharesrc stream=own ! fakesink").unwrap();
+            reader.set_state(gst::State::Playing).unwrap();
+            reader
+        };
+        let readers = [read(), read()];
+        wait_until("two readers", || shows(2));
+        // A probe without the thread shows the same.
+        let other = glib::Object::with_type(provider.type_()).downcast::<gst::DeviceProvider>().unwrap();
+        let probed = other.devices();
+        assert_eq!(probed.front().unwrap().caps(), provider.devices().front().unwrap().caps());
+        let bus = provider.bus();
+        let changed = bus.pop_filtered(&[gst::MessageType::DeviceChanged]).expect("a change is posted");
+        let gst::MessageView::DeviceChanged(changed) = changed.view() else { unreachable!() };
+        assert_eq!(changed.device_changed().1.display_name(), "own");
+        for reader in readers {
+            reader.set_state(gst::State::Null).unwrap();
+        }
+        wait_until("no reader", || shows(0));
+        provider.stop();
+        own.set_state(gst::State::Null).unwrap();
     });
 }

@@ -5,9 +5,11 @@
 //! Applications that let their user choose a camera list the streams that have a name, and get a
 //! `framesharesrc` for the chosen one. Streams appear and vanish with their exporters.
 
+mod details;
 mod provider;
 mod stream;
 
+use details::Details;
 use frameshare::StreamInfo;
 use gst::prelude::*;
 
@@ -18,24 +20,25 @@ glib::wrapper! {
 }
 
 glib::wrapper! {
-    /// A stream. Its properties are `stream`, `socket-path` and, if they are known, `exporter-pid`
-    /// and `exporter-program`.
+    /// A stream. Its properties are `stream`, `socket-path` and, if they are known, `exporter-pid`,
+    /// `exporter-program` and `readers`, their number. Its caps are those of the frames, or ANY
+    /// before they are known.
     pub struct FrameshareDevice(ObjectSubclass<stream::FrameshareDevice>)
         @extends gst::Device, gst::Object;
 }
 
 impl FrameshareDevice {
-    fn new(stream: &StreamInfo) -> Self {
+    fn new(stream: &StreamInfo, details: &Details) -> Self {
         let properties = gst::Structure::builder("frameshare-stream")
             .field("stream", stream.name.as_str())
             .field("socket-path", stream.endpoint.path().to_string_lossy().as_ref())
             .field_if_some("exporter-pid", stream.exporter_pid)
-            .field_if_some("exporter-program", stream.exporter_program.as_deref());
+            .field_if_some("exporter-program", stream.exporter_program.as_deref())
+            .field_if_some("readers", details.readers);
         glib::Object::builder()
             .property("display-name", stream.name.as_str())
             .property("device-class", "Video/Source")
-            // A stream's media is known once a reader is connected.
-            .property("caps", gst::Caps::new_any())
+            .property("caps", details.caps.clone().unwrap_or_else(gst::Caps::new_any))
             .property("properties", properties.build())
             .build()
     }

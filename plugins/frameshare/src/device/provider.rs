@@ -2,9 +2,12 @@
 
 //! Provider of devices: one thread, from start to stop, that waits for changes of the streams.
 
-use super::FrameshareDevice;
-use crate::sync::lock;
-use frameshare::{Interrupt, StreamChange, StreamMonitor, StreamName};
+use super::{
+    FrameshareDevice,
+    details::{Details, Observed},
+};
+use crate::{ffi::device_provider, sync::lock};
+use frameshare::{Interrupt, StreamChange, StreamInfo, StreamMonitor, StreamName};
 use gst::{prelude::*, subclass::prelude::*};
 use std::{
     collections::BTreeMap,
@@ -21,6 +24,9 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
         Some("List of the streams that are shared"),
     )
 });
+
+/// Time between two looks at caps and readers.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// The thread of a provider that is started.
 struct Watcher {
@@ -65,7 +71,10 @@ impl DeviceProviderImpl for FrameshareDeviceProvider {
         match frameshare::streams() {
             Ok(streams) => {
                 let named = streams.iter().filter(|stream| stream.is_named());
-                named.map(|stream| FrameshareDevice::new(stream).upcast()).collect()
+                let device = |stream: &StreamInfo| {
+                    FrameshareDevice::new(stream, &Observed::new(&stream.endpoint).details()).upcast()
+                };
+                named.map(device).collect()
             }
             Err(error) => {
                 gst::warning!(CAT, imp = self, "cannot list the streams: {error}");
@@ -86,12 +95,16 @@ impl DeviceProviderImpl for FrameshareDeviceProvider {
         let (provider, stop) = (self.downgrade(), interrupt.clone());
         let watch = move || {
             loop {
-                match monitor.next(None, &stop) {
-                    Ok(Some(change)) => match provider.upgrade() {
-                        Some(provider) => devices.apply(&provider.obj(), change),
+                let refresh = (!devices.0.is_empty()).then_some(REFRESH);
+                match monitor.next(refresh, &stop) {
+                    Ok(_) if stop.is_set() => return,
+                    Ok(change) => match provider.upgrade() {
+                        Some(provider) => match change {
+                            Some(change) => devices.apply(&provider.obj(), change),
+                            None => devices.refresh(&provider.obj()),
+                        },
                         None => return,
                     },
-                    Ok(None) => return,
                     Err(error) => return gst::error!(CAT, "cannot watch the streams: {error}"),
                 }
             }
@@ -120,24 +133,46 @@ impl FrameshareDeviceProvider {
     }
 }
 
+/// A device that the provider has added.
+struct Listed {
+    device: FrameshareDevice,
+    stream: StreamInfo,
+    observed: Observed,
+    details: Details,
+}
+
 /// The devices that the provider has added.
 #[derive(Default)]
-struct Devices(BTreeMap<StreamName, FrameshareDevice>);
+struct Devices(BTreeMap<StreamName, Listed>);
 
 impl Devices {
     fn apply(&mut self, provider: &super::FrameshareDeviceProvider, change: StreamChange) {
         match change {
             StreamChange::Appeared(stream) => {
-                let device = FrameshareDevice::new(&stream);
+                let mut observed = Observed::new(&stream.endpoint);
+                let details = observed.details();
+                let device = FrameshareDevice::new(&stream, &details);
                 provider.device_add(&device);
-                self.0.insert(stream.name, device);
+                self.0.insert(stream.name.clone(), Listed { device, stream, observed, details });
             }
             StreamChange::Vanished(stream) => {
-                if let Some(device) = self.0.remove(&stream.name) {
-                    provider.device_remove(&device);
+                if let Some(listed) = self.0.remove(&stream.name) {
+                    provider.device_remove(&listed.device);
                 }
             }
             other => gst::debug!(CAT, obj = provider, "ignored {other:?}"),
+        }
+    }
+
+    /// Replaces the devices whose caps or number of readers have changed.
+    fn refresh(&mut self, provider: &super::FrameshareDeviceProvider) {
+        for listed in self.0.values_mut() {
+            let details = listed.observed.details();
+            if details != listed.details {
+                let device = FrameshareDevice::new(&listed.stream, &details);
+                device_provider::change(provider, &device, &listed.device);
+                (listed.device, listed.details) = (device, details);
+            }
         }
     }
 }

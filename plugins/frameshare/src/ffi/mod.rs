@@ -9,6 +9,7 @@ pub(crate) mod base_sink;
 pub(crate) mod base_src;
 pub(crate) mod buffer_flags;
 pub(crate) mod cuda;
+pub(crate) mod device_provider;
 pub(crate) mod frame_bytes;
 pub(crate) mod frameshare_meta;
 pub(crate) mod mini_object;
