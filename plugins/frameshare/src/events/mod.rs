@@ -17,15 +17,19 @@
 //! | gap | no | with its times on `CLOCK_MONOTONIC`, like a frame's |
 //! | custom-downstream, custom-both | no | if all fields of the structure can be serialized |
 //! | custom-downstream-sticky | yes, for each name | if all fields of the structure can be serialized |
+//! | segment | yes | as a [`Timeline`], for readers that are not live |
 //!
-//! Caps and the end of the stream are the engine's own. Segments are not sent, since times cross as
-//! times of the clock; nor are flushes, which would make a recorder truncate its file: a seek is a
-//! discontinuity.
+//! Caps and the end of the stream are the engine's own. Frames carry times of the clock; a live
+//! reader ignores the exporter's segments. Flushes are not sent, which would make a recorder
+//! truncate its file: a seek is a discontinuity.
 //!
 //! Received events come from an untrusted process: [`decode`] checks everything that GStreamer
 //! would accept unchecked.
 
 mod tags;
+mod timeline;
+
+pub(crate) use timeline::Timeline;
 
 use crate::meta::{
     budget::{Budget, Charge, OverBudget},
@@ -44,6 +48,7 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
 
 const STREAM_START: u32 = frameshare::Event::STREAM_START;
 const GAP: u32 = 4;
+const TIMELINE: u32 = 11;
 // 2, 3, 5, 6 and those with bit 31 contained GStreamer's text form.
 const STREAM_TAGS: u32 = 7;
 const GLOBAL_TAGS: u32 = 8;
@@ -115,6 +120,7 @@ impl Gap {
 pub(crate) enum Incoming {
     StreamStart(StreamStart),
     Gap(Gap),
+    Timeline(Timeline),
     /// An event to be pushed unchanged.
     Event(gst::Event),
 }
@@ -149,6 +155,11 @@ pub(crate) fn encode(event: &gst::EventRef) -> Result<Option<frameshare::Event>,
 /// The engine's event for a gap.
 pub(crate) fn encode_gap(gap: Gap) -> frameshare::Event {
     passing(GAP, write(&gap))
+}
+
+/// The engine's event for the exporter's segment and its place on the clock.
+pub(crate) fn encode_timeline(timeline: &Timeline) -> frameshare::Event {
+    sticky(TIMELINE, write(timeline))
 }
 
 /// Returns the message that keeps a sticky event of an earlier stream from readers that join later.
@@ -191,6 +202,13 @@ pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Optio
                 return Err(impossible("time"));
             }
             Incoming::Gap(gap)
+        }
+        TIMELINE => {
+            let timeline = read::<Timeline>(kind, payload)?;
+            if !timeline.is_valid() {
+                return Err(impossible("segment"));
+            }
+            Incoming::Timeline(timeline)
         }
         CUSTOM => custom_of(kind, payload, budget, gst::event::CustomDownstream::new)?,
         CUSTOM_BOTH => custom_of(kind, payload, budget, gst::event::CustomBoth::new)?,

@@ -29,7 +29,7 @@ impl FrameshareSink {
         }
     }
 
-    fn send(&self, event: frameshare::Event) {
+    pub(super) fn send(&self, event: frameshare::Event) {
         let Some(stream) = self.stream() else { return };
         gst::debug!(CAT, imp = self, "event of kind {} and {} bytes", event.kind, event.payload.len());
         if let Err(error) = stream.exporter.send_event(event) {

@@ -21,6 +21,7 @@ use super::{
     units::Units,
 };
 use crate::{
+    events::Timeline,
     ffi::base_sink,
     sync::lock,
     time::{Difference, PipelineClock},
@@ -64,6 +65,8 @@ pub(super) struct Input {
     /// An empty buffer was dropped.
     pub(super) has_dropped: bool,
     pub(super) announced: Announced,
+    /// The last segment sent to readers.
+    pub(super) timeline: Option<Timeline>,
 }
 
 #[derive(Default)]

@@ -65,6 +65,7 @@ impl FrameshareSink {
                 let input = self.input();
                 (input.info.clone(), input.is_seam)
             };
+            self.forward_timeline(times);
             let (late_after, begin) = (self.late_after(times), Instant::now());
             match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, late_after, unit }) {
                 Ok(sequence) => {

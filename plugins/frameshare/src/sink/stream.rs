@@ -32,6 +32,8 @@ pub(super) struct Times {
     pub(super) pts: Option<u64>,
     pub(super) dts: Option<u64>,
     pub(super) duration: Option<u64>,
+    /// Time of the clock at running time 0.
+    pub(super) origin: u64,
 }
 
 /// A frame's place in the stream.

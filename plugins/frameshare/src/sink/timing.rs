@@ -3,9 +3,15 @@
 //! Times of frames, on the clock that all processes share.
 
 use super::{imp::FrameshareSink, stream::Times};
-use crate::time::Difference;
+use crate::{
+    events::{self, Timeline},
+    time::Difference,
+};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
+
+/// The clocks are read one after the other: smaller differences are not sent.
+const MOVED_NS: u64 = 1_000_000;
 
 impl FrameshareSink {
     /// Converts times of upstream to the clock that all processes share.
@@ -43,9 +49,34 @@ impl FrameshareSink {
         };
         let rate = segment.rate().abs();
         Times {
+            origin: difference.to_monotonic(base),
             pts: pts.map(|time| difference.to_monotonic(time + base)),
             dts: dts.map(|time| difference.to_monotonic(time + base)),
             duration: duration.map(|duration| (duration.nseconds() as f64 / rate) as u64),
+        }
+    }
+
+    /// Sends readers the segment of the frame with these times, if it is not the last one sent, or
+    /// has moved on the clock: by a pause, or because the pipeline's clock is another one.
+    pub(super) fn forward_timeline(&self, times: Times) {
+        let segment = self.obj().segment();
+        let Some(segment) = segment.downcast_ref::<gst::ClockTime>() else { return };
+        let timeline = Timeline::of(segment, times.origin);
+        {
+            let mut input = self.input();
+            let is_same = |last: &Option<Timeline>| match (last, timeline) {
+                (Some(last), Some(new)) => {
+                    last.origin.abs_diff(new.origin) <= MOVED_NS && new.at(last.origin) == *last
+                }
+                (last, new) => last.is_none() && new.is_none(),
+            };
+            if is_same(&input.timeline) {
+                return;
+            }
+            input.timeline = timeline;
+        }
+        if let Some(timeline) = timeline {
+            self.send(events::encode_timeline(&timeline));
         }
     }
 }

@@ -45,6 +45,9 @@ impl FrameshareSrc {
             };
             match item {
                 Ok(Some(Item::Frame(frame))) => {
+                    if !running.settings.is_live {
+                        self.follow_timeline(running, frame.descriptor());
+                    }
                     self.open(running);
                     // The lease of the last frame may be the one before the last credit.
                     running.last = None;
@@ -67,6 +70,7 @@ impl FrameshareSrc {
                     gst::info!(CAT, imp = self, "Reconnected to {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
                     running.is_seam = true;
+                    running.file_time.begin();
                     self.note_connection(running);
                     self.note_losses(running);
                 }
@@ -140,11 +144,12 @@ impl FrameshareSrc {
             }
         }
         // A stream without caps carries untyped bytes.
+        let time = self.running_time(running);
         let shape = running.shape.get_or_insert_default();
         let context = Context {
             shape,
             downstream,
-            time: self.running_time(),
+            time,
             is_last_credit,
             held: &self.figures.held,
             copy_pool: &mut running.copy_pool,
@@ -213,7 +218,7 @@ impl FrameshareSrc {
         let count = |figure: &AtomicU64| figure.load(Relaxed).min(u64::MAX - 1);
         let (received, lost) = (count(&self.figures.received), count(&self.figures.lost));
         gst::debug!(CAT, imp = self, "{lost} frames lost so far, {received} received");
-        let message = gst::message::Qos::builder(true)
+        let message = gst::message::Qos::builder(lock(&self.settings).is_live)
             .running_time(buffer.pts())
             .stream_time(buffer.pts())
             .timestamp(buffer.pts())
@@ -224,8 +229,12 @@ impl FrameshareSrc {
         let _ = element.post_message(message);
     }
 
-    /// Returns the current conversion from the exporter's time to running time.
-    pub(super) fn running_time(&self) -> RunningTime {
+    /// Returns the current conversion from the exporter's time to running time, or to the
+    /// exporter's timestamps.
+    pub(super) fn running_time(&self, running: &Running) -> RunningTime {
+        if !running.settings.is_live {
+            return RunningTime::of_exporter(running.file_time.timeline());
+        }
         let element = self.obj();
         RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
     }

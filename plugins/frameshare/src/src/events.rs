@@ -21,11 +21,15 @@ impl FrameshareSrc {
                 return Ok(());
             }
             Ok(Some(Incoming::Gap(gap))) => {
-                let Some(gap) = self.gap(&gap) else { return Ok(()) };
+                let Some(gap) = self.gap(running, &gap) else { return Ok(()) };
                 if self.has_caps() {
                     self.open(running);
                 }
                 gap
+            }
+            Ok(Some(Incoming::Timeline(timeline))) => {
+                running.file_time.set(timeline);
+                return Ok(());
             }
             Ok(Some(Incoming::Event(event))) => event,
             Ok(None) => {
@@ -48,8 +52,8 @@ impl FrameshareSrc {
 
     /// Converts a gap to this pipeline's running time; returns none for a gap that ended before the
     /// pipeline started.
-    fn gap(&self, gap: &Gap) -> Option<gst::Event> {
-        let (pts, duration) = self.running_time().clip(gap.pts, gap.duration);
+    fn gap(&self, running: &Running, gap: &Gap) -> Option<gst::Event> {
+        let (pts, duration) = self.running_time(running).clip(gap.pts, gap.duration);
         if gap.duration.is_some() && duration.is_none() {
             return None;
         }

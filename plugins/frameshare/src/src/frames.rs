@@ -123,7 +123,7 @@ pub(super) fn to_buffer(
     };
     // A frame of raw video that was kept for readers like this one is shown now, not when it was
     // due.
-    let shown_now = frame.is_kept() && context.shape.video.is_some();
+    let shown_now = frame.is_kept() && context.shape.video.is_some() && context.time.is_live();
     let lease = LeasedMemory::new(frame, context.held);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;

@@ -11,6 +11,7 @@
 
 use super::{
     copy_pool::CopyPool,
+    file_time::FileTime,
     log::CAT,
     opening_state::{Opened, Opening},
     pause::Pause,
@@ -84,6 +85,10 @@ impl ObjectImpl for FrameshareSrc {
         };
         if names_another_stream {
             self.request_switch();
+        }
+        if name == settings::IS_LIVE {
+            let is_live = lock(&self.settings).is_live;
+            self.obj().set_live(is_live);
         }
         if name == settings::LATENCY {
             self.post_latency();
@@ -205,6 +210,7 @@ impl BaseSrcImpl for FrameshareSrc {
             reported: Vec::new(),
             opening: Opening::default(),
             last: None,
+            file_time: FileTime::default(),
             budget,
         });
         self.hold_back_allocation_queries();
@@ -249,6 +255,10 @@ impl BaseSrcImpl for FrameshareSrc {
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(query) = query.view_mut() {
             let settings = lock(&self.settings).clone();
+            if !settings.is_live {
+                query.set(false, gst::ClockTime::ZERO, gst::ClockTime::NONE);
+                return true;
+            }
             let frame = lock(&self.negotiated).frame_duration;
             let credit = self.figures.credit.load(Relaxed);
             query.set(true, settings.latency, timing::longest(&settings, credit, frame));

@@ -8,6 +8,7 @@ mod cuda;
 mod delivery;
 mod errors;
 mod events;
+mod file_time;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -70,6 +71,9 @@ glib::wrapper! {
     ///   is the duration of the frames that may wait for downstream. By default these suit the
     ///   frame rate; with a higher `latency`, or a small `max-held`, a sink that synchronizes needs
     ///   a `queue` in front.
+    /// - With `is-live=false` it reads like a file: it prerolls, has no latency, and pushes the
+    ///   exporter's timestamps in the exporter's segment, shifted so that the first frame has
+    ///   running time 0.
     /// - Pushes the exporter's tags, stream-start, gaps and custom events in order with the frames;
     ///   a late reader gets the newest tags and sticky events. A seek of the exporter is a buffer
     ///   marked DISCONT, never a flush.

@@ -5,6 +5,7 @@
 use super::{
     copy_pool::CopyPool,
     cuda::Cuda,
+    file_time::FileTime,
     frames::{Downstream, Shape},
     opening_state::Opening,
     repeat::Last,
@@ -44,6 +45,8 @@ pub(super) struct Running {
     /// The ways of copying that a warning was posted for.
     pub(super) reported: Vec<Way>,
     pub(super) opening: Opening,
+    /// The exporter's timestamps, for a source that is not live.
+    pub(super) file_time: FileTime,
     /// The last frame, to be pushed again.
     pub(super) last: Option<Last>,
     /// Limit for the memory of the exporter's metadata.

@@ -105,6 +105,7 @@ pub(super) const GPU_WAIT: &str = "gpu-wait";
 pub(super) const CUDA_DEVICE_ID: &str = "cuda-device-id";
 pub(super) const VIDEO_META: &str = "video-meta";
 pub(super) const MAX_METADATA_BYTES: &str = "max-metadata-bytes";
+pub(super) const IS_LIVE: &str = "is-live";
 pub(super) const RESEND_LAST: &str = "resend-last";
 pub(super) const STATS: &str = "stats";
 
@@ -132,6 +133,7 @@ pub(super) struct Settings {
     cuda_device_id: i32,
     pub video_meta: FrameshareSrcVideoMeta,
     pub max_metadata_bytes: u64,
+    pub is_live: bool,
     /// In ns; 0: never.
     resend_last: u64,
 }
@@ -155,6 +157,7 @@ impl Default for Settings {
             cuda_device_id: -1,
             video_meta: FrameshareSrcVideoMeta::default(),
             max_metadata_bytes: frameshare::reader::MAX_METADATA_BYTES,
+            is_live: true,
             resend_last: 0,
         }
     }
@@ -234,6 +237,7 @@ impl Settings {
             CUDA_DEVICE_ID => self.cuda_device_id = value.get().unwrap_or(self.cuda_device_id),
             VIDEO_META => self.video_meta = value.get().unwrap_or_default(),
             MAX_METADATA_BYTES => self.max_metadata_bytes = value.get().unwrap_or(self.max_metadata_bytes),
+            IS_LIVE => self.is_live = value.get().unwrap_or(self.is_live),
             RESEND_LAST => self.resend_last = value.get().unwrap_or(self.resend_last),
             _ => {}
         }
@@ -258,6 +262,7 @@ impl Settings {
             CUDA_DEVICE_ID => self.cuda_device_id.to_value(),
             VIDEO_META => self.video_meta.to_value(),
             MAX_METADATA_BYTES => self.max_metadata_bytes.to_value(),
+            IS_LIVE => self.is_live.to_value(),
             RESEND_LAST => self.resend_last.to_value(),
             _ => return None,
         })
@@ -388,6 +393,15 @@ pub(super) fn properties() -> &'static [glib::ParamSpec] {
                      reading fails beyond it",
                 )
                 .default_value(default.max_metadata_bytes)
+                .mutable_ready()
+                .build(),
+            glib::ParamSpecBoolean::builder(IS_LIVE)
+                .nick("Is live")
+                .blurb(
+                    "Whether this is a live source. If not, it prerolls, and has no latency, the exporter's \
+                     timestamps and segment, and running time 0 at its first frame",
+                )
+                .default_value(default.is_live)
                 .mutable_ready()
                 .build(),
             glib::ParamSpecUInt64::builder(RESEND_LAST)

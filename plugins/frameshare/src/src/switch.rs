@@ -37,6 +37,7 @@ impl FrameshareSrc {
         running.settings = settings;
         running.shape = None;
         running.last = None;
+        running.file_time.begin();
         running.is_seam = true;
         lock(&self.negotiated).caps = None;
         Ok(())

@@ -3,7 +3,7 @@
 //! Conversion of the exporter's timestamps to running time.
 
 use super::settings::{FrameshareSrcPolicy, Settings};
-use crate::time::Difference;
+use crate::{events::Timeline, time::Difference};
 
 /// Returns the maximum latency that the granted credit allows: the duration of the frame that
 /// downstream synchronizes, and of those that wait behind it. None if the frame rate is unknown.
@@ -24,17 +24,29 @@ pub(super) fn longest(
     Some(longest.max(settings.latency))
 }
 
-/// Conversion from `CLOCK_MONOTONIC` to running time, as of one moment.
+/// Conversion from `CLOCK_MONOTONIC` to running time, as of one moment, or to the exporter's
+/// timestamps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RunningTime {
     difference: Difference,
     base: gst::ClockTime,
+    exporters: Option<Timeline>,
 }
 
 impl RunningTime {
     /// Returns the conversion for a pipeline with this clock difference and base time.
     pub fn new(difference: Difference, base: gst::ClockTime) -> Self {
-        Self { difference, base }
+        Self { difference, base, exporters: None }
+    }
+
+    /// Returns the conversion to the exporter's timestamps, which are not clipped.
+    pub fn of_exporter(timeline: Timeline) -> Self {
+        Self { exporters: Some(timeline), ..Self::default() }
+    }
+
+    /// Returns whether the times are those of this pipeline.
+    pub fn is_live(&self) -> bool {
+        self.exporters.is_none()
     }
 
     /// Returns the running time of a moment; 0 for one before the pipeline started.
@@ -46,13 +58,19 @@ impl RunningTime {
     /// frame entirely before the start gets time 0 and no duration.
     pub fn clip(&self, pts: u64, duration: Option<u64>) -> (gst::ClockTime, Option<gst::ClockTime>) {
         let start = self.signed(pts);
+        if let Some(timeline) = &self.exporters {
+            return (from_i128(start), duration.map(|duration| from_i128(timeline.duration(duration))));
+        }
         let duration = duration.map(i128::from);
         let left = if start >= 0 { duration } else { duration.map(|d| d + start).filter(|d| *d > 0) };
         (from_i128(start), left.map(from_i128))
     }
 
     fn signed(&self, monotonic: u64) -> i128 {
-        self.difference.to_clock(monotonic) - i128::from(self.base.nseconds())
+        match &self.exporters {
+            Some(timeline) => timeline.position(monotonic),
+            None => self.difference.to_clock(monotonic) - i128::from(self.base.nseconds()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod autoplug;
 mod both_ends;
 mod events;
+mod file;
 mod gop;
 mod layout;
 mod media;

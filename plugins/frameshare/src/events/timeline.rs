@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The exporter's segment, and its place on `CLOCK_MONOTONIC`.
+//!
+//! Frames carry times of the clock. A reader that is not live turns them back into the exporter's
+//! timestamps.
+
+use gst::{ClockTime, FormattedSegment};
+use serde::{Deserialize, Serialize};
+
+/// Maximum of a time and of a rate from a peer; sums of a few stay within 64 bits.
+const MAX_TIME: u64 = 1 << 61;
+const MAX_RATE: f64 = 1000.0;
+
+/// A segment that is played forward.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Timeline {
+    /// Time of `CLOCK_MONOTONIC` in ns at running time 0.
+    pub origin: u64,
+    rate: f64,
+    applied_rate: f64,
+    start: u64,
+    offset: u64,
+    time: u64,
+    base: u64,
+}
+
+impl Timeline {
+    /// Returns the timeline of a segment; none for one that is played backward, or with times or a
+    /// rate beyond the limits.
+    pub fn of(segment: &FormattedSegment<ClockTime>, origin: u64) -> Option<Self> {
+        let ns = |time: Option<ClockTime>| time.map_or(0, ClockTime::nseconds);
+        let timeline = Self {
+            origin,
+            rate: segment.rate(),
+            applied_rate: segment.applied_rate(),
+            start: ns(segment.start()),
+            offset: ns(segment.offset()),
+            time: ns(segment.time()),
+            base: ns(segment.base()),
+        };
+        timeline.is_valid().then_some(timeline)
+    }
+
+    /// Returns the timeline of an exporter that names none: its first frame is at time 0.
+    pub fn from(first: u64) -> Self {
+        let origin = first.min(MAX_TIME);
+        Self { origin, rate: 1.0, applied_rate: 1.0, start: 0, offset: 0, time: 0, base: 0 }
+    }
+
+    /// Returns the same segment at another place on the clock.
+    pub fn at(self, origin: u64) -> Self {
+        Self { origin, ..self }
+    }
+
+    pub fn is_valid(&self) -> bool {
+        let Self { origin, rate, applied_rate, start, offset, time, base } = *self;
+        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= MAX_RATE;
+        is_rate(rate)
+            && is_rate(applied_rate.abs())
+            && [origin, start, offset, time, base].iter().all(|time| *time <= MAX_TIME)
+    }
+
+    /// Returns the exporter's running time at a moment of `CLOCK_MONOTONIC`.
+    pub fn running(&self, monotonic: u64) -> i128 {
+        i128::from(monotonic) - i128::from(self.origin)
+    }
+
+    /// Returns the exporter's timestamp at a moment of `CLOCK_MONOTONIC`.
+    pub fn position(&self, monotonic: u64) -> i128 {
+        let running = self.running(monotonic) - i128::from(self.base);
+        self.scaled(running) + i128::from(self.start) + i128::from(self.offset)
+    }
+
+    /// Returns the duration of a frame in the exporter's timestamps, from that in running time.
+    pub fn duration(&self, running: u64) -> i128 {
+        self.scaled(running.into())
+    }
+
+    fn scaled(&self, running: i128) -> i128 {
+        if self.rate == 1.0 { running } else { (running as f64 * self.rate) as i128 }
+    }
+
+    /// Returns the segment for a reader whose running time is `behind` ns less than the exporter's.
+    pub fn segment(&self, behind: i128) -> FormattedSegment<ClockTime> {
+        let mut segment = FormattedSegment::<ClockTime>::new();
+        segment.set_rate(self.rate);
+        segment.set_applied_rate(self.applied_rate);
+        let start = ClockTime::from_nseconds(self.start);
+        segment.set_start(start);
+        segment.set_position(start);
+        segment.set_offset(ClockTime::from_nseconds(self.offset));
+        segment.set_time(ClockTime::from_nseconds(self.time));
+        // In the order in which gst_segment_offset_running_time() does it: a base is not negative.
+        let base = i128::from(self.base) - behind;
+        let nanoseconds =
+            |time: i128| ClockTime::from_nseconds(u64::try_from(time).unwrap_or(0).min(MAX_TIME));
+        segment.set_base(nanoseconds(base));
+        if base < 0 {
+            segment.set_offset(nanoseconds(i128::from(self.offset) + self.scaled(-base)));
+        }
+        segment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(rate: f64) -> FormattedSegment<ClockTime> {
+        let mut segment = FormattedSegment::<ClockTime>::new();
+        segment.set_rate(rate);
+        segment.set_start(ClockTime::from_seconds(10));
+        segment.set_time(ClockTime::from_seconds(3));
+        segment.set_base(ClockTime::from_seconds(5));
+        segment
+    }
+
+    #[test]
+    fn timestamps_return_from_the_clock() {
+        gst::init().unwrap();
+        for rate in [1.0, 2.0, 0.5] {
+            let segment = segment(rate);
+            let timeline = Timeline::of(&segment, 1_000_000_000_000).unwrap();
+            for seconds in [10, 11, 70] {
+                let pts = ClockTime::from_seconds(seconds);
+                let running = segment.to_running_time(pts).unwrap();
+                let monotonic = 1_000_000_000_000 + running.nseconds();
+                assert_eq!(timeline.position(monotonic), i128::from(pts.nseconds()), "rate {rate}");
+                // Readers that join at this frame begin at running time 0, with its stream time.
+                let own = timeline.segment(running.nseconds().into());
+                assert_eq!(own.to_running_time(pts), Some(ClockTime::ZERO), "rate {rate}");
+                assert_eq!(own.to_stream_time(pts), segment.to_stream_time(pts));
+                let later = timeline.segment(-1_000_000_000);
+                assert_eq!(later.to_running_time(pts), Some(running + ClockTime::SECOND));
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_timelines_are_refused() {
+        gst::init().unwrap();
+        assert_eq!(Timeline::of(&segment(-1.0), 0), None);
+        let good = Timeline::of(&segment(1.0), 0).unwrap();
+        for bad in [
+            Timeline { rate: f64::NAN, ..good },
+            Timeline { rate: 0.0, ..good },
+            Timeline { applied_rate: f64::INFINITY, ..good },
+            Timeline { origin: u64::MAX, ..good },
+            Timeline { base: u64::MAX, ..good },
+        ] {
+            assert!(!bad.is_valid(), "{bad:?}");
+            let event = crate::events::encode_timeline(&bad);
+            let budget = crate::meta::budget::Budget::new(1 << 20);
+            assert!(crate::events::decode(&event, &budget).is_err(), "{bad:?}");
+        }
+        // The most that a peer can send overflows nothing.
+        let most = Timeline { origin: MAX_TIME, rate: MAX_RATE, base: MAX_TIME, ..good };
+        most.segment(i128::from(most.position(u64::MAX)));
+        most.segment(-i128::from(u64::MAX));
+    }
+}
