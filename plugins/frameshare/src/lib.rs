@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod log;
 mod meta;
 mod mutability;
+mod pipeline;
 mod plugin;
 mod pool;
 mod program;

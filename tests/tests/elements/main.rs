@@ -9,6 +9,7 @@ mod devices;
 mod gone;
 mod messages;
 mod refused;
+mod unixfd;
 mod uris;
 
 /// A moving zone plate: every pixel changes from frame to frame.

@@ -92,6 +92,9 @@ pub struct Config {
     /// exporter sends when the reader joins; 0 for none. They take no credit. Without them the
     /// reader starts at the next key unit, or after two seconds.
     pub max_gop_bytes: u64,
+    /// Whether the files of imported host memory stay open, for [`Frame::file`](super::Frame::file):
+    /// one for each slot.
+    pub keep_files: bool,
 }
 
 impl Default for Config {
@@ -112,6 +115,7 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(2),
             max_metadata_bytes: MAX_METADATA_BYTES,
             max_gop_bytes: MAX_GOP_BYTES,
+            keep_files: false,
         }
     }
 }
@@ -235,6 +239,13 @@ impl Config {
     #[must_use]
     pub fn max_gop_bytes(mut self, max_gop_bytes: u64) -> Self {
         self.max_gop_bytes = max_gop_bytes;
+        self
+    }
+
+    /// Sets [`keep_files`](Self#structfield.keep_files).
+    #[must_use]
+    pub fn keep_files(mut self, keep_files: bool) -> Self {
+        self.keep_files = keep_files;
         self
     }
 }

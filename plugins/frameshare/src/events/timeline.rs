@@ -156,7 +156,7 @@ mod tests {
         }
         // The most that a peer can send overflows nothing.
         let most = Timeline { origin: MAX_TIME, rate: MAX_RATE, base: MAX_TIME, ..good };
-        most.segment(i128::from(most.position(u64::MAX)));
+        most.segment(most.position(u64::MAX));
         most.segment(-i128::from(u64::MAX));
     }
 }

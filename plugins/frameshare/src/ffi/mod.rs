@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 pub(crate) mod device_provider;
 pub(crate) mod frame_bytes;
 pub(crate) mod frameshare_meta;
+pub(crate) mod leased;
 pub(crate) mod mini_object;
 pub(crate) mod param_spec;
 pub(crate) mod raw_enum;

@@ -7,7 +7,7 @@
 //! wait forever. A sink that finds such a source in its pipeline does not preroll.
 
 use super::imp::FrameshareSink;
-use crate::{src::FrameshareSrc, sync::lock};
+use crate::{pipeline, src::FrameshareSrc, sync::lock};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,13 +32,7 @@ impl FrameshareSink {
 
     fn is_read_in_pipeline(&self) -> bool {
         let Ok(endpoint) = lock(&self.settings).endpoint() else { return false };
-        let mut top = self.obj().clone().upcast::<gst::Object>();
-        while let Some(parent) = top.parent() {
-            top = parent;
-        }
-        let Ok(bin) = top.downcast::<gst::Bin>() else { return false };
-        // An iterator that notices a change of the bin ends early.
-        let elements = bin.iterate_recurse().into_iter().map_while(Result::ok);
+        let elements = pipeline::elements(self.obj().upcast_ref());
         let mut sources = elements.filter_map(|element| element.downcast::<FrameshareSrc>().ok());
         sources.any(|source| source.endpoint().is_some_and(|reads| reads.path() == endpoint.path()))
     }

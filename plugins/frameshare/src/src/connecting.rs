@@ -10,7 +10,7 @@ use super::{
     running::Running,
     settings::FrameshareSrcOnDisconnect,
 };
-use crate::sync::lock;
+use crate::{pipeline, sync::lock};
 use frameshare::{
     Interrupt,
     reader::{self, ConnectError, Reader},
@@ -91,9 +91,17 @@ impl FrameshareSrc {
             .fence(settings.fence.kind())
             .gpu_wait(settings.gpu_wait.wanted())
             .fence_timeout(settings.fence_timeout())
-            .max_metadata_bytes(settings.max_metadata_bytes);
+            .max_metadata_bytes(settings.max_metadata_bytes)
+            .keep_files(self.passes_files_on());
         gst::debug!(CAT, imp = self, "Connecting to {endpoint}");
         Reader::connect(endpoint, config, interrupt)
+    }
+
+    /// Returns whether the pipeline passes the files of memory on to other processes. Each of them
+    /// stays open then.
+    fn passes_files_on(&self) -> bool {
+        let is_passer = |element: gst::Element| element.factory().is_some_and(|it| it.name() == "unixfdsink");
+        pipeline::elements(self.obj().upcast_ref()).any(is_passer)
     }
 
     pub(super) fn note_connection(&self, running: &Running) {

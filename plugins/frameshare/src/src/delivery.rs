@@ -152,6 +152,7 @@ impl FrameshareSrc {
             time,
             is_last_credit,
             held: &self.figures.held,
+            copies: &self.figures.copied_downstream,
             copy_pool: &mut running.copy_pool,
             cuda: running.cuda.as_mut(),
             budget: &running.budget,
@@ -182,6 +183,10 @@ impl FrameshareSrc {
             running.reported.push(way);
             let credit = running.reader.as_ref().map_or(0, Reader::credit);
             self.post_copying(errors::of_copying(way, credit, running.settings.max_held));
+        }
+        let copied = self.figures.copied_downstream.load(Relaxed);
+        if copied > 0 && !std::mem::replace(&mut running.has_reported_writer, true) {
+            self.post_copying(errors::of_downstream_copies());
         }
         if std::mem::take(&mut running.is_seam) || lost > 0 {
             buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);

@@ -30,6 +30,14 @@ pub(super) fn of_copying(way: Way, credit: u32, asked: u32) -> (String, &'static
     }
 }
 
+/// Returns the reason for copies that elements downstream make, and the remedy.
+pub(super) fn of_downstream_copies() -> (String, &'static str) {
+    (
+        "an element downstream writes into them, or copies them, and they are shared read-only".into(),
+        "elements that convert frames, such as videoconvert, read them in place",
+    )
+}
+
 /// Returns the message for a failed connection; none if the wait was interrupted.
 pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gst::ErrorMessage> {
     if let ConnectError::Interrupted = error {

@@ -22,7 +22,10 @@ use crate::{
 };
 use frameshare::{Descriptor, reader::Frame};
 use gst_video::{VideoFrameRef, VideoInfo};
-use std::sync::{Arc, atomic::AtomicU32};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64},
+};
 
 /// Offset of a buffer if it is unknown (`GST_BUFFER_OFFSET_NONE`).
 const NO_OFFSET: u64 = u64::MAX;
@@ -68,6 +71,8 @@ pub(super) struct Context<'a> {
     /// Downstream already holds every other frame of the credit.
     pub is_last_credit: bool,
     pub held: &'a Arc<AtomicU32>,
+    /// Counts the copies that downstream makes.
+    pub copies: &'a Arc<AtomicU64>,
     pub copy_pool: &'a mut CopyPool,
     /// CUDA context and stream for frames in GPU memory.
     pub cuda: Option<&'a mut Cuda>,
@@ -124,7 +129,7 @@ pub(super) fn to_buffer(
     // A frame of raw video that was kept for readers like this one is shown now, not when it was
     // due.
     let shown_now = frame.is_kept() && context.shape.video.is_some() && context.time.is_live();
-    let lease = LeasedMemory::new(frame, context.held);
+    let lease = LeasedMemory::new(frame, context.held, context.copies);
     // In CUDA memory every element finds the planes by GstVideoMeta or by the memory itself.
     let shows_crop = (context.downstream.video_meta || on_gpu) && context.downstream.crop_meta;
     if let (Some(picture), Some((x, y)), Some(info)) = (&mut picture, crop, &context.shape.video)
@@ -169,7 +174,7 @@ fn in_system_memory(
         (copy_bytes(&lease, context.copy_pool)?, Way::CopiedForCredit)
     } else {
         let mut buffer = gst::Buffer::new();
-        buffer.make_mut().append_memory(lease.into_memory());
+        buffer.make_mut().append_memory(lease.into_memory()?);
         (buffer, Way::InPlace)
     };
     if let Some(picture) = picture.filter(|picture| picture.needs_meta()) {
@@ -216,7 +221,7 @@ fn copy_picture(
 ) -> Result<gst::Buffer, glib::BoolError> {
     let info = shape.video.as_ref().ok_or_else(|| glib::bool_error!("no raw video"))?;
     let mut source = gst::Buffer::new();
-    source.make_mut().append_memory(lease.into_memory());
+    source.make_mut().append_memory(lease.into_memory()?);
     picture.add_meta(source.make_mut())?;
     let mut copy = copy_pool.acquire(info.size())?;
     {

@@ -21,7 +21,7 @@ use super::{
     stats::Figures,
     timing,
 };
-use crate::{meta::budget::Budget, program, sync::lock, time::PipelineClock, uri};
+use crate::{meta::budget::Budget, pipeline, program, sync::lock, time::PipelineClock, uri};
 use frameshare::{Interrupt, reader::KeyUnitRequests};
 use gst::{glib, prelude::*, subclass::prelude::*};
 use gst_base::{
@@ -207,6 +207,7 @@ impl BaseSrcImpl for FrameshareSrc {
             lost_earlier: 0,
             has_ended: false,
             has_told_layout: false,
+            has_reported_writer: false,
             reported: Vec::new(),
             opening: Opening::default(),
             last: None,
@@ -341,10 +342,7 @@ impl FrameshareSrc {
     /// Returns the name of the reader for the exporter: program, pipeline and element.
     pub(super) fn reader_name(&self) -> String {
         let element = self.obj().clone().upcast::<gst::Object>();
-        let mut top = element.clone();
-        while let Some(parent) = top.parent() {
-            top = parent;
-        }
+        let top = pipeline::top(&element);
         let name = element.name();
         let path = if top == element { name.to_string() } else { format!("{}/{name}", top.name()) };
         format!("{} {path}", program::name())

@@ -4,31 +4,33 @@
 //!
 //! The memory is read-only; the lease ends when GStreamer drops its last reference, on any thread.
 
-use crate::ffi::{frame_bytes, used_on::HoldsFrame};
+use crate::ffi::{frame_bytes, leased, used_on::HoldsFrame};
 use frameshare::{memory::Address, reader::Frame};
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 /// Leased frame, counted in `held`.
 pub(super) struct LeasedMemory {
     frame: Frame,
+    copies: Arc<AtomicU64>,
     _counted: Counted,
 }
 
 struct Counted(Arc<AtomicU32>);
 
 impl LeasedMemory {
-    /// Takes ownership of a frame.
-    pub fn new(frame: Frame, held: &Arc<AtomicU32>) -> Self {
+    /// Takes ownership of a frame, which is counted in `held` while it exists; `copies` counts those
+    /// that elements make of it.
+    pub fn new(frame: Frame, held: &Arc<AtomicU32>, copies: &Arc<AtomicU64>) -> Self {
         held.fetch_add(1, Relaxed);
-        Self { frame, _counted: Counted(Arc::clone(held)) }
+        Self { frame, copies: Arc::clone(copies), _counted: Counted(Arc::clone(held)) }
     }
 
     /// Returns the memory to push downstream; for frames in host memory.
-    pub fn into_memory(self) -> gst::Memory {
-        gst::Memory::from_slice(self)
+    pub fn into_memory(self) -> Result<gst::Memory, glib::BoolError> {
+        leased::wrap(Box::new(self)).ok_or_else(|| glib::bool_error!("no memory for a frame"))
     }
 
     pub fn frame(&self) -> &Frame {
@@ -46,6 +48,16 @@ impl LeasedMemory {
             Address::Device(address) => Some(address),
             Address::Host(_) => None,
         }
+    }
+}
+
+impl leased::Leased for LeasedMemory {
+    fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    fn note_copy(&self) {
+        self.copies.fetch_add(1, Relaxed);
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Running {
     pub(super) has_ended: bool,
     /// The exporter was told that frames of the present format are copied for their layout.
     pub(super) has_told_layout: bool,
+    /// A warning about copies of elements downstream was posted.
+    pub(super) has_reported_writer: bool,
     /// The ways of copying that a warning was posted for.
     pub(super) reported: Vec<Way>,
     pub(super) opening: Opening,

@@ -24,6 +24,8 @@ pub(super) struct Figures {
     pub copied_for_layout: AtomicU64,
     pub reconnections: AtomicU64,
     pub repeated: AtomicU64,
+    /// Copies of frames in host memory that elements downstream made, to write for example.
+    pub copied_downstream: Arc<AtomicU64>,
 }
 
 impl Figures {
@@ -43,6 +45,7 @@ impl Figures {
             &self.copied_for_layout,
             &self.reconnections,
             &self.repeated,
+            &self.copied_downstream,
         ] {
             counter.store(0, Relaxed);
         }
@@ -65,6 +68,7 @@ impl Figures {
             .field("copied-for-credit", self.copied_for_credit.load(Relaxed))
             .field("copied-for-layout", self.copied_for_layout.load(Relaxed))
             .field("reconnections", self.reconnections.load(Relaxed))
+            .field("copied-downstream", self.copied_downstream.load(Relaxed))
             .field("repeated", self.repeated.load(Relaxed))
             .build()
     }

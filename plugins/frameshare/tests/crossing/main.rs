@@ -10,6 +10,7 @@ mod file;
 mod gop;
 mod layout;
 mod media;
+mod memory;
 mod metas;
 mod numbers;
 mod order;

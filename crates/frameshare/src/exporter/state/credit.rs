@@ -11,7 +11,7 @@ use frameshare_protocol::{
 use std::collections::BTreeSet;
 
 /// The automatic credit leaves enough for this number of readers with as much.
-const MIN_READERS: u32 = 32;
+const MIN_READERS: u32 = 40;
 
 impl State {
     /// The sum of all readers' credits.
@@ -33,11 +33,11 @@ impl State {
     }
 
     /// Returns the credit of a reader that leaves it to the exporter: what suits the frame rate, or
-    /// twice the minimum before the rate is known, and less if little is left.
+    /// a high one before the rate is known, and less if little is left.
     pub fn automatic_credit(&self, left: u32) -> u32 {
         let usual = match &self.format {
             Some(format) => automatic_credit(period_ns(&format.caps)),
-            None => 2 * automatic_credit(None),
+            None => 3 * automatic_credit(None),
         };
         usual.min((left / MIN_READERS).max(2))
     }

@@ -109,7 +109,7 @@ impl Connection {
             metadata,
             gpu,
             memory: MemoryKind::Host,
-            generations: Generations::new(channel.clone(), is_local, config.host_fallback),
+            generations: Generations::new(channel.clone(), is_local, config.host_fallback, config.keep_files),
             messages: 0,
             waiting: MessageQueue::new(config.max_metadata_bytes),
             max_metadata_bytes: config.max_metadata_bytes,

@@ -20,6 +20,7 @@ use frameshare_protocol::{Descriptor, EntryIndex, Sequence};
 use std::{
     any::Any,
     mem,
+    os::fd::BorrowedFd,
     ptr::NonNull,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
 };
@@ -344,6 +345,16 @@ impl Frame {
         match self.start {
             Address::Host(start) => Some(start),
             Address::Device(_) => None,
+        }
+    }
+
+    /// The file of its memory, sealed against writing, and the offset of its first byte in it; with
+    /// [`Config::keep_files`](crate::reader::Config::keep_files), for host memory. Whoever gets the
+    /// descriptor can read all later frames of the slot, too.
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match &self.memory {
+            Memory::Leased { import, .. } => Some((import.file()?, self.descriptor.offset)),
+            Memory::Kept { .. } => None,
         }
     }
 

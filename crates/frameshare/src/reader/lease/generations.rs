@@ -36,6 +36,8 @@ pub(in crate::reader) struct Generations {
     is_local: bool,
     /// The exporter has frames in host memory for a reader that cannot import them.
     host_fallback: bool,
+    /// The files of host memory stay open.
+    keeps_files: bool,
     entries: BTreeMap<u32, Generation>,
 }
 
@@ -61,8 +63,8 @@ enum Source {
 }
 
 impl Generations {
-    pub fn new(channel: Arc<Channel>, is_local: bool, host_fallback: bool) -> Self {
-        Self { channel, is_local, host_fallback, entries: BTreeMap::new() }
+    pub fn new(channel: Arc<Channel>, is_local: bool, host_fallback: bool, keeps_files: bool) -> Self {
+        Self { channel, is_local, host_fallback, keeps_files, entries: BTreeMap::new() }
     }
 
     /// Adds a generation, with the descriptor for all its slots if its kind has one.
@@ -125,7 +127,10 @@ impl Generations {
             }
             Err(error) => return Err(error.into()),
         };
-        match found.slots.insert(slot.index, Arc::new(Imported::new(import, found.imports.clone()))) {
+        let kept = fd.filter(|_| self.keeps_files && found.memory == MemoryKind::Host);
+        let file = kept.map(|fd| fd.as_fd().try_clone_to_owned()).transpose().map_err(ReadError::Io)?;
+        let imported = Imported::new(import, file, found.imports.clone());
+        match found.slots.insert(slot.index, Arc::new(imported)) {
             Some(_) => Err(ProtocolViolation::DuplicateSlot { slot }.into()),
             None => Ok(()),
         }

@@ -11,6 +11,7 @@ use frameshare_cuda::context::Context;
 use frameshare_protocol::message::ToExporter;
 use std::{
     any::Any,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, OnceLock},
 };
 
@@ -49,12 +50,18 @@ pub(in crate::reader) struct Imported {
     // acknowledges.
     user_data: OnceLock<Box<dyn Any + Send + Sync>>,
     memory: Arc<dyn Import>,
+    /// The file of host memory, if it stays open.
+    file: Option<OwnedFd>,
     imports: Arc<Imports>,
 }
 
 impl Imported {
-    pub(super) fn new(memory: Arc<dyn Import>, imports: Arc<Imports>) -> Self {
-        Self { user_data: OnceLock::new(), memory, imports }
+    pub(super) fn new(memory: Arc<dyn Import>, file: Option<OwnedFd>, imports: Arc<Imports>) -> Self {
+        Self { user_data: OnceLock::new(), memory, file, imports }
+    }
+
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     pub fn address(&self) -> Address {

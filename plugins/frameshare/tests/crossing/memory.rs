@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The memory of frames: read-only, copied for elements that write, and a file where one is needed.
+
+use super::*;
+use std::os::unix::fs::FileExt;
+
+fn stat(reader: &Reader, name: &str) -> u64 {
+    let stats = reader.pipeline.by_name("source").unwrap().property::<gst::Structure>("stats");
+    stats.get(name).unwrap()
+}
+
+fn warnings(reader: &Reader) -> Vec<String> {
+    let bus = reader.pipeline.bus().unwrap();
+    let messages = std::iter::from_fn(|| bus.pop_filtered(&[gst::MessageType::Warning]));
+    let text = |message: gst::Message| match message.view() {
+        gst::MessageView::Warning(warning) => warning.error().to_string(),
+        _ => unreachable!(),
+    };
+    messages.map(text).collect()
+}
+
+#[test]
+fn element_that_writes_gets_a_copy_and_a_reason() {
+    let mut exporter = Exporter::new(GRAY);
+    let reader = Reader::new(&exporter.path);
+    for value in 1..=3 {
+        exporter.push_value(value);
+        let buffer = reader.buffer();
+        // Reading, and sharing a part, copies nothing.
+        let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 10..20).unwrap();
+        assert_eq!((bytes(&buffer), bytes(&part)), (vec![value; GRAY_SIZE], vec![value; 10]));
+        assert_eq!(stat(&reader, "copied-downstream"), 2 * u64::from(value - 1));
+        let mut written = buffer.copy();
+        written.make_mut().map_writable().unwrap().fill(99);
+        assert_eq!((bytes(&written), bytes(&buffer)), (vec![99; GRAY_SIZE], vec![value; GRAY_SIZE]));
+        assert_eq!(stat(&reader, "copied-downstream"), 2 * u64::from(value) - 1);
+        // A part is copied from its place.
+        assert_eq!(bytes(&part.copy_deep().unwrap()), [value; 10]);
+    }
+    let warnings = warnings(&reader);
+    assert!(warnings.len() == 1 && warnings[0].contains("writes into them"), "{warnings:?}");
+}
+
+#[test]
+fn part_of_frame_survives_frame_and_exporter() {
+    let mut exporter = Exporter::new(GRAY);
+    let reader = Reader::new(&exporter.path);
+    exporter.push(gst::Buffer::from_slice(Vec::from_iter(0..GRAY_SIZE as u8)));
+    let buffer = reader.buffer();
+    let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 30..40).unwrap();
+    let smaller = part.copy_region(gst::BufferCopyFlags::MEMORY, 2..5).unwrap();
+    drop((buffer, part, reader, exporter));
+    assert_eq!(bytes(&smaller), [32, 33, 34]);
+}
+
+mod passer {
+    use gst::{prelude::*, subclass::prelude::*};
+
+    /// An element of the name by which the source knows that files are passed on.
+    #[derive(Default)]
+    pub struct Passer;
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for Passer {
+        const NAME: &'static str = "FrameshareTestPasser";
+        type Type = Element;
+        type ParentType = gst::Bin;
+    }
+
+    impl ObjectImpl for Passer {}
+    impl GstObjectImpl for Passer {}
+    impl ElementImpl for Passer {}
+    impl BinImpl for Passer {}
+
+    glib::wrapper! {
+        pub struct Element(ObjectSubclass<Passer>) @extends gst::Bin, gst::Element, gst::Object;
+    }
+
+    pub fn register() {
+        if gst::ElementFactory::find("unixfdsink").is_none() {
+            gst::Element::register(None, "unixfdsink", gst::Rank::NONE, Element::static_type()).unwrap();
+        }
+    }
+}
+
+/// A pipeline with a `unixfdsink` gets memory of a GstFdAllocator; the kernel refuses to write into
+/// its file. Other pipelines keep no file open.
+#[test]
+fn memory_is_a_sealed_file_beside_unixfdsink() {
+    passer::register();
+    for passes in [true, false] {
+        let mut exporter = Exporter::new(GRAY);
+        let pipeline = launch(&format!(
+            "framesharesrc name=source socket-path={} policy=lossless connection-timeout=20000000000 ! \
+             fakesink name=end sync=false enable-last-sample=false",
+            exporter.path.display()
+        ));
+        if passes {
+            let passer = gst::ElementFactory::make("unixfdsink").build().unwrap();
+            passer.set_locked_state(true);
+            pipeline.add(&passer).unwrap();
+        }
+        let reader = Reader::watch(pipeline);
+        for value in 1..=20 {
+            exporter.push_value(value);
+            let buffer = reader.buffer();
+            assert_eq!(bytes(&buffer), [value; GRAY_SIZE]);
+            let memory = buffer.peek_memory(0);
+            let file = memory.downcast_memory_ref::<gst_allocators::FdMemory>();
+            assert_eq!(file.is_some(), passes);
+            if let Some(memory) = file {
+                let path = format!("/proc/self/fd/{}", memory.fd());
+                let mut content = [0; GRAY_SIZE];
+                let file = std::fs::File::open(&path).unwrap();
+                file.read_exact_at(&mut content, memory.offset() as u64).unwrap();
+                assert_eq!(content, [value; GRAY_SIZE]);
+                let writable = std::fs::File::options().write(true).open(&path);
+                assert!(writable.and_then(|file| file.write_at(&[0], 0)).is_err());
+                let part = buffer.copy_region(gst::BufferCopyFlags::MEMORY, 10..20).unwrap();
+                assert_eq!(bytes(&part), [value; 10]);
+                let mut written = buffer.copy();
+                written.make_mut().map_writable().unwrap().fill(99);
+                assert_eq!(bytes(&buffer), [value; GRAY_SIZE]);
+            }
+        }
+    }
+}
