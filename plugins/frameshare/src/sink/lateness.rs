@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// A publication that took longer than this had to wait for a reader.
-const WAIT: Duration = Duration::from_millis(20);
+pub(super) const WAIT: Duration = Duration::from_millis(20);
 
 /// Lateness of the frames, in ns of `CLOCK_MONOTONIC` after their presentation time.
 #[derive(Debug, Default)]

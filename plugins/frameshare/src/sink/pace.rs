@@ -5,6 +5,7 @@
 use super::{
     imp::FrameshareSink,
     kinds::{Export, History, SlowReader},
+    lateness::WAIT,
     log::CAT,
     stream::{Stream, Times},
 };
