@@ -13,7 +13,7 @@ mod leases;
 mod retirement;
 mod takeover;
 
-use stateright::{Checker, Expectation, Model};
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 /// Explores a model completely: its invariants hold in all states, and its reachable goals occur.
 fn holds<M>(name: &str, model: M)
@@ -40,7 +40,8 @@ where
     M::State: Send + Sync + Clone + std::fmt::Debug + std::hash::Hash + PartialEq,
     M::Action: Send + Sync + Clone + std::fmt::Debug + PartialEq,
 {
-    let checker = model.checker().threads(2).spawn_bfs().join();
+    let found = HasDiscoveries::AllOf([property].into());
+    let checker = model.checker().threads(2).finish_when(found).spawn_bfs().join();
     let is_claim =
         |of: &stateright::Property<M>| of.name == property && of.expectation == Expectation::Always;
     assert!(checker.model().properties().iter().any(is_claim), "the model claims no such thing");
