@@ -212,6 +212,29 @@ fn frame_that_waited_is_for_lossless_readers_only() {
     assert!(most - least < 2_000_000_000, "{lateness:?}");
 }
 
+/// `max-queued` holds for a reader that the stream waits for, too.
+#[test]
+fn awaited_reader_gets_the_newest_frames() {
+    let mut exporter = Exporter::with(GRAY, "wait-for-connection=true");
+    let endpoint = frameshare::Endpoint::at(&exporter.path).unwrap();
+    let interrupt = Interrupt::new().unwrap();
+    let config = reader::Config::default().max_held(4).max_queued(2);
+    let mut reader = std::thread::scope(|scope| {
+        let connects = scope.spawn(|| reader::Reader::connect(&endpoint, config, &interrupt).unwrap());
+        // The first frame waits for the reader.
+        (1..=6).for_each(|value| exporter.push_value(value));
+        connects.join().unwrap()
+    });
+    let mut got = Vec::new();
+    while got.len() < 2 {
+        if let reader::Item::Frame(frame) = reader.next(Some(PATIENCE), &interrupt).unwrap().expect("an item")
+        {
+            got.push((frame.descriptor().sequence.0, frame.lost_before()));
+        }
+    }
+    assert_eq!(got, [(5, 4), (6, 0)]);
+}
+
 /// After a wait, frames that are too late go to lossless readers only.
 #[test]
 fn late_frames_after_a_wait_are_for_lossless_readers_only() {
