@@ -109,8 +109,8 @@ impl Device {
         Ok(Device::all()?.iter().find(|device| device.uuid == uuid).cloned())
     }
 
-    /// Returns the GPU of this text, as people write it: its ordinal, or its UUID, which is the same
-    /// in every process.
+    /// Returns the GPU of this text, as people write it: its ordinal, or its UUID, which is the
+    /// same in every process.
     ///
     /// # Errors
     /// [`Error::NoDevice`] with the visible GPUs; otherwise as [`Device::all`].

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let luma = frame.plane(0)?;
         let Some(pointer) = luma.device_pointer_on(&reads)? else { return Err("no GPU memory".into()) };
         let mut byte = [0];
-        // SAFETY: the plane is mapped while the frame is held, and the buffer is read after the copy.
+        // SAFETY: the plane is mapped while the frame is held; the buffer is read after the copy.
         unsafe { reads.download(byte.as_mut_ptr(), pointer, 1) }?; // a kernel of yours
         reads.synchronize()?;
         println!(

@@ -53,11 +53,12 @@ pub mod queue;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
-mod event;
+pub mod event;
 #[cfg(not(loom))]
 pub mod exporter;
 #[cfg(not(loom))]
 pub mod fence;
+pub mod flags;
 #[cfg(not(loom))]
 mod gpu;
 #[cfg(not(loom))]

@@ -97,6 +97,7 @@ fn take(reader: &mut Reader, interrupt: &Interrupt, held: &mut Vec<Frame>) -> bo
                 held.push(frame);
                 held.truncate(3);
             }
+            Ok(Some(Item::Event(event))) => drop(std::hint::black_box(event.content())),
             Ok(Some(_)) => {}
             Ok(None) => return true,
             Err(_) => return false,

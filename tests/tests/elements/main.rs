@@ -6,6 +6,7 @@
 //! from frame to frame, and the same pipeline without the elements gives the expected checksums.
 
 mod devices;
+mod events;
 mod gone;
 mod messages;
 mod refused;

@@ -279,8 +279,8 @@ impl Frame {
         }
     }
 
-    /// As [`Frame::used_on_stream`], for a stream of which only the handle is known; a null one is the
-    /// NULL stream of the context that is current on this thread.
+    /// As [`Frame::used_on_stream`], for a stream of which only the handle is known; a null one is
+    /// the NULL stream of the context that is current on this thread.
     ///
     /// # Safety
     ///

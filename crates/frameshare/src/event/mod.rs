@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! In-band events, delivered in order with frames, and their typed content.
+//!
+//! The engine carries an [`Event`] as a kind and bytes. [`Event::content`] reads the events that
+//! `framesharesink` sends, and [`Content::to_event`] writes those that `framesharesrc` reads, so
+//! that applications without GStreamer take part:
+//!
+//! ```
+//! use frameshare::event::{Content, Event, Tag, TagScope, Value};
+//!
+//! let title = Tag { name: "title".into(), values: vec!["Gate 4".into()] };
+//! let event = Content::Tags { scope: TagScope::Global, tags: vec![title] }.to_event()?;
+//! // exporter.send_event(event)?; readers get Item::Event(event)
+//! match event.content()? {
+//!     Content::Tags { tags, .. } => assert_eq!(tags[0].values, [Value::from("Gate 4")]),
+//!     Content::Custom { structure, .. } => println!("{}", structure.name),
+//!     _ => {}
+//! }
+//! # Ok::<(), frameshare::event::EventError>(())
+//! ```
+//!
+//! Segments do not cross: the times of frames are times of `CLOCK_MONOTONIC`. A seek arrives as
+//! [`flags::DISCONTINUITY`](crate::flags::DISCONTINUITY) of the next frame. Formats and the end of
+//! a stream are items of a reader.
+
+mod form;
+mod value;
+
+pub use value::{Caps, CapsStructure, DateTime, Structure, Value};
+
+use form::{Invalid, Reader, Writer};
+use serde::{Deserialize, Serialize};
+
+/// An event with its place among the frames, opaque to the engine: tags, gaps, messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its kind, defined by the sender.
+    pub kind: u32,
+    /// A joining reader gets the newest sticky event of each kind. False in received events.
+    pub sticky: bool,
+    /// Its content.
+    pub payload: Vec<u8>,
+}
+
+/// Maximum length of a stream id in bytes.
+const MAX_STREAM_ID: usize = 4096;
+
+const GAP: u32 = 4;
+const STREAM_TAGS: u32 = 7;
+const GLOBAL_TAGS: u32 = 8;
+const CUSTOM: u32 = 9;
+const CUSTOM_BOTH: u32 = 10;
+/// The upper two bits; the others come from the structure's name: the newest of each name is kept.
+const CUSTOM_STICKY: u32 = 0b01 << 30;
+const UPPER_BITS: u32 = 0b11 << 30;
+
+/// The content of an event.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Content {
+    /// The start of a stream. It ends the tags and custom events of the one before.
+    StreamStart {
+        /// The stream's id, not empty.
+        id: String,
+        /// GstStreamFlags.
+        flags: u32,
+        /// The group that the stream belongs to, a number of the exporter's process.
+        group: Option<u32>,
+    },
+    /// Tags, which replace those of the same scope.
+    Tags {
+        /// Their subject.
+        scope: TagScope,
+        /// The tags.
+        tags: Vec<Tag>,
+    },
+    /// A time without frames.
+    Gap {
+        /// Its start, in ns of `CLOCK_MONOTONIC`.
+        pts: u64,
+        /// Its duration in ns.
+        duration: Option<u64>,
+        /// GstGapFlags.
+        flags: u32,
+    },
+    /// A custom event.
+    Custom {
+        /// Its name and fields.
+        structure: Structure,
+        /// Its delivery.
+        delivery: Delivery,
+    },
+    /// A sticky event of an earlier stream was withdrawn.
+    Withdrawn,
+    /// An event of another sender, or of a later version.
+    Unknown,
+}
+
+/// The subject of tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagScope {
+    /// The stream.
+    Stream,
+    /// The medium with all its streams.
+    Global,
+}
+
+/// One tag.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tag {
+    /// Its name, such as `title`.
+    pub name: String,
+    /// Its values, of the tag's type; several for tags such as `artist`.
+    pub values: Vec<Value>,
+}
+
+/// The delivery of a custom event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// In order with frames (`custom-downstream`).
+    InOrder,
+    /// The same; in GStreamer it also exists in the other direction (`custom-both`).
+    Both,
+    /// In order, and a joining reader gets the newest of each name (`custom-downstream-sticky`).
+    Sticky,
+}
+
+/// The reason why the content of an event cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// The bytes are no event of the kind.
+    #[error("an event of kind {kind} is cut short or damaged")]
+    Malformed {
+        /// [`Event::kind`].
+        kind: u32,
+    },
+    /// A name, number or nesting is outside of its limits.
+    #[error("an event of kind {kind} has an invalid {what}")]
+    Invalid {
+        /// [`Event::kind`].
+        kind: u32,
+        /// The part of the event.
+        what: &'static str,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct StreamStart {
+    id: String,
+    flags: u32,
+    group: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Gap {
+    pts: u64,
+    duration: Option<u64>,
+    flags: u32,
+}
+
+impl Event {
+    /// The kind of the event that starts a stream. A joining reader gets the sticky event of this
+    /// kind before the format, and those of all other kinds after it.
+    pub const STREAM_START: u32 = 0;
+
+    /// Reads the content. The bytes come from another process: everything is checked, and a few MB
+    /// at most are allocated besides the bytes.
+    ///
+    /// # Errors
+    /// [`EventError`] if the bytes are invalid.
+    pub fn content(&self) -> Result<Content, EventError> {
+        let kind = self.kind;
+        if self.payload.is_empty() {
+            return Ok(Content::Withdrawn);
+        }
+        self.read().map_err(|error| match error {
+            Invalid::Malformed => EventError::Malformed { kind },
+            Invalid::Limit(what) => EventError::Invalid { kind, what },
+        })
+    }
+
+    fn read(&self) -> Result<Content, Invalid> {
+        let mut reader = Reader::new(&self.payload);
+        let content = match self.kind {
+            Self::STREAM_START => {
+                let StreamStart { id, flags, group } = reader.plain()?;
+                check_stream_id(&id)?;
+                Content::StreamStart { id, flags, group }
+            }
+            STREAM_TAGS | GLOBAL_TAGS => {
+                let mut tags = Vec::new();
+                while !reader.is_at_end() {
+                    tags.push(reader.tag()?);
+                }
+                let scope = if self.kind == GLOBAL_TAGS { TagScope::Global } else { TagScope::Stream };
+                Content::Tags { scope, tags }
+            }
+            GAP => {
+                let Gap { pts, duration, flags } = reader.plain()?;
+                check_gap(pts, duration)?;
+                Content::Gap { pts, duration, flags }
+            }
+            CUSTOM => Content::Custom { structure: reader.structure()?, delivery: Delivery::InOrder },
+            CUSTOM_BOTH => Content::Custom { structure: reader.structure()?, delivery: Delivery::Both },
+            kind if kind & UPPER_BITS == CUSTOM_STICKY => {
+                Content::Custom { structure: reader.structure()?, delivery: Delivery::Sticky }
+            }
+            _ => return Ok(Content::Unknown),
+        };
+        if reader.is_at_end() { Ok(content) } else { Err(Invalid::Malformed) }
+    }
+}
+
+impl Content {
+    /// Returns the event, for [`Exporter::send_event`](crate::exporter::Exporter::send_event).
+    ///
+    /// # Errors
+    /// [`EventError::Invalid`] for a name, number or nesting that readers refuse, and for
+    /// [`Content::Withdrawn`] and [`Content::Unknown`].
+    pub fn to_event(&self) -> Result<Event, EventError> {
+        let (kind, sticky) = match self {
+            Self::StreamStart { .. } => (Event::STREAM_START, true),
+            Self::Tags { scope: TagScope::Stream, .. } => (STREAM_TAGS, true),
+            Self::Tags { scope: TagScope::Global, .. } => (GLOBAL_TAGS, true),
+            Self::Gap { .. } => (GAP, false),
+            Self::Custom { delivery: Delivery::InOrder, .. } => (CUSTOM, false),
+            Self::Custom { delivery: Delivery::Both, .. } => (CUSTOM_BOTH, false),
+            Self::Custom { delivery: Delivery::Sticky, structure } => (of_name(&structure.name), true),
+            Self::Withdrawn | Self::Unknown => {
+                return Err(EventError::Invalid { kind: u32::MAX, what: "content" });
+            }
+        };
+        let mut writer = Writer::default();
+        let written = self.write(&mut writer);
+        written.map_err(|what| EventError::Invalid { kind, what })?;
+        Ok(Event { kind, sticky, payload: writer.0 })
+    }
+
+    fn write(&self, writer: &mut Writer) -> Result<(), &'static str> {
+        let limit = |checked: Result<(), Invalid>| checked.map_err(Invalid::what);
+        match self {
+            Self::StreamStart { id, flags, group } => {
+                limit(check_stream_id(id))?;
+                writer.plain(&StreamStart { id: id.clone(), flags: *flags, group: *group });
+            }
+            Self::Tags { tags, .. } => tags.iter().try_for_each(|tag| writer.tag(tag))?,
+            &Self::Gap { pts, duration, flags } => {
+                limit(check_gap(pts, duration))?;
+                writer.plain(&Gap { pts, duration, flags });
+            }
+            Self::Custom { structure, .. } => writer.structure(structure)?,
+            Self::Withdrawn | Self::Unknown => {}
+        }
+        // No bytes would withdraw the event.
+        if writer.0.is_empty() { Err("list of no tags") } else { Ok(()) }
+    }
+}
+
+fn check_stream_id(id: &str) -> Result<(), Invalid> {
+    let is_valid = !id.is_empty() && id.len() <= MAX_STREAM_ID && !id.contains('\0');
+    if is_valid { Ok(()) } else { Err(Invalid::Limit("stream id")) }
+}
+
+/// All ones mean no time.
+fn check_gap(pts: u64, duration: Option<u64>) -> Result<(), Invalid> {
+    let is_valid = pts != u64::MAX && duration != Some(u64::MAX);
+    if is_valid { Ok(()) } else { Err(Invalid::Limit("time")) }
+}
+
+/// Returns the kind of sticky custom events of a name: FNV-1a, in 30 bits.
+fn of_name(name: &str) -> u32 {
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash & !UPPER_BITS | CUSTOM_STICKY
+}
+
+#[cfg(test)]
+mod tests;
