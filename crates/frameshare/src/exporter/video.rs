@@ -39,6 +39,9 @@ pub enum VideoExporterError {
     /// The frame was not published.
     #[error(transparent)]
     Publish(#[from] PublishError),
+    /// The format was set after the frame was acquired.
+    #[error("the frame has the format before the present one: write a frame acquired after set_format")]
+    FormerFormat,
     /// A descriptor could not be made.
     #[error("cannot open a stream: {0}")]
     Io(#[from] io::Error),
@@ -65,6 +68,8 @@ pub struct VideoExporter {
     format: VideoFormat,
     planes: Vec<Plane>,
     size: u64,
+    /// Number of formats so far.
+    formats: u64,
 }
 
 impl VideoExporter {
@@ -85,12 +90,13 @@ impl VideoExporter {
     pub fn with(exporter: Exporter, format: VideoFormat) -> Result<Self, VideoExporterError> {
         exporter.use_host_memory(true);
         let (planes, size, interrupt) = (format.default_planes()?, format.size()?, Interrupt::new()?);
-        let mut new = Self { exporter, interrupt, format: format.clone(), planes, size };
+        let mut new = Self { exporter, interrupt, format: format.clone(), planes, size, formats: 0 };
         new.set_format(format)?;
         Ok(new)
     }
 
-    /// Sets the format of the following frames.
+    /// Sets the format of the following frames. Frames that were acquired before cannot be
+    /// published.
     ///
     /// # Errors
     /// [`VideoError`] if the size of the frames overflows.
@@ -100,6 +106,7 @@ impl VideoExporter {
         let video = message::Video { format: pixels.name().to_owned(), width, height };
         self.exporter.set_format(message::Format { caps: format.to_caps(), video: Some(video) });
         self.format = format;
+        self.formats += 1;
         Ok(())
     }
 
@@ -117,16 +124,19 @@ impl VideoExporter {
         };
         let planes = 0..self.planes.len();
         let planes = planes.map(|plane| self.format.plane(plane, &self.planes, self.size));
-        let (planes, size) = (planes.collect::<Result<_, _>>()?, self.size);
-        Ok(NewFrame { slot, planes, size, pts: None, metadata: Vec::new() })
+        let (planes, size, format) = (planes.collect::<Result<_, _>>()?, self.size, self.formats);
+        Ok(NewFrame { slot, planes, size, format, pts: None, metadata: Vec::new() })
     }
 
     /// Publishes a frame to every reader, and returns its sequence number.
     ///
     /// # Errors
     /// [`VideoExporterError::Publish`] if a wait for a lossless reader was interrupted, or the
-    /// frame is another exporter's.
+    /// frame is another exporter's; [`VideoExporterError::FormerFormat`].
     pub fn publish(&self, frame: NewFrame) -> Result<Sequence, VideoExporterError> {
+        if frame.format != self.formats && frame.slot.belongs_to(&self.exporter) {
+            return Err(VideoExporterError::FormerFormat);
+        }
         let duration = self.format.rate.and_then(|rate| {
             (1_000_000_000 * u64::from(rate.denominator)).checked_div(rate.numerator.into())
         });
@@ -202,6 +212,8 @@ pub struct NewFrame {
     slot: Slot,
     planes: Vec<PlaneLayout>,
     size: u64,
+    /// The number of its format.
+    format: u64,
     /// Presentation time, in ns of `CLOCK_MONOTONIC`; the time of publication by default.
     pub pts: Option<u64>,
     /// Metadata, defined by the publisher.

@@ -50,14 +50,17 @@ pub fn open(stream: &str) -> Result<Frames, OpenError> {
 
 /// The frames of a stream, as a blocking iterator.
 ///
-/// It ends with the stream, and goes on if the stream does. Events, formats and reconnections are
-/// passed over: [`Frame::format`] has the format of each frame, and a [`Reader`] yields every
-/// [`Item`]. Used from one thread at a time; the frames may go to any thread.
+/// It ends with the stream, and goes on if the stream does; it ends with an error. Events, formats
+/// and reconnections are passed over: [`Frame::format`] has the format of each frame, and a
+/// [`Reader`] yields every [`Item`]. Used from one thread at a time; the frames may go to any
+/// thread.
 #[derive(Debug)]
 pub struct Frames {
     reader: Reader,
     interrupt: Interrupt,
     has_ended: bool,
+    /// The iterator has returned an error after which nothing follows.
+    has_failed: bool,
 }
 
 impl Frames {
@@ -74,7 +77,7 @@ impl Frames {
     pub fn open(stream: &str, config: Config) -> Result<Self, OpenError> {
         let interrupt = Interrupt::new()?;
         let reader = Reader::connect(&Endpoint::find(stream)?, config, &interrupt)?;
-        Ok(Self { reader, interrupt, has_ended: false })
+        Ok(Self { reader, interrupt, has_ended: false, has_failed: false })
     }
 
     /// As [`Frames::open`], but returns at once, without waiting for the exporter: for event loops.
@@ -85,7 +88,7 @@ impl Frames {
     /// [`OpenError`] if the text or the configuration is invalid.
     pub fn start(stream: &str, config: Config) -> Result<Self, OpenError> {
         let reader = Reader::start(&Endpoint::find(stream)?, config)?;
-        Ok(Self { reader, interrupt: Interrupt::new()?, has_ended: false })
+        Ok(Self { reader, interrupt: Interrupt::new()?, has_ended: false, has_failed: false })
     }
 
     /// Returns the next frame; `None` if none came within the timeout, or the stream has ended
@@ -163,9 +166,15 @@ impl Frames {
 impl Iterator for Frames {
     type Item = Result<Frame, ReadError>;
 
-    /// Waits for the next frame. `None` at the end of the stream.
+    /// Waits for the next frame. `None` at the end of the stream, and after an error other than
+    /// [`ReadError::Interrupted`].
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance(None).transpose()
+        if self.has_failed {
+            return None;
+        }
+        let next = self.advance(None);
+        self.has_failed = matches!(&next, Err(error) if !matches!(error, ReadError::Interrupted));
+        next.transpose()
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::stream::{Stream, until};
 use frameshare::{
     Endpoint, EndpointError, Event, Policy,
-    exporter::VideoExporter,
+    exporter::{VideoExporter, VideoExporterError},
     reader::{Config, ConnectError, Frame, Frames, OpenError, ReadError},
     video::{PixelFormat, VideoFormat},
 };
@@ -51,6 +51,48 @@ fn iterator_passes_over_events_and_ends_with_stream() {
     assert_eq!((mark(&frames.next().unwrap().unwrap()), frames.has_ended()), (4, false));
     assert!(frames.next_within(Duration::ZERO).unwrap().is_none());
     assert!(frames.try_next().unwrap().is_none() && frames.as_fd().try_clone_to_owned().is_ok());
+}
+
+#[test]
+fn iterator_ends_after_error_and_not_after_interrupt() {
+    let stream = Stream::new();
+    let video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    let mut frames = Frames::open(path(&stream), Config::default()).unwrap();
+    frames.interrupt().set();
+    assert!((0..2).all(|_| matches!(frames.next(), Some(Err(ReadError::Interrupted)))));
+    frames.interrupt().clear();
+    publish(&video, 1);
+    assert_eq!(mark(&frames.next().unwrap().unwrap()), 1);
+    drop(video);
+    assert!(matches!(frames.next(), Some(Err(ReadError::Stopped(_)))));
+    assert!(frames.next().is_none());
+}
+
+#[test]
+fn frame_of_former_format_is_refused() {
+    let stream = Stream::new();
+    let mut video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    let former = video.frame().unwrap();
+    // The same layout, other pixels.
+    video.set_format(VideoFormat::new("NV21".parse().unwrap(), 6, 4)).unwrap();
+    let refused = video.publish(former);
+    assert!(matches!(refused, Err(VideoExporterError::FormerFormat)), "{refused:?}");
+    publish(&video, 1);
+}
+
+#[test]
+fn started_stream_connects_later() {
+    let stream = Stream::new();
+    let mut frames = Frames::start(path(&stream), Config::default()).unwrap();
+    assert!(frames.try_next().unwrap().is_none());
+    let video = VideoExporter::new(path(&stream), format(6)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            video.exporter().wait_for_reader(&video.interrupt()).unwrap();
+            publish(&video, 5);
+        });
+        assert_eq!(mark(&frames.next_within(LIMIT).unwrap().unwrap()), 5);
+    });
 }
 
 #[test]
