@@ -12,7 +12,7 @@ LIBDIR ?=
 BUILD ?= build
 DESTDIR ?=
 CLIP ?=
-PLAYS ?=
+LOOPS ?=
 BENCH ?=
 SECONDS ?= 60
 MINUTES ?= 30
@@ -28,11 +28,11 @@ build: ## build the plugin and the demo, optimized
 	@target="$${CARGO_TARGET_DIR:-target}"; install -D "$$target/release/libgstframeshare.so" -t "$$target/gstreamer-1.0"
 
 .PHONY: demo
-demo: ## one process decodes a film, three others read its frames (CLIP=, PLAYS=)
+demo: ## one process decodes a video, three others read its frames (CLIP=, LOOPS=)
 	@tools/setup.sh build play
 	cargo build --release --locked --package gst-plugin-frameshare --package frameshare-demo
 	@clip="$(CLIP)"; [ -n "$$clip" ] || clip=$$(tools/clip.sh); \
-	"$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(PLAYS),--plays $(PLAYS)) "$$clip"
+	"$${CARGO_TARGET_DIR:-target}/release/frameshare-demo" $(if $(LOOPS),--loops $(LOOPS)) "$$clip"
 
 .PHONY: test
 test: ## run every check and test that this machine can run

@@ -86,7 +86,7 @@ wait
 part workspace workspace
 part loom make --no-print-directory loom
 part install tests/install.sh
-part demo make --no-print-directory demo PLAYS=1
+part demo make --no-print-directory demo LOOPS=1
 part recipes recipes
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26

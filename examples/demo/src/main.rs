@@ -3,12 +3,12 @@
 //! Demo of frameshare: one process decodes a video, three others read its frames in place, and
 //! every frame read is compared with the decoded one.
 //!
-//! The program starts itself once for each role: the supervisor ([`director`]) starts child
-//! processes with the [`roles`], which report on their standard output ([`report`]).
+//! The program starts itself once for each job: the supervisor ([`supervisor`]) starts child
+//! processes with the [`jobs`], which report on their standard output ([`report`]).
 
-mod director;
+mod jobs;
 mod report;
-mod roles;
+mod supervisor;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -27,10 +27,10 @@ use std::{path::PathBuf, process::ExitCode};
 struct Arguments {
     /// The video: any file that GStreamer can decode and seek in
     #[arg(required = true)]
-    film: Option<PathBuf>,
-    /// How many loops to play
+    video: Option<PathBuf>,
+    /// Number of times that the video is decoded
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    plays: u32,
+    loops: u32,
     /// The stream's name, which other readers use to join
     #[arg(long, value_name = "NAME", default_value = "demo")]
     stream: StreamName,
@@ -38,16 +38,16 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER", default_value = ".demo")]
     output: PathBuf,
     #[command(subcommand)]
-    role: Option<Role>,
+    job: Option<Job>,
 }
 
-/// Roles of the child processes. The supervisor starts them.
+/// Jobs of the child processes. The supervisor starts them.
 #[derive(Clone, Debug, Subcommand)]
 #[command(hide = true)]
-enum Role {
+enum Job {
     /// Decode the video and share it.
     #[command(hide = true)]
-    Export { film: PathBuf, stream: StreamName, plays: u32 },
+    Export { video: PathBuf, stream: StreamName, loops: u32 },
     /// Read every frame.
     #[command(hide = true)]
     ReadChecksum { stream: StreamName },
@@ -63,14 +63,14 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    let Arguments { film, plays, stream, output, role } = Arguments::parse();
-    let (result, prefix) = match (role, film) {
-        // The supervisor prefixes the output with the role.
-        (Some(role), _) => (play(role).map(|()| ExitCode::SUCCESS), ""),
-        (None, film) => {
+    let Arguments { video, loops, stream, output, job } = Arguments::parse();
+    let (result, prefix) = match (job, video) {
+        // The supervisor prefixes the output with the job.
+        (Some(job), _) => (run(job).map(|()| ExitCode::SUCCESS), ""),
+        (None, video) => {
             raise_file_limit();
-            let film = film.expect("clap requires a file without a role");
-            (director::direct(director::Play { film, plays, stream, output }), "frameshare-demo: ")
+            let video = video.expect("clap requires a file without a job");
+            (supervisor::supervise(supervisor::Plan { video, loops, stream, output }), "frameshare-demo: ")
         }
     };
     result.unwrap_or_else(|error| {
@@ -88,13 +88,13 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn play(role: Role) -> Result<()> {
+fn run(job: Job) -> Result<()> {
     gst::init()?;
-    match role {
-        Role::Export { film, stream, plays } => roles::export(&film, &stream, plays),
-        Role::ReadChecksum { stream } => roles::read_checksum(&stream),
-        Role::ReadMotion { stream } => roles::read_motion(&stream),
-        Role::Record { stream, file } => roles::record(&stream, &file),
-        Role::PlayBack { file } => roles::play_back(&file),
+    match job {
+        Job::Export { video, stream, loops } => jobs::export(&video, &stream, loops),
+        Job::ReadChecksum { stream } => jobs::read_checksum(&stream),
+        Job::ReadMotion { stream } => jobs::read_motion(&stream),
+        Job::Record { stream, file } => jobs::record(&stream, &file),
+        Job::PlayBack { file } => jobs::play_back(&file),
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Reports of the roles to the supervisor: one line of JSON on standard output per event.
+//! Reports of the jobs to the supervisor: one line of JSON on standard output per event.
 
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -13,7 +13,7 @@ pub enum Report {
     /// A reader received a frame.
     Read(Frame),
     /// A small copy of a frame, for the terminal.
-    Picture(Picture),
+    Preview(Preview),
     /// Statistics of the exporter.
     Exporter(Exporter),
     /// The last line of every reader.
@@ -40,7 +40,7 @@ pub struct Frame {
 
 /// Small copy of a frame: rows of pixels, from the top.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Picture {
+pub struct Preview {
     pub width: usize,
     /// Red, green and blue, 8 bits each.
     pub pixels: Vec<u32>,
@@ -49,7 +49,8 @@ pub struct Picture {
 /// Statistics of `framesharesink`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exporter {
-    pub play: u32,
+    /// Number of the current loop of the video, from 1.
+    pub current_loop: u32,
     pub published: u64,
     pub copies: u64,
     /// Reasons and numbers of copies.
@@ -73,7 +74,7 @@ pub struct Reader {
 }
 
 /// Writes a line. Errors are ignored: if the supervisor has exited, the end of standard input stops
-/// the role.
+/// the job.
 pub fn send(report: &Report) {
     let mut line = serde_json::to_vec(report).expect("reports are plain data");
     line.push(b'\n');

@@ -17,34 +17,34 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FRAMES: usize = 60;
 
 /// Video with audio that changes everywhere from frame to frame, with a size that decoders pad.
-static FILM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let film = Path::new(env!("CARGO_TARGET_TMPDIR")).join("film.mp4");
+static VIDEO: LazyLock<PathBuf> = LazyLock::new(|| {
+    let video = Path::new(env!("CARGO_TARGET_TMPDIR")).join("video.mp4");
     let pipeline = format!(
         "videotestsrc num-buffers={FRAMES} pattern=zone-plate kx2=20 ky2=20 kt=7 kxt=3 ! \
          video/x-raw,format=I420,width=338,height=190,framerate=30/1 ! x264enc ! h264parse ! m. \
          audiotestsrc num-buffers=80 ! alawenc ! m. qtmux name=m ! filesink location={}",
-        film.display()
+        video.display()
     );
     let status = Command::new("gst-launch-1.0").arg("-q").args(pipeline.split_whitespace()).status();
     assert!(status.expect("gst-launch-1.0 runs").success(), "{pipeline}");
-    film
+    video
 });
 
 struct Demo {
     folder: tempfile::TempDir,
-    director: Child,
+    supervisor: Child,
 }
 
 impl Demo {
-    fn start(film: &Path, plays: u32) -> Self {
+    fn start(video: &Path, loops: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(env!("CARGO_BIN_EXE_frameshare-demo"));
         if std::env::var_os("GST_REGISTRY").is_none() {
             command.env("GST_REGISTRY", Path::new(env!("CARGO_TARGET_TMPDIR")).join("registry.bin"));
         }
-        let director = command
-            .arg(film)
-            .args(["--plays", &plays.to_string(), "--output"])
+        let supervisor = command
+            .arg(video)
+            .args(["--loops", &loops.to_string(), "--output"])
             .arg(folder.path())
             .env("XDG_RUNTIME_DIR", folder.path())
             .stdin(Stdio::null())
@@ -52,12 +52,12 @@ impl Demo {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the demo starts");
-        Self { folder, director }
+        Self { folder, supervisor }
     }
 
-    /// Waits until a role is running, and returns its process ID.
-    fn role(&self, name: &str) -> u32 {
-        let pid = self.director.id();
+    /// Waits until a job is running, and returns its process ID.
+    fn job(&self, name: &str) -> u32 {
+        let pid = self.supervisor.id();
         wait_for(|| {
             let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
             children.split_whitespace().filter_map(|child| child.parse().ok()).find(|child: &u32| {
@@ -75,8 +75,8 @@ impl Demo {
 
     /// Waits for the end; returns the exit status and the whole output.
     fn end(mut self) -> (Option<i32>, String) {
-        wait_for(|| self.director.try_wait().expect("wait for the supervisor"));
-        let Output { status, stdout, stderr } = self.director.wait_with_output().expect("read the output");
+        wait_for(|| self.supervisor.try_wait().expect("wait for the supervisor"));
+        let Output { status, stdout, stderr } = self.supervisor.wait_with_output().expect("read the output");
         (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
     }
 }
@@ -98,7 +98,7 @@ fn send(signal: &str, pid: u32) {
 
 #[test]
 fn every_frame_of_every_loop_is_compared() {
-    let (status, text) = Demo::start(&FILM, 2).end();
+    let (status, text) = Demo::start(&VIDEO, 2).end();
     assert_eq!(status, Some(0), "{text}");
     let all = 2 * FRAMES;
     let compared = format!("{all} frames read, {all} compared, 0 differ, 0 lost");
@@ -117,16 +117,16 @@ fn every_frame_of_every_loop_is_compared() {
 
 /// Kills a reader during the run, checks that the survivors are right, and returns the whole
 /// output.
-fn without(role: &str, title: &str, survivors: &[&str]) -> String {
-    const PLAYS: u32 = 4;
-    let demo = Demo::start(&FILM, PLAYS);
-    let reader = demo.role(role);
+fn without(job: &str, title: &str, survivors: &[&str]) -> String {
+    const LOOPS: u32 = 4;
+    let demo = Demo::start(&VIDEO, LOOPS);
+    let reader = demo.job(job);
     demo.wait_for_recording();
     send("-KILL", reader);
     let (status, text) = demo.end();
     assert_eq!(status, Some(1), "{text}");
     assert!(!text.contains("ok:"), "{text}");
-    let all = PLAYS as usize * FRAMES;
+    let all = LOOPS as usize * FRAMES;
     let right = |name| format!("{name:<10}lossless  {all} frames read, {all} compared, 0 differ, 0 lost");
     let failed = format!("the {title} failed (signal: 9 (SIGKILL)); the others continue");
     for line in survivors.iter().map(right).chain([failed]) {
@@ -155,8 +155,8 @@ fn killed_recorder_leaves_no_playback() {
 
 #[test]
 fn run_fails_if_all_readers_are_killed() {
-    let demo = Demo::start(&FILM, 10_000);
-    let readers = ["read-checksum", "read-motion", "record"].map(|name| demo.role(name));
+    let demo = Demo::start(&VIDEO, 10_000);
+    let readers = ["read-checksum", "read-motion", "record"].map(|name| demo.job(name));
     demo.wait_for_recording();
     readers.into_iter().for_each(|reader| send("-KILL", reader));
     let (status, text) = demo.end();
@@ -166,8 +166,8 @@ fn run_fails_if_all_readers_are_killed() {
 
 #[test]
 fn killed_exporter_is_a_failure() {
-    let demo = Demo::start(&FILM, 100);
-    let exporter = demo.role("export");
+    let demo = Demo::start(&VIDEO, 100);
+    let exporter = demo.job("export");
     demo.wait_for_recording();
     send("-KILL", exporter);
     let (status, text) = demo.end();
@@ -177,9 +177,9 @@ fn killed_exporter_is_a_failure() {
 
 #[test]
 fn interrupt_ends_the_run_without_problems() {
-    let demo = Demo::start(&FILM, 100);
+    let demo = Demo::start(&VIDEO, 100);
     demo.wait_for_recording();
-    send("-INT", demo.director.id());
+    send("-INT", demo.supervisor.id());
     let (status, text) = demo.end();
     assert_eq!(status, Some(130), "{text}");
     assert!(text.contains("ok: the readers received exactly the decoded frames"), "{text}");
@@ -187,23 +187,23 @@ fn interrupt_ends_the_run_without_problems() {
 
 #[test]
 fn killed_supervisor_leaves_no_processes() {
-    let mut demo = Demo::start(&FILM, 100);
-    let roles = ["export", "read-checksum", "read-motion", "record"].map(|name| demo.role(name));
+    let mut demo = Demo::start(&VIDEO, 100);
+    let jobs = ["export", "read-checksum", "read-motion", "record"].map(|name| demo.job(name));
     demo.wait_for_recording();
-    demo.director.kill().expect("kill the supervisor");
-    demo.director.wait().expect("wait for the supervisor");
-    for role in roles {
+    demo.supervisor.kill().expect("kill the supervisor");
+    demo.supervisor.wait().expect("wait for the supervisor");
+    for job in jobs {
         // A process that has exited and is not reaped yet has no command line.
-        let line = format!("/proc/{role}/cmdline");
+        let line = format!("/proc/{job}/cmdline");
         wait_for(|| fs::read(&line).map_or(true, |line| line.is_empty()).then_some(()));
     }
 }
 
 #[test]
 fn missing_file_or_non_video_is_an_error() {
-    let (status, text) = Demo::start(Path::new("no/such/film"), 1).end();
+    let (status, text) = Demo::start(Path::new("no/such/video"), 1).end();
     assert_eq!(status, Some(1));
-    assert!(text.contains("cannot open no/such/film"), "{text}");
+    assert!(text.contains("cannot open no/such/video"), "{text}");
     let (status, text) = Demo::start(Path::new(env!("CARGO_MANIFEST_PATH")), 1).end();
     assert_eq!(status, Some(1));
     assert!(text.contains("the exporter failed"), "{text}");

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Roles of the demo. Each runs one pipeline and reports on its frames.
+//! Jobs of the demo. Each runs one pipeline and reports on its frames.
 
 mod export;
-mod film;
-mod picture;
+mod image;
 mod pipeline;
 mod playback;
 mod read;
 mod record;
+mod video;
 
 pub use {
-    export::{PLAY, export},
+    export::{START, export},
     playback::play_back,
     read::{read_checksum, read_motion},
     record::record,

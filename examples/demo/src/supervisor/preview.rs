@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Picture in the terminal: two pixels a character, one above the other.
+//! Preview in the terminal: two pixels a character, one above the other.
 
-use crate::report::Picture;
+use crate::report::Preview;
 use rustix::termios::tcgetwinsize;
 use std::{env, io::stdout};
 
@@ -39,9 +39,9 @@ pub fn terminal_lines() -> usize {
     tcgetwinsize(stdout()).map_or(0, |size| size.ws_row.into())
 }
 
-/// Draws a picture, a line for two rows of pixels.
-pub fn lines(picture: &Picture, colors: Colors) -> Vec<String> {
-    let rows: Vec<_> = picture.pixels.chunks_exact(picture.width.max(1)).collect();
+/// Draws a preview, a line for two rows of pixels.
+pub fn lines(preview: &Preview, colors: Colors) -> Vec<String> {
+    let rows: Vec<_> = preview.pixels.chunks_exact(preview.width.max(1)).collect();
     let pairs = rows.as_chunks::<2>().0;
     let line = |[upper, lower]: &[&[u32]; 2]| {
         let pixels = upper.iter().zip(lower.iter());
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn two_rows_of_pixels_are_a_line() {
-        let picture = Picture { width: 2, pixels: vec![0xff0000, 0x00ff00, 0x0000ff, 0xffffff] };
-        let all = lines(&picture, Colors::All);
+        let preview = Preview { width: 2, pixels: vec![0xff0000, 0x00ff00, 0x0000ff, 0xffffff] };
+        let all = lines(&preview, Colors::All);
         let expected =
             "  \x1b[38;2;255;0;0;48;2;0;0;255m\u{2580}\x1b[38;2;0;255;0;48;2;255;255;255m\u{2580}\x1b[0m";
         assert_eq!(all, [expected]);
-        let cube = lines(&picture, Colors::Cube);
+        let cube = lines(&preview, Colors::Cube);
         assert!(cube[0].starts_with("  \x1b[38;5;196;48;5;21m"), "{cube:?}");
-        assert!(lines(&Picture { width: 0, pixels: Vec::new() }, Colors::All).is_empty());
+        assert!(lines(&Preview { width: 0, pixels: Vec::new() }, Colors::All).is_empty());
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Pipeline loop of a role, with commands of the supervisor.
+//! Pipeline loop of a job, with commands of the supervisor.
 //!
 //! The supervisor writes to standard input: each line is a command, and the end of input is the
-//! command [`STOP`]. So a role also ends when the supervisor is killed.
+//! command [`STOP`]. So a job also ends when the supervisor is killed.
 
 use anyhow::{Context, Result, bail};
 use gst::{MessageView, prelude::*};
@@ -13,11 +13,11 @@ use std::{io::BufRead, thread};
 pub const STOP: &str = "stop";
 
 /// Events of a running pipeline.
-pub enum Happening<'a> {
+pub enum Event<'a> {
     /// The poll interval has passed.
     Tick,
-    /// Command of the supervisor, or of the role itself (see [`say`]).
-    Word(&'a str),
+    /// Command of the supervisor, or of the job itself (see [`post`]).
+    Command(&'a str),
 }
 
 /// Sets the pipeline's state and returns at the end of the pipeline. Calls `on` for each event, and
@@ -29,7 +29,7 @@ pub enum Happening<'a> {
 pub fn run(
     pipeline: &gst::Pipeline,
     state: gst::State,
-    mut on: impl FnMut(Happening<'_>) -> Result<()>,
+    mut on: impl FnMut(Event<'_>) -> Result<()>,
     last: impl FnOnce(),
 ) -> Result<()> {
     let bus = pipeline.bus().context("the pipeline has no bus")?;
@@ -45,14 +45,14 @@ pub fn run(
     }
     loop {
         let Some(message) = bus.timed_pop(gst::ClockTime::from_mseconds(200)) else {
-            on(Happening::Tick)?;
+            on(Event::Tick)?;
             continue;
         };
         check(&message)?;
         match message.view() {
             MessageView::Eos(_) => break,
-            MessageView::Application(word) => {
-                on(Happening::Word(word.structure().map_or("", |word| word.name().as_str())))?;
+            MessageView::Application(message) => {
+                on(Event::Command(message.structure().map_or("", |command| command.name().as_str())))?;
             }
             _ => {}
         }
@@ -61,26 +61,26 @@ pub fn run(
     Ok(())
 }
 
-/// Event handler of roles that react to [`STOP`] only.
-pub fn until_stopped(happening: Happening<'_>) -> Result<()> {
-    match happening {
-        Happening::Word(STOP) => bail!("stopped"),
+/// Event handler of jobs that react to [`STOP`] only.
+pub fn until_stopped(event: Event<'_>) -> Result<()> {
+    match event {
+        Event::Command(STOP) => bail!("stopped"),
         _ => Ok(()),
     }
 }
 
 /// Posts a command on the bus of a pipeline.
-pub fn say(bus: &gst::Bus, word: &str) {
+pub fn post(bus: &gst::Bus, command: &str) {
     // Fails only during the shutdown of the pipeline, when commands have no effect.
-    let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty(word)));
+    let _ = bus.post(gst::message::Application::new(gst::Structure::new_empty(command)));
 }
 
 fn listen(bus: gst::Bus) {
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            say(&bus, &line);
+            post(&bus, &line);
         }
-        say(&bus, STOP);
+        post(&bus, STOP);
     });
 }
 

@@ -3,8 +3,8 @@
 //! Playback check of a recording.
 
 use super::{
-    film,
     pipeline::{self, until_stopped},
+    video,
 };
 use crate::report::{self, Report};
 use anyhow::{Context, Result};
@@ -22,7 +22,7 @@ pub fn play_back(file: &Path) -> Result<()> {
     let pipeline = gst::Pipeline::new();
     let sink = gst::ElementFactory::make("fakesink").property("sync", false).build()?;
     let pad = sink.static_pad("sink").context("fakesink has no pad")?;
-    let decoder = film::decoder(file, &pad)?;
+    let decoder = video::decoder(file, &pad)?;
     pipeline.add_many([&decoder, &sink])?;
     let frames = Arc::new(AtomicU64::new(0));
     let count = frames.clone();

@@ -3,8 +3,8 @@
 //! Final summary: comparison of the frames read with the decoded frames.
 
 use super::{
-    child::Part,
     log::{Log, ReaderLog},
+    process::Process,
     proof::{self, Promise},
     table::milliseconds,
 };
@@ -26,9 +26,9 @@ pub fn print(log: &Log, recording: &Path) -> bool {
         println!("  {who:<10}{}{mark}", line.replace('\n', "\n            "));
         problems.extend(found.into_iter().map(|problem| format!("{who}: {problem}")));
     };
-    for (part, promise, reader) in log.parts() {
+    for (process, promise, reader) in log.processes() {
         let (line, found) = of_reader(reader, &made, log.exporter.published, promise);
-        say(&part.to_string(), line, found);
+        say(&process.to_string(), line, found);
     }
     let (line, found) = of_recording(log, recording);
     say("recording", line, found);
@@ -50,7 +50,7 @@ pub fn print(log: &Log, recording: &Path) -> bool {
 }
 
 fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
-    let pictures = made.values().collect::<HashSet<_>>().len();
+    let images = made.values().collect::<HashSet<_>>().len();
     let (frames, copies) = (log.exporter.published, log.exporter.copies);
     let reasons: Vec<_> =
         log.exporter.reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
@@ -58,7 +58,7 @@ fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
         0 => "all decoded straight into shared memory".into(),
         _ => format!("{copies} copied into shared memory ({})", reasons.join(", ")),
     };
-    format!("{frames} frames published, {pictures} different images,\n{how}")
+    format!("{frames} frames published, {images} different images,\n{how}")
 }
 
 fn of_reader(
@@ -104,8 +104,10 @@ fn of_reader(
 
 fn of_recording(log: &Log, recording: &Path) -> (String, Vec<String>) {
     let name = recording.display();
-    let read =
-        log.parts().find(|(part, ..)| *part == Part::Recorder).map_or(0, |(.., reader)| reader.frames.len());
+    let read = log
+        .processes()
+        .find(|(process, ..)| *process == Process::Recorder)
+        .map_or(0, |(.., reader)| reader.frames.len());
     match log.played_back {
         Some(frames) if frames == read as u64 => (format!("{name}: {frames} frames play back"), Vec::new()),
         Some(frames) => {
@@ -125,17 +127,17 @@ mod tests {
     fn log() -> Log {
         let mut log = Log::default();
         for sequence in 1..=3 {
-            log.note(Part::Exporter, Report::Decoded { sequence, sum: sequence * 7 });
+            log.note(Process::Exporter, Report::Decoded { sequence, sum: sequence * 7 });
         }
-        for (part, pid) in Part::READERS.into_iter().zip(1..) {
-            log.enter(part, pid);
+        for (process, pid) in Process::READERS.into_iter().zip(1..) {
+            log.register(process, pid);
             for sequence in 1..=3 {
-                log.note(part, Report::Read(frame(sequence)));
+                log.note(process, Report::Read(frame(sequence)));
             }
-            log.note(part, Report::Finished { copies: 0 });
+            log.note(process, Report::Finished { copies: 0 });
         }
-        log.note(Part::Exporter, Report::Exporter(Exporter { published: 3, ..Exporter::default() }));
-        log.note(Part::Playback, Report::PlayedBack { frames: 3 });
+        log.note(Process::Exporter, Report::Exporter(Exporter { published: 3, ..Exporter::default() }));
+        log.note(Process::Playback, Report::PlayedBack { frames: 3 });
         log
     }
 
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn summary_is_good_only_without_any_problem() {
         assert!(is_good(|_| {}));
-        for reader in 0..Part::READERS.len() {
+        for reader in 0..Process::READERS.len() {
             assert!(!is_good(|log| log.readers[reader].frames[1].sum += 1));
             assert!(!is_good(|log| log.readers[reader].frames.truncate(2)), "a frame is missing");
             assert!(!is_good(|log| log.readers[reader].copies = None), "it did not finish");
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn unpublished_frame_is_not_compared() {
-        assert!(is_good(|log| log.note(Part::Exporter, Report::Decoded { sequence: 4, sum: 5 })));
+        assert!(is_good(|log| log.note(Process::Exporter, Report::Decoded { sequence: 4, sum: 5 })));
     }
 
     #[test]
@@ -174,8 +176,11 @@ mod tests {
         let now = Reader { pid: 1, policy: "latest".into(), held: 2, queued: 0, sent: 3, lost: 0, lag: 1 };
         let mut log = log();
         let readers = vec![now];
-        log.note(Part::Exporter, Report::Exporter(Exporter { published: 3, readers, ..Exporter::default() }));
-        log.note(Part::READERS[0], Report::Finished { copies: 0 });
+        log.note(
+            Process::Exporter,
+            Report::Exporter(Exporter { published: 3, readers, ..Exporter::default() }),
+        );
+        log.note(Process::READERS[0], Report::Finished { copies: 0 });
         let now = log.readers[0].now.as_ref().unwrap();
         assert_eq!((now.held, now.lag), (0, 0));
     }

@@ -2,7 +2,7 @@
 
 //! Interrupt handling (Ctrl-C).
 
-use super::child::Event;
+use super::process::Event;
 use anyhow::Result;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},

@@ -3,9 +3,9 @@
 //! Exporter: decodes the video, at its rate, into the frames of `framesharesink`.
 
 use super::{
-    film::{self, Repeats},
-    picture,
-    pipeline::{self, Happening, STOP},
+    image,
+    pipeline::{self, Event, STOP},
+    video::{self, Repeats},
 };
 use crate::report::{self, Exporter, Reader, Report};
 use anyhow::{Context, Result, bail};
@@ -14,34 +14,35 @@ use gst::{PadProbeData, PadProbeReturn, PadProbeType, prelude::*};
 use std::{path::Path, sync::Arc};
 
 /// Command of the supervisor once all readers are connected.
-pub const PLAY: &str = "play";
+pub const START: &str = "start";
 
-/// Shares the video under the stream's name: opens the stream, waits for [`PLAY`], and plays.
-pub fn export(film: &Path, stream: &StreamName, plays: u32) -> Result<()> {
+/// Shares the video under the stream's name: opens the stream, waits for [`START`], and starts the
+/// video.
+pub fn export(video: &Path, stream: &StreamName, loops: u32) -> Result<()> {
     let pipeline = gst::Pipeline::new();
     let sink = gst::ElementFactory::make("framesharesink").property("stream", stream.as_str()).build()?;
     let pad = sink.static_pad("sink").context("framesharesink has no sink pad")?;
     let bus = pipeline.bus().context("the pipeline has no bus")?;
-    let decoder = film::decoder(film, &pad)?;
+    let decoder = video::decoder(video, &pad)?;
     pipeline.add_many([&decoder, &sink])?;
 
-    let repeats = Arc::new(Repeats::new(plays));
-    repeats.watch(&pad, move || pipeline::say(&bus, film::AGAIN));
+    let repeats = Arc::new(Repeats::new(loops));
+    repeats.watch(&pad, move || pipeline::post(&bus, video::REWIND));
     report_frames(&pad, &sink);
 
-    let mut is_playing = false;
-    let on = |happening: Happening<'_>| {
-        match happening {
-            Happening::Tick => report_figures(&sink, &repeats),
-            Happening::Word(PLAY) => {
-                is_playing = true;
+    let mut is_started = false;
+    let on = |event: Event<'_>| {
+        match event {
+            Event::Tick => report_figures(&sink, &repeats),
+            Event::Command(START) => {
+                is_started = true;
                 pipeline.set_state(gst::State::Playing)?;
             }
-            Happening::Word(film::AGAIN) => film::wind_back(&pad),
+            Event::Command(video::REWIND) => video::wind_back(&pad),
             // Readers receive the end of the stream and finish their work.
-            Happening::Word(STOP) if is_playing => repeats.cut(),
-            Happening::Word(STOP) => bail!("stopped before all readers were connected"),
-            Happening::Word(_) => {}
+            Event::Command(STOP) if is_started => repeats.cut(),
+            Event::Command(STOP) => bail!("stopped before all readers were connected"),
+            Event::Command(_) => {}
         }
         Ok(())
     };
@@ -62,7 +63,7 @@ fn report_frames(pad: &gst::Pad, sink: &gst::Element) {
         let sum = pad
             .current_caps()
             .context("frames arrived before their caps")
-            .and_then(|caps| picture::checksum(&picture::open(buffer, &caps)?));
+            .and_then(|caps| image::checksum(&image::open(buffer, &caps)?));
         match sum {
             Ok(sum) => {
                 report::send(&Report::Decoded { sequence: figure(&figures(&sink), "published") + 1, sum })
@@ -80,7 +81,7 @@ fn report_figures(sink: &gst::Element, repeats: &Repeats) {
     let of_pool = |name: &str| pool.as_ref().and_then(|pool| pool.get::<u32>(name).ok()).unwrap_or(0);
     let readers = figures.get::<gst::Array>("readers").ok();
     report::send(&Report::Exporter(Exporter {
-        play: repeats.play(),
+        current_loop: repeats.current(),
         published: figure(&figures, "published"),
         copies: figure(&figures, "copies"),
         reasons: reasons

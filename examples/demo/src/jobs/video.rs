@@ -13,12 +13,12 @@ use std::{
 };
 
 /// Message to the pipeline to seek back to the start: see [`wind_back`].
-pub const AGAIN: &str = "again";
+pub const REWIND: &str = "again";
 
 /// Returns an element that decodes a file's video, for any container and codec, and links it to
 /// `sink`.
-pub fn decoder(film: &Path, sink: &gst::Pad) -> Result<gst::Element> {
-    let path = film.canonicalize().with_context(|| format!("cannot open {}", film.display()))?;
+pub fn decoder(video: &Path, sink: &gst::Pad) -> Result<gst::Element> {
+    let path = video.canonicalize().with_context(|| format!("cannot open {}", video.display()))?;
     let decoder = gst::ElementFactory::make("uridecodebin")
         .property("uri", glib::filename_to_uri(path, None)?)
         // Hardware decoders use their own memory. The demo shows frames in system memory.
@@ -60,21 +60,21 @@ fn name_of(caps: &gst::Caps) -> String {
 /// segment seeks would do the same with fewer containers, and some of those lack the duration of
 /// the last frame.
 pub struct Repeats {
-    plays: u32,
-    play: AtomicU32,
+    loops: u32,
+    current: AtomicU32,
     is_over: AtomicBool,
     /// Running time at the end of the last frame so far.
     end: Mutex<gst::ClockTime>,
 }
 
 impl Repeats {
-    pub fn new(plays: u32) -> Self {
-        Self { plays, play: AtomicU32::new(1), is_over: AtomicBool::new(false), end: Mutex::default() }
+    pub fn new(loops: u32) -> Self {
+        Self { loops, current: AtomicU32::new(1), is_over: AtomicBool::new(false), end: Mutex::default() }
     }
 
     /// Returns the number of the current loop, from 1.
-    pub fn play(&self) -> u32 {
-        self.play.load(Relaxed)
+    pub fn current(&self) -> u32 {
+        self.current.load(Relaxed)
     }
 
     /// Ends the video before its next frame.
@@ -103,8 +103,10 @@ impl Repeats {
             }
             Some(PadProbeData::Event(event)) => match event.type_() {
                 gst::EventType::FlushStart | gst::EventType::FlushStop => PadProbeReturn::Handled,
-                gst::EventType::Eos if repeats.play() < repeats.plays && !repeats.is_over.load(Relaxed) => {
-                    repeats.play.fetch_add(1, Relaxed);
+                gst::EventType::Eos
+                    if repeats.current() < repeats.loops && !repeats.is_over.load(Relaxed) =>
+                {
+                    repeats.current.fetch_add(1, Relaxed);
                     let end = *repeats.end.lock().expect("nothing panics with this lock held");
                     pad.set_offset(end.nseconds() as i64);
                     again();

@@ -3,7 +3,7 @@
 //! Recorder: encodes every frame into a file.
 
 use super::{
-    pipeline::{self, Happening, STOP},
+    pipeline::{self, Event, STOP},
     read,
 };
 use crate::report::{self, Report};
@@ -16,7 +16,7 @@ use std::path::Path;
 /// exporter grants by default.
 const HELD: u32 = 16;
 
-/// Records the stream until it ends or the supervisor stops the role.
+/// Records the stream until it ends or the supervisor stops the job.
 pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
     let description = format!(
         "{} max-held={HELD} ! videoconvert ! x264enc tune=zerolatency ! matroskamux offset-to-zero=true ! filesink name=file",
@@ -40,8 +40,8 @@ pub fn record(stream: &StreamName, file: &Path) -> Result<()> {
         }
         PadProbeReturn::Ok
     });
-    let on = |happening: Happening<'_>| {
-        if let Happening::Word(STOP) = happening {
+    let on = |event: Event<'_>| {
+        if let Event::Command(STOP) = event {
             // EOS makes the encoder flush its frames and completes the file.
             pipeline.send_event(gst::event::Eos::new());
         }

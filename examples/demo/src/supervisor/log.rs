@@ -2,8 +2,8 @@
 
 //! Log of all reports.
 
-use super::{child::Part, proof::Promise};
-use crate::report::{Exporter, Frame, Picture, Reader, Report};
+use super::{process::Process, proof::Promise};
+use crate::report::{Exporter, Frame, Preview, Reader, Report};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct Log {
     pub exporter: Exporter,
     pub readers: [ReaderLog; 3],
     /// Small copy of a recent frame.
-    pub picture: Option<Picture>,
+    pub preview: Option<Preview>,
     /// Number of frames in the playback of the recording.
     pub played_back: Option<u64>,
 }
@@ -34,7 +34,7 @@ pub struct ReaderLog {
 impl ReaderLog {
     /// Clears the held frames and the lag after the disconnection; the exporter sends no further
     /// statistics.
-    fn leave(&mut self) {
+    fn clear(&mut self) {
         if let Some(now) = &mut self.now {
             (now.held, now.lag) = (0, 0);
         }
@@ -43,23 +43,25 @@ impl ReaderLog {
 
 impl Log {
     /// Registers a process.
-    pub fn enter(&mut self, part: Part, pid: u32) {
-        if let Some(reader) = self.reader(part) {
+    pub fn register(&mut self, process: Process, pid: u32) {
+        if let Some(reader) = self.reader(process) {
             reader.pid = pid;
         }
     }
 
-    pub fn note(&mut self, part: Part, report: Report) {
+    pub fn note(&mut self, process: Process, report: Report) {
         match report {
             Report::Decoded { sequence, sum } => {
                 self.decoded.insert(sequence, sum);
             }
-            Report::Read(frame) => self.reader(part).into_iter().for_each(|reader| reader.frames.push(frame)),
-            Report::Picture(picture) => self.picture = Some(picture),
+            Report::Read(frame) => {
+                self.reader(process).into_iter().for_each(|reader| reader.frames.push(frame))
+            }
+            Report::Preview(preview) => self.preview = Some(preview),
             Report::Finished { copies } => {
-                if let Some(reader) = self.reader(part) {
+                if let Some(reader) = self.reader(process) {
                     reader.copies = Some(copies);
-                    reader.leave();
+                    reader.clear();
                 }
             }
             Report::PlayedBack { frames } => self.played_back = Some(frames),
@@ -75,15 +77,15 @@ impl Log {
     }
 
     /// Logs the failure of a reader.
-    pub fn fail(&mut self, part: Part, how: String) {
-        if let Some(reader) = self.reader(part) {
+    pub fn fail(&mut self, process: Process, how: String) {
+        if let Some(reader) = self.reader(process) {
             reader.failure = Some(how);
-            reader.leave();
+            reader.clear();
         }
     }
 
-    pub fn has_failed(&self, part: Part) -> bool {
-        self.parts().any(|(reader, _, log)| reader == part && log.failure.is_some())
+    pub fn has_failed(&self, process: Process) -> bool {
+        self.processes().any(|(reader, _, log)| reader == process && log.failure.is_some())
     }
 
     /// Returns the checksums of the published frames. The last decoded frame may not have been
@@ -93,16 +95,19 @@ impl Log {
     }
 
     /// Returns the readers of the demo with their delivery guarantees.
-    pub fn parts(&self) -> impl Iterator<Item = (Part, Promise, &ReaderLog)> {
-        let promise = |part| match part {
-            Part::Motion => Promise::NewestFrames,
+    pub fn processes(&self) -> impl Iterator<Item = (Process, Promise, &ReaderLog)> {
+        let promise = |process| match process {
+            Process::Motion => Promise::NewestFrames,
             _ => Promise::Everything,
         };
-        Part::READERS.into_iter().zip(&self.readers).map(move |(part, reader)| (part, promise(part), reader))
+        Process::READERS
+            .into_iter()
+            .zip(&self.readers)
+            .map(move |(process, reader)| (process, promise(process), reader))
     }
 
-    fn reader(&mut self, part: Part) -> Option<&mut ReaderLog> {
-        let index = Part::READERS.iter().position(|reader| *reader == part)?;
+    fn reader(&mut self, process: Process) -> Option<&mut ReaderLog> {
+        let index = Process::READERS.iter().position(|reader| *reader == process)?;
         self.readers.get_mut(index)
     }
 }

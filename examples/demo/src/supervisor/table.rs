@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Progress display: on a terminal a table and a picture, redrawn in place, otherwise one line per
+//! Progress display: on a terminal a table and a preview, redrawn in place, otherwise one line per
 //! second.
 
 use super::{
-    child::Part,
     log::{Log, ReaderLog},
-    picture::{self, Colors},
+    preview::{self, Colors},
+    process::Process,
 };
 use crate::report::Reader;
 use std::{
@@ -21,7 +21,7 @@ const REFRESH: Duration = Duration::from_millis(50);
 const WINDOW: Duration = Duration::from_secs(1);
 
 pub struct Table {
-    plays: u32,
+    loops: u32,
     is_terminal: bool,
     colors: Colors,
     begin: Instant,
@@ -34,9 +34,9 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(plays: u32) -> Self {
+    pub fn new(loops: u32) -> Self {
         Self {
-            plays,
+            loops,
             is_terminal: stdout().is_terminal(),
             colors: Colors::of_terminal(),
             begin: Instant::now(),
@@ -70,11 +70,11 @@ impl Table {
             let mut text = String::from("\x1b[?7l"); // no wrapping: truncate long lines
             self.erase(&mut text);
             let mut lines: Vec<_> = std::iter::once(self.heading(log)).chain(table(&rows)).collect();
-            let picture = log.picture.iter().flat_map(|picture| picture::lines(picture, self.colors));
-            let picture: Vec<_> = caption(log).into_iter().chain(picture).collect();
+            let preview = log.preview.iter().flat_map(|preview| preview::lines(preview, self.colors));
+            let preview: Vec<_> = caption(log).into_iter().chain(preview).collect();
             // The cursor is below.
-            if lines.len() + picture.len() < picture::terminal_lines() {
-                lines.extend(picture);
+            if lines.len() + preview.len() < preview::terminal_lines() {
+                lines.extend(preview);
             }
             for line in lines {
                 text += &line;
@@ -102,17 +102,17 @@ impl Table {
             0 => format!("{time:5.1} s  waiting for the readers"),
             frames => format!(
                 "{time:5.1} s  loop {} of {}: {frames} frames published, {} copied, {used} slots of {} in use",
-                now.play, self.plays, now.copies, now.max_slots
+                now.current_loop, self.loops, now.copies, now.max_slots
             ),
         }
     }
 
     fn rows(&mut self, log: &Log) -> Vec<Row> {
         let mut rows = Vec::new();
-        for (part, _, reader) in log.parts() {
+        for (process, _, reader) in log.processes() {
             rows.push(Row {
                 rate: self.rate(reader.pid, reader.frames.len() as u64),
-                ..Row::of(part, reader)
+                ..Row::of(process, reader)
             });
         }
         let is_guest = |reader: &&Reader| log.readers.iter().all(|own| own.pid != reader.pid);
@@ -143,9 +143,9 @@ fn table(rows: &[Row]) -> impl Iterator<Item = String> {
     title.lines().map(str::to_owned).collect::<Vec<_>>().into_iter().chain(rows.iter().map(Row::line))
 }
 
-/// Returns the lines above the picture: the motion between the last two frames of its reader.
+/// Returns the lines above the preview: the motion between the last two frames of its reader.
 fn caption(log: &Log) -> [String; 2] {
-    let reader = log.parts().find(|(part, ..)| *part == Part::Motion).map(|(.., reader)| reader);
+    let reader = log.processes().find(|(process, ..)| *process == Process::Motion).map(|(.., reader)| reader);
     let motion = reader.and_then(|reader| reader.frames.last()?.motion);
     [String::new(), motion.map_or_else(String::new, |motion| format!("  motion {}", bar(motion)))]
 }
@@ -164,11 +164,11 @@ struct Row {
 }
 
 impl Row {
-    fn of(part: impl std::fmt::Display, reader: &ReaderLog) -> Self {
+    fn of(process: impl std::fmt::Display, reader: &ReaderLog) -> Self {
         let last = reader.frames.last();
         let lost = reader.frames.iter().map(|frame| frame.lost_before).sum();
         let own = Self {
-            name: part.to_string(),
+            name: process.to_string(),
             pid: reader.pid,
             policy: String::new(),
             frames: reader.frames.len() as u64,
@@ -226,10 +226,10 @@ pub fn milliseconds(nanoseconds: u64) -> String {
 
 /// Returns a bar for a fraction. Images mostly differ by little: a tenth fills the bar, and the
 /// square root makes small values visible.
-fn bar(part: f64) -> String {
+fn bar(fraction: f64) -> String {
     const LENGTH: usize = 16;
-    let full = ((part * 10.0).clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
-    format!("[{}{}] {:4.1} %", "#".repeat(full), " ".repeat(LENGTH - full), part * 100.0)
+    let full = ((fraction * 10.0).clamp(0.0, 1.0).sqrt() * LENGTH as f64).round() as usize;
+    format!("[{}{}] {:4.1} %", "#".repeat(full), " ".repeat(LENGTH - full), fraction * 100.0)
 }
 
 /// Growth rate of a counter.
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn bars_have_equal_length() {
-        let lengths = [0.0, 0.01, 0.5, 1.0, 7.0].map(|part| bar(part).find(']'));
+        let lengths = [0.0, 0.01, 0.5, 1.0, 7.0].map(|fraction| bar(fraction).find(']'));
         assert!(lengths.iter().all(|length| *length == lengths[0]));
     }
 }

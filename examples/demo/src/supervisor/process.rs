@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Child process of a role.
+//! Child process of a job.
 
-use super::stage::Stage;
-use crate::{Role, report::Report};
+use super::environment::Environment;
+use crate::{Job, report::Report};
 use anyhow::{Context, Result};
 use std::{
     env,
@@ -17,9 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Part of the demo.
+/// Process of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Process {
     Exporter,
     Checksum,
     Motion,
@@ -27,10 +27,10 @@ pub enum Part {
     Playback,
 }
 
-impl Part {
+impl Process {
     pub const READERS: [Self; 3] = [Self::Checksum, Self::Motion, Self::Recorder];
 
-    /// Returns the name of the part for a sentence.
+    /// Returns the title for a sentence.
     pub fn title(self) -> String {
         match self {
             Self::Checksum | Self::Motion => format!("{self} reader"),
@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Exporter => "exporter",
@@ -53,58 +53,69 @@ impl fmt::Display for Part {
 
 /// Events that the supervisor waits for.
 pub enum Event {
-    /// Report of a role.
-    Report(Part, Report),
-    /// Line of a role that is not a report.
-    Said(Part, String),
-    /// A role closed its outputs: it is about to exit.
-    Silent(Part),
+    /// Report of a job.
+    Report(Process, Report),
+    /// Line of a job that is not a report.
+    Said(Process, String),
+    /// A job closed its outputs: it is about to exit.
+    Silent(Process),
     /// SIGINT or SIGTERM.
     Interrupted,
 }
 
-/// Child process with a role. It is killed on drop.
-pub struct Actor {
-    pub part: Part,
+/// Child process with a job. It is killed on drop.
+pub struct ChildProcess {
+    pub process: Process,
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
-impl Actor {
-    /// Starts this program in a role.
-    pub fn start(part: Part, role: Role, stage: &Stage, events: Sender<Event>) -> Result<Self> {
+impl ChildProcess {
+    /// Starts this program in a job.
+    pub fn start(
+        process: Process,
+        job: Job,
+        environment: &Environment,
+        events: Sender<Event>,
+    ) -> Result<Self> {
         let program = env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(program);
         command
-            .args(arguments(role))
+            .args(arguments(job))
             // Ctrl-C goes to the supervisor only: it ends the video, and the other processes end
             // with it.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        stage.set(&mut command);
-        let mut child = command.spawn().with_context(|| format!("cannot start the {}", part.title()))?;
+        environment.set(&mut command);
+        let mut child = command.spawn().with_context(|| format!("cannot start the {}", process.title()))?;
         let stdin = child.stdin.take();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
-            thread::spawn(move || attend(part, stdout, stderr, &events));
+            thread::spawn(move || forward_output(process, stdout, stderr, &events));
         }
-        Ok(Self { part, child, stdin })
+        Ok(Self { process, child, stdin })
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a command to the role.
-    pub fn say(&mut self, word: &str) {
+    /// Sends a command to the job.
+    pub fn command(&mut self, command: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // A closed pipe means that the role is about to exit.
-            let _ = stdin.write_all(format!("{word}\n").as_bytes());
+            // A closed pipe means that the job is about to exit.
+            let _ = stdin.write_all(
+                format!(
+                    "{command}
+"
+                )
+                .as_bytes(),
+            );
         }
     }
 
-    /// Stops the role by closing its standard input.
+    /// Stops the job by closing its standard input.
     pub fn stop(&mut self) {
         self.stdin = None;
     }
@@ -125,40 +136,40 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Turns the output of a role into events.
-fn attend(part: Part, stdout: impl Read, stderr: impl Read + Send, events: &Sender<Event>) {
+/// Turns the output of a job into events.
+fn forward_output(process: Process, stdout: impl Read, stderr: impl Read + Send, events: &Sender<Event>) {
     thread::scope(|scope| {
         scope.spawn(|| {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let _ = events.send(Event::Said(part, line));
+                let _ = events.send(Event::Said(process, line));
             }
         });
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let _ = events.send(match serde_json::from_str(&line) {
-                Ok(report) => Event::Report(part, report),
-                Err(_) => Event::Said(part, line),
+                Ok(report) => Event::Report(process, report),
+                Err(_) => Event::Said(process, line),
             });
         }
     });
-    let _ = events.send(Event::Silent(part));
+    let _ = events.send(Event::Silent(process));
 }
 
-/// Returns the arguments that parse to [`Role`].
-fn arguments(role: Role) -> Vec<OsString> {
-    match role {
-        Role::Export { film, stream, plays } => {
-            vec!["export".into(), film.into(), stream.as_str().into(), plays.to_string().into()]
+/// Returns the arguments that parse to [`Job`].
+fn arguments(job: Job) -> Vec<OsString> {
+    match job {
+        Job::Export { video, stream, loops } => {
+            vec!["export".into(), video.into(), stream.as_str().into(), loops.to_string().into()]
         }
-        Role::ReadChecksum { stream } => vec!["read-checksum".into(), stream.as_str().into()],
-        Role::ReadMotion { stream } => vec!["read-motion".into(), stream.as_str().into()],
-        Role::Record { stream, file } => vec!["record".into(), stream.as_str().into(), file.into()],
-        Role::PlayBack { file } => vec!["play-back".into(), file.into()],
+        Job::ReadChecksum { stream } => vec!["read-checksum".into(), stream.as_str().into()],
+        Job::ReadMotion { stream } => vec!["read-motion".into(), stream.as_str().into()],
+        Job::Record { stream, file } => vec!["record".into(), stream.as_str().into(), file.into()],
+        Job::PlayBack { file } => vec!["play-back".into(), file.into()],
     }
 }

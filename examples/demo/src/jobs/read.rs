@@ -4,7 +4,7 @@
 //! program.
 
 use super::{
-    picture,
+    image,
     pipeline::{self, until_stopped},
 };
 use crate::report::{self, Frame, Report};
@@ -35,15 +35,15 @@ pub fn read_motion(stream: &StreamName) -> Result<()> {
     let (mut shrinker, mut shown) = (None, Instant::now() - SHOWN_EVERY);
     read(stream, "latest", move |sample| {
         let buffer = sample.buffer().context("a sample without a buffer")?;
-        let now = picture::open(buffer, caps_of(sample)?)?;
+        let now = image::open(buffer, caps_of(sample)?)?;
         let mut frame = seen(buffer, caps_of(sample)?)?;
         if let Some((buffer, caps)) = last.as_ref().and_then(|last| Some((last.buffer()?, last.caps()?))) {
-            frame.motion = picture::motion(&picture::open(buffer, caps)?, &now).ok();
+            frame.motion = image::motion(&image::open(buffer, caps)?, &now).ok();
         }
         if shown.elapsed() >= SHOWN_EVERY {
             shown = Instant::now();
-            let present = picture::Shrinker::of(shrinker.take(), &now)?;
-            report::send(&Report::Picture(present.copy(&now)?));
+            let present = image::Shrinker::of(shrinker.take(), &now)?;
+            report::send(&Report::Preview(present.copy(&now)?));
             shrinker = Some(present);
         }
         drop(now);
@@ -61,7 +61,7 @@ pub fn source(stream: &StreamName, policy: &str) -> String {
 pub fn seen(buffer: &gst::BufferRef, caps: &gst::CapsRef) -> Result<Frame> {
     let meta = buffer.meta::<FrameshareMeta>().context("a frame without a FrameshareMeta")?;
     let delay = frameshare::monotonic_ns().saturating_sub(meta.published());
-    let sum = picture::checksum(&picture::open(buffer, caps)?)?;
+    let sum = image::checksum(&image::open(buffer, caps)?)?;
     Ok(Frame { sequence: meta.sequence(), lost_before: meta.lost_before(), sum, delay, motion: None })
 }
 

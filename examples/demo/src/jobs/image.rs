@@ -10,10 +10,10 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-type Picture<'a> = VideoFrameRef<&'a gst::BufferRef>;
+type Image<'a> = VideoFrameRef<&'a gst::BufferRef>;
 
 /// Maps a buffer's image for reading, in place.
-pub fn open<'a>(buffer: &'a gst::BufferRef, caps: &gst::CapsRef) -> Result<Picture<'a>> {
+pub fn open<'a>(buffer: &'a gst::BufferRef, caps: &gst::CapsRef) -> Result<Image<'a>> {
     let info = VideoInfo::from_caps(caps).context("the frames are not raw video")?;
     VideoFrameRef::from_buffer_ref_readable(buffer, &info).context("cannot map a frame")
 }
@@ -21,13 +21,13 @@ pub fn open<'a>(buffer: &'a gst::BufferRef, caps: &gst::CapsRef) -> Result<Pictu
 /// Returns a checksum of the visible pixels: the rows of all planes, without padding.
 ///
 /// Both sides run the same program, so any hash that changes with every bit suffices.
-pub fn checksum(picture: &Picture<'_>) -> Result<u64> {
+pub fn checksum(image: &Image<'_>) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
-    (picture.format().to_str(), picture.width(), picture.height()).hash(&mut hasher);
-    for plane in 0..picture.n_planes() {
-        let component = (0..picture.n_components()).find(|component| picture.comp_plane(*component) == plane);
+    (image.format().to_str(), image.width(), image.height()).hash(&mut hasher);
+    for plane in 0..image.n_planes() {
+        let component = (0..image.n_components()).find(|component| image.comp_plane(*component) == plane);
         let component = component.context("a plane without components")?;
-        for row in rows(picture, component)? {
+        for row in rows(image, component)? {
             hasher.write(row);
         }
     }
@@ -36,7 +36,7 @@ pub fn checksum(picture: &Picture<'_>) -> Result<u64> {
 
 /// Returns the difference of the first component, mostly luma, between two images: 0 for equal
 /// images, 1 for black to white everywhere.
-pub fn motion(before: &Picture<'_>, now: &Picture<'_>) -> Result<f64> {
+pub fn motion(before: &Image<'_>, now: &Image<'_>) -> Result<f64> {
     ensure!(before.format() == now.format(), "images of different formats cannot be compared");
     let (stride, depth) = (now.comp_pstride(0) as usize, now.comp_depth(0));
     let (offset, shift) = (now.comp_poffset(0) as usize, now.format_info().shift()[0]);
@@ -67,8 +67,8 @@ pub struct Shrinker {
 
 impl Shrinker {
     /// Returns the shrinker of a frame's format: `present` if it is that.
-    pub fn of(present: Option<Self>, picture: &Picture<'_>) -> Result<Self> {
-        let from = picture.info();
+    pub fn of(present: Option<Self>, image: &Image<'_>) -> Result<Self> {
+        let from = image.info();
         if let Some(present) = present.filter(|present| present.from == *from) {
             return Ok(present);
         }
@@ -84,15 +84,15 @@ impl Shrinker {
     }
 
     /// Copies a frame.
-    pub fn copy(&self, picture: &Picture<'_>) -> Result<report::Picture> {
+    pub fn copy(&self, image: &Image<'_>) -> Result<report::Preview> {
         let buffer = gst::Buffer::with_size(self.to.size())?;
         let small = VideoFrame::from_buffer_writable(buffer, &self.to);
         let mut small = small.ok().context("cannot map a small copy")?;
-        self.converter.frame_ref(picture, &mut small.as_mut_video_frame_ref());
+        self.converter.frame_ref(image, &mut small.as_mut_video_frame_ref());
         let (width, stride) = (self.to.width() as usize, self.to.stride()[0] as usize);
         let rows = small.plane_data(0)?.chunks_exact(stride);
         let pixels = rows.flat_map(|row| row[..4 * width].as_chunks::<4>().0);
-        Ok(report::Picture {
+        Ok(report::Preview {
             width,
             pixels: pixels.map(|pixel| u32::from_be_bytes(*pixel) & 0xff_ffff).collect(),
         })
@@ -100,14 +100,14 @@ impl Shrinker {
 }
 
 /// Returns the rows of a component's plane, each as long as the pixels of the component.
-fn rows<'a>(picture: &'a Picture<'_>, component: u32) -> Result<impl Iterator<Item = &'a [u8]>> {
-    let plane = picture.comp_plane(component);
-    let format = picture.format();
-    let stride = usize::try_from(picture.plane_stride()[plane as usize]).unwrap_or(0);
-    let length = picture.comp_width(component) as usize * picture.comp_pstride(component).max(0) as usize;
+fn rows<'a>(image: &'a Image<'_>, component: u32) -> Result<impl Iterator<Item = &'a [u8]>> {
+    let plane = image.comp_plane(component);
+    let format = image.format();
+    let stride = usize::try_from(image.plane_stride()[plane as usize]).unwrap_or(0);
+    let length = image.comp_width(component) as usize * image.comp_pstride(component).max(0) as usize;
     ensure!(0 < length && length <= stride, "images in {format} cannot be compared row by row");
-    let data = picture.plane_data(plane).context("cannot read a plane")?;
-    let height = picture.comp_height(component) as usize;
+    let data = image.plane_data(plane).context("cannot read a plane")?;
+    let height = image.comp_height(component) as usize;
     ensure!(data.len() >= stride * (height - 1) + length, "a plane ends before its last row");
     Ok(data.chunks(stride).take(height).map(move |row| &row[..length]))
 }
@@ -119,11 +119,7 @@ mod tests {
 
     /// Returns an image whose visible bytes depend on their position, with `pad` bytes of padding
     /// per row.
-    fn picture(
-        format: VideoFormat,
-        pad: usize,
-        byte: impl Fn(usize, usize) -> u8,
-    ) -> (gst::Buffer, gst::Caps) {
+    fn image(format: VideoFormat, pad: usize, byte: impl Fn(usize, usize) -> u8) -> (gst::Buffer, gst::Caps) {
         gst::init().unwrap();
         let info = VideoInfo::builder(format, 6, 4).build().unwrap();
         let (mut bytes, mut offsets, mut strides) = (Vec::new(), Vec::new(), Vec::new());
@@ -154,16 +150,16 @@ mod tests {
     fn padding_does_not_change_checksum() {
         let grid = |row: usize, column: usize| (row * 16 + column) as u8;
         for format in FORMATS {
-            assert_eq!(sum_of(&picture(format, 10, grid)), sum_of(&picture(format, 7, grid)), "{format}");
+            assert_eq!(sum_of(&image(format, 10, grid)), sum_of(&image(format, 7, grid)), "{format}");
         }
     }
 
     #[test]
     fn every_visible_byte_changes_checksum() {
         for format in FORMATS {
-            let black = sum_of(&picture(format, 3, |_, _| 0));
+            let black = sum_of(&image(format, 3, |_, _| 0));
             for place in [(0, 0), (1, 2), (3, 5)] {
-                let dot = picture(format, 3, |row, column| u8::from((row, column) == place));
+                let dot = image(format, 3, |row, column| u8::from((row, column) == place));
                 assert_ne!(sum_of(&dot), black, "{format} {place:?}");
             }
         }
@@ -173,7 +169,7 @@ mod tests {
     fn small_copy_shows_the_frame() {
         for format in FORMATS {
             // Bright to the right; chroma of UV formats is that of some color.
-            let (buffer, caps) = picture(format, 2, |_, column| if column < 3 { 0 } else { 255 });
+            let (buffer, caps) = image(format, 2, |_, column| if column < 3 { 0 } else { 255 });
             let frame = open(&buffer, &caps).unwrap();
             let shrinker = Shrinker::of(None, &frame).unwrap();
             let small = shrinker.copy(&frame).unwrap();
@@ -187,8 +183,8 @@ mod tests {
     #[test]
     fn motion_ranges_from_zero_to_one() {
         for (format, white) in [(VideoFormat::I420, [255, 255]), (VideoFormat::I42010le, [0xff, 0x03])] {
-            let (black, caps) = picture(format, 2, |_, _| 0);
-            let (white, _) = picture(format, 0, |_, column| white[column % 2]);
+            let (black, caps) = image(format, 2, |_, _| 0);
+            let (white, _) = image(format, 0, |_, column| white[column % 2]);
             let (black, white) = (open(&black, &caps).unwrap(), open(&white, &caps).unwrap());
             assert_eq!(motion(&black, &black).unwrap(), 0.0);
             assert_eq!(motion(&black, &white).unwrap(), 1.0);

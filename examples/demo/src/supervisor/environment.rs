@@ -17,8 +17,8 @@ const PLUGIN: &str = "libgstframeshare.so";
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
 const PLUGIN_PATH: &str = "GST_PLUGIN_PATH";
 
-/// Environment of all roles.
-pub struct Stage {
+/// Environment of all jobs.
+pub struct Environment {
     /// Folder of the sockets, if the user has no runtime folder.
     runtime: Option<tempfile::TempDir>,
     /// Folder of the plugin that was built with this program. Without it, the installed plugin is
@@ -26,7 +26,7 @@ pub struct Stage {
     plugins: Option<PathBuf>,
 }
 
-impl Stage {
+impl Environment {
     /// Creates the output folder and the missing parts of the environment.
     pub fn new(output: &Path) -> Result<Self> {
         fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn words_with_special_characters_are_quoted() {
         assert_eq!(quoted("/run/user/1000"), "/run/user/1000");
-        assert_eq!(quoted("/home/me/my films"), "'/home/me/my films'");
+        assert_eq!(quoted("/home/me/my videos"), "'/home/me/my videos'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }
