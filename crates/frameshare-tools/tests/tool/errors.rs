@@ -50,6 +50,20 @@ fn stream_of_another_user_is_permission_denied() {
 }
 
 #[test]
+fn stream_in_folder_of_another_user_is_permission_denied() {
+    if !is_root("stream_in_folder_of_another_user_is_permission_denied") {
+        return;
+    }
+    let run = TestRun::new();
+    fs::set_permissions(run.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(TOOL, run.path("frameshare-tool")).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args("--reuid 65534 --regid 65534 --clear-groups ./frameshare-tool publish ./s.sock".split(' '));
+    let ran = ran(command.current_dir(run.path("")));
+    assert_eq!((ran.status, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
+}
+
+#[test]
 fn closed_output_is_no_error() {
     let run = TestRun::new();
     let (reader, writer) = io::pipe().unwrap();
