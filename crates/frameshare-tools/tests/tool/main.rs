@@ -6,6 +6,7 @@ mod doctor;
 mod documents;
 mod errors;
 mod frames;
+mod gpu;
 mod metrics;
 mod pictures;
 mod recordings;

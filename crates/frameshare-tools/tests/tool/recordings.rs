@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::{fs, path::Path};
 
 /// An entry of a file, parsed by the table in docs/tool.md: kind, head, body, first byte.
-struct Chunk {
+pub struct Chunk {
     kind: u64,
-    head: Value,
-    body: Vec<u8>,
+    pub head: Value,
+    pub body: Vec<u8>,
     at: usize,
 }
 
@@ -41,7 +41,7 @@ fn chunks(file: &Path) -> Vec<Chunk> {
     chunks
 }
 
-fn frames(file: &Path) -> Vec<Chunk> {
+pub fn frames(file: &Path) -> Vec<Chunk> {
     chunks(file).into_iter().filter(|chunk| chunk.kind == FRAME).collect()
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Frames in GPU memory, on the simulated driver: the exporter copies them to host memory.
+
+use crate::{TOOL, json, recordings::frames};
+use frameshare_tests::{
+    process::{PATIENCE, TestRun},
+    raw::Channel,
+    skip::skip,
+};
+use image::ImageFormat;
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde_json::json as value;
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::symlink,
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// An exporter of GPU memory, which publishes until it is dropped. Every byte of a frame is that
+/// of its number.
+struct GpuExporter(Child, Channel);
+
+impl GpuExporter {
+    /// Starts it, unless the programs are not built.
+    fn start(run: &TestRun, caps: &str, size: usize) -> Option<Self> {
+        let [program, library] =
+            ["gpu-engine", "libsimcuda.so"].map(|name| Path::new(TOOL).with_file_name(name));
+        if !program.exists() || !library.exists() {
+            return None;
+        }
+        fs::create_dir(run.path("driver")).unwrap();
+        symlink(library, run.path("driver/libcuda.so.1")).unwrap();
+        let (ours, theirs) = Channel::pair().unwrap();
+        fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
+        let mut command = Command::new(program);
+        command.args(["--peer", &theirs.as_fd().as_raw_fd().to_string()]).stdout(Stdio::null());
+        let child = command.env("LD_LIBRARY_PATH", run.path("driver")).spawn().unwrap();
+        let exporter = Self(child, ours);
+        exporter.command(&value!({ "Bind": {
+            "path": run.socket("s"), "device": 0, "trusted_uids": [], "queues": false, "keeps_last": false, "seed": 1,
+        } }));
+        exporter.command(&value!({ "Format": { "caps": caps } }));
+        let publish = value!({ "Publish": {
+            "frames": 100_000_000, "size": size, "pace_us": 5000, "slow": "Never", "says": "Truth",
+            "unwritten": false, "copy": false, "load": 0, "drain": false, "metadata": 0, "count_from": 0,
+        } });
+        exporter.1.send(publish.to_string().as_bytes(), &[]).unwrap();
+        Some(exporter)
+    }
+
+    fn command(&self, command: &serde_json::Value) {
+        self.1.send(command.to_string().as_bytes(), &[]).unwrap();
+        let (reply, _) = self.1.receive(PATIENCE).unwrap().expect("a reply");
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply.contains("Done"), "{command}: {reply}");
+    }
+}
+
+impl Drop for GpuExporter {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn byte_of(sequence: u64) -> u8 {
+    1 + (sequence % 251) as u8
+}
+
+#[test]
+fn gpu_frames_are_shown_and_recorded() {
+    let run = TestRun::new();
+    let caps = "video/x-raw, format=(string)GRAY8, width=(int)64, height=(int)50";
+    let Some(_exporter) = GpuExporter::start(&run, caps, 64 * 50) else {
+        return skip("gpu_frames_are_shown_and_recorded", "gpu-engine or the simulated driver is not built");
+    };
+    assert_eq!(json(&run, "info s")["memory"], "vmm");
+    let told = json(&run, "snapshot s s.png");
+    let image = image::load_from_memory_with_format(&run.read("s.png"), ImageFormat::Png).unwrap().to_luma8();
+    let expected = byte_of(told["sequence"].as_u64().unwrap());
+    assert_eq!(image.dimensions(), (64, 50));
+    assert!(image.pixels().all(|pixel| pixel.0 == [expected]), "{told}: {:?}", image.get_pixel(0, 0));
+
+    assert_eq!(json(&run, "record s s.rec -n 20")["frames"], 20);
+    for frame in frames(&run.path("s.rec")) {
+        let expected = byte_of(frame.head["sequence"].as_u64().unwrap());
+        assert!(
+            frame.body.len() == 64 * 50 && frame.body.iter().all(|byte| *byte == expected),
+            "{}",
+            frame.head
+        );
+    }
+}
