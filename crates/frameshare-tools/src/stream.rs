@@ -4,8 +4,8 @@
 
 use crate::error::Error;
 use frameshare::{
-    Endpoint, EndpointError, StreamInfo,
-    observer::{ObserveError, Observer, Snapshot},
+    Endpoint, EndpointError, MemoryKind, StreamInfo,
+    observer::{ObserveError, Observer, ReaderState, Snapshot},
 };
 use std::{thread, time::Duration};
 
@@ -93,6 +93,11 @@ pub fn short_format(snapshot: &Snapshot) -> String {
         },
         None => "-".to_owned(),
     }
+}
+
+/// Returns whether a reader gets copies of GPU frames in host memory.
+pub fn is_copied(snapshot: &Snapshot, reader: &ReaderState) -> bool {
+    reader.memory == MemoryKind::Host && snapshot.memory != MemoryKind::Host
 }
 
 /// Returns how long ago a time of the snapshot was, which the exporter's clock gives.

@@ -2,7 +2,7 @@
 
 //! State of a stream for programs. Durations are in seconds, times are ages; no limit is null.
 
-use crate::stream::Measured;
+use crate::stream::{Measured, is_copied};
 use frameshare::{
     Endpoint,
     observer::{
@@ -45,12 +45,12 @@ pub fn stream(endpoint: &Endpoint, Measured { snapshot, rate }: &Measured) -> Va
         "observers": counters.observers,
         "generations": snapshot.generations.iter().map(generation).collect::<Vec<_>>(),
         "limits": limits(&snapshot.limits),
-        "readers": snapshot.readers.iter().map(reader).collect::<Vec<_>>(),
+        "readers": snapshot.readers.iter().map(|it| reader(snapshot, it)).collect::<Vec<_>>(),
         "incidents": snapshot.incidents.iter().map(|it| incident(snapshot, it)).collect::<Vec<_>>(),
     })
 }
 
-fn reader(reader: &ReaderState) -> Value {
+fn reader(snapshot: &Snapshot, reader: &ReaderState) -> Value {
     json!({
         "id": reader.id,
         "pid": reader.pid,
@@ -66,6 +66,7 @@ fn reader(reader: &ReaderState) -> Value {
         "lost": reader.lost,
         "lag": reader.lag,
         "memory": reader.memory.to_string(),
+        "copied": is_copied(snapshot, reader),
         "fence": reader.fence.to_string(),
         "fence_why": reader.fence_why,
         "cannot_adopt": reader.cannot_adopt,

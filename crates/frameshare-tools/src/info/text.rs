@@ -4,7 +4,7 @@
 
 use crate::{
     output::Page,
-    stream::{Measured, duration, time_ago},
+    stream::{Measured, duration, is_copied, time_ago},
 };
 use frameshare::{
     Endpoint, FenceKind,
@@ -49,7 +49,7 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
     }
     page.line("");
     page.heading(&format!("Readers: {}, {} so far", snapshot.readers.len(), counters.readers_total));
-    snapshot.readers.iter().for_each(|reader| self::reader(page, reader));
+    snapshot.readers.iter().for_each(|reader| self::reader(page, snapshot, reader));
     if !snapshot.incidents.is_empty() {
         page.line("");
         page.heading("Last evictions and refusals");
@@ -57,7 +57,7 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
     }
 }
 
-fn reader(page: &mut Page, reader: &ReaderState) {
+fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
     page.line(&format!(
         "  {} {} (process {}, user {}), {}",
         reader.id, reader.name, reader.pid, reader.uid, reader.policy
@@ -71,6 +71,16 @@ fn reader(page: &mut Page, reader: &ReaderState) {
         kind => format!("{kind} fences"),
     };
     page.line(&format!("      {} memory, {}", reader.memory, with_reason(&fence, &reader.fence_why)));
+    if is_copied(snapshot, reader) {
+        // The exporter does not report which.
+        let user = match reader.uid == snapshot.exporter.uid {
+            true => String::new(),
+            false => format!(", or user {} is not trusted with GPU memory (trusted-uids)", reader.uid),
+        };
+        page.line(&format!(
+            "      frames are copied for it: it reads without a GPU, or on one that does not reach the exporter's{user}"
+        ));
+    }
     if let Some(why) = &reader.cannot_adopt {
         page.line(&format!("      a decoder's own memory is copied for it: {why}"));
     }

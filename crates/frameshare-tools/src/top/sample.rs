@@ -6,12 +6,9 @@ use super::usage::{Cost, Costs};
 use crate::{
     cli::SortKey,
     error::Error,
-    stream::{TIMEOUT, label, observe_all},
+    stream::{TIMEOUT, is_copied, label, observe_all},
 };
-use frameshare::{
-    MemoryKind,
-    observer::{ObserveError, Observer, ReaderState, Snapshot},
-};
+use frameshare::observer::{ObserveError, Observer, ReaderState, Snapshot};
 use std::{cmp::Reverse, collections::HashMap};
 
 /// A stream at the time of a sample.
@@ -121,7 +118,7 @@ impl Sampler {
         let mut cost = |pid: u32| (is_local && pid > 0).then(|| costs.of(pid)).flatten();
         let readers = snapshot.readers.iter().map(|reader| Reader {
             rate: rate(Some(reader.id), reader.sent),
-            is_copied: reader.memory == MemoryKind::Host && snapshot.memory != MemoryKind::Host,
+            is_copied: is_copied(&snapshot, reader),
             cost: cost(reader.pid),
             state: reader.clone(),
         });

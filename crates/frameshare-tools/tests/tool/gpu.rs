@@ -2,9 +2,9 @@
 
 //! Frames in GPU memory, on the simulated driver: the exporter copies them to host memory.
 
-use crate::{TOOL, json, recordings::frames};
+use crate::{TOOL, json, recordings::frames, run_tool};
 use frameshare_tests::{
-    process::{PATIENCE, TestRun},
+    process::{PATIENCE, TestRun, wait_until},
     raw::Channel,
     skip::skip,
 };
@@ -73,11 +73,14 @@ fn byte_of(sequence: u64) -> u8 {
 }
 
 #[test]
-fn gpu_frames_are_shown_and_recorded() {
+fn gpu_frames_are_shown_recorded_and_counted_as_copies() {
     let run = TestRun::new();
     let caps = "video/x-raw, format=(string)GRAY8, width=(int)64, height=(int)50";
     let Some(_exporter) = GpuExporter::start(&run, caps, 64 * 50) else {
-        return skip("gpu_frames_are_shown_and_recorded", "gpu-engine or the simulated driver is not built");
+        return skip(
+            "gpu_frames_are_shown_recorded_and_counted_as_copies",
+            "gpu-engine or the simulated driver is not built",
+        );
     };
     assert_eq!(json(&run, "info s")["memory"], "vmm");
     let told = json(&run, "snapshot s s.png");
@@ -85,6 +88,19 @@ fn gpu_frames_are_shown_and_recorded() {
     let expected = byte_of(told["sequence"].as_u64().unwrap());
     assert_eq!(image.dimensions(), (64, 50));
     assert!(image.pixels().all(|pixel| pixel.0 == [expected]), "{told}: {:?}", image.get_pixel(0, 0));
+
+    // The copies are shown while a reader gets them.
+    let _watch = run.command(&format!("{TOOL} watch s --json"));
+    wait_until("a reader", || json(&run, "info s")["readers"][0]["copied"] == true);
+    let text = run_tool(&run, "info s").stdout;
+    assert!(text.contains("frames are copied for it: it reads without a GPU"), "{text}");
+    wait_until("a rate of copies", || {
+        let table = json(&run, "top -n 1");
+        let copies = |of: &serde_json::Value| of["copies"].as_f64().is_some_and(|copies| copies > 0.0);
+        copies(&table["streams"][0]) && copies(&table["streams"][0]["readers"][0])
+    });
+    let table = run_tool(&run, "top -b -n 1").stdout;
+    assert!(table.contains(" latest copied "), "{table}");
 
     assert_eq!(json(&run, "record s s.rec -n 20")["frames"], 20);
     for frame in frames(&run.path("s.rec")) {
