@@ -10,13 +10,14 @@ use crate::{
     recording::{Damage, Entry, RecordedFrame, Recording},
 };
 use frameshare::{
-    Plane,
+    Format, Plane,
     exporter::{Frame, Unit},
     fence::Written,
     monotonic_ns,
 };
 use serde_json::json;
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, BufReader},
     ops::ControlFlow,
@@ -41,6 +42,9 @@ struct Progress {
     /// Time of the recording of the last frame, and to the one before.
     last: u64,
     step: u64,
+    /// The present format and sticky events: a further round does not repeat them.
+    format: Option<Format>,
+    sticky: HashMap<u32, Vec<u8>>,
 }
 
 /// Plays a recording until it has ended, or a signal comes.
@@ -102,9 +106,20 @@ fn round(
             None => return Ok(ControlFlow::Continue(())),
             Some(Entry::Format(format)) => {
                 units = Units::of(&format.caps);
-                publisher.exporter.set_format(format);
+                if progress.format.as_ref() != Some(&format) {
+                    progress.format = Some(format.clone());
+                    publisher.exporter.set_format(format);
+                }
             }
-            Some(Entry::Event(event)) => publisher.exporter.send_event(event)?,
+            Some(Entry::Event(event)) => {
+                let is_known = event.sticky && progress.sticky.get(&event.kind) == Some(&event.payload);
+                if event.sticky {
+                    progress.sticky.insert(event.kind, event.payload.clone());
+                }
+                if !is_known {
+                    publisher.exporter.send_event(event)?;
+                }
+            }
             // The stream ends when the command does.
             Some(Entry::EndOfStream) => {}
             Some(Entry::Frame(mut frame)) => {

@@ -204,6 +204,8 @@ fn loop_plays_again_until_interrupted() {
     assert_eq!(json(&run, "record t looped.rec -n 17 --lossless")["frames"], 17);
     player.interrupt();
     assert_eq!(player.expect_success().stderr, "");
+    let formats = chunks(&run.path("looped.rec")).iter().filter(|chunk| chunk.kind == 1).count();
+    assert_eq!(formats, 1, "a further round repeats the format");
     let (one, looped) = (frames(&run.path("s.rec")), frames(&run.path("looped.rec")));
     assert_eq!(looped[0].head["sequence"], 1);
     for (index, frame) in looped.iter().enumerate() {
