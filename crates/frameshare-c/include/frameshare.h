@@ -307,13 +307,15 @@ typedef struct frameshare_reader_config {
   /** Name of the reader in the exporter's statistics; NULL is the name of the program. */
   const char *name;
   frameshare_policy policy;
-  /** Number of frames to hold at once, 1 to 64; the exporter may grant fewer. */
+  /** Number of frames to hold at once, up to 64; the exporter may grant fewer. 0: as it decides. */
   uint32_t max_held;
-  /** For latest: maximum number of frames that wait to be taken, 1 to 64. */
+  /** For latest: maximum number of frames that wait to be taken, up to 64. 0: as the exporter decides. */
   uint32_t max_queued;
   frameshare_memory memory;
   /** Number of the GPU in CUDA calls, whose primary context is used. Not read with HOST memory. */
   int32_t cuda_device;
+  /** Its UUID instead, as nvidia-smi -L prints it, or NULL. */
+  const char *cuda_uuid;
   /** A CUcontext to use instead, or NULL. See frameshare_wait_for_gpu before destroying it. */
   void *cuda_context;
   /** Whether to search for the next exporter when this one ends. */
@@ -336,7 +338,7 @@ typedef struct frameshare_reader_config {
 } frameshare_reader_config;
 
 #define FRAMESHARE_READER_CONFIG_INIT \
-  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_MEMORY_HOST, 0, NULL, \
+  { sizeof (frameshare_reader_config), NULL, FRAMESHARE_POLICY_LATEST, 4, 1, FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, \
     true, false, INT64_C (5000000000), INT64_C (-1), 0, UINT64_C (2000000000), INT64_C (-1) }
 
 /** Statistics of a reader over all its connections. */
@@ -439,12 +441,13 @@ frameshare_status frameshare_reader_next (frameshare_reader *reader, int64_t tim
 frameshare_status frameshare_reader_next_item (frameshare_reader *reader, int64_t timeout_ns, frameshare_item *item);
 
 /**
- * Returns a descriptor for poll(2), epoll(7) and event loops, the same one for the reader's life. It is
- * readable when an item may be there: call frameshare_reader_next or frameshare_reader_next_item with a
- * timeout of 0 until it returns FRAMESHARE_TIMEOUT, then poll again. Nothing else may be done with it.
+ * Returns a descriptor for poll(2), epoll(7) and event loops, the same one for the reader's life. First
+ * call frameshare_reader_next or frameshare_reader_next_item with a timeout of 0 until it returns
+ * FRAMESHARE_TIMEOUT; from then on the descriptor is readable when an item may be there, and the same
+ * calls follow. Nothing else may be done with it.
  *
  * Ownership: the descriptor is the reader's.
- * Failure: INVALID_ARGUMENT, NO_RESOURCES, SYSTEM; *fd is -1.
+ * Failure: INVALID_ARGUMENT; *fd is -1.
  * Threads: one at a time.
  */
 frameshare_status frameshare_reader_get_fd (frameshare_reader *reader, int *fd);
@@ -655,6 +658,7 @@ typedef struct frameshare_exporter_config {
   frameshare_memory memory;
   /** As in frameshare_reader_config. */
   int32_t cuda_device;
+  const char *cuda_uuid;
   void *cuda_context;
   /** Maximum number of slots, 4 to 1024. */
   uint32_t max_slots;
@@ -674,7 +678,7 @@ typedef struct frameshare_exporter_config {
 } frameshare_exporter_config;
 
 #define FRAMESHARE_EXPORTER_CONFIG_INIT \
-  { sizeof (frameshare_exporter_config), FRAMESHARE_MEMORY_HOST, 0, NULL, 256, 16, \
+  { sizeof (frameshare_exporter_config), FRAMESHARE_MEMORY_HOST, 0, NULL, NULL, 256, 16, \
     FRAMESHARE_LOSSLESS_READERS_OWN_UID, FRAMESHARE_SLOW_READERS_WAIT, UINT64_C (5000000000), 0600, NULL, 0, \
     NULL, 0 }
 

@@ -9,13 +9,13 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    border::{guard, timeout},
+    border::{guard, text, timeout},
     failure::{Failure, Status},
     video::{MEMORY_CUDA, MEMORY_CUDA_OR_HOST, MEMORY_HOST, RawMemory},
 };
 use frameshare::cuda::{Context, Device, Stream};
 use std::{
-    ffi::{c_int, c_void},
+    ffi::{c_char, c_int, c_void},
     sync::Arc,
     time::Duration,
 };
@@ -23,10 +23,12 @@ use std::{
 /// Returns the context to use for this memory; none for host memory.
 ///
 /// # Safety
-/// `context` is NULL or a CUcontext that outlives the reader or exporter and its frames.
+/// `context` is NULL or a CUcontext that outlives the reader or exporter and its frames; `uuid` is
+/// NULL or a text.
 pub unsafe fn context(
     memory: RawMemory,
     device: c_int,
+    uuid: *const c_char,
     context: *mut c_void,
 ) -> Result<Option<Arc<Context>>, Failure> {
     match memory {
@@ -38,6 +40,12 @@ pub unsafe fn context(
         // SAFETY: the caller's guarantee.
         let found = unsafe { Context::handed_in(context, ()) };
         return found.map(Some).map_err(|error| named("cuda_context", error.into()));
+    }
+    if !uuid.is_null() {
+        // SAFETY: the caller's guarantee.
+        let uuid = unsafe { text(uuid, "cuda_uuid") }?;
+        let device = Device::find(uuid).map_err(|error| named("cuda_uuid", error.into()))?;
+        return Ok(Some(Context::primary(&device)?));
     }
     let ordinal = usize::try_from(device)
         .map_err(|_| Failure::argument(format!("cuda_device is {device}, but must be 0 or more")))?;

@@ -193,7 +193,7 @@ impl From<cuda::Error> for Failure {
         /// CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_CONTEXT,
         /// CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_CONTEXT_IS_DESTROYED.
         const OF_ARGUMENTS: [i32; 5] = [1, 101, 201, 400, 709];
-        let is_argument = matches!(&error, cuda::Error::Refused(_))
+        let is_argument = matches!(&error, cuda::Error::Refused(_) | cuda::Error::NoDevice { .. })
             || error.code().is_some_and(|code| OF_ARGUMENTS.contains(&code));
         Self::new(if is_argument { Status::InvalidArgument } else { Status::Cuda }, error)
     }

@@ -238,7 +238,7 @@ pub unsafe extern "C" fn frameshare_frame_used_on_stream(frame: *const Frame, st
         let this = unsafe { object(frame, "frame") }?;
         // SAFETY: the header's contract.
         if let Some(stream) = unsafe { this.stream(stream) }? {
-            this.frame.used_on(stream);
+            this.frame.used_on_stream(stream);
         }
         Ok(Status::Ok)
     })

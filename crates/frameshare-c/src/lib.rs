@@ -21,7 +21,7 @@
 //! - `failure`: errors of the engine as statuses
 //! - `video`: formats and planes
 //! - `cuda`: contexts and streams of the caller
-//! - `reader`, `frame`, `poll`: reading, and the descriptor for event loops
+//! - `reader`, `frame`: reading
 //! - `exporter`: publishing
 //! - `streams`: the list of streams
 //! - `log`: messages of the engine
@@ -32,7 +32,6 @@ mod exporter;
 mod failure;
 mod frame;
 mod log;
-mod poll;
 mod reader;
 mod streams;
 mod structs;

@@ -12,7 +12,6 @@ use crate::{
     cuda,
     failure::{Failure, Status},
     frame::Frame,
-    poll::Poll,
     structs,
     video::{CBool, MEMORY_CUDA_OR_HOST, RawMemory},
 };
@@ -23,6 +22,7 @@ use frameshare::{
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
+    os::fd::AsRawFd,
     ptr,
     sync::{Arc, Mutex, MutexGuard, TryLockError},
     time::{Duration, Instant},
@@ -35,13 +35,14 @@ pub type RawItemKind = c_uint;
 
 structs::define! {
     /// Configuration of a reader.
-    ReaderConfig as "frameshare_reader_config" of 96 {
+    ReaderConfig as "frameshare_reader_config" of 104 {
         name: *const c_char = ptr::null(),
         policy: RawPolicy = 0,
         max_held: u32 = 4,
         max_queued: u32 = 1,
         memory: RawMemory = 0,
         cuda_device: i32 = 0,
+        cuda_uuid: *const c_char = ptr::null(),
         cuda_context: *mut c_void = ptr::null_mut(),
         reconnect: CBool = 1,
         lazy: CBool = 0,
@@ -100,7 +101,6 @@ pub struct Reader {
 struct Inner {
     reader: reader::Reader,
     gpu: Option<Arc<Context>>,
-    poll: Option<Poll>,
     /// Text and payload of the last item.
     last: Last,
 }
@@ -139,21 +139,14 @@ impl Inner {
         if interrupt.is_set() {
             return Err(reader::ReadError::Interrupted.into());
         }
-        if let Some(poll) = &self.poll {
-            poll.clear();
-        }
-        let item = self.reader.try_next()?;
-        if let (None, Some(poll)) = (&item, &self.poll) {
-            poll.arm(&self.reader)?;
-        }
-        Ok(item)
+        Ok(self.reader.try_next()?)
     }
 }
 
 /// The configuration in the form of the engine, and the timeout of later searches.
 ///
 /// # Safety
-/// The name is NULL or a text, the context NULL or a CUcontext that outlives the reader.
+/// Name and UUID are NULL or texts, the context is NULL or a CUcontext that outlives the reader.
 unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>), Failure> {
     let policy = match config.policy {
         0 => Policy::Latest,
@@ -167,7 +160,8 @@ unsafe fn config_of(config: &ReaderConfig) -> Result<(Config, Option<Duration>),
         })?),
     };
     // SAFETY: the caller's guarantee.
-    let gpu = unsafe { cuda::context(config.memory, config.cuda_device, config.cuda_context) }?;
+    let gpu =
+        unsafe { cuda::context(config.memory, config.cuda_device, config.cuda_uuid, config.cuda_context) }?;
     let mut new = Config::default()
         .policy(policy)
         .max_held(config.max_held)
@@ -208,7 +202,7 @@ pub unsafe extern "C" fn frameshare_reader_open(
             _ => reader::Reader::start(&endpoint, engine.connection_timeout(later))?,
         };
         opened.set_connection_timeout(later);
-        let inner = Mutex::new(Inner { reader: opened, gpu, poll: None, last: Last::Nothing });
+        let inner = Mutex::new(Inner { reader: opened, gpu, last: Last::Nothing });
         let opened = Box::into_raw(Box::new(Reader { inner, interrupt }));
         // SAFETY: the header's contract.
         unsafe { store(reader, opened, "reader") }?;
@@ -318,11 +312,7 @@ pub unsafe extern "C" fn frameshare_reader_get_fd(reader: *mut Reader, fd: *mut 
             store(fd, -1, "fd")?;
             object(reader, "reader")?
         };
-        let mut inner = this.lock()?;
-        let found = match &inner.poll {
-            Some(poll) => poll.fd(),
-            None => inner.poll.insert(Poll::new()?).fd(),
-        };
+        let found = this.lock()?.reader.as_raw_fd();
         // SAFETY: the header's contract.
         unsafe { store(fd, found, "fd") }?;
         Ok(Status::Ok)

@@ -109,7 +109,11 @@ pub unsafe fn write<T: Struct>(pointer: *mut T, value: &T) -> Result<(), Failure
 /// their defaults. Fields are added at the end, where structs that programs fill have no padding,
 /// and the size stays.
 macro_rules! define {
-    ($(#[$meta:meta])* $name:ident as $c:literal of $first:literal { $($field:ident: $kind:ty = $default:expr,)* }) => {
+    (
+        $(#[$meta:meta])* $name:ident as $c:literal of $first:literal {
+            $($field:ident: $kind:ty = $default:expr,)*
+        }
+    ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug)]
         #[repr(C)]

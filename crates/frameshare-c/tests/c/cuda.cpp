@@ -62,7 +62,16 @@ try {
   REFUSED ("cuda_device", frameshare_reader_open (stream, &config, &none));
   config.cuda_device = -1;
   REFUSED ("cuda_device is -1", frameshare_reader_open (stream, &config, &none));
+  config.cuda_uuid = "GPU-no";
+  REFUSED ("cuda_uuid", frameshare_reader_open (stream, &config, &none));
   config.cuda_device = 0;
+  unsigned char uuid[16];
+  char text[41] = "GPU-";
+  cuda.call ("cuDeviceGetUuid", static_cast<void *> (uuid), 0);
+  for (int i = 0, at = 4; i < 16; i++)
+    at += snprintf (text + at, sizeof text - static_cast<size_t> (at), "%s%02x",
+                    i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+  config.cuda_uuid = text;
 
   {
     frameshare::Exporter exporter (stream, format, memory);
