@@ -58,10 +58,9 @@ pub fn flipped(path: &Path) -> Result<Fate> {
 pub fn absurd(path: &Path) -> Result<Fate> {
     let good = hello(Policy::Latest, 2);
     let bad = [
-        Hello { credit: 0, ..good.clone() },
         Hello { credit: MAX_CREDIT + 1, ..good.clone() },
         Hello { credit: u32::MAX, ..good.clone() },
-        Hello { max_queued: 0, ..good.clone() },
+        Hello { max_queued: MAX_CREDIT + 1, ..good.clone() },
         Hello { max_queued: u32::MAX, ..good.clone() },
         Hello { name: "x".repeat(MAX_PEER_NAME + 1), ..good.clone() },
         Hello { gpus: vec![[0; 16]; MAX_GPUS + 1], ..good.clone() },
