@@ -37,6 +37,10 @@ missing() { # GROUP...
         ;;
       test)
         missing build play install
+        need elem x265enc gstreamer1.0-plugins-bad "encodes H.265"
+        need elem av1enc gstreamer1.0-plugins-bad "encodes AV1"
+        need elem vp8enc gstreamer1.0-plugins-good "encodes VP8"
+        need elem jpegenc gstreamer1.0-plugins-good "encodes MJPEG"
         need lib "gstreamer-check-1.0 >= 1.22" libgstreamer1.0-dev "element tests"
         need lib "gstreamer-app-1.0 >= 1.22" libgstreamer-plugins-base1.0-dev "element tests"
         need cmd gst-play-1.0 gstreamer1.0-plugins-base-apps "plays, discovers and lists streams"

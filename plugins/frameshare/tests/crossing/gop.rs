@@ -168,6 +168,102 @@ fn joining_readers_decode_other_codecs_from_first_buffer() {
     }
 }
 
+/// Frames between a key frame of an open GOP and the one before it in the output need both GOPs. A
+/// reader that joins decodes every frame from the second key frame on.
+#[test]
+fn joining_reader_decodes_open_gops_from_second_key_frame() {
+    if !has(&["x264enc", "avdec_h264"]) {
+        return;
+    }
+    let decoder = "avdec_h264 max-threads=1";
+    let video = Video::h264(300, "bframes=3 b-adapt=false option-string=open-gop=1");
+    let pts = |index: usize| video.buffers[index].pts().unwrap();
+    let keys: Vec<usize> = (0..300).filter(|index| video.is_key(*index)).collect();
+    let leads = |key: &usize| (*key..300).any(|index| pts(index) < pts(*key));
+    assert!(keys.len() > 3 && keys[1..].iter().any(leads), "the GOPs of {keys:?} are closed");
+    let reference = video.decoded_from(0, decoder);
+    let mut exporter = video.exporter("max-slots=256");
+    let joins = [keys[1] + 10, keys[2] - 5];
+    let mut readers = Vec::new();
+    for (index, buffer) in video.buffers.iter().enumerate() {
+        if joins.contains(&index) {
+            readers.push(decoding(&exporter, "policy=lossless", decoder));
+            exporter.wait_for_readers(readers.len() as u32);
+        }
+        exporter.push(buffer.clone());
+    }
+    exporter.event(gst::event::Eos::new());
+    for reader in readers {
+        let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+        reader.order.lock().unwrap().violations.clear();
+        let clean = (0..300).filter(|index| pts(*index) >= pts(keys[2])).count();
+        let [first, second] =
+            [keys[1], keys[2]].map(|key| (0..300).filter(|at| pts(*at) >= pts(key)).count());
+        assert!(got.len() > second && got.len() <= first + 3, "{} frames", got.len());
+        assert!(got[got.len() - clean..] == reference[300 - clean..], "damaged behind the second key frame");
+    }
+}
+
+/// Nothing is kept of a GOP beyond `max-gop-bytes`: the reader starts at the next key frame, which
+/// upstream is asked for.
+#[test]
+fn joining_reader_of_gop_over_limit_starts_at_next_key_frame() {
+    if !has(&["x264enc", "avdec_h264"]) {
+        return;
+    }
+    let video = Video::h264(200, "bframes=0 tune=zerolatency");
+    let join = video.key_before(150) - 5;
+    let (kept, next) = (video.key_before(join), video.key_before(join + 5));
+    assert!(kept + 10 < join && next == join + 5, "{kept} {join} {next}");
+    for (limit, first) in [(32 << 20, kept), (1000, next)] {
+        let mut exporter = video.exporter(&format!("max-gop-bytes={limit}"));
+        video.buffers[..join].iter().for_each(|buffer| exporter.push(buffer.clone()));
+        while exporter.harness.try_pull_upstream_event().is_some() {}
+        let reader = decoding(&exporter, "policy=lossless", "avdec_h264");
+        exporter.wait_for_readers(1);
+        video.buffers[join..].iter().for_each(|buffer| exporter.push(buffer.clone()));
+        exporter.event(gst::event::Eos::new());
+        let got: Vec<_> = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+        assert!(got == video.decoded_from(first, "avdec_h264"), "{limit}: {} frames", got.len());
+        let events = std::iter::from_fn(|| exporter.harness.try_pull_upstream_event());
+        let asked = events.filter(|event| UpstreamForceKeyUnitEvent::parse(event).is_ok()).count();
+        assert_eq!(asked > 0, first == next, "{limit}: {asked} requests");
+    }
+}
+
+/// A source that outlives its exporter gets no delta unit of the next one before a key frame.
+#[test]
+fn reconnected_reader_starts_at_key_frame_of_next_exporter() {
+    if !has(&["x264enc", "avdec_h264"]) {
+        return;
+    }
+    let video = Video::h264(200, "bframes=0 tune=zerolatency");
+    let key = video.key_before(150);
+    let decoder = "avdec_h264 max-threads=1";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let start = || {
+        let properties = "encoded=true wait-for-connection=false slow-reader=wait";
+        let mut exporter = Exporter::at(&path, properties);
+        exporter.harness.set_src_caps(video.caps.parse().unwrap());
+        exporter
+    };
+    let mut exporter = start();
+    let reader = decoding(&exporter, "policy=lossless on-disconnect=wait", decoder);
+    exporter.wait_for_readers(1);
+    let first = video.decoded_from(0, decoder);
+    video.buffers[..20].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    let mut got: Vec<_> = (0..20).map(|_| bytes(&reader.buffer())).collect();
+    assert!(got == first[..20], "the first exporter's frames");
+    drop(exporter);
+    let mut exporter = start();
+    exporter.wait_for_readers(1);
+    video.buffers[key - 5..].iter().for_each(|buffer| exporter.push(buffer.clone()));
+    exporter.event(gst::event::Eos::new());
+    got = all_buffers(&reader).iter().map(|frame| bytes(frame)).collect();
+    assert!(got == video.decoded_from(key, decoder), "{} frames after the restart", got.len());
+}
+
 /// Parts of a frame in separate buffers: headers and slices belong to their key frame.
 #[test]
 fn joining_readers_decode_h264_in_parts_from_first_buffer() {
