@@ -6,6 +6,7 @@
 #   .gpu/clips/                clips for the decoder
 #   .gpu/lib/                  the plugin, libframeshare
 #   .gpu/bin/                  the test programs
+#   .gpu/commit                the commit that they were built from; "+ changes" if files differ from it
 #
 # All binaries are optimized and stripped. The bundle stays below 48 MB, since it may have to be uploaded for each call.
 set -euo pipefail
@@ -53,6 +54,8 @@ for source in crates/frameshare-c/tests/c/cuda.cpp examples/c/cuda-exporter.cpp 
   c++ -std=c++17 -O2 -static-libstdc++ -static-libgcc -Icrates/frameshare-c/include "$source" \
     "$bundle/lib/libframeshare.so.0" -ldl -o "$bundle/bin/c-$(basename "$source" .cpp)"
 done
+changes=$(git status --porcelain)
+echo "$(git rev-parse HEAD)${changes:+ + changes}" >"$bundle/commit"
 
 size=$(du -sb --apparent-size "$bundle" | cut -f1)
 (cd "$bundle" && find . -type f -printf '%10s  %P\n' | sort -k2)
