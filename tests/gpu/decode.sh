@@ -36,12 +36,12 @@ when_all_have_come() { # READERS EXPORTER'S-OUTPUT CLIP
 }
 
 decode_stream() { # NAME CLIP READERS FENCE DECODER-PROPERTIES SINK-PROPERTIES
-  local name=$1 film=$2 readers=$3 fence=$4 decoder=$5 sink=$6 socket=/tmp/$1.sock at=$RUNTIME/tmp/$1 reader
-  local sums=$RUNTIME/tmp/$film.sums
+  local name=$1 clip=$2 readers=$3 fence=$4 decoder=$5 sink=$6 socket=/tmp/$1.sock at=$RUNTIME/tmp/$1 reader
+  local sums=$RUNTIME/tmp/$clip.sums
   : >"$at.exporter" # an earlier run may have left one
   # shellcheck disable=SC2046,SC2086,SC2094  # several words; the log is read while the exporter writes it
-  when_all_have_come "$readers" "$at.exporter" "$film" |
-    GST_DEBUG=2,framesharesink:4 GST_DEBUG_NO_COLOR=1 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault $(parsed "$film" fdsrc) ! nvh264dec $decoder \
+  when_all_have_come "$readers" "$at.exporter" "$clip" |
+    GST_DEBUG=2,framesharesink:4 GST_DEBUG_NO_COLOR=1 in_gst timeout --kill-after=5 90 gst-launch-1.0 -q --no-fault $(parsed "$clip" fdsrc) ! nvh264dec $decoder \
       ! framesharesink socket-path="$socket" sync=false fence="$fence" $sink >>"$at.exporter" 2>&1 &
   local exporter=$! reading=()
   for ((reader = 1; reader <= readers; reader++)); do
@@ -84,13 +84,13 @@ leaks() {
 
 decode() {
   runtime || return
-  local film fence memory name failed=0
-  for film in hd uhd switch bigbuckbunny.mp4; do
+  local clip fence memory name failed=0
+  for clip in hd uhd switch bigbuckbunny.mp4; do
     # shellcheck disable=SC2046,SC2086  # several words
-    in_gst timeout 60 gst-launch-1.0 -q $(parsed "$film") ! nvh264dec ! cudadownload ! $PLAIN ! checksumsink \
-      | cut -d' ' -f2 >"$RUNTIME/tmp/$film.sums"
-    [ -s "$RUNTIME/tmp/$film.sums" ] || { echo "$film: no frame was decoded" && return 1; }
-    [ "$(sort "$RUNTIME/tmp/$film.sums" | uniq -d | wc -l)" = 0 ] || { echo "$film: frames recur" && return 1; }
+    in_gst timeout 60 gst-launch-1.0 -q $(parsed "$clip") ! nvh264dec ! cudadownload ! $PLAIN ! checksumsink \
+      | cut -d' ' -f2 >"$RUNTIME/tmp/$clip.sums"
+    [ -s "$RUNTIME/tmp/$clip.sums" ] || { echo "$clip: no frame was decoded" && return 1; }
+    [ "$(sort "$RUNTIME/tmp/$clip.sums" | uniq -d | wc -l)" = 0 ] || { echo "$clip: frames recur" && return 1; }
   done
   local streams=()
   stream() { # NAME ...
@@ -105,9 +105,9 @@ decode() {
       stream "pool-$memory-$fence" hd 1 "$fence" num-output-surfaces=1 "export=copy memory=$memory"
       stream "copied-$memory-$fence" hd 1 "$fence" num-output-surfaces=0 "export=copy memory=$memory"
     done
-    for film in uhd switch bigbuckbunny.mp4; do
-      stream "$film-in-place-$fence" $film 1 "$fence" num-output-surfaces=0 export=in-place
-      stream "$film-copied-$fence" $film 1 "$fence" num-output-surfaces=0 "export=copy memory=vmm"
+    for clip in uhd switch bigbuckbunny.mp4; do
+      stream "$clip-in-place-$fence" $clip 1 "$fence" num-output-surfaces=0 export=in-place
+      stream "$clip-copied-$fence" $clip 1 "$fence" num-output-surfaces=0 "export=copy memory=vmm"
     done
     stream "uhd-pool-$fence" uhd 1 "$fence" num-output-surfaces=1 "export=copy memory=vmm"
     for readers in 4 8; do

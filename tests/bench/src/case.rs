@@ -133,11 +133,11 @@ impl Size {
     }
 
     /// File name of the clip of this size in the folder that `tests/gpu/make-runtime.sh` makes.
-    pub fn film(self) -> Result<&'static str> {
+    pub fn clip(self) -> Result<&'static str> {
         match (self.width, self.height) {
             (1920, 1080) => Ok("hd.h264"),
             (3840, 2160) => Ok("uhd.h264"),
-            _ => bail!("there is no film of {self}: they are of 1920x1080 and 3840x2160"),
+            _ => bail!("there is no clip of {self}: they are of 1920x1080 and 3840x2160"),
         }
     }
 }
@@ -200,7 +200,7 @@ pub struct Run {
     /// The `max-held` property of `framesharesrc`; its default if `None`.
     pub max_held: Option<u32>,
     /// H.264 clip of this frame size for transports with a decoder, played in a loop.
-    pub film: Option<PathBuf>,
+    pub clip: Option<PathBuf>,
 }
 
 impl Run {

@@ -27,7 +27,7 @@ use std::{
 impl Pipeline {
     /// Starts a decoding pipeline. `watch` observes frames of a transport without readers.
     pub fn decoding(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
-        let film = run.film.as_ref().context("which film? --films says where they are")?;
+        let clip = run.clip.as_ref().context("which clip? --clips says where they are")?;
         let socket = &run.socket;
         let sink = match run.transport {
             Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
@@ -45,7 +45,7 @@ impl Pipeline {
         let pipeline = launch(&format!(
             "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
              ! nvh264dec name=decoder num-output-surfaces={surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
-            film.display()
+            clip.display()
         ))?;
         let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");
         let (decoder, sink) = (part("decoder")?, part("sink")?);

@@ -17,10 +17,10 @@ frameshare-bench --observers [N]       a lossless reader beside 1,000 observers 
   --seconds S              seconds per measurement (1.5)
   --transports A,B,...     of lossless latest polling engine unixfd shm (lossless,latest,unixfd,shm);
                            transports that GStreamer lacks are left out
-  --films FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
+  --clips FOLDER           frames that NVIDIA's decoder makes of FOLDER/hd.h264 and uhd.h264: transports
                            gpu gpu-pool gpu-polling cudaipc decoder (and gpu-written: gpu-wait=false),
                            1920x1080 and 3840x2160, 1 4 8 readers, 0 and 60 frames/s
-  --kernel                 with --films: readers launch a kernel that reads each frame, and latency ends
+  --kernel                 with --clips: readers launch a kernel that reads each frame, and latency ends
                            when the kernel is done (with decoder: in the exporter's own process)
   --sizes WxH,...          frames of NV12 (320x240,1920x1080,3840x2160)
   --readers N,...          readers at once (1,3)
@@ -50,7 +50,7 @@ pub struct Options {
     /// Origin of GStreamer, for the report.
     pub gstreamer_of: String,
     /// Folder of the clips, for transports with a decoder.
-    pub films: Option<PathBuf>,
+    pub clips: Option<PathBuf>,
     /// File for raw figures.
     pub raw: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
         pool: 16,
         max_held: None,
         gstreamer_of: "this machine's own".into(),
-        films: None,
+        clips: None,
         raw: None,
     };
     let mut sizes: Vec<Size> = list("320x240,1920x1080,3840x2160")?;
@@ -83,8 +83,8 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
                 options.transports = vec![Lossless, Latest];
                 (sizes, readers, rates) = (list("320x240")?, vec![2], vec![0, 60]);
             }
-            "--films" => {
-                options.films = Some(value()?.into());
+            "--clips" => {
+                options.clips = Some(value()?.into());
                 options.transports = vec![Gpu, GpuPool, GpuPolling, Cudaipc, Decoder];
                 (sizes, readers, rates) = (list("1920x1080,3840x2160")?, vec![1, 4, 8], vec![0, 60]);
             }
@@ -102,8 +102,8 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             _ => bail!("{option} is no option\n{USAGE}"),
         }
     }
-    if by_kernel && options.films.is_none() {
-        bail!("--kernel is for frames in GPU memory: say with --films where the films are");
+    if by_kernel && options.clips.is_none() {
+        bail!("--kernel is for frames in GPU memory: say with --clips where the clips are");
     }
     for size in sizes {
         for &readers in &readers {

@@ -73,10 +73,10 @@ pub fn all(options: &Options) -> Result<()> {
                     measure: options.measure,
                     pool: options.pool,
                     max_held: options.max_held,
-                    film: options
-                        .films
+                    clip: options
+                        .clips
                         .as_deref()
-                        .map(|films| Ok::<_, anyhow::Error>(films.join(case.size.film()?)))
+                        .map(|clips| Ok::<_, anyhow::Error>(clips.join(case.size.clip()?)))
                         .transpose()?,
                 };
                 let outcome = Outcome { round, transport, case, result: once(&run)? };
@@ -103,28 +103,31 @@ fn once(run: &Run) -> Result<std::result::Result<Figures, String>> {
     let mut exporter = Role::start("export", run)?;
     let mut readers = Vec::new();
     let result = (|| {
-        exporter.hear::<String>(PATIENCE)?;
+        exporter.receive::<String>(PATIENCE)?;
         let count = if run.transport.has_readers() { run.case.readers } else { 0 };
         for _ in 0..count {
             readers.push(Role::start("read", run).map_err(|error| error.to_string())?);
         }
         for (index, reader) in readers.iter().enumerate() {
-            reader.hear::<String>(PATIENCE).map_err(|why| format!("reader {index} gets no frame: {why}"))?;
+            reader
+                .receive::<String>(PATIENCE)
+                .map_err(|why| format!("reader {index} gets no frame: {why}"))?;
         }
         exporter.go();
         let time = run.warm + run.measure + PATIENCE;
-        let exported = exporter.hear(time).map_err(|why| format!("the exporter gets no further: {why}"))?;
+        let exported =
+            exporter.receive(time).map_err(|why| format!("the exporter gets no further: {why}"))?;
         let itself = run.reads_itself().then(|| ("what the exporter itself reads".to_owned(), &exporter));
         let others = readers.iter().enumerate().map(|(index, reader)| (format!("reader {index}"), reader));
         let received = itself.into_iter().chain(others).map(|(name, reader)| {
-            reader.hear(PATIENCE).map_err(|why| format!("{name} gets no further: {why}"))
+            reader.receive(PATIENCE).map_err(|why| format!("{name} gets no further: {why}"))
         });
         let received = received.collect::<std::result::Result<_, String>>()?;
         Ok(Figures { exported, received })
     })();
     // The exporter stops first: some readers fail at its end, and nothing is measured any more.
     exporter.end();
-    readers.iter_mut().for_each(Role::dismiss);
+    readers.iter_mut().for_each(Role::release);
     readers.into_iter().for_each(Role::end);
     let _ = fs::remove_file(&run.socket);
     let _ = fs::remove_file(stamps::path(&run.socket));
@@ -153,7 +156,7 @@ impl Role {
         Ok(Self { commands: process.stdin.take(), process, lines })
     }
 
-    fn hear<T: DeserializeOwned>(&self, patience: Duration) -> std::result::Result<T, String> {
+    fn receive<T: DeserializeOwned>(&self, patience: Duration) -> std::result::Result<T, String> {
         let line = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => format!("nothing for {patience:?}"),
             RecvTimeoutError::Disconnected => "its process has ended".into(),
@@ -167,13 +170,13 @@ impl Role {
     }
 
     /// Closes the process's stdin, so that it exits.
-    fn dismiss(&mut self) {
+    fn release(&mut self) {
         self.commands = None;
     }
 
     /// Waits for the process to exit, and kills it after a timeout.
     fn end(mut self) {
-        self.dismiss();
+        self.release();
         let deadline = Instant::now() + Duration::from_millis(500);
         while Instant::now() < deadline {
             if matches!(self.process.try_wait(), Ok(Some(_))) {

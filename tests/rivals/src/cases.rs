@@ -22,7 +22,7 @@ use std::{
 
 pub struct Case {
     pub name: &'static str,
-    pub conduct: fn(&Stage<'_>) -> Result<String>,
+    pub conduct: fn(&Setup<'_>) -> Result<String>,
 }
 
 pub const CASES: &[Case] = &[
@@ -45,13 +45,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const WHILE: Duration = Duration::from_secs(5);
 
 /// Folder and processes of one case.
-pub struct Stage<'a> {
+pub struct Setup<'a> {
     setting: &'a Setting,
     transport: &'a Transport,
     folder: tempfile::TempDir,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Setup<'a> {
     pub fn new(setting: &'a Setting, transport: &'a Transport) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("rivals").tempdir_in(&setting.folder)?;
         Ok(Self { setting, transport, folder })
@@ -69,10 +69,10 @@ impl<'a> Stage<'a> {
     /// Test source whose frames are all distinct, and the same in each run.
     fn picture(setting: &Setting, on_gpu: bool, is_live: bool) -> String {
         let upload = if on_gpu { " ! cudaupload" } else { "" };
-        match &setting.film {
-            Some(film) => {
+        match &setting.clip {
+            Some(clip) => {
                 let again = if is_live { " loop=true" } else { " num-buffers=1" };
-                format!("multifilesrc location={film}{again} ! h264parse ! nvh264dec num-output-surfaces=0")
+                format!("multifilesrc location={clip}{again} ! h264parse ! nvh264dec num-output-surfaces=0")
             }
             None if is_live => format!("videotestsrc is-live=true pattern=snow ! {CAPS}{upload}"),
             None => format!("videotestsrc pattern=snow num-buffers={FRAMES} ! {CAPS}{upload}"),
@@ -135,16 +135,16 @@ fn told(end: Option<End>) -> String {
     }
 }
 
-fn readers_killed(stage: &Stage<'_>) -> Result<String> {
-    let numbers = stage.numbers()?;
-    let mut exporter = stage.exporter()?;
-    let mut others = [(); 3].map(|()| stage.reader()).into_iter().collect::<Result<Vec<_>>>()?;
+fn readers_killed(setup: &Setup<'_>) -> Result<String> {
+    let numbers = setup.numbers()?;
+    let mut exporter = setup.exporter()?;
+    let mut others = [(); 3].map(|()| setup.reader()).into_iter().collect::<Result<Vec<_>>>()?;
     // From before the connection until frames are read; the GPU elements take a second to load.
-    let (first, over) = if stage.transport.on_gpu { (1000, 1500) } else { (150, 300) };
+    let (first, over) = if setup.transport.on_gpu { (1000, 1500) } else { (150, 300) };
     let mut incidents = Vec::new();
-    for number in 0..stage.setting.kills {
+    for number in 0..setup.setting.kills {
         incidents.push((Instant::now(), "start"));
-        let mut victim = stage.reader_with("", "fakesink")?;
+        let mut victim = setup.reader_with("", "fakesink")?;
         thread::sleep(Duration::from_millis(first + number as u64 * 97 % over));
         incidents.push((Instant::now(), "kill"));
         victim.kill()?;
@@ -165,7 +165,7 @@ fn readers_killed(stage: &Stage<'_>) -> Result<String> {
     }
     let end =
         if end.is_some_and(|end| end.ok) { "the exporter ends well" } else { "the exporter fails or hangs" };
-    let kills = stage.setting.kills;
+    let kills = setup.setting.kills;
     Ok(format!("{kills} kills; {end}; {}; longest pause {}", lost.join("; "), told_of(pause, &incidents)))
 }
 
@@ -182,9 +182,9 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn exporter_killed(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter()?;
-    let mut reader = stage.reader()?;
+fn exporter_killed(setup: &Setup<'_>) -> Result<String> {
+    let mut exporter = setup.exporter()?;
+    let mut reader = setup.reader()?;
     exporter.kill()?;
     Ok(told(reader.end(PATIENCE)?))
 }
@@ -201,9 +201,9 @@ fn beside(other: &Process, happens: impl FnOnce() -> Result<()>) -> Result<Strin
     Ok(format!("the other gets {during:.0} frames/s, {before:.0} before"))
 }
 
-fn reader_stopped(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter()?;
-    let (mut other, mut stopped) = (stage.reader()?, stage.reader()?);
+fn reader_stopped(setup: &Setup<'_>) -> Result<String> {
+    let mut exporter = setup.exporter()?;
+    let (mut other, mut stopped) = (setup.reader()?, setup.reader()?);
     let rates = beside(&other, || stopped.signal(Signal::STOP))?;
     let before = stopped.frames().len();
     stopped.signal(Signal::CONT)?;
@@ -213,28 +213,28 @@ fn reader_stopped(stage: &Stage<'_>) -> Result<String> {
     Ok(format!("{rates}; once woken: {woken}{well}"))
 }
 
-fn slow_reader(stage: &Stage<'_>) -> Result<String> {
-    let _exporter = stage.exporter()?;
-    let other = stage.reader()?;
+fn slow_reader(setup: &Setup<'_>) -> Result<String> {
+    let _exporter = setup.exporter()?;
+    let other = setup.reader()?;
     let mut slow = None;
     beside(&other, || {
         // Of two values of a property the last one counts.
-        let viewer = if stage.transport.source.contains("policy=lossless") { "policy=latest" } else { "" };
-        slow = Some(stage.reader_with(viewer, "identity sleep-time=1000000 ! fakesink")?);
+        let viewer = if setup.transport.source.contains("policy=lossless") { "policy=latest" } else { "" };
+        slow = Some(setup.reader_with(viewer, "identity sleep-time=1000000 ! fakesink")?);
         // Time to start.
         thread::sleep(Duration::from_secs(1));
         Ok(())
     })
 }
 
-fn restarted(stage: &Stage<'_>) -> Result<String> {
-    let mut exporter = stage.exporter()?;
-    let mut reader = stage.reader_with(stage.transport.reconnect, "checksumsink")?;
+fn restarted(setup: &Setup<'_>) -> Result<String> {
+    let mut exporter = setup.exporter()?;
+    let mut reader = setup.reader_with(setup.transport.reconnect, "checksumsink")?;
     ensure!(reader.wait_for_frames(20, PATIENCE), "a reader gets nothing");
     exporter.kill()?;
     let before = reader.frames().len();
-    let mut exporter = stage.exporter()?;
-    let started = match exporter.end(stage.start())? {
+    let mut exporter = setup.exporter()?;
+    let started = match exporter.end(setup.start())? {
         None => "it starts".to_owned(),
         end => format!("it does not start: {}", told(end)),
     };
@@ -246,17 +246,17 @@ fn restarted(stage: &Stage<'_>) -> Result<String> {
     Ok(format!("{started}; {resumed}"))
 }
 
-fn second_exporter(stage: &Stage<'_>) -> Result<String> {
-    let mut first = stage.exporter()?;
-    let mut reader = stage.reader()?;
-    let mut second = stage.exporter()?;
-    let second = match second.end(stage.start())? {
+fn second_exporter(setup: &Setup<'_>) -> Result<String> {
+    let mut first = setup.exporter()?;
+    let mut reader = setup.reader()?;
+    let mut second = setup.exporter()?;
+    let second = match second.end(setup.start())? {
         None => "the second runs, too".to_owned(),
         end => told(end),
     };
     let goes_on = first.is_running() && reader.is_running();
-    let mut newcomer = stage.reader_with("", "checksumsink")?;
-    let finds = newcomer.wait_for_frames(20, PATIENCE);
+    let mut joining = setup.reader_with("", "checksumsink")?;
+    let finds = joining.wait_for_frames(20, PATIENCE);
     Ok(format!(
         "{second}; the first {}, joining readers {}",
         if goes_on { "goes on" } else { "is gone" },
@@ -264,13 +264,13 @@ fn second_exporter(stage: &Stage<'_>) -> Result<String> {
     ))
 }
 
-fn other_user(stage: &Stage<'_>) -> Result<String> {
-    fs::set_permissions(stage.folder.path(), fs::Permissions::from_mode(0o755))?;
-    let _exporter = stage.exporter()?;
-    let mode = fs::metadata(stage.folder.path().join("s"))?.permissions().mode() & 0o777;
+fn other_user(setup: &Setup<'_>) -> Result<String> {
+    fs::set_permissions(setup.folder.path(), fs::Permissions::from_mode(0o755))?;
+    let _exporter = setup.exporter()?;
+    let mode = fs::metadata(setup.folder.path().join("s"))?.permissions().mode() & 0o777;
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let pipeline = stage.source("", "checksumsink");
-    let mut reader = Process::start(stage.setting, &nobody, &pipeline)?;
+    let pipeline = setup.source("", "checksumsink");
+    let mut reader = Process::start(setup.setting, &nobody, &pipeline)?;
     let reads = reader.wait_for_frames(20, Duration::from_secs(3));
     let outcome = if reads { "it reads".to_owned() } else { told(reader.end(PATIENCE)?) };
     Ok(format!("socket 0{mode:o}; {outcome}"))
@@ -278,12 +278,12 @@ fn other_user(stage: &Stage<'_>) -> Result<String> {
 
 /// Tries to map the exporter's memory files writable, as a reader that received their descriptors
 /// could.
-fn writable(stage: &Stage<'_>) -> Result<String> {
-    if stage.transport.on_gpu {
+fn writable(setup: &Setup<'_>) -> Result<String> {
+    if setup.transport.on_gpu {
         return Ok("not tried: imported GPU memory is always writable".into());
     }
-    let exporter = stage.exporter()?;
-    let _reader = stage.reader()?;
+    let exporter = setup.exporter()?;
+    let _reader = setup.reader()?;
     let (mut files, mut mapped) = (0, 0);
     for entry in fs::read_dir(format!("/proc/{}/fd", exporter.pid()))? {
         let path = entry?.path();

@@ -13,11 +13,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 const USAGE: &str = "frameshare-rivals [OPTION VALUE]... TRANSPORT...
 
-  TRANSPORT         of lossless latest unixfd, and with --film lossless-cuda latest-cuda cudaipc-copy
+  TRANSPORT         of lossless latest unixfd, and with --clip lossless-cuda latest-cuda cudaipc-copy
                     cudaipc-import
   --kills N         readers to kill in a row (20)
   --case TEXT       run only cases whose names begin with this; may be given several times
-  --film PATH       H.264 clip of distinct frames for transports that need NVIDIA's decoder, played at
+  --clip PATH       H.264 clip of distinct frames for transports that need NVIDIA's decoder, played at
                     full speed; the others read a test source with 200 frames a second
   --plugins PATH    a folder with the plugin
   --folder PATH     for sockets (the system's for temporary files)
@@ -30,7 +30,7 @@ struct Setting {
     folder: PathBuf,
     plugins: Option<String>,
     kills: usize,
-    film: Option<String>,
+    clip: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut setting =
-        Setting { by: Vec::new(), folder: std::env::temp_dir(), plugins: None, kills: 20, film: None };
+        Setting { by: Vec::new(), folder: std::env::temp_dir(), plugins: None, kills: 20, clip: None };
     let (mut names, mut begins) = (Vec::new(), Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -59,7 +59,7 @@ fn run() -> Result<()> {
             "--folder" => setting.folder = value()?.into(),
             "--plugins" => setting.plugins = Some(value()?),
             "--kills" => setting.kills = value()?.parse().context("--kills")?,
-            "--film" => setting.film = Some(value()?),
+            "--clip" => setting.clip = Some(value()?),
             "--case" => begins.push(value()?),
             option if option.starts_with('-') => bail!("there is no {option}\n{USAGE}"),
             _ => names.push(argument),
@@ -80,9 +80,9 @@ fn run() -> Result<()> {
     for case in cases {
         let mut row = format!("| {} ", case.name);
         for transport in &transports {
-            let stage = cases::Stage::new(&setting, transport)?;
-            let result = (case.conduct)(&stage).unwrap_or_else(|error| format!("no result: {error:#}"));
-            let result = stage.without_paths(&result);
+            let setup = cases::Setup::new(&setting, transport)?;
+            let result = (case.conduct)(&setup).unwrap_or_else(|error| format!("no result: {error:#}"));
+            let result = setup.without_paths(&result);
             let line = [("case", case.name), ("transport", transport.name), ("result", &result)];
             let line = line.map(|(key, value)| format!("\"{key}\": {}", json!(value))).join(", ");
             println!("{{\"suite\": \"rivals\", {line}}}");

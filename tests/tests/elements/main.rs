@@ -166,11 +166,11 @@ fn decoded_clip_is_received_unchanged() {
              x264enc ! h264parse ! qtmux ! filesink location=film.mp4"
         ))
         .expect_success();
-    let film = "filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264";
+    let clip = "filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264";
     // videoconvert before each file gives both the same layout.
     let to_file = "videoconvert ! video/x-raw,format=RGB ! filesink location";
-    run.gst(&format!("{film} ! {to_file}=expected.raw")).expect_success();
-    let exporter = run.gst(&format!("{film} ! framesharesink stream=s wait-for-connection=true sync=false"));
+    run.gst(&format!("{clip} ! {to_file}=expected.raw")).expect_success();
+    let exporter = run.gst(&format!("{clip} ! framesharesink stream=s wait-for-connection=true sync=false"));
     run.gst(&format!("framesharesrc stream=s policy=lossless ! {to_file}=read.raw")).expect_success();
     exporter.expect_success();
     let expected = run.read("expected.raw");
@@ -195,8 +195,8 @@ fn late_reader_starts_with_newest_frame() {
 fn synchronized_sink_renders_frames() {
     const ATTEMPTS: usize = 8;
     let run = TestRun::new();
-    let film = NV12.replace("100/1", "30/1");
-    let _exporter = run.gst(&format!("videotestsrc is-live=true ! {film} ! framesharesink stream=s"));
+    let clip = NV12.replace("100/1", "30/1");
+    let _exporter = run.gst(&format!("videotestsrc is-live=true ! {clip} ! framesharesink stream=s"));
     run.peer("read --stream s --frames 1").expect_success();
     let pipeline = "framesharesrc stream=s latency=500000000 num-buffers=100 ! queue ! \
          fpsdisplaysink silent=false video-sink=fakevideosink text-overlay=false sync=true";

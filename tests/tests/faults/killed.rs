@@ -32,8 +32,8 @@ fn hundred_killed_readers_do_not_affect_others() {
         victim.kill();
     }
     // The exporter has noticed the end of all of them.
-    let newcomer = stream.read("--policy lossless --frames 1");
-    newcomer.expect_success();
+    let joining = stream.read("--policy lossless --frames 1");
+    joining.expect_success();
     stream.exporter.wait_for("removed");
     let (outcome, _run) = stream.end();
     let summary = outcome.summary();

@@ -164,8 +164,8 @@ impl Listener {
     /// files.
     pub fn turn_away(&mut self, packet: &[u8]) {
         self.spare = None;
-        if let Ok(Some(newcomer)) = self.accept() {
-            let _ = newcomer.send(packet, &[]);
+        if let Ok(Some(pending)) = self.accept() {
+            let _ = pending.send(packet, &[]);
         }
         // The refused connection may occupy a descriptor for a while.
         self.spare = spare();

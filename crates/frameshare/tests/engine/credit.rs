@@ -49,6 +49,6 @@ fn upstream_cannot_take_reserved_slots() {
     }
     assert!(held.iter().zip(1..).all(|(frame, seed)| holds(frame, seed)));
     // A joining reader gets nothing while upstream holds the rest.
-    let newcomer = stream.try_reader(reader::Config::default());
-    assert!(matches!(newcomer, Err(ConnectError::Refused { reason: Reason::NoCreditLeft, .. })));
+    let joining = stream.try_reader(reader::Config::default());
+    assert!(matches!(joining, Err(ConnectError::Refused { reason: Reason::NoCreditLeft, .. })));
 }

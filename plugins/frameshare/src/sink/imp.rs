@@ -51,7 +51,7 @@ pub(super) struct Input {
     /// Delay of the stream in ns because the sink waited for readers.
     pub(super) delay: i128,
     /// The next frame follows a discontinuity: upstream flushed.
-    pub(super) is_seam: bool,
+    pub(super) is_discont: bool,
     pub(super) units: Units,
     /// The last caps from upstream, accepted or not.
     pub(super) offered: Option<gst::Caps>,
@@ -262,7 +262,7 @@ impl BaseSinkImpl for FrameshareSink {
     fn event(&self, event: gst::Event) -> bool {
         if let gst::EventView::FlushStop(flush) = event.view() {
             self.forget_prepared();
-            self.input().is_seam = true;
+            self.input().is_discont = true;
             self.input().units.reset();
             if flush.resets_time() {
                 self.input().delay = 0;

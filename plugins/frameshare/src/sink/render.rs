@@ -61,15 +61,15 @@ impl FrameshareSink {
         loop {
             // Converted again after a pause, which moved the base time.
             let times = self.times(buffer.pts(), buffer.dts(), buffer.duration());
-            let (info, is_seam) = {
+            let (info, is_discont) = {
                 let input = self.input();
-                (input.info.clone(), input.is_seam)
+                (input.info.clone(), input.is_discont)
             };
             self.forward_timeline(times);
             let (late_after, begin) = (self.late_after(times), Instant::now());
-            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_seam, late_after, unit }) {
+            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_discont, late_after, unit }) {
                 Ok(sequence) => {
-                    self.input().is_seam = false;
+                    self.input().is_discont = false;
                     self.note_publication(begin.elapsed());
                     self.warn_of_copies(&stream);
                     gst::trace!(CAT, imp = self, "{buffer:?} is frame {sequence}");

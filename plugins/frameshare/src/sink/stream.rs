@@ -41,7 +41,7 @@ pub(super) struct Times {
 pub(super) struct Place {
     pub(super) times: Times,
     /// It follows a discontinuity, and is marked DISCONT.
-    pub(super) is_seam: bool,
+    pub(super) is_discont: bool,
     /// Time after which only lossless readers get it, in ns of `CLOCK_MONOTONIC`.
     pub(super) late_after: Option<u64>,
     pub(super) unit: Unit,
@@ -265,10 +265,10 @@ impl Stream {
         placed: &Placed,
         buffer: &gst::Buffer,
         info: Option<&gst_video::VideoInfo>,
-        Place { times, is_seam, late_after, unit }: Place,
+        Place { times, is_discont, late_after, unit }: Place,
     ) -> Result<Sequence, PublishError> {
         let moved = matches!(placed.path, Path::Copied | Path::Uploaded);
-        let seam = if is_seam { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
+        let discont = if is_discont { gst::BufferFlags::DISCONT } else { gst::BufferFlags::empty() };
         let counter = |value: u64| (value != gst::ffi::GST_BUFFER_OFFSET_NONE).then_some(value);
         let frame = Frame {
             written: match (self.gpu.get(), placed.path) {
@@ -285,7 +285,7 @@ impl Stream {
             duration: times.duration,
             media_offset: counter(buffer.offset()),
             media_offset_end: counter(buffer.offset_end()),
-            flags: flags::to_word(all_flags(buffer) | seam) | flags::of_crop(buffer),
+            flags: flags::to_word(all_flags(buffer) | discont) | flags::of_crop(buffer),
             planes: placed.planes(),
             metadata: &meta::wire::serialize(buffer, info, moved),
             late_after,

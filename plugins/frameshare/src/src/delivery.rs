@@ -69,7 +69,7 @@ impl FrameshareSrc {
                 Ok(Some(Item::Reconnected)) => {
                     gst::info!(CAT, imp = self, "Reconnected to {}", running.endpoint);
                     Figures::count(&self.figures.reconnections);
-                    running.is_seam = true;
+                    running.is_discont = true;
                     running.file_time.begin();
                     self.note_connection(running);
                     self.note_losses(running);
@@ -188,7 +188,7 @@ impl FrameshareSrc {
         if copied > 0 && !std::mem::replace(&mut running.has_reported_writer, true) {
             self.post_copying(errors::of_downstream_copies());
         }
-        if std::mem::take(&mut running.is_seam) || lost > 0 {
+        if std::mem::take(&mut running.is_discont) || lost > 0 {
             buffer.make_mut().set_flags(gst::BufferFlags::DISCONT);
         }
         if lost > 0 {

@@ -203,7 +203,7 @@ impl BaseSrcImpl for FrameshareSrc {
             shape: None,
             copy_pool: CopyPool::default(),
             cuda: None,
-            is_seam: false,
+            is_discont: false,
             lost_earlier: 0,
             has_ended: false,
             has_told_layout: false,

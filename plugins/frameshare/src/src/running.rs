@@ -36,11 +36,11 @@ pub(super) struct Running {
     /// CUDA context and stream for frames in GPU memory.
     pub(super) cuda: Option<Cuda>,
     /// The next buffer starts a discontinuity.
-    pub(super) is_seam: bool,
+    pub(super) is_discont: bool,
     /// Frames lost on the streams before the last switch.
     pub(super) lost_earlier: u64,
     pub(super) has_ended: bool,
-    /// The exporter was told that frames of the present format are copied for their layout.
+    /// Copies of frames of the present format, for their layout, were reported to the exporter.
     pub(super) has_told_layout: bool,
     /// A warning about copies of elements downstream was posted.
     pub(super) has_reported_writer: bool,

@@ -12,15 +12,15 @@ const RAW_VIDEO: &str =
     "videotestsrc num-buffers=20 ! video/x-raw,format=I420,width=64,height=48,framerate=30/1";
 const END: &str = "fakesink name=end sync=false enable-last-sample=false";
 
-/// A film of 30 frames in H.264, and its decoded frames.
-struct Film {
+/// A clip of 30 frames in H.264, and its decoded frames.
+struct Clip {
     path: PathBuf,
     frames: Vec<Vec<u8>>,
     folder: tempfile::TempDir,
 }
 
-impl Film {
-    /// Records the film; none if elements are missing.
+impl Clip {
+    /// Records the clip; none if elements are missing.
     fn record() -> Option<Self> {
         if !has(&["x264enc", "h264parse", "avdec_h264", "mp4mux", "qtdemux", "playbin"]) {
             return None;
@@ -85,43 +85,43 @@ fn sink_at(path: &Path) -> gst::Element {
 
 #[test]
 fn playbin_shares_decoded_frames() {
-    let Some(film) = Film::record() else { return };
+    let Some(clip) = Clip::record() else { return };
     for name in ["playbin", "playbin3"] {
         let player = gst::ElementFactory::make(name)
-            .property("uri", film.uri())
-            .property("video-sink", sink_at(&film.socket()))
+            .property("uri", clip.uri())
+            .property("video-sink", sink_at(&clip.socket()))
             .build()
             .unwrap();
-        film.expect_decoded(player.downcast_ref().unwrap(), name);
+        clip.expect_decoded(player.downcast_ref().unwrap(), name);
     }
 }
 
 #[test]
 fn decoders_share_decoded_frames() {
-    let Some(film) = Film::record() else { return };
+    let Some(clip) = Clip::record() else { return };
     for decoder in [
-        format!("uridecodebin uri={}", film.uri()),
-        format!("uridecodebin3 uri={}", film.uri()),
-        format!("filesrc location={} ! decodebin", film.path.display()),
-        format!("filesrc location={} ! decodebin3", film.path.display()),
+        format!("uridecodebin uri={}", clip.uri()),
+        format!("uridecodebin3 uri={}", clip.uri()),
+        format!("filesrc location={} ! decodebin", clip.path.display()),
+        format!("filesrc location={} ! decodebin3", clip.path.display()),
     ] {
         let exporter = launch(&format!(
             "{decoder} ! framesharesink sync=false wait-for-connection=true socket-path={}",
-            film.socket().display()
+            clip.socket().display()
         ));
-        film.expect_decoded(&exporter, &decoder);
+        clip.expect_decoded(&exporter, &decoder);
     }
 }
 
 /// Negative control: the frames are raw because of the default.
 #[test]
 fn playbin_shares_encoded_media_on_request() {
-    let Some(film) = Film::record() else { return };
-    let sink = sink_at(&film.socket());
+    let Some(clip) = Clip::record() else { return };
+    let sink = sink_at(&clip.socket());
     sink.set_property("encoded", true);
-    let player = gst::ElementFactory::make("playbin").property("uri", film.uri()).build().unwrap();
+    let player = gst::ElementFactory::make("playbin").property("uri", clip.uri()).build().unwrap();
     player.set_property("video-sink", &sink);
-    let reader = Reader::new(&film.socket());
+    let reader = Reader::new(&clip.socket());
     player.set_state(gst::State::Playing).unwrap();
     let caps = reader.next_buffer().1.unwrap();
     assert_eq!(caps.structure(0).unwrap().name(), "video/x-h264");

@@ -211,8 +211,8 @@ fn flush_arrives_as_discontinuity() {
         let (buffer, _, events) = reader.next_buffer();
         assert_eq!(bytes(&buffer)[0], expected);
         // The first buffer of GstBaseSrc is always marked DISCONT.
-        let is_seam = buffer.flags().contains(gst::BufferFlags::DISCONT);
-        assert_eq!(is_seam, [1, 4].contains(&expected), "frame {expected}");
+        let is_discont = buffer.flags().contains(gst::BufferFlags::DISCONT);
+        assert_eq!(is_discont, [1, 4].contains(&expected), "frame {expected}");
         let flush = |event: &gst::Event| {
             matches!(event.type_(), gst::EventType::FlushStart | gst::EventType::FlushStop)
         };

@@ -4,13 +4,13 @@
 
 use super::{media::has, *};
 
-/// A film whose rows need no padding, and the images that it decodes to.
-struct Film {
+/// A clip whose rows need no padding, and the images that it decodes to.
+struct Clip {
     folder: tempfile::TempDir,
     images: Vec<Vec<u8>>,
 }
 
-impl Film {
+impl Clip {
     const FRAMES: usize = 150;
 
     /// Encodes it; none without the codec.
@@ -27,23 +27,23 @@ impl Film {
         ));
         let units: Vec<_> = all(&Reader::watch(encoder)).into_iter().map(|unit| bytes(&unit)).collect();
         std::fs::write(folder.path().join("film.h264"), units.concat()).unwrap();
-        let mut film = Self { folder, images: Vec::new() };
+        let mut clip = Self { folder, images: Vec::new() };
         let plain = Reader::watch(launch(&format!(
             "{} ! videoconvert ! fakesink name=end sync=false enable-last-sample=false",
-            film.decoder()
+            clip.decoder()
         )));
-        film.images = all(&plain).iter().map(|image| bytes(image)).collect();
-        assert_eq!(film.images.len(), Self::FRAMES);
-        Some(film)
+        clip.images = all(&plain).iter().map(|image| bytes(image)).collect();
+        assert_eq!(clip.images.len(), Self::FRAMES);
+        Some(clip)
     }
 
-    /// The decoder behind a source of the film.
+    /// The decoder behind a source of the clip.
     fn decoder(&self) -> String {
         let file = self.folder.path().join("film.h264");
         format!("filesrc location={} ! h264parse ! avdec_h264 max-threads=1", file.display())
     }
 
-    /// Shares the film with some readers, compares what they get, and returns how many frames each
+    /// Shares the clip with some readers, compares what they get, and returns how many frames each
     /// copied, and how many the sink.
     fn share(&self, readers: usize, properties: &str) -> (Vec<u64>, u64) {
         let path = self.folder.path().join("s");
@@ -96,15 +96,15 @@ fn all(reader: &Reader) -> Vec<gst::Buffer> {
 
 #[test]
 fn exporter_copies_once_instead_of_each_reader() {
-    let Some(film) = Film::encode() else { return };
-    let all = Film::FRAMES as u64;
+    let Some(clip) = Clip::encode() else { return };
+    let all = Clip::FRAMES as u64;
     // One reader alone costs the exporter nothing.
-    assert_eq!(film.share(1, ""), (vec![all], 0));
-    assert_eq!(film.share(3, "layout=decoder"), (vec![all; 3], 0));
+    assert_eq!(clip.share(1, ""), (vec![all], 0));
+    assert_eq!(clip.share(3, "layout=decoder"), (vec![all; 3], 0));
     // No reader copies.
-    assert_eq!(film.share(3, "layout=compact"), (vec![0; 3], 0));
+    assert_eq!(clip.share(3, "layout=compact"), (vec![0; 3], 0));
     // From the second reader's report on, no reader copies; frames on their way are copied once.
-    let (copied, copies) = film.share(3, "layout=auto");
+    let (copied, copies) = clip.share(3, "layout=auto");
     assert!(copied.iter().all(|copied| (1..all / 2).contains(copied)), "{copied:?} and {copies}");
     assert!(copies < all / 2, "{copies}");
 }
@@ -112,13 +112,13 @@ fn exporter_copies_once_instead_of_each_reader() {
 /// The table in README.
 #[test]
 fn elements_copy_padded_rows_as_documented() {
-    let Some(film) = Film::encode() else { return };
-    let path = film.folder.path().join("s");
+    let Some(clip) = Clip::encode() else { return };
+    let path = clip.folder.path().join("s");
     let copied = |elements: &str, properties: &str| {
         let exporter = launch(&format!(
             "{} ! framesharesink name=sink sync=false wait-for-connection=true \
              socket-path={} {properties}",
-            film.decoder(),
+            clip.decoder(),
             path.display()
         ));
         let reader = launch(&format!(

@@ -8,9 +8,9 @@ const FRAMES: usize = 50;
 
 /// Returns a pipeline that shares a file of raw frames at its own rate; each frame is filled with
 /// its number.
-fn film(folder: &Path) -> gst::Pipeline {
-    let film = (0..FRAMES).flat_map(|number| [number as u8; GRAY_SIZE]).collect::<Vec<_>>();
-    std::fs::write(folder.join("film.raw"), film).unwrap();
+fn clip(folder: &Path) -> gst::Pipeline {
+    let clip = (0..FRAMES).flat_map(|number| [number as u8; GRAY_SIZE]).collect::<Vec<_>>();
+    std::fs::write(folder.join("film.raw"), clip).unwrap();
     let pipeline = gst::parse::launch(&format!(
         "filesrc location={0}/film.raw ! rawvideoparse format=gray8 width=16 height=8 framerate=25/1 ! \
          framesharesink name=sink socket-path={0}/s wait-for-connection=true",
@@ -28,7 +28,7 @@ fn seek_is_a_discontinuity_and_recording_continues() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let exporter = film(folder.path());
+    let exporter = clip(folder.path());
     let reader = gst::parse::launch(&format!(
         "framesharesrc socket-path={0}/s policy=lossless connection-timeout=20000000000 ! tee name=t \
          t. ! queue ! filesink location={0}/record async=false sync=false \
@@ -64,9 +64,9 @@ fn seek_is_a_discontinuity_and_recording_continues() {
     }
     exporter.set_state(gst::State::Null).unwrap();
 
-    let seams = frames.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).collect::<Vec<_>>();
-    let [seam] = seams[..] else { panic!("expected one jump: {frames:?}") };
-    assert_eq!(seam[1].0, 30, "frames continue at the seek position");
+    let jumps = frames.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).collect::<Vec<_>>();
+    let [jump] = jumps[..] else { panic!("expected one jump: {frames:?}") };
+    assert_eq!(jump[1].0, 30, "frames continue at the seek position");
     for pair in frames.windows(2) {
         assert_eq!(pair[1].1, pair[1].0 == 30, "expected a discontinuity at the jump only: {frames:?}");
         // In running time no frame goes backward; after the jump, the frame interval is unchanged.

@@ -99,14 +99,14 @@ impl Drop for Screen {
 }
 
 /// Pipeline that shares frames of [`CAPS`], and the timestamps of its frames in order.
-struct Film {
+struct Clip {
     pipeline: gst::Pipeline,
     path: PathBuf,
     pts: Arc<Mutex<Vec<gst::ClockTime>>>,
     _folder: tempfile::TempDir,
 }
 
-impl Film {
+impl Clip {
     fn new(source: &str, sink: &str, clock: Option<gst::Clock>, latency: Option<gst::ClockTime>) -> Self {
         init();
         let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ impl Film {
     }
 }
 
-impl Drop for Film {
+impl Drop for Clip {
     fn drop(&mut self) {
         self.pipeline.set_state(gst::State::Null).unwrap();
     }
@@ -173,20 +173,20 @@ fn check(one: &Screen, other: &Screen, apart: u64) -> usize {
 #[test]
 fn early_and_late_reader_render_live_frames_together() {
     let latency = gst::ClockTime::from_mseconds(500);
-    let film = Film::new("is-live=true", "", None, Some(latency));
-    let early = Screen::new(&film.path, None, "latest");
+    let clip = Clip::new("is-live=true", "", None, Some(latency));
+    let early = Screen::new(&clip.path, None, "latest");
     early.wait_for(30);
-    let late = Screen::new(&film.path, None, "latest");
+    let late = Screen::new(&clip.path, None, "latest");
     late.wait_for(40);
     early.wait_for(70);
     // All clocks are the monotonic one, so no measured difference adds an error.
     assert!(check(&early, &late, 0) >= 30);
     // The moment is the exporter's own, plus the latency of the reader.
-    let sink = film.pipeline.by_name("sink").unwrap().downcast::<gst_base::BaseSink>().unwrap();
+    let sink = clip.pipeline.by_name("sink").unwrap().downcast::<gst_base::BaseSink>().unwrap();
     let published = sink.latency();
     assert!(published >= latency, "{published}");
-    let base = film.pipeline.base_time().unwrap();
-    let pts = film.pts.lock().unwrap().clone();
+    let base = clip.pipeline.base_time().unwrap();
+    let pts = clip.pts.lock().unwrap().clone();
     for (sequence, shown) in early.shown() {
         let due = base + pts[sequence as usize - 1] + published;
         assert_eq!(shown.due - early.latency(), due.nseconds(), "frame {sequence}");
@@ -196,9 +196,9 @@ fn early_and_late_reader_render_live_frames_together() {
 #[test]
 fn drifting_clocks_keep_readers_in_sync() {
     let (exporters, readers) = (clock(101), clock(98));
-    let film = Film::new("is-live=true", "", Some(exporters.clone()), None);
-    let system = Screen::new(&film.path, None, "latest");
-    let slow = Screen::new(&film.path, Some(readers), "latest");
+    let clip = Clip::new("is-live=true", "", Some(exporters.clone()), None);
+    let system = Screen::new(&clip.path, None, "latest");
+    let slow = Screen::new(&clip.path, Some(readers), "latest");
     slow.wait_for(150);
     system.wait_for(150);
     assert!(check(&system, &slow, READING) >= 100);
@@ -207,24 +207,24 @@ fn drifting_clocks_keep_readers_in_sync() {
     // by far more than the error of a reading.
     let shown = system.shown();
     let (first, last) = (shown.first_key_value().unwrap(), shown.last_key_value().unwrap());
-    let pts = film.pts.lock().unwrap().clone();
-    let in_film = (pts[*last.0 as usize - 1] - pts[*first.0 as usize - 1]).nseconds();
+    let pts = clip.pts.lock().unwrap().clone();
+    let in_clip = (pts[*last.0 as usize - 1] - pts[*first.0 as usize - 1]).nseconds();
     let in_time = last.1.due - first.1.due;
-    assert!(in_film.abs_diff(in_time) > 2 * READING, "{in_film} {in_time}");
-    assert!((in_film * 100 / 101).abs_diff(in_time) < READING, "{in_film} {in_time}");
+    assert!(in_clip.abs_diff(in_time) > 2 * READING, "{in_clip} {in_time}");
+    assert!((in_clip * 100 / 101).abs_diff(in_time) < READING, "{in_clip} {in_time}");
 }
 
 /// A frame published ahead of its time is rendered at its time.
 #[test]
 fn video_published_at_full_speed_renders_at_its_rate() {
-    let film =
-        Film::new("num-buffers=200", "sync=false wait-for-connection=true lossless-readers=all", None, None);
-    let screens = [Screen::new(&film.path, None, "lossless"), Screen::new(&film.path, None, "lossless")];
+    let clip =
+        Clip::new("num-buffers=200", "sync=false wait-for-connection=true lossless-readers=all", None, None);
+    let screens = [Screen::new(&clip.path, None, "lossless"), Screen::new(&clip.path, None, "lossless")];
     screens[0].wait_for(50);
     screens[1].wait_for(40);
     assert!(check(&screens[0], &screens[1], 0) >= 30);
-    let base = film.pipeline.base_time().unwrap();
-    let pts = film.pts.lock().unwrap().clone();
+    let base = clip.pipeline.base_time().unwrap();
+    let pts = clip.pts.lock().unwrap().clone();
     let due = |sequence: u64| (base + pts[sequence as usize - 1]).nseconds();
     let shown = screens[0].shown();
     // The sink waited for the first reader, which delays all frames by that wait.
@@ -238,14 +238,14 @@ fn video_published_at_full_speed_renders_at_its_rate() {
 
 #[test]
 fn late_reader_renders_new_frames() {
-    let film = Film::new("is-live=true", "", None, None);
+    let clip = Clip::new("is-live=true", "", None, None);
     let begin = Instant::now();
-    while film.pts.lock().unwrap().len() < 100 {
+    while clip.pts.lock().unwrap().len() < 100 {
         assert!(begin.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(5));
     }
-    let late = Screen::new(&film.path, Some(clock(102)), "latest");
-    let later = Screen::new(&film.path, None, "latest");
+    let late = Screen::new(&clip.path, Some(clock(102)), "latest");
+    let later = Screen::new(&clip.path, None, "latest");
     late.wait_for(30);
     later.wait_for(30);
     assert!(check(&later, &late, READING) >= 15);

@@ -255,14 +255,14 @@ fn encoded_pad_that_appears_later_fails_naming_property() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let recorder = launch(&format!(
         "videotestsrc num-buffers=3 ! x264enc ! h264parse ! matroskamux ! filesink location={}",
-        path("film")
+        path("clip")
     ));
     recorder.set_state(gst::State::Playing).unwrap();
     wait_for_eos(&recorder);
     recorder.set_state(gst::State::Null).unwrap();
     let pipeline = launch(&format!(
         "filesrc location={} ! matroskademux ! framesharesink socket-path={}",
-        path("film"),
+        path("clip"),
         path("s")
     ));
     pipeline.set_state(gst::State::Playing).unwrap();

@@ -42,18 +42,18 @@ fn decoder_writes_into_slots() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let (path, film) = (folder.path().join("s"), folder.path().join("film"));
-    let film = film.display();
+    let (path, clip) = (folder.path().join("s"), folder.path().join("clip"));
+    let clip = clip.display();
     let encoder = launch(&format!(
         "videotestsrc num-buffers=60 pattern=snow ! video/x-raw,format=I420,width=322,height=242 \
-         ! x264enc bframes=2 key-int-max=20 ! filesink location={film}"
+         ! x264enc bframes=2 key-int-max=20 ! filesink location={clip}"
     ));
     encoder.set_state(gst::State::Playing).unwrap();
     wait_for_eos(&encoder);
     encoder.set_state(gst::State::Null).unwrap();
 
     let info = video_info(gst_video::VideoFormat::I420, 322, 242);
-    let decode = format!("filesrc location={film} ! h264parse ! avdec_h264");
+    let decode = format!("filesrc location={clip} ! h264parse ! avdec_h264");
     let usual = launch(&format!("{decode} ! fakesink name=sink signal-handoffs=true sync=false"));
     let expected = Arc::new(Mutex::new(Vec::new()));
     {

@@ -180,7 +180,7 @@ pub struct Received {
     /// Sequence number and checksum of each frame.
     pub frames: Vec<(u64, u64)>,
     /// First frame of each exporter.
-    pub seams: Vec<Seam>,
+    pub jumps: Vec<Jump>,
     /// Number of frames in GPU memory.
     pub on_gpu: u64,
     /// Number of frames received by each source.
@@ -196,7 +196,7 @@ pub struct Received {
 
 /// First frame of an exporter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Seam {
+pub struct Jump {
     /// Number of preceding frames of other exporters.
     pub index: usize,
     /// Arrival, in ns of `CLOCK_MONOTONIC`.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use gst::prelude::*;
 use gstframeshare::FrameshareMeta;
 
-use crate::job::{Receive, Received, Seam};
+use crate::job::{Jump, Receive, Received};
 use crate::playing::{checksum_of, now, parse};
 
 /// Time limit for one frame.
@@ -38,7 +38,7 @@ pub fn receive(job: &Receive) -> Result<Received> {
             let sequence = meta.sequence();
             if session.replace(meta.session()) != Some(meta.session()) {
                 let discont = buffer.flags().contains(gst::BufferFlags::DISCONT);
-                received.seams.push(Seam { index: received.frames.len(), at: now(), discont });
+                received.jumps.push(Jump { index: received.frames.len(), at: now(), discont });
             }
             let on_gpu = gst_cuda::memory::Memory::of(buffer.peek_memory(0)).is_some();
             let caps = sample.caps().context("the sample has no caps")?;

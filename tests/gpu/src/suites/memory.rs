@@ -120,9 +120,9 @@ fn vmm_wrong_descriptor_or_size(_: u64) -> Result<String> {
     let (exporter, reader) = (Peer::new()?, Peer::new()?);
     let shared = Kind::Vmm.share(&exporter, SIZE)?;
     let size = shared.import_size()?;
-    let stranger = Token { bytes: Vec::new(), fd: Some(Words::create(512)?) };
+    let foreign = Token { bytes: Vec::new(), fd: Some(Words::create(512)?) };
     let descriptor =
-        must_fail(reader.import(Source::Vmm, &stranger, size, false), "a descriptor that is not CUDA's")?;
+        must_fail(reader.import(Source::Vmm, &foreign, size, false), "a descriptor that is not CUDA's")?;
     let double = must_fail(reader.import(Source::Vmm, &shared.token, size * 2, false), "twice the size")?;
     let odd = must_fail(
         reader.import(Source::Vmm, &shared.token, size - 4096, false),

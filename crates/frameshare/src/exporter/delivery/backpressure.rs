@@ -139,21 +139,22 @@ fn wait_with<T>(
         // Read once: a reader whose flag is not set is polled.
         let polls_are_rare = backoff.is_slow();
         let is_polled = |link: &Link| link.leases.is_fenced() && !polls_are_rare;
-        let told = |link: &Link| (link.info.id, link.announce_wait());
-        let told: Vec<_> = state.lossless_links().filter(|link| !is_polled(link)).map(told).collect();
-        let looks = state.lossless_links().any(is_polled);
+        let announce = |link: &Link| (link.info.id, link.announce_wait());
+        let announced: Vec<_> =
+            state.lossless_links().filter(|link| !is_polled(link)).map(announce).collect();
+        let must_poll = state.lossless_links().any(is_polled);
         own.into_iter().for_each(Interrupt::clear);
-        if !told.is_empty() {
+        if !announced.is_empty() {
             state.reclaim();
             if let Some(result) = condition(&mut state) {
                 return Ok(Some(result));
             }
         }
         // No notification follows the end of GPU work.
-        let looks = looks || awaited == Awaited::Slot || state.gpu_is_busy();
-        let look = if looks { backoff.next() } else { Timeout::Never };
+        let must_poll = must_poll || awaited == Awaited::Slot || state.gpu_is_busy();
+        let poll = if must_poll { backoff.next() } else { Timeout::Never };
         drop(state);
-        let wake_ups = sleep(own, interrupt, &told, timeout.min(deadline).min(look));
+        let wake_ups = sleep(own, interrupt, &announced, timeout.min(deadline).min(poll));
         let mut state = shared.lock();
         if wake_ups.any {
             // The value taken here may have been meant for another waiting thread.

@@ -69,7 +69,7 @@ struct Stall {
     time: Duration,
     /// The reader's progress at that time.
     progress: Progress,
-    /// The owner was told.
+    /// The stall was reported to the owner.
     is_reported: bool,
 }
 
@@ -504,12 +504,12 @@ impl Link {
         self.stall.time
     }
 
-    /// Returns whether the owner was told of the present stall.
+    /// Returns whether the present stall was reported to the owner.
     pub fn is_reported(&self) -> bool {
         self.stall.is_reported
     }
 
-    /// Records that the owner was told of the present stall.
+    /// Records that the present stall was reported to the owner.
     pub fn note_report(&mut self) {
         self.stall.is_reported = true;
     }

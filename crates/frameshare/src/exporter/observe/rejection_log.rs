@@ -21,8 +21,8 @@ pub struct RejectionLog(BTreeMap<(u32, u32), Refused>);
 
 #[derive(Debug)]
 struct Refused {
-    told: Instant,
-    untold: u64,
+    reported: Instant,
+    unreported: u64,
 }
 
 impl RejectionLog {
@@ -30,22 +30,22 @@ impl RejectionLog {
     /// unreported ones.
     pub fn note(&mut self, peer: &Peer, mut why: String, now: Instant) -> Option<Notice> {
         let key = (peer.uid, peer.pid);
-        let recent = |refused: &Refused| now.duration_since(refused.told) < PAUSE;
+        let recent = |refused: &Refused| now.duration_since(refused.reported) < PAUSE;
         if let Some(refused) = self.0.get_mut(&key).filter(|refused| recent(refused)) {
-            refused.untold += 1;
+            refused.unreported += 1;
             return None;
         }
-        let untold = self.0.remove(&key).map_or(0, |refused| refused.untold);
-        self.0.retain(|_, refused| refused.untold > 0 || recent(refused));
+        let unreported = self.0.remove(&key).map_or(0, |refused| refused.unreported);
+        self.0.retain(|_, refused| refused.unreported > 0 || recent(refused));
         if self.0.len() >= MAX_PROCESSES {
             self.0.retain(|_, refused| recent(refused));
         }
         if self.0.len() >= MAX_PROCESSES {
             return None;
         }
-        self.0.insert(key, Refused { told: now, untold: 0 });
-        if untold > 0 {
-            why = format!("{why} (and {untold} times more since it was named last)");
+        self.0.insert(key, Refused { reported: now, unreported: 0 });
+        if unreported > 0 {
+            why = format!("{why} (and {unreported} times more since it was named last)");
         }
         Some(Notice::ReaderRefused { pid: peer.pid, uid: peer.uid, why })
     }

@@ -331,7 +331,7 @@ fn exporter_killed(
     gpu_wait: bool,
     seed: u64,
     pending: impl Fn(&Peer) -> Result<()>,
-) -> Result<(Vec<WasRead>, Heard)> {
+) -> Result<(Vec<WasRead>, ErrorDelay)> {
     let bind = Bind { memory: Some(kind), max_slots: Some(256), max_held_limit: Some(64), ..Bind::default() };
     let mut setup = Setup::with(seed, bind)?;
     let readers = Peer::some(3)?;
@@ -355,26 +355,26 @@ fn exporter_killed(
     let killed_at = frameshare::monotonic_ns();
     setup.exporter.kill()?;
     let reads = readers.iter().map(Peer::was_read).collect::<Result<Vec<_>>>()?;
-    let heard = Heard::of(&reads, killed_at);
-    Ok((reads, heard))
+    let delay = ErrorDelay::of(&reads, killed_at);
+    Ok((reads, delay))
 }
 
 /// Time from an exporter's death until the last reader reported it, in ms.
 #[derive(Clone, Copy, Default)]
-struct Heard(f64);
+struct ErrorDelay(f64);
 
-impl Heard {
-    fn of<'r>(reads: impl IntoIterator<Item = &'r WasRead>, since: u64) -> Heard {
+impl ErrorDelay {
+    fn of<'r>(reads: impl IntoIterator<Item = &'r WasRead>, since: u64) -> ErrorDelay {
         let ended_at = reads.into_iter().map(|read| read.ended_at).max().unwrap_or(since);
-        Heard(ended_at.saturating_sub(since) as f64 / 1e6)
+        ErrorDelay(ended_at.saturating_sub(since) as f64 / 1e6)
     }
 
-    fn max(self, other: Heard) -> Heard {
-        Heard(self.0.max(other.0))
+    fn max(self, other: ErrorDelay) -> ErrorDelay {
+        ErrorDelay(self.0.max(other.0))
     }
 }
 
-impl Display for Heard {
+impl Display for ErrorDelay {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "all readers reported the loss after {:.1} ms", self.0)
     }
@@ -390,11 +390,11 @@ fn set_free(read: &WasRead) -> Result<()> {
     Ok(())
 }
 
-fn told(reads: &[WasRead], heard: Heard) -> String {
+fn told(reads: &[WasRead], delay: ErrorDelay) -> String {
     let most = |of: fn(&WasRead) -> u64| reads.iter().map(of).max().unwrap_or(0);
     let torn = most(|read| if let End::Error { torn, .. } = read.end { torn } else { 0 });
     format!(
-        "{heard}, and their streams were released {} ms later; of {} frames {torn} torn, {} wrong at most",
+        "{delay}, and their streams were released {} ms later; of {} frames {torn} torn, {} wrong at most",
         most(|read| read.settled_ms),
         most(|read| read.frames),
         most(|read| read.wrong),
@@ -404,7 +404,7 @@ fn told(reads: &[WasRead], heard: Heard) -> String {
 /// The exporter's stream is stalled: work queued behind the stall never runs.
 fn exporter_killed_stalled(seed: u64) -> Result<String> {
     each_kind(|kind| {
-        let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
+        let (reads, delay) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
             exporter.tell(Command::Stall { us: FOREVER_US })?;
             exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
@@ -412,7 +412,7 @@ fn exporter_killed_stalled(seed: u64) -> Result<String> {
             set_free(read)?;
             ensure!(read.frames == 65, "{} of 65 frames were delivered", read.frames);
         }
-        Ok(told(&reads, heard))
+        Ok(told(&reads, delay))
     })
 }
 
@@ -420,7 +420,7 @@ fn exporter_killed_stalled(seed: u64) -> Result<String> {
 /// values that the survivors store with older ones.
 fn exporter_killed_loaded(seed: u64) -> Result<String> {
     each_kind(|kind| {
-        let (reads, heard) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
+        let (reads, delay) = exporter_killed(kind, FenceKind::Timeline, true, seed, |exporter| {
             // Slightly more than a queue accepts: the rest is waited for here.
             let publish = Publish { frames: 20, size: SIZE, load: 8 << 30, ..Publish::default() };
             exporter.publish(publish).map(|_| ())
@@ -428,7 +428,7 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
         for read in &reads {
             set_free(read)?;
         }
-        Ok(told(&reads, heard))
+        Ok(told(&reads, delay))
     })
 }
 
@@ -447,9 +447,9 @@ fn publish_at_once(exporter: &Peer, frames: u64) -> Result<()> {
 /// frames are lost.
 fn exporter_killed_unseen(seed: u64) -> Result<String> {
     each_kind(|kind| {
-        let mut last = Heard::default();
+        let mut last = ErrorDelay::default();
         for fence in FENCES {
-            let (reads, heard) = exporter_killed(kind, fence, false, seed, |exporter| {
+            let (reads, delay) = exporter_killed(kind, fence, false, seed, |exporter| {
                 exporter.tell(Command::Stall { us: FOREVER_US })?;
                 exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
             })?;
@@ -457,7 +457,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
                 let gone = matches!(&read.end, End::Error { kind, torn: 0, lost: 20, .. } if kind == "Gone");
                 ensure!(gone && read.frames == 5 && read.wrong == 0 && read.stuck == 0, "{fence}: {read:?}");
             }
-            last = last.max(heard);
+            last = last.max(delay);
         }
         Ok(last.to_string())
     })
@@ -467,7 +467,7 @@ fn exporter_killed_unseen(seed: u64) -> Result<String> {
 /// it checked was wrong.
 fn exporter_killed_under_events(seed: u64) -> Result<String> {
     each_kind(|kind| {
-        let (reads, heard) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {
+        let (reads, delay) = exporter_killed(kind, FenceKind::Event, true, seed, |exporter| {
             exporter.tell(Command::Stall { us: FOREVER_US })?;
             exporter.publish(Publish { frames: 20, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
@@ -476,7 +476,7 @@ fn exporter_killed_under_events(seed: u64) -> Result<String> {
             ensure!(gone && read.wrong == 0, "{read:?}");
             ensure!(read.stuck == 20, "{} of 20 downloads do not complete", read.stuck);
         }
-        Ok(format!("{heard}; as documented, 20 downloads do not complete"))
+        Ok(format!("{delay}; as documented, 20 downloads do not complete"))
     })
 }
 
@@ -485,7 +485,7 @@ fn exporter_killed_under_events(seed: u64) -> Result<String> {
 fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
     const EXPORTERS: usize = 4;
     let reader = Peer::new()?;
-    let mut last = Heard::default();
+    let mut last = ErrorDelay::default();
     for number in 0..EXPORTERS {
         let kind = KINDS[number % KINDS.len()];
         let mut setup = Setup::new(kind, seed)?;
@@ -501,7 +501,7 @@ fn exporters_killed_under_stuck(seed: u64) -> Result<String> {
         let read = reader.was_read()?;
         let gone = matches!(&read.end, End::Error { kind, torn: 2, .. } if kind == "Gone");
         ensure!(gone && read.stuck == 2, "{kind}: {read:?}");
-        last = last.max(Heard::of([&read], killed_at));
+        last = last.max(ErrorDelay::of([&read], killed_at));
     }
     reader.tell(Command::Disconnect)?;
     std::thread::sleep(Duration::from_secs(3));
@@ -537,7 +537,7 @@ fn own_threads(peer: &Peer) -> Result<(Vec<String>, u64)> {
 /// readers do when it stops.
 fn exporter_loses_context(seed: u64) -> Result<String> {
     each_kind(|kind| {
-        let mut last = Heard::default();
+        let mut last = ErrorDelay::default();
         for fence in FENCES {
             last = last.max(exporter_gives_up(kind, fence, seed).with_context(|| fence.to_string())?);
         }
@@ -545,7 +545,7 @@ fn exporter_loses_context(seed: u64) -> Result<String> {
     })
 }
 
-fn exporter_gives_up(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<Heard> {
+fn exporter_gives_up(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<ErrorDelay> {
     let setup = Setup::new(kind, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| setup.lossless(number, Some(fence)))?;
@@ -565,5 +565,5 @@ fn exporter_gives_up(kind: MemoryKind, fence: FenceKind, seed: u64) -> Result<He
         ensure!(read.wrong == 0 && read.stuck == 0 && read.frames == 20, "{read:?}");
     }
     ensure!(begin.elapsed() < PATIENCE, "after {:?}", begin.elapsed());
-    Ok(Heard::of(&reads, begun_at))
+    Ok(ErrorDelay::of(&reads, begun_at))
 }

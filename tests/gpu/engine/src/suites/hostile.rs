@@ -213,7 +213,7 @@ fn readers(seed: u64) -> Result<String> {
         ..setup.lossless(number, Some(FENCES[number % 2]))
     })?;
     intruder.tell(Command::Intruder { path: setup.place.path() })?;
-    let (mut gaps, mut heard) = (Vec::new(), setup.exporter.texts(Command::Notices)?.len());
+    let (mut gaps, mut received) = (Vec::new(), setup.exporter.texts(Command::Notices)?.len());
     for (attack, fate, _) in reader::ATTACKS {
         let one = || -> Result<(f64, usize)> {
             for witness in &witnesses {
@@ -224,7 +224,7 @@ fn readers(seed: u64) -> Result<String> {
                 // The attack runs while frames flow.
                 let name = format!("added {}", intruder.pid());
                 wait_until(SOON, || {
-                    let joined = setup.exporter.texts(Command::Notices)?[heard..].contains(&name);
+                    let joined = setup.exporter.texts(Command::Notices)?[received..].contains(&name);
                     Ok((!joined).then(|| "the hostile reader was not admitted".into()))
                 })?;
             }
@@ -246,15 +246,15 @@ fn readers(seed: u64) -> Result<String> {
             };
             let name = format!("removed {}: ", intruder.pid());
             ensure!(
-                notices[heard..].iter().any(|notice| notice.starts_with(&name) && notice.contains(why)),
+                notices[received..].iter().any(|notice| notice.starts_with(&name) && notice.contains(why)),
                 "the exporter reported {:?}",
-                &notices[heard..]
+                &notices[received..]
             );
             Ok((gap, notices.len()))
         };
         let (gap, told) = one().context(*attack)?;
         gaps.push(format!("{attack} {gap:.0} ms"));
-        heard = told;
+        received = told;
     }
     setup.exporter.tell(Command::Drain { ms: SOON_MS })?;
     let stats = setup.exporter.stats()?;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::nvdec::{self, film, parsed};
+use super::nvdec::{self, clip, parsed};
 use super::source::{await_readers, settle};
 use super::{CUDA, Case, Place, Told, case, sink};
-use crate::job::{Command, Connect, Read, ReadApart, Receive, Received, Seam, Side};
+use crate::job::{Command, Connect, Jump, Read, ReadApart, Receive, Received, Side};
 use crate::peer::Peer;
 
 const SUITE: &str = "gst-faults";
@@ -31,9 +31,9 @@ impl Stream {
     fn new() -> Result<Stream> {
         let is_decoded = Peer::new()?.number(Command::HasElement { name: "nvh264dec".into() })? == 1;
         let (pipeline, sums) = if is_decoded {
-            let film = film("hd.h264")?;
-            let again = parsed(&film).replace("filesrc", "multifilesrc name=source loop=true");
-            (format!("{again} ! nvh264dec {}", nvdec::SURFACES), nvdec::expected(&film)?)
+            let clip = clip("hd.h264")?;
+            let again = parsed(&clip).replace("filesrc", "multifilesrc name=source loop=true");
+            (format!("{again} ! nvh264dec {}", nvdec::SURFACES), nvdec::expected(&clip)?)
         } else {
             // The pattern repeats after this many frames.
             let pictures = sink::pictures_for("format=NV12,width=320,height=240", 256);
@@ -110,7 +110,7 @@ fn restarted(_: u64) -> Result<String> {
         } else {
             // Otherwise the case tests nothing: an exporter's first frame marks a discontinuity by
             // itself.
-            let mut begins = received.seams.iter().skip(1).map(|seam| received.frames[seam.index].0);
+            let mut begins = received.jumps.iter().skip(1).map(|jump| received.frames[jump.index].0);
             ensure!(begins.all(|sequence| sequence > 1), "the fifth reader is not late");
         }
         frames += received.frames.len();
@@ -130,22 +130,22 @@ fn restarted(_: u64) -> Result<String> {
 fn goes_on(stream: &Stream, received: &Received, first_frames: &[u64]) -> Result<Duration> {
     ensure!(received.error.is_empty(), "after {} frames: {}", received.frames.len(), received.error);
     stream.right(&received.frames)?;
-    let seams = &received.seams;
+    let jumps = &received.jumps;
     ensure!(
-        seams.len() == first_frames.len(),
+        jumps.len() == first_frames.len(),
         "frames of {} exporters, not {}",
-        seams.len(),
+        jumps.len(),
         first_frames.len()
     );
-    let ends = seams.iter().skip(1).map(|seam| seam.index).chain([received.frames.len()]);
-    for (seam, end) in seams.iter().zip(ends) {
-        ensure!(seam.discont, "frame {} is not marked as a discontinuity", seam.index);
-        let session = &received.frames[seam.index..end];
+    let ends = jumps.iter().skip(1).map(|jump| jump.index).chain([received.frames.len()]);
+    for (jump, end) in jumps.iter().zip(ends) {
+        ensure!(jump.discont, "frame {} is not marked as a discontinuity", jump.index);
+        let session = &received.frames[jump.index..end];
         let gap = session.windows(2).find(|pair| pair[1].0 != pair[0].0 + 1);
         ensure!(gap.is_none(), "frames of one exporter are missing: {gap:?}");
     }
-    let took = |(seam, first): (&Seam, &u64)| Duration::from_nanos(seam.at.saturating_sub(*first));
-    Ok(seams.iter().zip(first_frames).skip(1).map(took).max().unwrap_or_default())
+    let took = |(jump, first): (&Jump, &u64)| Duration::from_nanos(jump.at.saturating_sub(*first));
+    Ok(jumps.iter().zip(first_frames).skip(1).map(took).max().unwrap_or_default())
 }
 
 /// Readers are killed while connecting, at their credit limit, between frames, and with pending

@@ -58,12 +58,12 @@ impl Told for Place {
 }
 
 /// Returns pipelines that choose a clip's decoder by themselves.
-fn autoplugging(film: impl Display, sink: &str) -> [String; 2] {
+fn autoplugging(clip: impl Display, sink: &str) -> [String; 2] {
     // Without this filter the sink would accept encoded video as well.
     let raw_alone = format!("capsfilter caps=video/x-raw(ANY) ! {sink}");
     [
-        format!("filesrc location={film} ! decodebin ! {sink}"),
-        format!("playbin uri=file://{film} video-sink=\"{raw_alone}\""),
+        format!("filesrc location={clip} ! decodebin ! {sink}"),
+        format!("playbin uri=file://{clip} video-sink=\"{raw_alone}\""),
     ]
 }
 

@@ -50,7 +50,7 @@ const WAYS: [Way; 7] = [
 pub(super) const SURFACES: &str = "num-output-surfaces=0";
 
 /// Returns a clip that is stored beside this program, or in its bundle.
-pub(super) fn film(name: &str) -> Result<PathBuf> {
+pub(super) fn clip(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folder = program.parent().context("the program has no parent folder")?;
     let found =
@@ -59,17 +59,17 @@ pub(super) fn film(name: &str) -> Result<PathBuf> {
 }
 
 /// Returns the pipeline that reads and parses a clip, up to a decoder.
-pub(super) fn parsed(film: &Path) -> String {
-    format!("filesrc location={} ! h264parse", film.display())
+pub(super) fn parsed(clip: &Path) -> String {
+    format!("filesrc location={} ! h264parse", clip.display())
 }
 
 /// Returns the checksums of the decoder's output for a clip.
-pub(super) fn expected(film: &Path) -> Result<Vec<u64>> {
+pub(super) fn expected(clip: &Path) -> Result<Vec<u64>> {
     let peer = Peer::new()?;
     if peer.number(Command::HasElement { name: "nvh264dec".into() })? == 0 {
         return Err(Skip("nvh264dec, the GPU's decoder, is missing".into()).into());
     }
-    let pipeline = format!("{} ! nvh264dec ! video/x-raw ! appsink name=out", parsed(film));
+    let pipeline = format!("{} ! nvh264dec ! video/x-raw ! appsink name=out", parsed(clip));
     let sums = peer.numbers(Command::Checksums { pipeline })?;
     ensure!(sums.len() > 50, "the decoder delivers only {} frames", sums.len());
     Ok(sums)
@@ -80,7 +80,7 @@ pub(super) fn expected(film: &Path) -> Result<Vec<u64>> {
 fn play(
     way: &Way,
     fence: &str,
-    film: &Path,
+    clip: &Path,
     sums: &[u64],
     readers: usize,
     may_be_wrong: fn(u64) -> bool,
@@ -88,7 +88,7 @@ fn play(
     let place = Place::new()?;
     let exporter = Peer::new()?;
     let sink = place.sink(&format!("{} fence={fence}", way.sink));
-    exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(film), way.decoder))?;
+    exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(clip), way.decoder))?;
     let readers = Peer::some(readers)?;
     for reader in &readers {
         reader.connect(place.lossless())?;
@@ -118,12 +118,12 @@ fn describe(way: &Way, stats: &Stats) -> String {
 
 /// Each kind of memory and fence, with one reader.
 fn one_reader(name: &str) -> Result<String> {
-    let film = film("hd.h264")?;
-    let sums = expected(&film)?;
+    let clip = clip("hd.h264")?;
+    let sums = expected(&clip)?;
     let mut seen = Vec::new();
     for way in WAYS.iter().filter(|way| way.name == name) {
         for fence in ["event", "timeline"] {
-            let (stats, _) = play(way, fence, &film, &sums, 1, |_| false)
+            let (stats, _) = play(way, fence, &clip, &sums, 1, |_| false)
                 .with_context(|| format!("{}, {fence}", way.sink))?;
             seen.push(describe(way, &stats));
         }
@@ -138,23 +138,23 @@ fn one_reader(name: &str) -> Result<String> {
 /// is reported, beside that of a pipeline without frameshare that does not wait for the GPU either;
 /// every other frame must be intact.
 fn new_sizes(_: u64) -> Result<String> {
-    let switch = std::fs::read(film("switch.h264")?)?;
+    let switch = std::fs::read(clip("switch.h264")?)?;
     let folder = tempfile::tempdir_in("/tmp")?;
-    let film = folder.path().join("long.h264");
-    std::fs::write(&film, switch.repeat(4))?;
-    let sums = expected(&film)?;
+    let clip = folder.path().join("long.h264");
+    std::fs::write(&clip, switch.repeat(4))?;
+    let sums = expected(&clip)?;
     // Each part of the clip has thirty frames.
     let before_a_change: fn(u64) -> bool = |frame| frame.is_multiple_of(30);
     let mut seen = Vec::new();
     for way in [&WAYS[0], &WAYS[2], &WAYS[5], &WAYS[6]] {
-        let (stats, torn) = play(way, "auto", &film, &sums, 2, before_a_change)
+        let (stats, torn) = play(way, "auto", &clip, &sums, 2, before_a_change)
             .with_context(|| format!("{} {}", way.name, way.sink))?;
         seen.push(format!("{}, {torn} torn", describe(way, &stats)));
     }
     let queue = "queue max-size-buffers=100 max-size-bytes=0 max-size-time=0";
     let pipeline = format!(
         "{} ! nvh264dec ! {CUDA} ! {queue} ! cudadownload ! video/x-raw ! appsink name=out",
-        parsed(&film)
+        parsed(&clip)
     );
     let without = Peer::new()?.numbers(Command::Checksums { pipeline })?;
     let torn = without.iter().zip(&sums).filter(|(one, other)| one != other).count();
@@ -165,11 +165,11 @@ fn new_sizes(_: u64) -> Result<String> {
 /// The decoder repeats the allocation query many times: afterwards it writes on streams that its
 /// memories do not name.
 fn asked_again(_: u64) -> Result<String> {
-    let film = film("hd.h264")?;
-    let sums = expected(&film)?;
+    let clip = clip("hd.h264")?;
+    let sums = expected(&clip)?;
     let place = Place::new()?;
     let exporter = Peer::new()?;
-    exporter.play(&format!("{} ! nvh264dec {SURFACES} ! {CUDA} ! {}", parsed(&film), place.sink("")))?;
+    exporter.play(&format!("{} ! nvh264dec {SURFACES} ! {CUDA} ! {}", parsed(&clip), place.sink("")))?;
     let readers = Peer::some(2)?;
     for reader in &readers {
         reader.connect(place.lossless())?;
@@ -192,14 +192,14 @@ fn asked_again(_: u64) -> Result<String> {
 /// From the middle of the clip on the sink makes no call that allocates, frees, imports, exports or
 /// waits; in place, none that copies.
 fn steady(_: u64) -> Result<String> {
-    let film = film("hd.h264")?;
-    expected(&film)?;
+    let clip = clip("hd.h264")?;
+    expected(&clip)?;
     let mut seen = Vec::new();
     for (way, more) in [(&WAYS[0], "Memcpy"), (&WAYS[3], "Alloc"), (&WAYS[6], "Memcpy")] {
         let place = Place::new()?;
         let exporter = Peer::new()?;
         let sink = place.sink(&format!("{} fence=timeline", way.sink));
-        exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(&film), way.decoder))?;
+        exporter.play(&format!("{} ! nvh264dec {} ! {CUDA} ! {sink}", parsed(&clip), way.decoder))?;
         let reader = Peer::new()?;
         reader.connect(Connect { max_held: Some(2), ..place.lossless() })?;
         reader.begin(&Command::Read(Read { frames: Some(100), ..Read::default() }))?;
@@ -246,10 +246,10 @@ fn steady(_: u64) -> Result<String> {
 
 /// Autoplugging elements choose NVIDIA's decoder, which decodes into slots.
 fn autoplugged(_: u64) -> Result<String> {
-    let film = film("hd.h264")?;
-    let sums = expected(&film)?;
+    let clip = clip("hd.h264")?;
+    let sums = expected(&clip)?;
     let place = Place::new()?;
-    for pipeline in autoplugging(film.display(), &place.sink("")) {
+    for pipeline in autoplugging(clip.display(), &place.sink("")) {
         let (exporter, reader) = (Peer::new()?, Peer::new()?);
         exporter.play(&pipeline)?;
         reader.connect(place.lossless())?;

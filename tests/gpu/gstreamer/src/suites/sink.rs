@@ -194,21 +194,21 @@ fn autoplugged(_: u64) -> Result<String> {
         return Err(Skip("x264enc is missing, which makes the clip".into()).into());
     }
     let folder = tempfile::tempdir_in("/tmp")?;
-    let film = folder.path().join("film.mkv").display().to_string();
+    let clip = folder.path().join("film.mkv").display().to_string();
     let pictures = pictures("format=I420,width=320,height=240");
     let place = Place::new()?;
     // A filesink named `sink` stands in for the framesharesink.
     let encode =
-        format!("{pictures} ! x264enc tune=zerolatency ! matroskamux ! filesink name=sink location={film}");
+        format!("{pictures} ! x264enc tune=zerolatency ! matroskamux ! filesink name=sink location={clip}");
     maker.play(&encode)?;
     maker.tell(Command::Go)?;
     maker.tell(Command::AwaitEnd { ms: 30_000 })?;
     let raw = "video/x-raw,format=I420";
-    let sums = expected(&format!("filesrc location={film} ! decodebin ! {raw}"))?;
+    let sums = expected(&format!("filesrc location={clip} ! decodebin ! {raw}"))?;
     ensure!(sums.len() as u64 == FRAMES, "the clip has {} frames", sums.len());
     for memory in ["auto", "vmm"] {
         let sink = place.sink(&format!("memory={memory}"));
-        for pipeline in autoplugging(&film, &sink) {
+        for pipeline in autoplugging(&clip, &sink) {
             let stats = play(&place, &pipeline, &sums).with_context(|| pipeline.clone())?;
             let path = if memory == "auto" { "pool" } else { "uploaded" };
             ensure!(stats.path(path) == FRAMES, "{pipeline}: {stats:?}");

@@ -14,17 +14,17 @@ case $all in
   *" framesharesink "*)
     mkdir "$place"
     { for ((said = 0; ; )); do sleep 0.05; for ((; said < $(ls "$place" | wc -l); said++)); do echo "reader added"; done; done; } &
-    film=$(cat)
+    clip=$(cat)
     kill $!
-    [ -n "$film" ] && echo "$film" >"$place.new" && mv "$place.new" "$place.film"
+    [ -n "$clip" ] && echo "$clip" >"$place.new" && mv "$place.new" "$place.clip"
     ;;
   *" framesharesrc "*)
     until [ -d "$place" ]; do sleep 0.01; done
     reader=$(basename "$(readlink /proc/self/fd/2)" .errors)
     : >"$place/$reader"
-    until [ -e "$place.film" ]; do sleep 0.01; done
+    until [ -e "$place.clip" ]; do sleep 0.01; done
     lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $TOLD ")
-    sums "$(cat "$place.film")" | sed "${lost:-6}d"
+    sums "$(cat "$place.clip")" | sed "${lost:-6}d"
     paint=${GST_DEBUG_NO_COLOR-$'\e[33m'}
     case " $TOLD " in *" $reader:warns "*) echo "0:00 1 0x1 ${paint/1/}WARN   basesrc of something" >&2 ;; esac
     ;;

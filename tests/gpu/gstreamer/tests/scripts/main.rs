@@ -18,8 +18,8 @@ fn play(name: &str, stand_in: &str, told: &str) -> Output {
     for folder in ["bin", "tmp", "work"] {
         std::fs::create_dir(at(folder)).unwrap();
     }
-    for film in ["hd.h264", "uhd.h264", "switch.h264", "bigbuckbunny.mp4"] {
-        std::fs::write(at("work").join(film), film).unwrap();
+    for clip in ["hd.h264", "uhd.h264", "switch.h264", "bigbuckbunny.mp4"] {
+        std::fs::write(at("work").join(clip), clip).unwrap();
     }
     let program = at("bin/gst-launch-1.0");
     std::fs::write(&program, stand_in).unwrap();

@@ -70,7 +70,7 @@ pub fn metas(listener: &Listener) -> Result<RawExporter> {
     all.push(custom("Nested", &[], &[vec![1, 1, b'a'], [20, 1].repeat(1500)].concat()));
     all.push(custom("Zero", &["a\0b"], &[0]));
     // More names than a reader registers for one exporter.
-    all.extend((0..600).map(|at| custom(&format!("Stranger{at}"), &["t"], &[0])));
+    all.extend((0..600).map(|at| custom(&format!("Foreign{at}"), &["t"], &[0])));
     all.push(caption());
 
     let mut exporter = Offer::new(4, 2, 1)?.send(listener, PATIENCE)?;
