@@ -42,7 +42,7 @@ struct Progress {
     /// Time of the recording of the last frame, and to the one before.
     last: u64,
     step: u64,
-    /// The present format and sticky events: a further round does not repeat them.
+    /// The present format and sticky events: a further round does not begin with them.
     format: Option<Format>,
     sticky: HashMap<u32, Vec<u8>>,
 }
@@ -98,6 +98,7 @@ fn round(
 ) -> Result<ControlFlow<()>, Error> {
     let mut recording = open(options)?;
     let is_first = progress.frames == 0;
+    let is_again = |progress: &Progress| !is_first && progress.round == 0;
     let mut units = Units::default();
     loop {
         let entry = recording.next();
@@ -106,13 +107,14 @@ fn round(
             None => return Ok(ControlFlow::Continue(())),
             Some(Entry::Format(format)) => {
                 units = Units::of(&format.caps);
-                if progress.format.as_ref() != Some(&format) {
+                if !is_again(progress) || progress.format.as_ref() != Some(&format) {
                     progress.format = Some(format.clone());
                     publisher.exporter.set_format(format);
                 }
             }
             Some(Entry::Event(event)) => {
                 let is_known = event.sticky && progress.sticky.get(&event.kind) == Some(&event.payload);
+                let is_known = is_known && is_again(progress);
                 if event.sticky {
                     progress.sticky.insert(event.kind, event.payload.clone());
                 }
@@ -123,7 +125,7 @@ fn round(
             // The stream ends when the command does.
             Some(Entry::EndOfStream) => {}
             Some(Entry::Frame(mut frame)) => {
-                if !is_first && progress.round == 0 {
+                if is_again(progress) {
                     frame.flags |= DISCONT;
                 }
                 let due = progress.note(&frame);
