@@ -108,6 +108,12 @@ fn engine_reads_events_of_element() {
     push(gst::BufferFlags::DISCONT);
     input.end_of_stream().unwrap();
     let (contents, flags) = reading.join().unwrap();
+    let segment = contents.iter().find_map(|content| match content {
+        Content::Segment(segment) => Some(*segment),
+        _ => None,
+    });
+    let segment = segment.unwrap_or_else(|| panic!("no segment: {contents:?}"));
+    assert_eq!((segment.timestamp(segment.origin + 7), segment.rate), (7, 1.0));
     assert!(matches!(&contents[0], Content::StreamStart { id, .. } if !id.is_empty()), "{contents:?}");
     let tags = Content::Tags { scope: TagScope::Stream, tags: title("Gate 4") };
     assert!(contents.contains(&tags), "{contents:?}");

@@ -20,13 +20,15 @@
 //! # Ok::<(), frameshare::event::EventError>(())
 //! ```
 //!
-//! Segments do not cross: the times of frames are times of `CLOCK_MONOTONIC`. A seek arrives as
-//! [`flags::DISCONTINUITY`](crate::flags::DISCONTINUITY) of the next frame. Formats and the end of
-//! a stream are items of a reader.
+//! The times of frames are times of `CLOCK_MONOTONIC`; a [`Segment`] turns them into timestamps of
+//! the exporter's file. A seek arrives as [`flags::DISCONTINUITY`](crate::flags::DISCONTINUITY) of
+//! the next frame, after its segment. Formats and the end of a stream are items of a reader.
 
 mod form;
+mod segment;
 mod value;
 
+pub use segment::Segment;
 pub use value::{Caps, CapsStructure, DateTime, Structure, Value};
 
 use form::{Invalid, Reader, Writer};
@@ -51,6 +53,7 @@ const STREAM_TAGS: u32 = 7;
 const GLOBAL_TAGS: u32 = 8;
 const CUSTOM: u32 = 9;
 const CUSTOM_BOTH: u32 = 10;
+const SEGMENT: u32 = 11;
 /// The upper two bits; the others come from the structure's name: the newest of each name is kept.
 const CUSTOM_STICKY: u32 = 0b01 << 30;
 const UPPER_BITS: u32 = 0b11 << 30;
@@ -84,6 +87,8 @@ pub enum Content {
         /// GstGapFlags.
         flags: u32,
     },
+    /// The exporter's segment, for applications that need its timestamps.
+    Segment(Segment),
     /// A custom event.
     Custom {
         /// Its name and fields.
@@ -202,6 +207,11 @@ impl Event {
                 check_gap(pts, duration)?;
                 Content::Gap { pts, duration, flags }
             }
+            SEGMENT => {
+                let segment: Segment = reader.plain()?;
+                segment.check()?;
+                Content::Segment(segment)
+            }
             CUSTOM => Content::Custom { structure: reader.structure()?, delivery: Delivery::InOrder },
             CUSTOM_BOTH => Content::Custom { structure: reader.structure()?, delivery: Delivery::Both },
             kind if kind & UPPER_BITS == CUSTOM_STICKY => {
@@ -225,6 +235,7 @@ impl Content {
             Self::Tags { scope: TagScope::Stream, .. } => (STREAM_TAGS, true),
             Self::Tags { scope: TagScope::Global, .. } => (GLOBAL_TAGS, true),
             Self::Gap { .. } => (GAP, false),
+            Self::Segment(_) => (SEGMENT, true),
             Self::Custom { delivery: Delivery::InOrder, .. } => (CUSTOM, false),
             Self::Custom { delivery: Delivery::Both, .. } => (CUSTOM_BOTH, false),
             Self::Custom { delivery: Delivery::Sticky, structure } => (of_name(&structure.name), true),
@@ -249,6 +260,10 @@ impl Content {
             &Self::Gap { pts, duration, flags } => {
                 limit(check_gap(pts, duration))?;
                 writer.plain(&Gap { pts, duration, flags });
+            }
+            Self::Segment(segment) => {
+                limit(segment.check())?;
+                writer.plain(segment);
             }
             Self::Custom { structure, .. } => writer.structure(structure)?,
             Self::Withdrawn | Self::Unknown => {}

@@ -44,6 +44,16 @@ fn all_values() -> Structure {
         .field("caps", caps)
 }
 
+const SEGMENT: Segment =
+    Segment { origin: 1000, rate: 2.0, applied_rate: 1.0, start: 10, offset: 0, time: 3, base: 5 };
+
+#[test]
+fn segment_turns_clock_into_timestamps() {
+    assert_eq!((SEGMENT.timestamp(1005), SEGMENT.stream_time(1005)), (10, 3));
+    assert_eq!((SEGMENT.timestamp(1105), SEGMENT.stream_time(1105)), (210, 203));
+    assert_eq!(SEGMENT.timestamp(1000), 0);
+}
+
 fn custom(structure: Structure) -> Content {
     Content::Custom { structure, delivery: Delivery::InOrder }
 }
@@ -59,6 +69,7 @@ fn every_content_is_read_as_written() {
         ),
         (Content::Tags { scope: TagScope::Stream, tags: vec![tag("x", &[]), tag("y", &[1.into()])] }, true),
         (Content::Gap { pts: 5, duration: Some(7), flags: 1 }, false),
+        (Content::Segment(SEGMENT), true),
         (custom(all_values()), false),
         (Content::Custom { structure: all_values(), delivery: Delivery::Both }, false),
         (Content::Custom { structure: all_values(), delivery: Delivery::Sticky }, true),
@@ -98,6 +109,9 @@ fn invalid_content_is_refused_on_both_sides() {
         Content::StreamStart { id: String::new(), flags: 0, group: None },
         Content::StreamStart { id: "x".repeat(4097), flags: 0, group: None },
         Content::Gap { pts: u64::MAX, duration: None, flags: 0 },
+        Content::Segment(Segment { rate: 0.0, ..SEGMENT }),
+        Content::Segment(Segment { applied_rate: f64::NAN, ..SEGMENT }),
+        Content::Segment(Segment { base: u64::MAX, ..SEGMENT }),
         custom(Structure::new("")),
         custom(Structure::new("video/x-raw-rgb")),
         custom(Structure::new("a").field("\u{e4}", 1)),
