@@ -35,9 +35,11 @@ const POTENTIALLY_UNSAFE: &[&str] = &[
     "cuEventSynchronize",
     "cuStreamSynchronize",
     "cuMemAlloc_v2",
+    "cuMemFree_v2",
     "cuMemAllocHost_v2",
     "cuMemHostAlloc",
     "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
 ];
 
 struct Capture {

@@ -449,10 +449,14 @@ mod cases {
         assert_eq!(cuEventRecord(recorded, other), 0);
         let context_wide: [&(dyn Fn() -> i32 + Sync); 2] =
             [&|| cuCtxRecordEvent(context, recorded), &cuCtxSynchronize];
-        let unsafe_ones: [&(dyn Fn() -> i32 + Sync); 4] =
-            [&|| cuEventQuery(recorded), &|| cuStreamQuery(other), &|| cuStreamSynchronize(other), &|| {
-                cuMemAlloc_v2(&mut 0, 64)
-            }];
+        let memory = std::sync::Mutex::new(Vec::from([(); 16].map(|()| made(|out| cuMemAlloc_v2(out, 64)))));
+        let unsafe_ones: [&(dyn Fn() -> i32 + Sync); 5] = [
+            &|| cuEventQuery(recorded),
+            &|| cuStreamQuery(other),
+            &|| cuStreamSynchronize(other),
+            &|| cuMemAlloc_v2(&mut 0, 64),
+            &|| cuMemFree_v2(memory.lock().unwrap().pop().unwrap()),
+        ];
         let safe: [&(dyn Fn() -> i32 + Sync); 3] =
             [&|| cuEventRecord(recorded, other), &|| cuStreamWaitEvent(other, recorded, 0), &|| {
                 cuStreamIsCapturing(captured, &mut 0)
