@@ -100,7 +100,7 @@ impl FrameshareSrc {
     /// Returns whether the pipeline passes the files of memory on to other processes. Each of them
     /// stays open then.
     fn passes_files_on(&self) -> bool {
-        let is_passer = |element: gst::Element| element.factory().is_some_and(|it| it.name() == "unixfdsink");
+        let is_passer = |element: gst::Element| element.type_().name() == "GstUnixFdSink";
         pipeline::elements(self.obj().upcast_ref()).any(is_passer)
     }
 

@@ -57,13 +57,13 @@ fn part_of_frame_survives_frame_and_exporter() {
 mod passer {
     use gst::{prelude::*, subclass::prelude::*};
 
-    /// An element of the name by which the source knows that files are passed on.
+    /// An element of the type by which the source knows that files are passed on.
     #[derive(Default)]
     pub struct Passer;
 
     #[glib::object_subclass]
     impl ObjectSubclass for Passer {
-        const NAME: &'static str = "FrameshareTestPasser";
+        const NAME: &'static str = "GstUnixFdSink";
         type Type = Element;
         type ParentType = gst::Bin;
     }
