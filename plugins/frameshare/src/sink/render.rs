@@ -67,7 +67,12 @@ impl FrameshareSink {
             };
             self.forward_timeline(times);
             let (late_after, begin) = (self.late_after(times), Instant::now());
-            match stream.publish(&placed, buffer, info.as_ref(), Place { times, is_discont, late_after, unit }) {
+            match stream.publish(
+                &placed,
+                buffer,
+                info.as_ref(),
+                Place { times, is_discont, late_after, unit },
+            ) {
                 Ok(sequence) => {
                     self.input().is_discont = false;
                     self.note_publication(begin.elapsed());
