@@ -6,7 +6,6 @@ use super::{
     control::{self, Received},
     exporter::{End, RemoteExporter},
     gpu::Gpu,
-    handshake::failed,
     kept::Kept,
     order::{MAX_WAITING, MessageQueue, Ordered},
     progress::Progress,
@@ -99,7 +98,7 @@ impl Connection {
             peer.gone.as_ref().map_or(Ok(()), |gone| ready.add(gone))?;
             Ok(ready)
         };
-        let ready = ready().map_err(|source| failed(endpoint, source))?;
+        let ready = ready().map_err(|source| ConnectError::Io { endpoint: endpoint.clone(), source })?;
         Ok(Self {
             origin: Arc::new(Origin::without_format(peer.is_own())),
             exporter: RemoteExporter::new(peer),

@@ -138,7 +138,7 @@ impl SocketFile {
 }
 
 /// Returns the error of a system call.
-pub(super) fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
+fn failed(endpoint: &Endpoint, source: io::Error) -> ConnectError {
     ConnectError::Io { endpoint: endpoint.clone(), source }
 }
 
@@ -247,8 +247,7 @@ impl Search {
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             Err(source) => return Err(failed(endpoint, source)),
         }
-        // The socket leaves the set when it is closed, and the set is closed when a connection takes
-        // the socket.
+        // The socket leaves the set when it is closed; the set is closed when a connection takes it.
         self.ready.add(&socket).map_err(|source| failed(endpoint, source))?;
         let recheck = Instant::now() + RETRY;
         self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, recheck }));
