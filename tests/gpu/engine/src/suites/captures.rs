@@ -40,7 +40,8 @@ fn beside(setup: &Setup, reader: &Peer, captures: CaptureLoop, read: Read, count
     reader.captured()
 }
 
-/// Runs a case of `count` frames with each capture mode and each fence; `check` judges the captures.
+/// Runs a case of `count` frames with each capture mode and each fence; `check` judges the
+/// captures.
 fn each_mode(
     seed: u64,
     count: u64,
