@@ -29,6 +29,67 @@
 //! [`reader::Reader`] and [`exporter::Exporter`] below them do everything else: GPU memory, events,
 //! encoded streams, event loops.
 //!
+//! # On a GPU
+//!
+//! Frames in GPU memory are written and read on streams; no call waits for the GPU.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::sync::Arc;
+//! use frameshare::{cuda::{Device, Stream}, exporter, memory::Address, reader};
+//!
+//! let device = Device::find("0")?; // a number, or a UUID
+//!
+//! // In one process:
+//! let config = exporter::Config::default().on_gpu(&device)?;
+//! let stream = Stream::new(config.gpu.as_ref().ok_or("no GPU")?)?;
+//! let endpoint = frameshare::Endpoint::of_text("cam0")?;
+//! let exporter = exporter::Exporter::bind(&endpoint, config, |notice| println!("{notice:?}"))?;
+//! let slot = exporter.acquire(1920 * 1080, exporter::Purpose::Copy)?;
+//! let Address::Device(pointer) = slot.address() else { return Err("host memory".into()) };
+//! // ... queue work on `stream` that writes to `pointer` ...
+//! let written = frameshare::fence::Written::On(&stream);
+//! let frame = exporter::Frame::new(&slot, 1920 * 1080, written);
+//! exporter.publish(frame, &frameshare::Interrupt::new()?)?;
+//!
+//! // In others:
+//! let config = reader::Config::default().on_gpu(&device)?;
+//! let stream = Arc::new(Stream::new(config.gpu.as_ref().ok_or("no GPU")?)?);
+//! for frame in reader::Frames::open("cam0", config)? {
+//!     let frame = frame?;
+//!     let Address::Device(pointer) = frame.address_on(&stream)? else { continue };
+//!     // ... queue work on `stream` that reads from `pointer`: it starts when the frame is written,
+//!     // and the frame returns to the exporter behind it ...
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Guide
+//!
+//! | topic | here | complete program |
+//! | --- | --- | --- |
+//! | reading | [`open`], [`reader::Frames`], [`reader::Config`] | `examples/engine-read.rs` |
+//! | publishing | [`exporter::VideoExporter`] | `examples/engine-export.rs` |
+//! | formats and planes | [`video::VideoFormat`], [`reader::FramePlane`] | |
+//! | GPU memory | [`reader::Frame::address_on`], [`fence::Written`], [`cuda::capture`] | `examples/gpu-read.rs`, `gpu-export.rs` |
+//! | tags, gaps, custom events | [`event`] | |
+//! | many streams in one thread | [`reader::ReaderSet`] | |
+//! | event loops, tokio, async-io | [`reader::Reader::wake_fd`] | the crates `frameshare-tokio`, `frameshare-async-io` |
+//! | streams of this machine | [`streams()`], [`StreamMonitor`], [`observer`] | the command `frameshare` |
+//!
+//! # Units, threads, errors
+//!
+//! - Times of frames are ns of `CLOCK_MONOTONIC` ([`monotonic_ns`]); sizes, offsets and strides are
+//!   bytes; timeouts are [`Duration`](std::time::Duration)s.
+//! - All objects may go to any thread. A [`reader::Reader`] and a [`reader::Frames`] are used from
+//!   one thread at a time, their frames from any. An [`exporter::Exporter`] is used from any
+//!   thread, and frames are published from one at a time.
+//! - Only calls that say so wait; an [`Interrupt`] ends each wait. Dropping frames, readers and
+//!   exporters waits for no other process and no GPU; [`wait_for_deferred_drops`] waits for what is
+//!   freed later.
+//! - Errors are enums; their texts say what failed and what to do. Nothing panics on what other
+//!   processes send.
+//!
 //! # Modules
 //!
 //! - `sys`: Linux - sockets that carry descriptors, sealed memory, mappings, waits, locks
@@ -41,6 +102,7 @@
 //! - [`machine`]: abilities of the kernel that streams depend on
 //! - [`observer`]: the state of a stream and its readers, without taking part
 //! - [`video`]: formats of raw video, and the planes of their frames
+//! - [`event`], [`flags`]: events in order with frames; flags of frames
 
 #[cfg(all(doctest, not(loom)))]
 #[doc = include_str!("../../../docs/rust.md")]

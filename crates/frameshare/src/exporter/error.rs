@@ -121,6 +121,21 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// The reason why an exporter cannot begin to use a GPU.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UseGpuError {
+    /// It has one.
+    #[error("the exporter has a GPU already")]
+    HasGpu,
+    /// This machine lacks the memory that was asked for.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] frameshare_cuda::Error),
+}
+
 /// A wait that an [`Interrupt`](crate::Interrupt) ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]

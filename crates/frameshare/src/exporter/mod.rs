@@ -38,7 +38,7 @@ mod state;
 mod video;
 
 pub use config::{Config, History, LosslessReaders, MAX_GOP_BYTES, SlowReaders};
-pub use error::{BindError, ConfigError, EventTooLong, Interrupted};
+pub use error::{BindError, ConfigError, EventTooLong, Interrupted, UseGpuError};
 pub use frame::{CannotAdopt, Frame, InvalidFrame, PublishError, Unit};
 pub use observe::{Notice, ReaderInfo, ReaderStats, Stats};
 pub use slot::{AcquireError, Purpose, Slot};
@@ -81,6 +81,10 @@ impl Exporter {
     /// at a time, on a thread of its own. A handler that blocks misses later notices, and delays
     /// nothing else. It is called until the exporter is dropped, and possibly for a moment longer
     /// for earlier events.
+    ///
+    /// # Errors
+    /// [`BindError`] for an invalid configuration, for a stream that another exporter shares, and
+    /// for a failure of the system or the GPU.
     pub fn bind(
         endpoint: &Endpoint,
         config: Config,
@@ -112,6 +116,9 @@ impl Exporter {
     }
 
     /// Sends an in-band event, delivered before the next frame.
+    ///
+    /// # Errors
+    /// [`EventTooLong`] above 64 MiB; nothing is sent.
     pub fn send_event(&self, event: Event) -> Result<(), EventTooLong> {
         if event.payload.len() as u64 > frameshare_protocol::limits::MAX_PAYLOAD {
             return Err(EventTooLong(event.payload.len()));
@@ -139,6 +146,10 @@ impl Exporter {
 
     /// Returns a free slot of at least `size` bytes, which only the caller may write until it is
     /// published.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; [`AcquireError::Exhausted`] and [`AcquireError::Memory`] may pass when
+    /// readers release frames: see [`Exporter::wait_for_slot`]. Does not wait for readers.
     pub fn acquire(&self, size: u64, purpose: Purpose) -> Result<Slot, AcquireError> {
         loop {
             let unallocated = match self.locked(|state| state.place(size, purpose))? {
@@ -168,6 +179,9 @@ impl Exporter {
     /// memory for a further one, or all in use. `latest` readers lose untaken frames; lossless ones
     /// are waited for as in a publication. Nothing is allocated. `why` is the error only if there
     /// is no slot to wait for, or none was freed.
+    ///
+    /// # Errors
+    /// `why`, [`AcquireError::Interrupted`], or [`AcquireError::Closed`].
     pub fn wait_for_slot(
         &self,
         size: u64,
@@ -187,6 +201,10 @@ impl Exporter {
     /// publication of it is leased (see [`Frame::keep`]).
     ///
     /// All readers must be able to open legacy handles: the exporter's own process cannot.
+    ///
+    /// # Errors
+    /// [`AcquireError`] if the exporter has no GPU, the memory cannot be shared, or all slots are
+    /// used. `owner` is dropped then.
     pub fn adopt(&self, pointer: u64, owner: Box<dyn Any + Send>) -> Result<(Slot, u64), AcquireError> {
         self.locked(|state| state.adopt(pointer, owner, self.0.shared.id))
     }
@@ -227,12 +245,19 @@ impl Exporter {
     /// Uses a GPU from now on for frames in slots that are acquired after this, and informs
     /// readers. To be called by the publishing thread, once, on an exporter that was opened without
     /// a GPU.
-    pub fn use_gpu(&self, gpu: &Arc<Context>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ///
+    /// # Errors
+    /// [`UseGpuError`]; the exporter goes on without the GPU.
+    pub fn use_gpu(&self, gpu: &Arc<Context>) -> Result<(), UseGpuError> {
         service::use_gpu(&self.0.shared, gpu)
     }
 
     /// Drops `what`, such as the source of an asynchronous copy, when the work queued on `stream`
     /// so far is done, in whatever context that is. The service thread polls for it.
+    ///
+    /// # Errors
+    /// Any error that the driver returns, also if the stream is being captured into a CUDA graph.
+    /// `what` is dropped then.
     pub fn drop_after(&self, stream: &Stream, what: Box<dyn Any + Send>) -> frameshare_cuda::Result<()> {
         self.locked(|state| state.drop_after(stream, what))
     }
@@ -241,16 +266,26 @@ impl Exporter {
     ///
     /// Waits for lossless readers without credit, each no longer than `reader_timeout`. All or
     /// nothing: after an interrupt no reader has the frame, and it can be published again.
+    ///
+    /// # Errors
+    /// [`PublishError`]; no reader has the frame then. [`PublishError::Gpu`] also if `written` is a
+    /// stream that is being captured, or unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
         delivery::publish(&self.0.shared, frame, interrupt)
     }
 
     /// Waits until lossless readers have taken and released all frames; false on timeout.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
     pub fn drain(&self, timeout: Duration, interrupt: &Interrupt) -> Result<bool, Interrupted> {
         backpressure::drain(&self.0.shared, timeout, interrupt)
     }
 
     /// Waits for the first reader.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
     pub fn wait_for_reader(&self, interrupt: &Interrupt) -> Result<(), Interrupted> {
         backpressure::wait_for_reader(&self.0.shared, interrupt)
     }

@@ -4,7 +4,7 @@
 
 use crate::{
     exporter::{
-        error::SetupError,
+        error::UseGpuError,
         link::LinkFence,
         state::{Shared, Wanting},
     },
@@ -15,11 +15,11 @@ use frameshare_cuda::context::Context;
 use std::sync::Arc;
 
 /// Uses a GPU from now on. Called by the publishing thread: no frame is published in between.
-pub fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), SetupError> {
+pub fn use_gpu(shared: &Shared, gpu: &Arc<Context>) -> Result<(), UseGpuError> {
     let wanted = shared.with(|state| state.config().memory);
     let (memory, signals) = (memory::select::select(wanted, Some(gpu))?, Signals::new(Some(gpu))?);
     let Some(wanting) = shared.with(|state| state.use_gpu(gpu, memory, signals)) else {
-        return Err("the exporter has a GPU already".into());
+        return Err(UseGpuError::HasGpu);
     };
     for Wanting { id, entries, fence, local } in wanting {
         // Driver calls, which take long.
