@@ -247,7 +247,7 @@ impl Search {
                 if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
             Err(source) => return Err(failed(endpoint, source)),
         }
-        // The socket leaves the set when it is closed; the set is closed when a connection takes it.
+        // A closed socket leaves the set. A connection that takes the socket ends the search.
         self.ready.add(&socket).map_err(|source| failed(endpoint, source))?;
         let recheck = Instant::now() + RETRY;
         self.step = Step::Handshake(Box::new(Handshake { socket, peer, file, recheck }));
