@@ -23,9 +23,9 @@ pub struct Announced(());
 /// Announces a stream capture by any thread of this process. Until the returned guard is dropped,
 /// [`Event::record_context`](crate::event::Event::record_context) and
 /// [`Context::synchronize`](crate::context::Context::synchronize) return [`Error::Capturing`]
-/// instead of invalidating the capture. Announcements nest, and may be made and dropped by different threads. Streams created with
-/// CU_STREAM_NON_BLOCKING need one, PyTorch's for example. For others it closes the gap between the
-/// driver's answer and the record.
+/// instead of invalidating the capture. Announcements nest, and may be made and dropped by
+/// different threads. Streams created with CU_STREAM_NON_BLOCKING need one, PyTorch's for example.
+/// For others it closes the gap between the driver's answer and the record.
 ///
 /// A call of `Context::synchronize` that is under way still invalidates the capture. This crate
 /// makes one only with drivers before 555, which lack cuCtxRecordEvent.

@@ -92,8 +92,8 @@ pub struct Config {
     /// exporter sends when the reader joins; 0 for none. They take no credit. Without them the
     /// reader starts at the next key unit, or after two seconds.
     pub max_gop_bytes: u64,
-    /// Whether the files of imported host memory stay open, for [`Frame::file`](super::Frame::file):
-    /// one for each slot.
+    /// Whether the files of imported host memory stay open, one for each slot, for
+    /// [`Frame::file`](super::Frame::file).
     pub keep_files: bool,
 }
 

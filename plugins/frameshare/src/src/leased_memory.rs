@@ -21,8 +21,8 @@ pub(super) struct LeasedMemory {
 struct Counted(Arc<AtomicU32>);
 
 impl LeasedMemory {
-    /// Takes ownership of a frame, which is counted in `held` while it exists; `copies` counts those
-    /// that elements make of it.
+    /// Takes ownership of a frame, which is counted in `held` while it exists; `copies` counts
+    /// those that elements make of it.
     pub fn new(frame: Frame, held: &Arc<AtomicU32>, copies: &Arc<AtomicU64>) -> Self {
         held.fetch_add(1, Relaxed);
         Self { frame, copies: Arc::clone(copies), _counted: Counted(Arc::clone(held)) }

@@ -61,8 +61,8 @@ impl State {
         }
     }
 
-    /// Ends all leases of a link without a backlog. The link is kept only while memory waits for the
-    /// reader to drop its imports, or, for a few seconds, while messages wait for the reader.
+    /// Ends all leases of a link without a backlog. The link is kept only while memory waits for
+    /// the reader to drop its imports, or, for a few seconds, while messages wait for the reader.
     pub fn release_link(&mut self, mut link: Link) {
         self.end_leases(link.leases.take_all());
         self.links_changed = true;

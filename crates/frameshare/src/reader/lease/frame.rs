@@ -349,8 +349,8 @@ impl Frame {
     }
 
     /// The file of its memory, sealed against writing, and the offset of its first byte in it; with
-    /// [`Config::keep_files`](crate::reader::Config::keep_files), for host memory. Whoever gets the
-    /// descriptor can read all later frames of the slot, too.
+    /// [`Config::keep_files`](crate::reader::Config::keep_files), for host memory. A process
+    /// that gets the descriptor can read all later frames of the slot, too.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         match &self.memory {
             Memory::Leased { import, .. } => Some((import.file()?, self.descriptor.offset)),
