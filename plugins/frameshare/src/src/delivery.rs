@@ -16,10 +16,11 @@ use super::{
 };
 use crate::sync::lock;
 use frameshare::{
-    Interrupt,
+    Descriptor, Interrupt,
     reader::{Frame, Item, ReadError, Reader},
 };
 use gst::{prelude::*, subclass::prelude::*};
+use gst_base::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl FrameshareSrc {
@@ -242,5 +243,26 @@ impl FrameshareSrc {
         }
         let element = self.obj();
         RunningTime::new(self.clock.difference().unwrap_or_default(), element.base_time().unwrap_or_default())
+    }
+
+    /// Makes the exporter's segment that of this source, if it is new.
+    fn follow_timeline(&self, running: &mut Running, descriptor: &Descriptor) {
+        let time = descriptor.pts.or(descriptor.dts);
+        let Some(segment) = running.file_time.follow(time, descriptor.duration) else { return };
+        gst::debug!(CAT, imp = self, "{segment:?}");
+        if let Err(error) = self.obj().new_segment(segment.upcast_ref()) {
+            gst::warning!(CAT, imp = self, "{error}");
+        }
+    }
+
+    /// Keeps a frame that is about to be pushed, if it is to be repeated. A repeated unit of an
+    /// encoded stream, or a repeated sound, would be wrong: only pictures are.
+    fn keep_last(&self, running: &Running, buffer: &gst::Buffer) -> Option<Last> {
+        let interval = running.settings.resend_last()?;
+        let is_picture = lock(&self.negotiated).caps.as_ref().is_some_and(|caps| {
+            caps.structure(0)
+                .is_some_and(|caps| caps.name() == "video/x-raw" || caps.name().starts_with("image/"))
+        });
+        is_picture.then(|| Last::new(buffer, interval))
     }
 }

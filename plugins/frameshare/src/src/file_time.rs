@@ -5,11 +5,7 @@
 //! The segment is shifted so that the first frame has running time 0, and so that the running time
 //! goes on where it was after another exporter or stream.
 
-use super::{imp::FrameshareSrc, log::CAT, running::Running};
 use crate::events::Timeline;
-use frameshare::Descriptor;
-use gst::subclass::prelude::*;
-use gst_base::prelude::*;
 
 /// State of the exporter's timestamps. Owned by the streaming thread.
 pub(super) struct FileTime {
@@ -48,7 +44,7 @@ impl FileTime {
     }
 
     /// Takes the times of the next frame. Returns a segment that precedes it, if one is due.
-    fn follow(
+    pub fn follow(
         &mut self,
         time: Option<u64>,
         duration: Option<u64>,
@@ -64,18 +60,6 @@ impl FileTime {
             self.end = self.end.max(running - self.behind + duration);
         }
         segment
-    }
-}
-
-impl FrameshareSrc {
-    /// Makes the exporter's segment that of this source, if it is new.
-    pub(super) fn follow_timeline(&self, running: &mut Running, descriptor: &Descriptor) {
-        let time = descriptor.pts.or(descriptor.dts);
-        let Some(segment) = running.file_time.follow(time, descriptor.duration) else { return };
-        gst::debug!(CAT, imp = self, "{segment:?}");
-        if let Err(error) = self.obj().new_segment(segment.upcast_ref()) {
-            gst::warning!(CAT, imp = self, "{error}");
-        }
     }
 }
 

@@ -6,8 +6,7 @@
 //! the frame, whose lease therefore lasts until the next frame arrives. Its meta has the frame's
 //! numbers, and counts the repetitions. Its time is the frame's, plus the time since it was pushed.
 
-use super::{imp::FrameshareSrc, running::Running};
-use crate::{meta::FrameshareMeta, sync::lock};
+use crate::meta::FrameshareMeta;
 use std::time::{Duration, Instant};
 
 /// The last frame.
@@ -20,6 +19,11 @@ pub(super) struct Last {
 }
 
 impl Last {
+    /// Keeps a frame that is about to be pushed.
+    pub fn new(buffer: &gst::Buffer, interval: Duration) -> Self {
+        Self { buffer: buffer.copy(), pushed: Instant::now(), interval, repeated: 0 }
+    }
+
     /// Returns the time until the next repetition.
     pub fn wait(&self) -> Duration {
         let due = self.interval.saturating_mul(self.repeated + 1);
@@ -45,18 +49,5 @@ impl Last {
         content.set_dts(None);
         content.unset_flags(gst::BufferFlags::DISCONT);
         Some(again)
-    }
-}
-
-impl FrameshareSrc {
-    /// Keeps a frame that is about to be pushed, if it is to be repeated. A repeated unit of an
-    /// encoded stream, or a repeated sound, would be wrong: only pictures are.
-    pub(super) fn keep_last(&self, running: &Running, buffer: &gst::Buffer) -> Option<Last> {
-        let interval = running.settings.resend_last()?;
-        let is_picture = lock(&self.negotiated).caps.as_ref().is_some_and(|caps| {
-            caps.structure(0)
-                .is_some_and(|caps| caps.name() == "video/x-raw" || caps.name().starts_with("image/"))
-        });
-        is_picture.then(|| Last { buffer: buffer.copy(), pushed: Instant::now(), interval, repeated: 0 })
     }
 }
