@@ -237,6 +237,11 @@ fn pause(rounds: usize, socket: &Path, plan: Plan<'_>) -> Result<()> {
         let caught_up = if recovery.is_empty() { "-".into() } else { spread(recovery) };
         println!("| {name} | {} | {} | {lost} | {caught_up} |", spread(lossless), spread(latest));
     }
+    // The aim is at most 1.5, in the median of the rounds.
+    let [backlog, control, _] = &results;
+    let (lossless, latest) =
+        (ratios(&backlog.lossless, &control.lossless), ratios(&backlog.latest, &control.latest));
+    println!("| backlog to control, in the same round | {} | {} | | |", spread(&lossless), spread(&latest));
     Ok(())
 }
 
@@ -291,6 +296,11 @@ fn pause_once(
     result.lost += got.iter().map(|got| got.lost).sum::<u64>();
     result.recovery.extend(resumed.map(|time| time.as_secs_f64() * 1e3));
     Ok(())
+}
+
+/// Returns the ratio of two figures for each round.
+fn ratios(figures: &[f64], controls: &[f64]) -> Vec<f64> {
+    figures.iter().zip(controls).map(|(figure, control)| figure / control).collect()
 }
 
 /// The median of some figures, and their range.
