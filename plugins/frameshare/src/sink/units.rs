@@ -31,19 +31,24 @@ pub(super) struct Units {
     family: Family,
     /// Set while the last buffer belongs to a key unit.
     key: Option<KeyParts>,
+    /// Buffers are parts of frames, and no key unit has begun yet: those before it, such as the
+    /// parameter sets that it needs, have the flag DELTA_UNIT.
+    is_before_key: bool,
 }
 
 impl Units {
     /// The units of a stream with these caps.
     pub(super) fn of(caps: &gst::CapsRef) -> Self {
-        let name = caps.structure(0).map_or("", |structure| structure.name().as_str());
+        let structure = caps.structure(0);
+        let name = structure.map_or("", |structure| structure.name().as_str());
+        let alignment = structure.and_then(|structure| structure.get::<&str>("alignment").ok());
         let family = match name {
             "video/x-raw" | "video/x-bayer" => Family::Independent,
             _ if name.starts_with("image/") => Family::Images,
             _ if name.starts_with("video/") => Family::Video,
             _ => Family::Independent,
         };
-        Self { family, key: None }
+        Self { family, key: None, is_before_key: alignment == Some("nal") }
     }
 
     /// Ends the present unit: the next buffer follows a discontinuity.
@@ -60,10 +65,12 @@ impl Units {
         if self.family == Family::Independent {
             return Unit::Whole;
         }
-        if buffer.flags().contains(gst::BufferFlags::DELTA_UNIT) {
+        // Encoders of images do not all clear the flag.
+        if self.family == Family::Video && buffer.flags().contains(gst::BufferFlags::DELTA_UNIT) {
             self.key = None;
-            return Unit::Delta;
+            return if self.is_before_key { Unit::Whole } else { Unit::Delta };
         }
+        self.is_before_key = false;
         let (pts, dts) = (buffer.pts(), buffer.dts());
         let is_part = |key: &KeyParts| match key.pts {
             Some(_) => pts.is_none() || pts == key.pts,
@@ -114,6 +121,16 @@ mod tests {
         assert_eq!(units("image/jpeg", &[(Some(0), NONE), (Some(0), NONE)]), [Key, Key]);
         // Nothing is known of frames without times.
         assert_eq!(units("video/x-prores", &[(None, NONE), (None, NONE)]), [Key, Key]);
+    }
+
+    /// `pngenc` of GStreamer 1.22 sets the flag on all, and `h264parse alignment=nal` on parameter
+    /// sets.
+    #[test]
+    fn images_and_parts_before_first_key_are_no_delta_units() {
+        assert_eq!(units("image/png", &[(Some(0), DELTA), (Some(1), DELTA)]), [Key, Key]);
+        let parts = [(Some(0), DELTA), (Some(0), DELTA), (Some(0), NONE), (Some(1), DELTA)];
+        assert_eq!(units("video/x-h264,alignment=nal", &parts), [Whole, Whole, Key, Delta]);
+        assert_eq!(units("video/x-h264,alignment=au", &parts), [Delta, Delta, Key, Delta]);
     }
 
     #[test]
