@@ -10,19 +10,8 @@ repo=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >"$work/log" 2>&1; then
-    echo "PASS $name"
-  else
-    failed=1
-    echo "FAIL $name: $*"
-    tail -n 20 "$work/log"
-  fi
-}
+# shellcheck source=tests/check.sh
+. "$repo/tests/check.sh"
 skip() { echo "SKIP $1: $2"; }
 
 # The user of the guide, whose tools stay where they are.

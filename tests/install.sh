@@ -6,19 +6,8 @@ set -uo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >"$work/log" 2>&1; then
-    echo "PASS $name"
-  else
-    failed=1
-    echo "FAIL $name: $*"
-    tail -n 20 "$work/log"
-  fi
-}
+# shellcheck source=tests/check.sh
+. "$repo/tests/check.sh"
 
 # With a registry in that folder and no system plugins, so that nothing found elsewhere or earlier answers.
 inspect() { # FOLDER WHAT

@@ -22,18 +22,8 @@ finish() {
   rm -rf "$work"
 }
 trap finish EXIT
-failed=0
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >"$work/log" 2>&1; then
-    echo "PASS $name"
-  else
-    failed=1
-    echo "FAIL $name: $*"
-    tail -n 20 "$work/log"
-  fi
-}
+# shellcheck source=tests/check.sh
+. tests/check.sh
 
 # Neither shared libraries nor an interpreter that loads them.
 is_static() { ! readelf --wide --dynamic --program-headers "$tool" | grep -E 'NEEDED|INTERP'; }

@@ -13,19 +13,8 @@ trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$driver GST_REGISTRY=$work/registry SIMCUDA_ERRORS=$work/violations
 # At this width the rows have no padding on the GPU.
 caps=video/x-raw,format=RGBA,width=512,height=240,framerate=30/1
-failed=0
-
-check() { # NAME COMMAND...
-  local name=$1
-  shift
-  if "$@" >"$work/log" 2>&1; then
-    echo "PASS $name"
-  else
-    failed=1
-    echo "FAIL $name"
-    tail -n 20 "$work/log"
-  fi
-}
+# shellcheck source=tests/check.sh
+. "$(dirname "$0")/../check.sh"
 
 launch() { timeout 60 gst-launch-1.0 -q "$@"; }
 
