@@ -55,7 +55,7 @@ pub struct Video {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
     /// The bytes.
-    Inline(Vec<u8>),
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Size of the memfd in bytes.
     Sealed(u64),
 }

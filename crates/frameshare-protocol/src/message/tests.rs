@@ -288,3 +288,17 @@ fn message_over_size_limit_is_not_encoded() {
         ToReader::Event { before: Sequence(1), kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
     assert!(message.encode().is_err());
 }
+
+/// A payload is its length as a varint and its bytes unchanged, so that a copy encodes and decodes
+/// it.
+#[test]
+fn inline_payload_is_encoded_as_its_bytes() {
+    let bytes: Vec<u8> = (0..60_000_u32).map(|i| i as u8).collect();
+    let message = ToReader::Metadata { sequence: Sequence(5), payload: Payload::Inline(bytes.clone()) };
+    let packet = message.encode().expect("60 kB fit");
+    assert!(
+        packet.ends_with(&[&[0xE0, 0xD4, 0x03][..], &bytes].concat()),
+        "60000 as a varint, and the bytes"
+    );
+    assert_eq!(ToReader::decode(&packet), Ok(message));
+}
