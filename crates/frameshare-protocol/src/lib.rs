@@ -14,6 +14,7 @@
 //! change with the version.
 #![forbid(unsafe_code)]
 
+pub mod counters;
 pub mod descriptor;
 pub mod ids;
 pub mod kept;
@@ -23,10 +24,11 @@ pub mod message;
 pub mod name;
 pub mod page;
 
+pub use counters::{AGE_BOUNDS, Ages, CopyCount, ReaderCopy};
 pub use descriptor::{Descriptor, Plane};
 pub use ids::{AreaIndex, EntryIndex, Sequence, SlotId};
 pub use kind::{FenceKind, MemoryKind, Policy};
 pub use name::StreamName;
 
 /// The protocol version implemented by this crate.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;

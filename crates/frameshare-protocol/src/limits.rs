@@ -56,6 +56,8 @@ pub const MAX_SNAPSHOT: u64 = 4 * 1024 * 1024;
 pub const MAX_GENERATIONS: usize = 256;
 /// Maximum number of evictions and refusals in a snapshot: the newest ones.
 pub const MAX_INCIDENTS: usize = 32;
+/// Maximum number of reasons for copies of one stream or reader in a snapshot.
+pub const MAX_COPY_REASONS: usize = 32;
 /// Minimum interval in milliseconds of the snapshots for one observer.
 pub const MIN_INTERVAL_MS: u32 = 100;
 /// Maximum length in bytes of a human-readable text from a peer; longer texts are truncated.

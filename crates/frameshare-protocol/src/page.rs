@@ -8,7 +8,7 @@
 //!   seals prevent a writable one): a header, then one [`descriptor`](mod@crate::descriptor) per
 //!   entry.
 //! - The **claims page** is written by both sides: a flag that the reader is asleep, then one
-//!   [`Claim`] per entry.
+//!   [`Claim`] per entry, then the [`counters`] of the reader, in cache lines of their own.
 //! - The **timeline page**, used with timeline fences, is written by the GPU streams of both sides:
 //!   one ready value, the sequence number of the newest frame written, and one release value per
 //!   entry, the sequence number of the newest frame in it whose reading is complete. The exporter
@@ -43,6 +43,21 @@ pub mod claims {
     pub const ENTRIES: usize = 8;
 }
 
+/// Word offsets in the counters of the reader, from [`counters_at`] on. The reader alone writes
+/// them; they begin at 0.
+pub mod counters {
+    use crate::counters::{AGE_RANGES, ReaderCopy};
+
+    /// Number of frames in each range of ages ([`Ages`](crate::Ages)).
+    pub const AGES: usize = 0;
+    /// Sum of the ages in ns.
+    pub const AGE_SUM: usize = AGES + AGE_RANGES;
+    /// Number of copies for each [`ReaderCopy`].
+    pub const COPIES: usize = AGE_SUM + 1;
+    /// Number of words: whole cache lines.
+    pub const WORDS: usize = (COPIES + ReaderCopy::ALL.len()).next_multiple_of(8);
+}
+
 /// Word offsets in the header of the timeline page.
 pub mod timeline {
     /// Sequence number of the newest frame whose ready fence is signaled.
@@ -69,9 +84,14 @@ pub const fn queue_size(entries: usize) -> usize {
     descriptor_at(EntryIndex(entries)) * 8
 }
 
+/// Returns the word offset of the reader's counters in the claims page with `entries` entries.
+pub const fn counters_at(entries: usize) -> usize {
+    claim_at(EntryIndex(entries)).next_multiple_of(8)
+}
+
 /// Returns the size in bytes of a claims page with `entries` entries.
 pub const fn claims_size(entries: usize) -> usize {
-    claim_at(EntryIndex(entries)) * 8
+    (counters_at(entries) + counters::WORDS) * 8
 }
 
 /// Returns the word offset of the release value of `entry` in the timeline page.

@@ -274,7 +274,9 @@ impl Shared {
             }
             2 | 3 => {
                 let (payload, fd) = payload(choices);
-                (ToReader::Event { before: Sequence(before), kind: choices.number() as u32, payload }, fd)
+                let number = choices.number();
+                let (kind, sticky) = (number as u32, number >> 63 > 0);
+                (ToReader::Event { before: Sequence(before), kind, sticky, payload }, fd)
             }
             4 | 5 => {
                 let (payload, fd) = payload(choices);

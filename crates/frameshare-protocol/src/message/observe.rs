@@ -8,8 +8,11 @@ use super::{
     handshake::GpuUuid,
 };
 use crate::{
+    counters::{Ages, CopyCount, is_copy_reason},
     kind::{FenceKind, MemoryKind, Policy},
-    limits::{MAX_GENERATIONS, MAX_INCIDENTS, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT},
+    limits::{
+        MAX_COPY_REASONS, MAX_GENERATIONS, MAX_INCIDENTS, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -199,6 +202,8 @@ pub struct StreamCounters {
     pub observers: u32,
     /// Whether the stream has ended for now.
     pub ended: bool,
+    /// Frames that the exporter or its application copied, by reason.
+    pub copies: Vec<CopyCount>,
 }
 
 /// State of one reader.
@@ -238,6 +243,10 @@ pub struct ReaderState {
     pub memory: MemoryKind,
     /// The reason why it cannot read adopted memory, if it cannot.
     pub cannot_adopt: Option<String>,
+    /// Ages of the frames that it took, by its own count.
+    pub ages: Ages,
+    /// Frames that its application copied, by reason and its own count.
+    pub copies: Vec<CopyCount>,
 }
 
 /// An eviction or a refusal.
@@ -278,7 +287,9 @@ impl Snapshot {
         let Ok((mut snapshot, [])) = postcard::take_from_bytes::<Self>(bytes) else { return Err(INVALID) };
         let fits = snapshot.readers.len() <= MAX_SLOTS as usize
             && snapshot.generations.len() <= MAX_GENERATIONS
-            && snapshot.incidents.len() <= MAX_INCIDENTS;
+            && snapshot.incidents.len() <= MAX_INCIDENTS
+            && are_copies_valid(&snapshot.counters.copies)
+            && snapshot.readers.iter().all(|reader| are_copies_valid(&reader.copies));
         if !fits {
             return Err(INVALID);
         }
@@ -298,4 +309,8 @@ impl Snapshot {
         }
         Ok(snapshot)
     }
+}
+
+fn are_copies_valid(copies: &[CopyCount]) -> bool {
+    copies.len() <= MAX_COPY_REASONS && copies.iter().all(|copies| is_copy_reason(&copies.reason))
 }

@@ -4,11 +4,11 @@
 
 use super::{codec::HEADER, *};
 use crate::{
-    Sequence, SlotId,
+    Ages, CopyCount, Sequence, SlotId,
     kind::{FenceKind, MemoryKind, Policy},
     limits::{
-        MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS, MAX_MESSAGE, MAX_PAYLOAD,
-        MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
+        MAX_COPY_REASONS, MAX_CREDIT, MAX_GENERATIONS, MAX_GPUS, MAX_INCIDENTS, MAX_KEPT_UNITS, MAX_MESSAGE,
+        MAX_PAYLOAD, MAX_PEER_NAME, MAX_SLOTS, MAX_SNAPSHOT, MAX_TEXT,
     },
 };
 
@@ -29,6 +29,10 @@ fn hello() -> Hello {
 }
 
 const RIGHTS: Rights = Rights { uid: 1000, credit: 3, may_be_lossless: true, may_have_gpu_memory: false };
+
+fn copies(reason: &str) -> CopyCount {
+    CopyCount { reason: reason.into(), count: 3 }
+}
 
 fn snapshot() -> Snapshot {
     Snapshot {
@@ -72,7 +76,7 @@ fn snapshot() -> Snapshot {
             max_gop_bytes: 6,
             fence: Some(FenceKind::Timeline),
         },
-        counters: StreamCounters { published: 9, ..Default::default() },
+        counters: StreamCounters { published: 9, copies: vec![copies("no-free-slot")], ..Default::default() },
         readers: vec![ReaderState {
             id: 1,
             pid: 2,
@@ -91,6 +95,8 @@ fn snapshot() -> Snapshot {
             fence_why: "host frames are complete".into(),
             memory: MemoryKind::Host,
             cannot_adopt: None,
+            ages: Ages { sum: 8, ..Default::default() },
+            copies: vec![copies("credit")],
         }],
         incidents: vec![Incident {
             time: 1,
@@ -122,10 +128,20 @@ fn invalid_snapshots_are_rejected() {
     let readers = vec![good.readers[0].clone(); MAX_SLOTS as usize + 1];
     let incidents = vec![good.incidents[0].clone(); MAX_INCIDENTS + 1];
     let generations = vec![good.generations[0].clone(); MAX_GENERATIONS + 1];
+    let of_stream = |copies| {
+        let counters = StreamCounters { copies, ..good.counters.clone() };
+        Snapshot { counters, ..good.clone() }
+    };
+    let of_reader = ReaderState { copies: vec![copies("\u{1b}")], ..good.readers[0].clone() };
     for absurd in [
+        of_stream(vec![copies("A")]),
+        of_stream(vec![copies("")]),
+        of_stream(vec![copies(&"a".repeat(33))]),
+        of_stream(vec![copies("a"); MAX_COPY_REASONS + 1]),
+        Snapshot { readers: vec![of_reader], ..good.clone() },
         Snapshot { readers, ..good.clone() },
         Snapshot { incidents, ..good.clone() },
-        Snapshot { generations, ..good },
+        Snapshot { generations, ..good.clone() },
     ] {
         assert_eq!(Snapshot::decode(&absurd.encode()), INVALID);
     }
@@ -187,7 +203,7 @@ fn message_round_trip_is_lossless() {
         ToReader::Slot { slot: SlotId { generation: 1, index: 3 }, handle: vec![9; 64] },
         ToReader::Retire { before: Sequence(9), generation: 1 },
         ToReader::Format { before: Sequence(9), memory: MemoryKind::Vmm, format },
-        ToReader::Event { before: Sequence(9), kind: 2, payload: Payload::Sealed(100_000) },
+        ToReader::Event { before: Sequence(9), kind: 2, sticky: true, payload: Payload::Sealed(100_000) },
         ToReader::Metadata { sequence: Sequence(9), payload: Payload::Inline(vec![1, 2, 3]) },
         ToReader::KeptUnits { before: Sequence(9), count: 2, size: 4096 },
         ToReader::Skipped { before: Sequence(9) },
@@ -284,8 +300,12 @@ fn peer_text_is_truncated_to_one_printable_line() {
 
 #[test]
 fn message_over_size_limit_is_not_encoded() {
-    let message =
-        ToReader::Event { before: Sequence(1), kind: 0, payload: Payload::Inline(vec![0; MAX_MESSAGE]) };
+    let message = ToReader::Event {
+        before: Sequence(1),
+        kind: 0,
+        sticky: false,
+        payload: Payload::Inline(vec![0; MAX_MESSAGE]),
+    };
     assert!(message.encode().is_err());
 }
 

@@ -83,6 +83,8 @@ pub enum ToReader {
         before: Sequence,
         /// Kind of event.
         kind: u32,
+        /// Whether joining readers get the newest event of the kind.
+        sticky: bool,
         /// Content of the event; a sealed payload carries a descriptor.
         payload: Payload,
     },

@@ -6,7 +6,8 @@ use crate::stream::{Measured, is_copied};
 use frameshare::{
     Endpoint,
     observer::{
-        GenerationInfo, Incident, LosslessAllowed, ReaderState, SlowTreatment, Snapshot, StreamLimits,
+        AGE_BOUNDS, Ages, CopyCount, GenerationInfo, Incident, LosslessAllowed, ReaderState, SlowTreatment,
+        Snapshot, StreamLimits,
     },
 };
 use serde_json::{Value, json};
@@ -41,6 +42,7 @@ pub fn stream(endpoint: &Endpoint, Measured { snapshot, rate }: &Measured) -> Va
         "slot_size": counters.slot_size,
         "backlog_bytes": counters.waiting_bytes,
         "retired_bytes": counters.retired_bytes,
+        "copies": copies(&counters.copies),
         "readers_total": counters.readers_total,
         "observers": counters.observers,
         "generations": snapshot.generations.iter().map(generation).collect::<Vec<_>>(),
@@ -70,7 +72,20 @@ fn reader(snapshot: &Snapshot, reader: &ReaderState) -> Value {
         "fence": reader.fence.to_string(),
         "fence_why": reader.fence_why,
         "cannot_adopt": reader.cannot_adopt,
+        "ages": ages(&reader.ages),
+        "copies": copies(&reader.copies),
     })
+}
+
+/// Numbers of frames in each range of ages, which ends at the bound.
+fn ages(ages: &Ages) -> Value {
+    let bounds = AGE_BOUNDS.iter().map(|bound| Some(*bound as f64 / 1e9)).chain([None]);
+    let ranges = bounds.zip(ages.counts).map(|(bound, frames)| json!({ "up_to": bound, "frames": frames }));
+    json!({ "frames": ages.count(), "sum": ages.sum as f64 / 1e9, "ranges": ranges.collect::<Vec<_>>() })
+}
+
+fn copies(copies: &[CopyCount]) -> Value {
+    copies.iter().map(|copies| json!({ "reason": copies.reason, "frames": copies.count })).collect()
 }
 
 fn incident(snapshot: &Snapshot, incident: &Incident) -> Value {

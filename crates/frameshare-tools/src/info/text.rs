@@ -8,7 +8,7 @@ use crate::{
 };
 use frameshare::{
     Endpoint, FenceKind,
-    observer::{Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
+    observer::{CopyCount, Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
 };
 
 /// Adds the state of a stream.
@@ -40,6 +40,9 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
         "slots",
         &format!("{} of {} bytes, {} free", counters.slots, counters.slot_size, counters.free_slots),
     );
+    if !counters.copies.is_empty() {
+        line("copies", &copies(&counters.copies));
+    }
     line("limits", &limits(&snapshot.limits));
     if counters.waiting_bytes > 0 {
         line("backlog", &format!("{} bytes", counters.waiting_bytes));
@@ -66,6 +69,17 @@ fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
         "      holds {} of {} frames; {} untaken, {} waiting, {} lost of {}; {} behind",
         reader.held, reader.credit, reader.queued, reader.waiting, reader.lost, reader.sent, reader.lag
     ));
+    if let (Some(mean), Some(most)) = (reader.ages.mean(), reader.ages.quantile(0.99)) {
+        let most = if most == u64::MAX { "more than 5 s".to_owned() } else { format!("up to {}", age(most)) };
+        page.line(&format!(
+            "      took {} frames {} after their publication on average, 99 of 100 {most}",
+            reader.ages.count(),
+            age(mean)
+        ));
+    }
+    if !reader.copies.is_empty() {
+        page.line(&format!("      its application copied frames: {}", copies(&reader.copies)));
+    }
     let fence = match reader.fence {
         FenceKind::None => "no fence".to_owned(),
         kind => format!("{kind} fences"),
@@ -84,6 +98,21 @@ fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
     if let Some(why) = &reader.cannot_adopt {
         page.line(&format!("      a decoder's own memory is copied for it: {why}"));
     }
+}
+
+/// Returns an age in milliseconds, with three digits.
+fn age(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    match ms {
+        0.0..10.0 => format!("{ms:.2} ms"),
+        10.0..100.0 => format!("{ms:.1} ms"),
+        _ => format!("{ms:.0} ms"),
+    }
+}
+
+fn copies(copies: &[CopyCount]) -> String {
+    let each = copies.iter().map(|CopyCount { reason, count }| format!("{count} for {reason}"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn incident(snapshot: &Snapshot, incident: &Incident) -> String {

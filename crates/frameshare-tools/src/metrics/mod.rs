@@ -2,6 +2,7 @@
 
 //! `frameshare metrics`.
 
+mod ages;
 mod registry;
 mod server;
 

@@ -2,8 +2,9 @@
 
 //! Metrics of streams and readers, from snapshots, in the OpenMetrics text format.
 
+use super::ages::AgeHistograms;
 use crate::stream::{Observed, label};
-use frameshare::observer::{ReaderState, Snapshot};
+use frameshare::observer::{CopyCount, ReaderState, Snapshot};
 use prometheus_client::{
     encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
@@ -12,7 +13,7 @@ use prometheus_client::{
 use std::sync::atomic::AtomicU64;
 
 /// Names and values of labels, which the encoder escapes.
-type Labels = Vec<(&'static str, String)>;
+pub type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 
@@ -24,14 +25,20 @@ pub fn text(streams: &[Observed<Snapshot>]) -> String {
     let up = gauges(&mut registry, "stream_up", "1 if the exporter answers");
     let stream_metrics = StreamMetrics::new(&mut registry);
     let reader_metrics = ReaderMetrics::new(&mut registry);
+    let mut ages = AgeHistograms::default();
     for (stream, observed) in streams {
         let labels = vec![("stream", label(stream))];
         up.get_or_create(&labels).set(f64::from(u8::from(observed.is_ok())));
         if let Ok(snapshot) = observed {
             stream_metrics.set(&labels, snapshot);
-            snapshot.readers.iter().for_each(|reader| reader_metrics.set(&labels, reader));
+            for reader in &snapshot.readers {
+                let labels = labels_of(&labels, reader);
+                reader_metrics.set(&labels, reader);
+                ages.0.push((labels, reader.ages));
+            }
         }
     }
+    registry.register_collector(Box::new(ages));
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = encode(&mut text, &registry);
@@ -50,8 +57,29 @@ fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
     family
 }
 
+/// Returns the labels of a reader of a stream.
+fn labels_of(stream: &Labels, reader: &ReaderState) -> Labels {
+    let mut labels = stream.clone();
+    labels.extend([
+        ("reader", reader.id.to_string()),
+        ("name", reader.name.clone()),
+        ("policy", reader.policy.to_string()),
+    ]);
+    labels
+}
+
+/// Sets the numbers of copies, with the reason as a further label.
+fn set_copies(counters: &Counters, labels: &Labels, copies: &[CopyCount]) {
+    for CopyCount { reason, count } in copies {
+        let mut labels = labels.clone();
+        labels.push(("reason", reason.clone()));
+        counters.get_or_create(&labels).inc_by(*count);
+    }
+}
+
 struct StreamMetrics {
     published: Counters,
+    copied: Counters,
     age: Gauges,
     readers: Gauges,
     slots: Gauges,
@@ -63,6 +91,7 @@ impl StreamMetrics {
     fn new(registry: &mut Registry) -> Self {
         Self {
             published: counters(registry, "stream_frames_published", "Published frames"),
+            copied: counters(registry, "stream_frames_copied", "Frames that the exporter copied"),
             age: gauges(registry, "stream_last_frame_age_seconds", "Time since the last publication"),
             readers: gauges(registry, "stream_readers", "Present readers"),
             slots: gauges(registry, "stream_slots", "Slots of the present size and memory kind"),
@@ -74,6 +103,7 @@ impl StreamMetrics {
     fn set(&self, labels: &Labels, snapshot: &Snapshot) {
         let counters = &snapshot.counters;
         self.published.get_or_create(labels).inc_by(counters.published);
+        set_copies(&self.copied, labels, &counters.copies);
         if counters.last_published > 0 {
             let age = snapshot.time.saturating_sub(counters.last_published);
             self.age.get_or_create(labels).set(age as f64 / 1e9);
@@ -88,6 +118,7 @@ impl StreamMetrics {
 struct ReaderMetrics {
     sent: Counters,
     lost: Counters,
+    copied: Counters,
     held: Gauges,
     lag: Gauges,
 }
@@ -97,21 +128,17 @@ impl ReaderMetrics {
         Self {
             sent: counters(registry, "reader_frames_sent", "Frames published to the reader"),
             lost: counters(registry, "reader_frames_lost", "Frames that the reader lost"),
+            copied: counters(registry, "reader_frames_copied", "Frames that the reader's application copied"),
             held: gauges(registry, "reader_frames_held", "Frames taken and not released"),
             lag: gauges(registry, "reader_lag_frames", "Frames from the oldest untaken one to the newest"),
         }
     }
 
-    fn set(&self, stream: &Labels, reader: &ReaderState) {
-        let mut labels = stream.clone();
-        labels.extend([
-            ("reader", reader.id.to_string()),
-            ("name", reader.name.clone()),
-            ("policy", reader.policy.to_string()),
-        ]);
-        self.sent.get_or_create(&labels).inc_by(reader.sent);
-        self.lost.get_or_create(&labels).inc_by(reader.lost);
-        self.held.get_or_create(&labels).set(reader.held.into());
-        self.lag.get_or_create(&labels).set(reader.lag as f64);
+    fn set(&self, labels: &Labels, reader: &ReaderState) {
+        self.sent.get_or_create(labels).inc_by(reader.sent);
+        self.lost.get_or_create(labels).inc_by(reader.lost);
+        set_copies(&self.copied, labels, &reader.copies);
+        self.held.get_or_create(labels).set(reader.held.into());
+        self.lag.get_or_create(labels).set(reader.lag as f64);
     }
 }

@@ -30,7 +30,7 @@ fn add_state(value: &mut Value, state: &State) {
     value["held"] = state.held().into();
     value["slots"] = state.snapshot.counters.slots.into();
     value["lost"] = state.lost().into();
-    value["copies"] = state.copies().into();
+    value["copies"] = state.copies.into();
     add_cost(value, state.cost);
     value["readers"] = readers.collect();
 }
@@ -49,6 +49,7 @@ fn reader(reader: &Reader) -> Value {
         "policy": state.policy.to_string(),
         "memory": state.memory.to_string(),
         "rate": reader.rate,
+        "age": reader.age.map(|ns| ns as f64 / 1e9),
         "lag": state.lag,
         "held": state.held,
         "credit": state.credit,

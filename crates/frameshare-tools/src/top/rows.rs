@@ -52,7 +52,7 @@ fn rows_of(stream: &Stream) -> Vec<Row> {
         count(state.lag()),
         format!("{}/{}", state.held(), state.snapshot.counters.slots),
         count(state.lost()),
-        per_second(state.copies()),
+        per_second(state.copies),
         wakeups,
         cpu,
     ];
@@ -69,7 +69,7 @@ fn readers(state: &State) -> impl Iterator<Item = Row> {
         let cells = [
             format!("{branch} {}", describe(reader)),
             per_second(reader.rate),
-            String::new(),
+            reader.age.map(age).unwrap_or_default(),
             count(reader.state.lag),
             format!("{}/{}", reader.state.held, reader.state.credit),
             count(reader.state.lost),

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     stream::{TIMEOUT, is_copied, label, observe_all},
 };
-use frameshare::observer::{ObserveError, Observer, ReaderState, Snapshot};
+use frameshare::observer::{CopyCount, ObserveError, Observer, ReaderState, Snapshot};
 use std::{cmp::Reverse, collections::HashMap};
 
 /// A stream at the time of a sample.
@@ -26,6 +26,8 @@ pub struct State {
     pub snapshot: Snapshot,
     /// Frames per second since the sample before; none in the first one.
     pub rate: Option<f64>,
+    /// Copies per second that the exporter made.
+    pub copies: Option<f64>,
     /// Cost of the exporter's process; none in the first sample and in other PID namespaces.
     pub cost: Option<Cost>,
     pub readers: Vec<Reader>,
@@ -39,14 +41,19 @@ pub struct Reader {
     pub rate: Option<f64>,
     /// Whether these are copies of GPU frames in host memory.
     pub is_copied: bool,
+    /// Copies per second that its application made of them.
+    pub own_copies: Option<f64>,
+    /// Mean age in ns of the frames that it took since the sample before, if it took any.
+    pub age: Option<u64>,
     /// Cost of its process.
     pub cost: Option<Cost>,
 }
 
 impl Reader {
-    /// Copies per second that it gets.
+    /// Copies per second that it gets and makes.
     pub fn copies(&self) -> Option<f64> {
-        if self.is_copied { self.rate } else { Some(0.0) }
+        let got = if self.is_copied { self.rate? } else { 0.0 };
+        Some(got + self.own_copies?)
     }
 }
 
@@ -68,15 +75,19 @@ impl State {
     pub fn lost(&self) -> u64 {
         self.snapshot.readers.iter().map(|reader| reader.lost).sum()
     }
-
-    /// Copies per second: one of a frame serves all readers.
-    pub fn copies(&self) -> Option<f64> {
-        self.readers.iter().map(Reader::copies).try_fold(0.0, |most: f64, copies| Some(most.max(copies?)))
-    }
 }
 
-/// Counters of a stream by its session, or of one of its readers, at a time.
-type Counters = HashMap<(u64, Option<u64>), (u64, u64)>;
+/// A counter of a stream, or of one of its readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Counter {
+    Frames,
+    Copies,
+    Taken,
+    AgeSum,
+}
+
+/// Counters of streams by their sessions, and of their readers, at a time.
+type Counters = HashMap<(u64, Option<u64>, Counter), (u64, u64)>;
 
 /// Takes samples.
 #[derive(Debug, Default)]
@@ -111,21 +122,44 @@ impl Sampler {
     fn state(&mut self, snapshot: Snapshot, is_local: bool, counters: &mut Counters) -> State {
         let Self { before, costs } = self;
         let (session, now) = (snapshot.exporter.session, snapshot.time);
-        let mut rate = |reader: Option<u64>, count: u64| {
-            counters.insert((session, reader), (now, count));
-            before.get(&(session, reader)).map(|before| rate(*before, (now, count)))
+        let mut rate = |reader: Option<u64>, counter: Counter, count: u64| {
+            let key = (session, reader, counter);
+            counters.insert(key, (now, count));
+            before.get(&key).map(|before| rate(*before, (now, count)))
         };
         let mut cost = |pid: u32| (is_local && pid > 0).then(|| costs.of(pid)).flatten();
         let readers = snapshot.readers.iter().map(|reader| Reader {
-            rate: rate(Some(reader.id), reader.sent),
+            rate: rate(Some(reader.id), Counter::Frames, reader.sent),
+            own_copies: rate(Some(reader.id), Counter::Copies, sum(&reader.copies)),
+            age: mean_age(
+                rate(Some(reader.id), Counter::AgeSum, reader.ages.sum),
+                rate(Some(reader.id), Counter::Taken, reader.ages.count()),
+            ),
             is_copied: is_copied(&snapshot, reader),
             cost: cost(reader.pid),
             state: reader.clone(),
         });
         let readers = readers.collect();
         let cost = cost(snapshot.exporter.pid);
-        State { rate: rate(None, snapshot.counters.published), cost, readers, snapshot }
+        State {
+            rate: rate(None, Counter::Frames, snapshot.counters.published),
+            copies: rate(None, Counter::Copies, sum(&snapshot.counters.copies)),
+            cost,
+            readers,
+            snapshot,
+        }
     }
+}
+
+/// Returns the number of copies for all reasons.
+fn sum(copies: &[CopyCount]) -> u64 {
+    copies.iter().fold(0, |sum, copies| sum.saturating_add(copies.count))
+}
+
+/// Returns the mean age in ns, from the ages in ns and the frames per second.
+fn mean_age(ages: Option<f64>, frames: Option<f64>) -> Option<u64> {
+    let (ages, frames) = (ages?, frames?);
+    (frames > 0.0).then(|| (ages / frames) as u64)
 }
 
 /// Returns the rate per second between two times in ns with their counts.
@@ -144,7 +178,8 @@ pub fn sort(streams: &mut [Stream], key: SortKey) {
             Reverse(match key {
                 SortKey::Name => 0,
                 SortKey::Rate => millis(reader.rate),
-                SortKey::Age | SortKey::Lag => reader.state.lag,
+                SortKey::Age => reader.age.unwrap_or(0),
+                SortKey::Lag => reader.state.lag,
                 SortKey::Held => reader.state.held.into(),
                 SortKey::Lost => reader.state.lost,
                 SortKey::Copies => millis(reader.copies()),
@@ -162,7 +197,7 @@ pub fn sort(streams: &mut [Stream], key: SortKey) {
             SortKey::Lag => state.lag(),
             SortKey::Held => state.held().into(),
             SortKey::Lost => state.lost(),
-            SortKey::Copies => millis(state.copies()),
+            SortKey::Copies => millis(state.copies),
             SortKey::Wakeups => millis(state.cost.map(|cost| cost.wakeups)),
             SortKey::Cpu => millis(state.cost.map(|cost| cost.cpu)),
         };
@@ -178,6 +213,12 @@ fn millis(rate: Option<f64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mean_age_needs_taken_frames() {
+        assert_eq!(mean_age(Some(6e6), Some(30.0)), Some(200_000));
+        assert_eq!([mean_age(None, Some(1.0)), mean_age(Some(0.0), Some(0.0))], [None; 2]);
+    }
 
     #[test]
     fn rate_is_frames_over_time_of_exporter() {

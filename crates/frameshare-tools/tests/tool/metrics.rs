@@ -80,6 +80,13 @@ fn metrics_follow_streams_and_readers() {
     for metric in ["frames_sent_total", "frames_lost_total", "frames_held", "lag_frames"] {
         assert!(reader(metric).is_some(), "{metric} is missing:\n{metrics}");
     }
+    let bucket = |bound: &str| {
+        let labels = r#"stream="s",reader="1",name="peer",policy="latest""#;
+        value(&metrics, &format!("frameshare_frame_age_seconds_bucket{{le=\"{bound}\",{labels}}}"))
+    };
+    assert!(metrics.contains("# TYPE frameshare_frame_age_seconds histogram"), "{metrics}");
+    assert!(bucket("+Inf").is_some_and(|frames| frames > 0.0), "{metrics}");
+    assert!(bucket("0.0001") <= bucket("5.0") && bucket("5.0") <= bucket("+Inf"), "{metrics}");
 
     // A stopped exporter is not up, and has no other metrics; a dead one is not there.
     exporter.suspend();

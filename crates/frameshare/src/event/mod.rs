@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 pub struct Event {
     /// Its kind, defined by the sender.
     pub kind: u32,
-    /// A joining reader gets the newest sticky event of each kind. False in received events.
+    /// A joining reader gets the newest sticky event of each kind.
     pub sticky: bool,
     /// Its content.
     pub payload: Vec<u8>,

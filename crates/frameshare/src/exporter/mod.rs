@@ -290,6 +290,15 @@ impl Exporter {
         backpressure::wait_for_reader(&self.0.shared, interrupt)
     }
 
+    /// Counts a copy of a frame that the caller made because the frame was not in a slot, or could
+    /// not be shared there; returns the number of those for this reason. [`Exporter::stats`] and
+    /// observers read the numbers. A reason is a name of at most 32 of `a` to `z`, `0` to `9` and
+    /// `-`, such as `foreign-memory`; copies for others, and for more than 31, are counted as
+    /// `other`.
+    pub fn count_copy(&self, reason: &'static str) -> u64 {
+        self.locked(|state| state.count_copy(reason))
+    }
+
     /// Reclaims released frames now, and drops their `keep`.
     pub fn reclaim(&self) {
         self.locked(|state| {

@@ -24,6 +24,7 @@ mod expectation;
 pub use error::ObserveError;
 pub use expectation::{Expectation, expectation};
 pub use frameshare_protocol::{
+    AGE_BOUNDS, Ages, CopyCount,
     limits::MIN_INTERVAL_MS,
     message::{
         ExporterInfo, GenerationInfo, Incident, LosslessAllowed, ReaderState, Rights, SlowTreatment,

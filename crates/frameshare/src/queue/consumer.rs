@@ -5,9 +5,9 @@
 use super::COPIED;
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
-    Descriptor, EntryIndex, Sequence, descriptor,
+    Ages, Descriptor, EntryIndex, ReaderCopy, Sequence, descriptor,
     descriptor::{Field, InvalidDescriptor},
-    page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
+    page::{Claim, ClaimState, MAGIC, claim_at, claims, counters, counters_at, descriptor_at, queue},
 };
 use std::ops::Deref;
 
@@ -124,6 +124,26 @@ impl<P: Deref<Target = [AtomicU64]>> Consumer<P> {
         let waiting = self.queue[queue::WAITING].load(Ordering::Relaxed);
         // One wake-up a wait is enough; each wait has a number of its own.
         waiting != 0 && self.woken.swap(waiting, Ordering::Relaxed) != waiting
+    }
+
+    /// Counts a frame of an age in ns. Only the thread that takes frames counts ages, so a load and
+    /// a store of each word are enough.
+    pub fn count_age(&self, age: u64) {
+        let words = self.counters();
+        let add = |at: usize, value: u64| {
+            words[at].store(words[at].load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+        };
+        add(counters::AGES + Ages::range(age), 1);
+        add(counters::AGE_SUM, age);
+    }
+
+    /// Counts a copy of a frame. Any thread counts copies.
+    pub fn count_copy(&self, reason: ReaderCopy) {
+        self.counters()[counters::COPIES + reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counters(&self) -> &[AtomicU64] {
+        &self.claims[counters_at(self.entries)..][..counters::WORDS]
     }
 
     /// Sets the sleeping flag. Check once more after it.

@@ -5,8 +5,8 @@
 use super::COPIED;
 use crate::atomic::{AtomicU64, Ordering, fence};
 use frameshare_protocol::{
-    Descriptor, EntryIndex, Sequence,
-    page::{Claim, ClaimState, MAGIC, claim_at, claims, descriptor_at, queue},
+    Ages, CopyCount, Descriptor, EntryIndex, ReaderCopy, Sequence,
+    page::{Claim, ClaimState, MAGIC, claim_at, claims, counters, counters_at, descriptor_at, queue},
 };
 use std::ops::Deref;
 
@@ -116,6 +116,21 @@ impl<P: Deref<Target = [AtomicU64]>> Producer<P> {
             Ok(_) => Ok(Revocation::Revoked),
             Err(_) => self.state(entry, sequence).map(Revocation::TooLate),
         }
+    }
+
+    /// Returns the reader's counters, each as of now. It may write any numbers.
+    pub fn counters(&self) -> (Ages, Vec<CopyCount>) {
+        let words = &self.claims[counters_at(self.entries)..][..counters::WORDS];
+        let load = |at: usize| words[at].load(Ordering::Relaxed);
+        let ages = Ages {
+            counts: std::array::from_fn(|range| load(counters::AGES + range)),
+            sum: load(counters::AGE_SUM),
+        };
+        let copies = ReaderCopy::ALL.iter().map(|reason| CopyCount {
+            reason: reason.name().into(),
+            count: load(counters::COPIES + *reason as usize),
+        });
+        (ages, copies.filter(|copies| copies.count > 0).collect())
     }
 
     /// Sets the waiting flag. Check for ended leases once more after it.

@@ -36,6 +36,7 @@ pub use connection::TrustedUsers;
 pub(crate) use connection::open_folder;
 pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use frames::{Frames, OpenError, open};
+pub use frameshare_protocol::ReaderCopy;
 pub use item::Item;
 pub use lease::{Frame, KeyUnitRequests};
 pub use planes::FramePlane;

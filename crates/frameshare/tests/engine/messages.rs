@@ -26,6 +26,7 @@ fn messages_keep_their_place_between_frames() {
     stream.publish(&exporter, 2).unwrap();
     exporter.set_format(format("b"));
     exporter.send_event(event(2, false, 4)).unwrap();
+    exporter.send_event(event(1, true, 5)).unwrap();
     stream.publish(&exporter, 3).unwrap();
     exporter.end_of_stream();
     exporter.end_of_stream();
@@ -36,7 +37,9 @@ fn messages_keep_their_place_between_frames() {
     let error = loop {
         seen.push(match stream.next(&mut reader) {
             Ok(Item::Format(format)) => format!("format {}", format.caps),
-            Ok(Item::Event(event)) => format!("event {} {:?}", event.kind, event.payload),
+            Ok(Item::Event(Event { kind, sticky, payload })) => {
+                format!("{} event {kind} {payload:?}", if sticky { "sticky" } else { "single" })
+            }
             Ok(Item::Frame(frame)) => format!("frame {}", frame.descriptor().sequence.0),
             Ok(Item::EndOfStream) => "end".into(),
             Ok(Item::Reconnected) => unreachable!("not asked for"),
@@ -45,11 +48,12 @@ fn messages_keep_their_place_between_frames() {
     };
     let expected = [
         "format a",
-        "event 1 [3, 3, 3]",
+        "sticky event 1 [3, 3, 3]",
         "frame 1",
         "frame 2",
         "format b",
-        "event 2 [4, 4, 4]",
+        "single event 2 [4, 4, 4]",
+        "sticky event 1 [5, 5, 5]",
         "frame 3",
         "end",
         "frame 4",

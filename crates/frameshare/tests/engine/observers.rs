@@ -8,9 +8,10 @@ use frameshare::{
     exporter::{self, Exporter, History, LosslessReaders, Notice, SlowReaders},
     monotonic_ns,
     observer::{
-        Expectation, LosslessAllowed, MIN_INTERVAL_MS, ObserveError, Observer, SlowTreatment, expectation,
+        AGE_BOUNDS, CopyCount, Expectation, LosslessAllowed, MIN_INTERVAL_MS, ObserveError, Observer,
+        SlowTreatment, expectation,
     },
-    reader::{self, ReadError},
+    reader::{self, ReadError, ReaderCopy},
 };
 use std::{
     sync::mpsc::channel,
@@ -97,6 +98,59 @@ fn snapshot_counts_frames_of_each_reader() {
     assert_eq!((snapshot.readers[0].held, snapshot.readers[0].queued), (0, 0));
     assert!(snapshot.counters.ended);
     assert_eq!(snapshot.counters.slots - snapshot.counters.free_slots, 1);
+}
+
+#[test]
+fn snapshot_has_ages_of_taken_frames() {
+    let stream = Stream::new();
+    let config = exporter::Config::default().history(History::Last(Duration::ZERO));
+    let exporter = stream.exporter_with(config);
+    stream.publish(&exporter, 1).unwrap();
+    let mut reader = stream.reader(Policy::Lossless);
+    // The last frame, kept for this reader, was published before it joined.
+    assert!(stream.next_frame(&mut reader).is_kept());
+    let ages = observe(&stream).latest().readers[0].ages;
+    assert_eq!((ages.count(), ages.sum), (0, 0));
+    let mut waited = 0;
+    for (seed, pause) in [(2, 0), (3, 30)] {
+        let before = monotonic_ns();
+        stream.publish(&exporter, seed).unwrap();
+        thread::sleep(Duration::from_millis(pause));
+        drop(stream.next_frame(&mut reader));
+        waited += monotonic_ns() - before;
+    }
+    let ages = observe(&stream).latest().readers[0].ages;
+    assert_eq!(ages.count(), 2);
+    assert!((30_000_000..=waited).contains(&ages.sum), "{ages:?}, {waited}");
+    let slow: u64 =
+        AGE_BOUNDS.iter().zip(&ages.counts).filter(|(b, _)| **b >= 30_000_000).map(|(_, n)| n).sum();
+    assert!(slow + ages.counts[AGE_BOUNDS.len()] >= 1, "{ages:?}");
+    assert_eq!(exporter.stats().readers[0].ages, ages);
+}
+
+#[test]
+fn snapshot_has_copies_by_reason() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let mut reader = stream.reader(Policy::Lossless);
+    assert!(observe(&stream).latest().counters.copies.is_empty());
+    assert!(observe(&stream).latest().readers[0].copies.is_empty());
+    assert_eq!([(); 2].map(|()| exporter.count_copy("no-free-slot")), [1, 2]);
+    assert_eq!(exporter.count_copy("not a\nname"), 1);
+    stream.publish(&exporter, 1).unwrap();
+    let frame = stream.next_frame(&mut reader);
+    frame.count_copy(ReaderCopy::Layout);
+    // Any thread, also after the reader is closed.
+    thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(|| frame.count_copy(ReaderCopy::Downstream))));
+    });
+    let copies =
+        |all: &[CopyCount]| Vec::from_iter(all.iter().map(|copies| (copies.reason.clone(), copies.count)));
+    let snapshot = observe(&stream).latest().clone();
+    let expected = [("no-free-slot".to_owned(), 2), ("other".to_owned(), 1)];
+    assert_eq!(copies(&snapshot.counters.copies), expected);
+    let expected = [("layout".to_owned(), 1), ("downstream".to_owned(), 2)];
+    assert_eq!(copies(&snapshot.readers[0].copies), expected);
 }
 
 #[test]

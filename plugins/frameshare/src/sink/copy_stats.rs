@@ -2,6 +2,7 @@
 
 //! Statistics of the paths by which frames were published, and of the reasons for copies.
 
+use frameshare::{exporter::Exporter, observer::CopyCount};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The reason why a frame could not be shared in place.
@@ -123,10 +124,10 @@ impl CopyReason {
     }
 }
 
-/// Counted on the streaming thread, read from any thread.
+/// Counted on the streaming thread, read from any thread. The exporter has the numbers of copies by
+/// reason.
 #[derive(Default)]
 pub(super) struct CopyStats {
-    by_reason: [AtomicU64; CopyReason::ALL.len()],
     bytes: AtomicU64,
     by_path: [AtomicU64; Path::ALL.len()],
     /// A bit for each reason that was first counted since [`CopyStats::take_warnings`].
@@ -134,10 +135,10 @@ pub(super) struct CopyStats {
 }
 
 impl CopyStats {
-    /// Counts one copy; returns true if it is the first for its reason.
-    pub(super) fn count(&self, reason: CopyReason, bytes: u64) -> bool {
+    /// Counts one copy, by its reason at the exporter; returns true if it is the first for that.
+    pub(super) fn count(&self, exporter: &Exporter, reason: CopyReason, bytes: u64) -> bool {
         self.bytes.fetch_add(bytes, Relaxed);
-        let is_first = self.by_reason[reason as usize].fetch_add(1, Relaxed) == 0;
+        let is_first = exporter.count_copy(reason.name()) == 1;
         if is_first {
             self.unreported.fetch_or(1 << reason as u32, Relaxed);
         }
@@ -164,18 +165,15 @@ impl CopyStats {
         Path::ALL.into_iter().map(|path| (path.name(), self.by_path[path as usize].load(Relaxed)))
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.by_reason.iter().map(|count| count.load(Relaxed)).sum()
-    }
-
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
+}
 
-    /// Name and count of each reason.
-    pub(super) fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        CopyReason::ALL
-            .into_iter()
-            .map(|reason| (reason.name(), self.by_reason[reason as usize].load(Relaxed)))
-    }
+/// Returns name and count of each reason, from the exporter's.
+pub(super) fn by_reason(copies: &[CopyCount]) -> impl Iterator<Item = (&'static str, u64)> {
+    CopyReason::ALL.into_iter().map(|reason| {
+        let found = copies.iter().find(|copies| copies.reason == reason.name());
+        (reason.name(), found.map_or(0, |copies| copies.count))
+    })
 }

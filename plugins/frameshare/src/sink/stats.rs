@@ -2,7 +2,7 @@
 
 //! The property `stats`, and the structures of the signals.
 
-use super::stream::Stream;
+use super::{copy_stats::by_reason, stream::Stream};
 use frameshare::exporter::{ReaderInfo, ReaderStats};
 
 /// Identity of a reader.
@@ -43,9 +43,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
             .build();
     };
     let stats = stream.exporter.stats();
-    let reasons = stream
-        .copy_stats
-        .reasons()
+    let reasons = by_reason(&stats.copies)
         .fold(gst::Structure::builder("copies"), |builder, (reason, count)| builder.field(reason, count));
     let pool = gst::Structure::builder("pool")
         .field("memory", stats.memory.kind.to_string())
@@ -64,7 +62,7 @@ pub(super) fn stats(stream: Option<&Stream>) -> gst::Structure {
     gst::Structure::builder(name)
         .field("published", stats.published)
         .field("paths", paths.build())
-        .field("copies", stream.copy_stats.total())
+        .field("copies", by_reason(&stats.copies).map(|(_, count)| count).sum::<u64>())
         .field("copied-bytes", stream.copy_stats.bytes())
         .field("copy-reasons", reasons.build())
         .field("surfaces-held", stream.surfaces.held())

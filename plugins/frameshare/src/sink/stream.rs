@@ -181,7 +181,7 @@ impl Stream {
     }
 
     pub(super) fn count_copy(&self, reason: CopyReason, bytes: u64) {
-        if self.copy_stats.count(reason, bytes) {
+        if self.copy_stats.count(&self.exporter, reason, bytes) {
             gst::info!(CAT, "frames are copied: {}", reason.name());
         }
     }

@@ -20,7 +20,10 @@ use crate::{
         wire::{self, MetaError, Metas},
     },
 };
-use frameshare::{Descriptor, reader::Frame};
+use frameshare::{
+    Descriptor,
+    reader::{Frame, ReaderCopy},
+};
 use gst_video::{VideoFrameRef, VideoInfo};
 use std::sync::{
     Arc,
@@ -167,10 +170,12 @@ fn in_system_memory(
     context: &mut Context<'_>,
 ) -> Result<(gst::Buffer, Way), FrameError> {
     if let Some(picture) = picture.filter(|picture| !picture.is_default && !context.downstream.video_meta) {
+        lease.frame().count_copy(ReaderCopy::Layout);
         let copy = copy_picture(lease, picture, context.shape, context.copy_pool)?;
         return Ok((copy, Way::CopiedForLayout));
     }
     let (mut buffer, way) = if context.is_last_credit {
+        lease.frame().count_copy(ReaderCopy::Credit);
         (copy_bytes(&lease, context.copy_pool)?, Way::CopiedForCredit)
     } else {
         let mut buffer = gst::Buffer::new();

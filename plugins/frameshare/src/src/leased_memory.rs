@@ -5,7 +5,10 @@
 //! The memory is read-only; the lease ends when GStreamer drops its last reference, on any thread.
 
 use crate::ffi::{frame_bytes, leased, used_on::HoldsFrame};
-use frameshare::{memory::Address, reader::Frame};
+use frameshare::{
+    memory::Address,
+    reader::{Frame, ReaderCopy},
+};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -58,6 +61,7 @@ impl leased::Leased for LeasedMemory {
 
     fn note_copy(&self) {
         self.copies.fetch_add(1, Relaxed);
+        self.frame.count_copy(ReaderCopy::Downstream);
     }
 }
 

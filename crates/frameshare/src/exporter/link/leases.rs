@@ -385,6 +385,7 @@ impl Leases {
                 _ => {}
             }
         }
+        let (ages, copies) = self.producer.counters();
         ReaderStats {
             info,
             held,
@@ -392,6 +393,8 @@ impl Leases {
             waiting: 0,
             sent: self.sent,
             lost: self.lost,
+            ages,
+            copies,
             copies_for_layout: false,
             fence: self.choice.clone(),
             lag: next.since(oldest),

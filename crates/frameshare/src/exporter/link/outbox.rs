@@ -138,8 +138,8 @@ impl Packet {
 
 fn with_payload(message: &ToReader, payload: Payload) -> ToReader {
     match message {
-        ToReader::Event { before, kind, .. } => ToReader::Event { before: *before, kind: *kind, payload },
-        ToReader::Metadata { sequence, .. } => ToReader::Metadata { sequence: *sequence, payload },
+        &ToReader::Event { before, kind, sticky, .. } => ToReader::Event { before, kind, sticky, payload },
+        &ToReader::Metadata { sequence, .. } => ToReader::Metadata { sequence, payload },
         other => other.clone(),
     }
 }

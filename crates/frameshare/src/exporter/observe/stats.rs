@@ -4,7 +4,7 @@
 
 use super::notice::ReaderInfo;
 use crate::memory::select::Selected;
-use frameshare_protocol::{FenceKind, MemoryKind};
+use frameshare_protocol::{Ages, CopyCount, FenceKind, MemoryKind};
 
 /// Statistics of one reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub struct ReaderStats {
     pub sent: u64,
     /// Lost frames.
     pub lost: u64,
+    /// Ages of the frames that the reader took, by its own count.
+    pub ages: Ages,
+    /// Frames that the reader's application copied, by reason and its own count.
+    pub copies: Vec<CopyCount>,
     /// The reader copies frames of the present format into its default layout.
     pub copies_for_layout: bool,
     /// The kind of fence, and the reason for it.
@@ -61,4 +65,6 @@ pub struct Stats {
     pub max_gop_bytes: u64,
     /// Readers admitted so far.
     pub readers_total: u64,
+    /// Copied frames by reason: see [`Exporter::count_copy`](super::super::Exporter::count_copy).
+    pub copies: Vec<CopyCount>,
 }

@@ -62,7 +62,7 @@ impl State {
             return;
         }
         let payload = Payload::Inline(event.payload);
-        let message = ToReader::Event { before: self.next, kind: event.kind, payload };
+        let message = ToReader::Event { before: self.next, kind: event.kind, sticky: event.sticky, payload };
         let packet = self.packet_of(&message);
         if let Some(packet) = &packet {
             self.each_link(|link| link.send_packet(packet));
@@ -91,7 +91,7 @@ impl State {
     pub fn introduction(&self, memory: MemoryKind, before: Sequence) -> io::Result<Vec<Packet>> {
         let format = self.format.clone().map(|format| ToReader::Format { before, memory, format });
         let event = |(kind, (payload, files)): (&u32, &(Payload, Vec<Attachment>))| {
-            let message = ToReader::Event { before, kind: *kind, payload: payload.clone() };
+            let message = ToReader::Event { before, kind: *kind, sticky: true, payload: payload.clone() };
             if files.is_empty() { Packet::new(&message) } else { Packet::with(&message, files.clone()) }
         };
         // A stream-start after the format would start another stream than the one that the format

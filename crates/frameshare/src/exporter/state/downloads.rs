@@ -149,6 +149,7 @@ impl State {
             self.end_lease(*source);
             // A publication of its own: readers lease the host slot, and the GPU slot is free.
             if let Some(area) = self.open_publication(download.slot.clone(), None) {
+                self.copies.count("download");
                 let published = if download.is_last { descriptor.published } else { monotonic_ns() };
                 let descriptor = Descriptor { area, published, ..descriptor.clone() };
                 self.copy_metadata(*source, area, descriptor.metadata as usize);

@@ -35,7 +35,7 @@ use super::{
     config::Config,
     error::SetupError,
     link::{Attachment, Ending, Link, WaitingFrame, Weight},
-    observe::{Notice, RejectionLog},
+    observe::{Copies, Notice, RejectionLog},
     slot::Generation,
 };
 use crate::{
@@ -124,6 +124,7 @@ pub struct State {
     metadata: Words,
     metadata_fd: Arc<OwnedFd>,
     readers_total: u64,
+    copies: Copies,
     notices: Vec<Notice>,
     rejections: RejectionLog,
     incidents: Incidents,
@@ -192,6 +193,7 @@ impl State {
             metadata: metadata.into(),
             metadata_fd: Arc::new(metadata_fd),
             readers_total: 0,
+            copies: Copies::default(),
             notices: others.notice.into_iter().collect(),
             rejections: RejectionLog::default(),
             incidents: Incidents::default(),

@@ -125,6 +125,7 @@ impl State {
                 readers_total: stats.readers_total,
                 observers,
                 ended: self.ended,
+                copies: stats.copies,
             },
             readers: readers.map(|(link, stats)| reader(link, stats, kind)).collect(),
             generations: self.generations.iter_mut().skip(skipped).map(generation).collect(),
@@ -152,6 +153,8 @@ fn reader(link: &Link, stats: ReaderStats, kind: MemoryKind) -> ReaderState {
         fence_why: stats.fence.why,
         memory: link.memory_of_frames(kind),
         cannot_adopt: link.cannot_adopt().map(Into::into),
+        ages: stats.ages,
+        copies: stats.copies,
     }
 }
 

@@ -6,6 +6,11 @@ use super::State;
 use crate::{exporter::observe::Stats, memory::select::Selected};
 
 impl State {
+    /// Counts a copy of a frame, and returns the number of those for its reason.
+    pub fn count_copy(&mut self, reason: &'static str) -> u64 {
+        self.copies.count(reason)
+    }
+
     pub fn stats(&mut self) -> Stats {
         let next = self.next;
         let retired_bytes = self.generations.iter().filter(|one| one.retired).map(|one| one.bytes()).sum();
@@ -35,6 +40,7 @@ impl State {
             gop_bytes: self.gop.bytes(),
             max_gop_bytes: self.config.max_gop_bytes,
             readers_total: self.readers_total,
+            copies: self.copies.all(),
         }
     }
 }

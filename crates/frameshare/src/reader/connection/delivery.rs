@@ -26,7 +26,7 @@ use crate::{
         origin::Origin,
         stats::Stats,
     },
-    sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, Words, load_bytes},
+    sys::{Peer, PollSet, Socket, Timeout, UntrustedFd, Words, load_bytes, monotonic_ns},
 };
 use frameshare_cuda::device::Uuid;
 use frameshare_protocol::{
@@ -274,6 +274,10 @@ impl Connection {
             _ => load_bytes(&self.metadata, descriptor.area.first_word(), descriptor.metadata as usize),
         };
         let is_kept = sequence < self.live;
+        if !is_kept {
+            // Both times are of CLOCK_MONOTONIC; the exporter's is any number.
+            self.channel.consumer().count_age(monotonic_ns().saturating_sub(descriptor.published));
+        }
         let frame = Frame::new(descriptor, lost_before, is_kept, metadata, import.clone(), lease);
         Ok(frame.with_origin(&self.origin))
     }
@@ -357,9 +361,9 @@ impl Connection {
             ToReader::Format { before, memory, format } => {
                 self.waiting.push(before, Ordered::Format(memory, Arc::new(format)));
             }
-            ToReader::Event { before, kind, payload } => {
+            ToReader::Event { before, kind, sticky, payload } => {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;
-                self.waiting.push(before, Ordered::Event(Event { kind, sticky: false, payload }));
+                self.waiting.push(before, Ordered::Event(Event { kind, sticky, payload }));
             }
             ToReader::Metadata { sequence, payload } => {
                 let payload = control::read_payload(payload, fd, self.max_metadata_bytes)?;

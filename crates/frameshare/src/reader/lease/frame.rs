@@ -16,7 +16,7 @@ use crate::{
     sys::Words,
 };
 use frameshare_cuda::stream::Stream;
-use frameshare_protocol::{Descriptor, EntryIndex, Sequence};
+use frameshare_protocol::{Descriptor, EntryIndex, ReaderCopy, Sequence};
 use std::{
     any::Any,
     mem,
@@ -252,6 +252,17 @@ impl Frame {
         reads.on(Arc::clone(stream));
         lease.reads = Mutex::new(reads);
         lease.end()
+    }
+
+    /// Counts a copy that the application made of the frame, because it could not use or hand on the
+    /// frame itself. Observers read the numbers ([`ReaderState::copies`]). It takes no lock; for
+    /// kept units it does nothing.
+    ///
+    /// [`ReaderState::copies`]: crate::observer::ReaderState::copies
+    pub fn count_copy(&self, reason: ReaderCopy) {
+        if let Memory::Leased { lease, .. } = &self.memory {
+            lease.channel.consumer().count_copy(reason);
+        }
     }
 
     /// Names a stream, of any context, on which the frame is read: the release also waits for its

@@ -4,7 +4,7 @@
 
 use super::{Cuda, Line, layout::CudaLayout};
 use crate::src::{leased_memory::LeasedMemory, picture::Picture, way::Way};
-use frameshare::fence::FenceError;
+use frameshare::{fence::FenceError, reader::ReaderCopy};
 use gst_cuda::{Reusable, memory::Rules};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,11 +53,15 @@ pub(in crate::src) fn to_buffer(
         lease.frame().wait_on(&cuda.line.engine)?;
     }
     if is_last_credit {
+        lease.frame().count_copy(ReaderCopy::Credit);
         return Ok((cuda.copier.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForCredit));
     }
     match CudaLayout::of(&picture, lease.frame().len()) {
         Some(place) => Ok((in_place(cuda, lease, picture, place, pending)?, Way::InPlace)),
-        None => Ok((cuda.copier.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForLayout)),
+        None => {
+            lease.frame().count_copy(ReaderCopy::Layout);
+            Ok((cuda.copier.of(&lease, &picture, &cuda.context, &cuda.line)?, Way::CopiedForLayout))
+        }
     }
 }
 

@@ -55,7 +55,10 @@ fn event(exporter: &mut RawExporter, kind: u32, content: &[u8]) -> Result<()> {
     let size = content.len();
     let file = file(content, size)?;
     let payload = Payload::Sealed(size as u64);
-    exporter.send_message(&ToReader::Event { before: exporter.next, kind, payload }, Some(file.as_fd()))?;
+    exporter.send_message(
+        &ToReader::Event { before: exporter.next, kind, sticky: false, payload },
+        Some(file.as_fd()),
+    )?;
     exporter.wake_reader();
     Ok(())
 }
@@ -168,7 +171,7 @@ pub fn early_tags(listener: &Listener) -> Result<RawExporter> {
     for _ in 0..64 {
         let payload = Payload::Sealed(size as u64);
         exporter.send_message(
-            &ToReader::Event { before: Sequence(1), kind: TAGS, payload },
+            &ToReader::Event { before: Sequence(1), kind: TAGS, sticky: false, payload },
             Some(file.as_fd()),
         )?;
         exporter.wake_reader();

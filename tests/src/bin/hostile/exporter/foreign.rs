@@ -40,7 +40,10 @@ fn as_payload(make: Make, listener: &Listener) -> Result<RawExporter> {
     let fd = make()?;
     let mut exporter = accept(listener)?;
     let payload = Payload::Sealed(100);
-    exporter.send_message(&ToReader::Event { before: Sequence(2), kind: 4, payload }, Some(fd.as_fd()))?;
+    exporter.send_message(
+        &ToReader::Event { before: Sequence(2), kind: 4, sticky: false, payload },
+        Some(fd.as_fd()),
+    )?;
     exporter.publish(1, SLOT);
     fd.sent();
     Ok(exporter)

@@ -52,7 +52,8 @@ fn as_slot(fd: Trap, listener: &Listener) -> Result<RawExporter> {
 
 fn as_payload(fd: Trap, listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    let event = ToReader::Event { before: Sequence(2), kind: 4, payload: Payload::Sealed(100) };
+    let event =
+        ToReader::Event { before: Sequence(2), kind: 4, sticky: false, payload: Payload::Sealed(100) };
     let sent = exporter.send_message(&event, Some(fd.as_fd()));
     fd.sent();
     sent?;

@@ -30,7 +30,7 @@ fn send_message(listener: &Listener, message: &ToReader, fd: Option<BorrowedFd<'
 }
 
 fn sealed_event(size: u64) -> ToReader {
-    ToReader::Event { before: Sequence(2), kind: 4, payload: Payload::Sealed(size) }
+    ToReader::Event { before: Sequence(2), kind: 4, sticky: false, payload: Payload::Sealed(size) }
 }
 
 pub fn garbage(listener: &Listener) -> Result<RawExporter> {
@@ -73,8 +73,12 @@ pub fn payload_can_shrink(listener: &Listener) -> Result<RawExporter> {
 /// The reader would have to keep such messages without bound.
 pub fn for_no_frame(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
-    let message =
-        ToReader::Event { before: Sequence(u64::MAX), kind: 4, payload: Payload::Inline(vec![1; 1000]) };
+    let message = ToReader::Event {
+        before: Sequence(u64::MAX),
+        kind: 4,
+        sticky: false,
+        payload: Payload::Inline(vec![1; 1000]),
+    };
     while exporter.send_message(&message, None).is_ok() {
         exporter.wake_reader();
     }
@@ -86,7 +90,12 @@ pub fn payloads_for_no_frame(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     let file = memfd(1 << 20)?;
     Seals::SizeAndWrites.put_on(&file)?;
-    let message = ToReader::Event { before: Sequence(u64::MAX), kind: 4, payload: Payload::Sealed(1 << 20) };
+    let message = ToReader::Event {
+        before: Sequence(u64::MAX),
+        kind: 4,
+        sticky: false,
+        payload: Payload::Sealed(1 << 20),
+    };
     while exporter.send_message(&message, Some(file.as_fd())).is_ok() {
         exporter.wake_reader();
     }
@@ -98,8 +107,12 @@ pub fn without_end(listener: &Listener) -> Result<RawExporter> {
     let mut exporter = accept(listener)?;
     let end = Instant::now() + AFTERWARDS;
     while Instant::now() < end {
-        let message =
-            ToReader::Event { before: Sequence(1), kind: u32::MAX, payload: Payload::Inline(vec![0xff; 9]) };
+        let message = ToReader::Event {
+            before: Sequence(1),
+            kind: u32::MAX,
+            sticky: false,
+            payload: Payload::Inline(vec![0xff; 9]),
+        };
         if exporter.send_message(&message, None).is_err() {
             break;
         }

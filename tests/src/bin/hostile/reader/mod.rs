@@ -39,7 +39,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 54] = [
+pub const ATTACKS: [Attack; 55] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -67,6 +67,7 @@ pub const ATTACKS: [Attack; 54] = [
     ("release-untaken", pages::untaken),
     ("flip-after-revoke", pages::flip_after_revoke),
     ("sleeping-garbage", pages::sleeping_garbage),
+    ("counters-absurd", pages::absurd_counters),
     ("scribble", pages::scribble),
     ("punch-claims", files::punch_claims),
     ("write-what-is-read", files::write_what_is_read),

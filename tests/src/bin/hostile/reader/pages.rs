@@ -4,9 +4,15 @@
 
 use super::{Fate, consumer, cut_off, join, take, wait_for};
 use crate::Result;
-use frameshare::{EntryIndex, Sequence};
-use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, claims_size};
-use frameshare_tests::raw::RawReader;
+use frameshare::{
+    Endpoint, EntryIndex, Sequence,
+    observer::{Observer, ReaderState},
+};
+use frameshare_protocol::{
+    ReaderCopy,
+    page::{Claim, ClaimState, claim_at, claims, claims_size, counters, counters_at},
+};
+use frameshare_tests::raw::{PATIENCE, RawReader};
 use std::{
     path::Path,
     sync::atomic::Ordering::{Relaxed, SeqCst},
@@ -115,6 +121,28 @@ pub fn sleeping_garbage(path: &Path) -> Result<Fate> {
     while Instant::now() < end {
         reader.claims[claims::SLEEPING].store(u64::MAX, Relaxed);
         take_one(&reader);
+    }
+    Ok(Fate::Left)
+}
+
+/// All counters are at their end, and begin again: snapshots contain them as they are, and what
+/// follows from them does not overflow.
+pub fn absurd_counters(path: &Path) -> Result<Fate> {
+    let reader = join(path)?;
+    let counters = &reader.claims[counters_at(reader.welcome.credit as usize)..][..counters::WORDS];
+    let mut observer = Observer::connect(&Endpoint::at(path)?, PATIENCE)?;
+    for word in [u64::MAX, 0] {
+        counters.iter().for_each(|counter| counter.store(word, SeqCst));
+        take_one(&reader);
+        let snapshot = observer.snapshot()?;
+        let is_own = |state: &&ReaderState| state.pid == std::process::id();
+        let state = snapshot.readers.iter().find(is_own).ok_or("the reader is not in the snapshot")?;
+        let is_as_written = state.ages.sum == word
+            && state.ages.count() == word
+            && state.copies.len() == if word > 0 { ReaderCopy::ALL.len() } else { 0 };
+        if !is_as_written {
+            return Err(format!("{:?}, {:?} after {word}", state.ages, state.copies).into());
+        }
     }
     Ok(Fate::Left)
 }
