@@ -16,6 +16,7 @@
 
 pub mod counters;
 pub mod descriptor;
+pub mod form;
 pub mod ids;
 pub mod kept;
 pub mod kind;

@@ -24,15 +24,17 @@
 //! the exporter's file. A seek arrives as [`flags::DISCONTINUITY`](crate::flags::DISCONTINUITY) of
 //! the next frame, after its segment. Formats and the end of a stream are items of a reader.
 
-mod form;
+mod codec;
 mod segment;
 mod value;
 
+pub use frameshare_protocol::form;
+pub use frameshare_protocol::form::DateTime;
 pub use segment::Segment;
-pub use value::{Caps, CapsStructure, DateTime, Structure, Value};
+pub use value::{Caps, CapsStructure, Structure, Value};
 
-use form::{Invalid, Reader, Writer};
-use serde::{Deserialize, Serialize};
+use codec::{Invalid, Reader, Writer};
+use form::{Gap, StreamStart, kind};
 
 /// An event with its place among the frames, opaque to the engine: tags, gaps, messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,19 +46,6 @@ pub struct Event {
     /// Its content.
     pub payload: Vec<u8>,
 }
-
-/// Maximum length of a stream id in bytes.
-const MAX_STREAM_ID: usize = 4096;
-
-const GAP: u32 = 4;
-const STREAM_TAGS: u32 = 7;
-const GLOBAL_TAGS: u32 = 8;
-const CUSTOM: u32 = 9;
-const CUSTOM_BOTH: u32 = 10;
-const SEGMENT: u32 = 11;
-/// The upper two bits; the others come from the structure's name: the newest of each name is kept.
-const CUSTOM_STICKY: u32 = 0b01 << 30;
-const UPPER_BITS: u32 = 0b11 << 30;
 
 /// The content of an event.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,24 +140,10 @@ pub enum EventError {
     },
 }
 
-#[derive(Serialize, Deserialize)]
-struct StreamStart {
-    id: String,
-    flags: u32,
-    group: Option<u32>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Gap {
-    pts: u64,
-    duration: Option<u64>,
-    flags: u32,
-}
-
 impl Event {
     /// The kind of the event that starts a stream. A joining reader gets the sticky event of this
     /// kind before the format, and those of all other kinds after it.
-    pub const STREAM_START: u32 = 0;
+    pub const STREAM_START: u32 = kind::STREAM_START;
 
     /// Reads the content. The bytes come from another process: everything is checked, and a few MB
     /// at most are allocated besides the bytes.
@@ -190,31 +165,33 @@ impl Event {
         let mut reader = Reader::new(&self.payload);
         let content = match self.kind {
             Self::STREAM_START => {
-                let StreamStart { id, flags, group } = reader.plain()?;
-                check_stream_id(&id)?;
+                let start: StreamStart = reader.plain()?;
+                start.check().map_err(Invalid::Limit)?;
+                let StreamStart { id, flags, group } = start;
                 Content::StreamStart { id, flags, group }
             }
-            STREAM_TAGS | GLOBAL_TAGS => {
+            kind::STREAM_TAGS | kind::GLOBAL_TAGS => {
                 let mut tags = Vec::new();
                 while !reader.is_at_end() {
                     tags.push(reader.tag()?);
                 }
-                let scope = if self.kind == GLOBAL_TAGS { TagScope::Global } else { TagScope::Stream };
+                let scope = if self.kind == kind::GLOBAL_TAGS { TagScope::Global } else { TagScope::Stream };
                 Content::Tags { scope, tags }
             }
-            GAP => {
-                let Gap { pts, duration, flags } = reader.plain()?;
-                check_gap(pts, duration)?;
+            kind::GAP => {
+                let gap: Gap = reader.plain()?;
+                gap.check().map_err(Invalid::Limit)?;
+                let Gap { pts, duration, flags } = gap;
                 Content::Gap { pts, duration, flags }
             }
-            SEGMENT => {
+            kind::SEGMENT => {
                 let segment: Segment = reader.plain()?;
-                segment.check()?;
+                check_segment(&segment).map_err(Invalid::Limit)?;
                 Content::Segment(segment)
             }
-            CUSTOM => Content::Custom { structure: reader.structure()?, delivery: Delivery::InOrder },
-            CUSTOM_BOTH => Content::Custom { structure: reader.structure()?, delivery: Delivery::Both },
-            kind if kind & UPPER_BITS == CUSTOM_STICKY => {
+            kind::CUSTOM => Content::Custom { structure: reader.structure()?, delivery: Delivery::InOrder },
+            kind::CUSTOM_BOTH => Content::Custom { structure: reader.structure()?, delivery: Delivery::Both },
+            kind if kind::is_custom_sticky(kind) => {
                 Content::Custom { structure: reader.structure()?, delivery: Delivery::Sticky }
             }
             _ => return Ok(Content::Unknown),
@@ -232,13 +209,15 @@ impl Content {
     pub fn to_event(&self) -> Result<Event, EventError> {
         let (kind, sticky) = match self {
             Self::StreamStart { .. } => (Event::STREAM_START, true),
-            Self::Tags { scope: TagScope::Stream, .. } => (STREAM_TAGS, true),
-            Self::Tags { scope: TagScope::Global, .. } => (GLOBAL_TAGS, true),
-            Self::Gap { .. } => (GAP, false),
-            Self::Segment(_) => (SEGMENT, true),
-            Self::Custom { delivery: Delivery::InOrder, .. } => (CUSTOM, false),
-            Self::Custom { delivery: Delivery::Both, .. } => (CUSTOM_BOTH, false),
-            Self::Custom { delivery: Delivery::Sticky, structure } => (of_name(&structure.name), true),
+            Self::Tags { scope: TagScope::Stream, .. } => (kind::STREAM_TAGS, true),
+            Self::Tags { scope: TagScope::Global, .. } => (kind::GLOBAL_TAGS, true),
+            Self::Gap { .. } => (kind::GAP, false),
+            Self::Segment(_) => (kind::SEGMENT, true),
+            Self::Custom { delivery: Delivery::InOrder, .. } => (kind::CUSTOM, false),
+            Self::Custom { delivery: Delivery::Both, .. } => (kind::CUSTOM_BOTH, false),
+            Self::Custom { delivery: Delivery::Sticky, structure } => {
+                (kind::custom_sticky(&structure.name), true)
+            }
             Self::Withdrawn | Self::Unknown => {
                 return Err(EventError::Invalid { kind: u32::MAX, what: "content" });
             }
@@ -250,19 +229,20 @@ impl Content {
     }
 
     fn write(&self, writer: &mut Writer) -> Result<(), &'static str> {
-        let limit = |checked: Result<(), Invalid>| checked.map_err(Invalid::what);
         match self {
             Self::StreamStart { id, flags, group } => {
-                limit(check_stream_id(id))?;
-                writer.plain(&StreamStart { id: id.clone(), flags: *flags, group: *group });
+                let start = StreamStart { id: id.clone(), flags: *flags, group: *group };
+                start.check()?;
+                writer.plain(&start);
             }
             Self::Tags { tags, .. } => tags.iter().try_for_each(|tag| writer.tag(tag))?,
             &Self::Gap { pts, duration, flags } => {
-                limit(check_gap(pts, duration))?;
-                writer.plain(&Gap { pts, duration, flags });
+                let gap = Gap { pts, duration, flags };
+                gap.check()?;
+                writer.plain(&gap);
             }
             Self::Segment(segment) => {
-                limit(segment.check())?;
+                check_segment(segment)?;
                 writer.plain(segment);
             }
             Self::Custom { structure, .. } => writer.structure(structure)?,
@@ -273,22 +253,8 @@ impl Content {
     }
 }
 
-fn check_stream_id(id: &str) -> Result<(), Invalid> {
-    let is_valid = !id.is_empty() && id.len() <= MAX_STREAM_ID && !id.contains('\0');
-    if is_valid { Ok(()) } else { Err(Invalid::Limit("stream id")) }
-}
-
-/// All ones mean no time.
-fn check_gap(pts: u64, duration: Option<u64>) -> Result<(), Invalid> {
-    let is_valid = pts != u64::MAX && duration != Some(u64::MAX);
-    if is_valid { Ok(()) } else { Err(Invalid::Limit("time")) }
-}
-
-/// Returns the kind of sticky custom events of a name: FNV-1a, in 30 bits.
-fn of_name(name: &str) -> u32 {
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash & !UPPER_BITS | CUSTOM_STICKY
+fn check_segment(segment: &Segment) -> Result<(), &'static str> {
+    if segment.is_valid() { Ok(()) } else { Err("segment") }
 }
 
 #[cfg(test)]

@@ -2,12 +2,7 @@
 
 //! The exporter's segment, and its place on `CLOCK_MONOTONIC`.
 
-use super::form::Invalid;
 use serde::{Deserialize, Serialize};
-
-/// Maximum of a time and of a rate; sums of a few times stay within 64 bits.
-const MAX_TIME: u64 = 1 << 61;
-const MAX_RATE: f64 = 1000.0;
 
 /// A segment that is played forward. Frames carry times of the clock; it turns them into timestamps
 /// of the exporter's file or source. All times are in ns.
@@ -30,6 +25,11 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Maximum of a time; sums of a few times stay within 64 bits.
+    pub const MAX_TIME: u64 = 1 << 61;
+    /// Maximum of a rate.
+    pub const MAX_RATE: f64 = 1000.0;
+
     /// Returns the exporter's timestamp at a time of `CLOCK_MONOTONIC`, such as that of a frame.
     pub fn timestamp(&self, monotonic: u64) -> i128 {
         let running = i128::from(monotonic) - i128::from(self.origin) - i128::from(self.base);
@@ -45,12 +45,12 @@ impl Segment {
         scaled + i128::from(self.time)
     }
 
-    pub(super) fn check(&self) -> Result<(), Invalid> {
+    /// Returns whether times and rates are within the limits.
+    pub fn is_valid(&self) -> bool {
         let Self { origin, rate, applied_rate, start, offset, time, base } = *self;
-        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= MAX_RATE;
-        let is_valid = is_rate(rate)
+        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= Self::MAX_RATE;
+        is_rate(rate)
             && is_rate(applied_rate.abs())
-            && [origin, start, offset, time, base].iter().all(|time| *time <= MAX_TIME);
-        if is_valid { Ok(()) } else { Err(Invalid::Limit("segment")) }
+            && [origin, start, offset, time, base].iter().all(|time| *time <= Self::MAX_TIME)
     }
 }

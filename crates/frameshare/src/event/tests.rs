@@ -128,8 +128,14 @@ fn invalid_content_is_refused_on_both_sides() {
     let read = |kind, payload: &[u8]| Event { kind, sticky: false, payload: payload.to_vec() }.content();
     // Few bytes that announce many values.
     let many = [&b"\x01a\x01\x01b\x14\xff\xff\xff\xff\x0f"[..], &[0; 140_000]].concat();
-    assert_eq!(read(CUSTOM, &many), Err(EventError::Invalid { kind: CUSTOM, what: "number of values" }));
-    assert_eq!(read(CUSTOM, b"\x01a\x01\x01b\x12\xff\xff\x03"), Err(EventError::Malformed { kind: CUSTOM }));
-    assert_eq!(read(GAP, b"\x01"), Err(EventError::Malformed { kind: GAP }));
-    assert_eq!((read(77, b"x"), read(GAP, b"")), (Ok(Content::Unknown), Ok(Content::Withdrawn)));
+    assert_eq!(
+        read(kind::CUSTOM, &many),
+        Err(EventError::Invalid { kind: kind::CUSTOM, what: "number of values" })
+    );
+    assert_eq!(
+        read(kind::CUSTOM, b"\x01a\x01\x01b\x12\xff\xff\x03"),
+        Err(EventError::Malformed { kind: kind::CUSTOM })
+    );
+    assert_eq!(read(kind::GAP, b"\x01"), Err(EventError::Malformed { kind: kind::GAP }));
+    assert_eq!((read(77, b"x"), read(kind::GAP, b"")), (Ok(Content::Unknown), Ok(Content::Withdrawn)));
 }

@@ -2,7 +2,7 @@
 
 //! Values in events: those of GStreamer's structures and tags.
 
-use serde::{Deserialize, Serialize};
+use frameshare_protocol::form::DateTime;
 
 /// A name with fields.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,23 +154,6 @@ from! {
     Vec<u8> => Value::Buffer,
     Structure => Value::Structure,
     Caps => Value::Caps,
-}
-
-/// A date, with the parts of it that are known: each except the offset needs those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DateTime {
-    /// Offset from UTC in minutes; meaningful with the hour.
-    pub offset: i16,
-    /// 1 to 9999.
-    pub year: i32,
-    /// 1 to 12.
-    pub month: Option<u8>,
-    /// 1 to 31.
-    pub day: Option<u8>,
-    /// Hour and minute.
-    pub time: Option<(u8, u8)>,
-    /// Microseconds of the minute.
-    pub micros: Option<u32>,
 }
 
 /// Formats of media.

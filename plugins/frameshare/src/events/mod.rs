@@ -3,10 +3,8 @@
 //! Events of GStreamer on their way from the sink to the sources of its readers.
 //!
 //! The engine carries them as a kind and bytes, at their place among the frames; a reader that
-//! joins later gets the newest sticky one of each kind. The form is this plugin's own, in
-//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding, and the same for every version
-//! of GStreamer. A kind's form never changes; a new form gets a new number, and a reader ignores
-//! unknown numbers.
+//! joins later gets the newest sticky one of each kind. Kinds and form are those of
+//! [`frameshare::event::form`], and the same for every version of GStreamer.
 //!
 //! # Forwarded events
 //!
@@ -35,7 +33,9 @@ use crate::meta::{
     budget::{Budget, Charge, OverBudget},
     form::{Invalid, Reader, Writer},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use frameshare::event::form::kind;
+pub(crate) use frameshare::event::form::{Gap, StreamStart};
+use serde::{Serialize, de::DeserializeOwned};
 use std::sync::LazyLock;
 
 static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
@@ -46,20 +46,6 @@ static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
     )
 });
 
-const STREAM_START: u32 = frameshare::Event::STREAM_START;
-const GAP: u32 = 4;
-const TIMELINE: u32 = 11;
-// 2, 3, 5, 6 and those with bit 31 contained GStreamer's text form.
-const STREAM_TAGS: u32 = 7;
-const GLOBAL_TAGS: u32 = 8;
-const CUSTOM: u32 = 9;
-const CUSTOM_BOTH: u32 = 10;
-/// The upper two bits; the others come from the structure's name: the newest of each name is kept.
-const CUSTOM_STICKY: u32 = 0b01 << 30;
-const UPPER_BITS: u32 = 0b11 << 30;
-
-/// Maximum length of a stream id in bytes.
-const MAX_STREAM_ID: usize = 4096;
 /// Contains running times and a request to upstream, both of one pipeline only.
 const FORCE_KEY_UNIT: &str = "GstForceKeyUnit";
 
@@ -76,43 +62,9 @@ pub(crate) enum EventError {
     OverBudget(#[from] OverBudget),
 }
 
-/// The start of a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StreamStart {
-    pub id: String,
-    flags: u32,
-    /// Meaningful in the exporter's process only.
-    pub group: Option<u32>,
-}
-
-impl StreamStart {
-    /// The start of a stream without an id from its exporter.
-    pub fn of_unnamed(id: String) -> Self {
-        Self { id, flags: 0, group: None }
-    }
-
-    pub fn flags(&self) -> gst::StreamFlags {
-        gst::StreamFlags::from_bits_truncate(self.flags)
-    }
-}
-
-/// A time without data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Gap {
-    /// ns of `CLOCK_MONOTONIC`.
-    pub pts: u64,
-    pub duration: Option<u64>,
-    flags: u32,
-}
-
-impl Gap {
-    pub fn new(pts: u64, duration: Option<u64>, flags: gst::GapFlags) -> Self {
-        Self { pts, duration, flags: flags.bits() }
-    }
-
-    pub fn flags(&self) -> gst::GapFlags {
-        gst::GapFlags::from_bits_truncate(self.flags)
-    }
+/// Returns the start of a stream without an id from its exporter.
+pub(crate) fn start_of_unnamed(id: String) -> StreamStart {
+    StreamStart { id, flags: 0, group: None }
 }
 
 /// A decoded event of the exporter.
@@ -133,17 +85,18 @@ pub(crate) fn encode(event: &gst::EventRef) -> Result<Option<frameshare::Event>,
             let group = event.structure().and_then(|fields| fields.get::<u32>("group-id").ok());
             let id = start.stream_id().to_owned();
             let start = StreamStart { id, flags: start.stream_flags().bits(), group };
-            sticky(STREAM_START, write(&start))
+            sticky(kind::STREAM_START, write(&start))
         }
         gst::EventView::Tag(event) => {
             let list = event.tag();
-            let kind = if list.scope() == gst::TagScope::Global { GLOBAL_TAGS } else { STREAM_TAGS };
+            let kind =
+                if list.scope() == gst::TagScope::Global { kind::GLOBAL_TAGS } else { kind::STREAM_TAGS };
             sticky(kind, tags::encode(list))
         }
-        gst::EventView::CustomDownstream(_) => passing(CUSTOM, custom(event)?),
-        gst::EventView::CustomBoth(_) => passing(CUSTOM_BOTH, custom(event)?),
+        gst::EventView::CustomDownstream(_) => passing(kind::CUSTOM, custom(event)?),
+        gst::EventView::CustomBoth(_) => passing(kind::CUSTOM_BOTH, custom(event)?),
         gst::EventView::CustomDownstreamSticky(_) => {
-            let kind = event.structure().map_or(0, |fields| of_name(fields.name()));
+            let kind = event.structure().map_or(0, |fields| kind::custom_sticky(fields.name()));
             sticky(kind, custom(event)?)
         }
         _ => return Ok(None),
@@ -154,12 +107,12 @@ pub(crate) fn encode(event: &gst::EventRef) -> Result<Option<frameshare::Event>,
 
 /// The engine's event for a gap.
 pub(crate) fn encode_gap(gap: Gap) -> frameshare::Event {
-    passing(GAP, write(&gap))
+    passing(kind::GAP, write(&gap))
 }
 
 /// The engine's event for the exporter's segment and its place on the clock.
 pub(crate) fn encode_timeline(timeline: &Timeline) -> frameshare::Event {
-    sticky(TIMELINE, write(timeline))
+    sticky(kind::SEGMENT, write(timeline))
 }
 
 /// Returns the message that keeps a sticky event of an earlier stream from readers that join later.
@@ -169,7 +122,7 @@ pub(crate) fn forget(kind: u32) -> frameshare::Event {
 
 /// Returns whether an event starts a stream, and so ends the sticky events of the one before.
 pub(crate) fn is_stream_start(event: &frameshare::Event) -> bool {
-    event.kind == STREAM_START
+    event.kind == kind::STREAM_START
 }
 
 /// Decodes an event from the exporter; none if it has no meaning here. An event that is pushed
@@ -182,37 +135,32 @@ pub(crate) fn decode(event: &frameshare::Event, budget: &Budget) -> Result<Optio
         return Ok(None);
     }
     let incoming = match kind {
-        STREAM_START => {
+        kind::STREAM_START => {
             let start = read::<StreamStart>(kind, payload)?;
-            if start.id.is_empty() || start.id.len() > MAX_STREAM_ID || start.id.contains('\0') {
-                return Err(impossible("stream id"));
-            }
+            start.check().map_err(impossible)?;
             Incoming::StreamStart(start)
         }
-        STREAM_TAGS | GLOBAL_TAGS => {
-            let scope = if kind == GLOBAL_TAGS { gst::TagScope::Global } else { gst::TagScope::Stream };
+        kind::STREAM_TAGS | kind::GLOBAL_TAGS => {
+            let scope = if kind == kind::GLOBAL_TAGS { gst::TagScope::Global } else { gst::TagScope::Stream };
             built(kind, budget, |charge| {
                 Ok(gst::event::Tag::new(tags::decode(Reader::new(payload, charge), scope)?))
             })?
         }
-        GAP => {
+        kind::GAP => {
             let gap = read::<Gap>(kind, payload)?;
-            // All ones mean no time.
-            if gap.pts == u64::MAX || gap.duration == Some(u64::MAX) {
-                return Err(impossible("time"));
-            }
+            gap.check().map_err(impossible)?;
             Incoming::Gap(gap)
         }
-        TIMELINE => {
+        kind::SEGMENT => {
             let timeline = read::<Timeline>(kind, payload)?;
             if !timeline.is_valid() {
                 return Err(impossible("segment"));
             }
             Incoming::Timeline(timeline)
         }
-        CUSTOM => custom_of(kind, payload, budget, gst::event::CustomDownstream::new)?,
-        CUSTOM_BOTH => custom_of(kind, payload, budget, gst::event::CustomBoth::new)?,
-        kind if kind & UPPER_BITS == CUSTOM_STICKY => {
+        kind::CUSTOM => custom_of(kind, payload, budget, gst::event::CustomDownstream::new)?,
+        kind::CUSTOM_BOTH => custom_of(kind, payload, budget, gst::event::CustomBoth::new)?,
+        kind if kind::is_custom_sticky(kind) => {
             custom_of(kind, payload, budget, gst::event::CustomDownstreamSticky::new)?
         }
         _ => return Ok(None),
@@ -276,13 +224,6 @@ fn built(
     })?;
     charge.attach(event.make_mut().upcast_mut());
     Ok(Incoming::Event(event))
-}
-
-/// Returns the kind of sticky custom events of a name: FNV-1a, in 30 bits.
-fn of_name(name: &str) -> u32 {
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash & !UPPER_BITS | CUSTOM_STICKY
 }
 
 #[cfg(test)]

@@ -5,24 +5,22 @@
 //! Frames carry times of the clock. A reader that is not live turns them back into the exporter's
 //! timestamps.
 
+use frameshare::event::Segment;
 use gst::{ClockTime, FormattedSegment};
 use serde::{Deserialize, Serialize};
-
-/// Maximum of a time and of a rate from a peer; sums of a few stay within 64 bits.
-const MAX_TIME: u64 = 1 << 61;
-const MAX_RATE: f64 = 1000.0;
+use std::ops::Deref;
 
 /// A segment that is played forward.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Timeline {
-    /// Time of `CLOCK_MONOTONIC` in ns at running time 0.
-    pub origin: u64,
-    rate: f64,
-    applied_rate: f64,
-    start: u64,
-    offset: u64,
-    time: u64,
-    base: u64,
+#[serde(transparent)]
+pub(crate) struct Timeline(Segment);
+
+impl Deref for Timeline {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        &self.0
+    }
 }
 
 impl Timeline {
@@ -30,7 +28,7 @@ impl Timeline {
     /// rate beyond the limits.
     pub fn of(segment: &FormattedSegment<ClockTime>, origin: u64) -> Option<Self> {
         let ns = |time: Option<ClockTime>| time.map_or(0, ClockTime::nseconds);
-        let timeline = Self {
+        let timeline = Self(Segment {
             origin,
             rate: segment.rate(),
             applied_rate: segment.applied_rate(),
@@ -38,27 +36,19 @@ impl Timeline {
             offset: ns(segment.offset()),
             time: ns(segment.time()),
             base: ns(segment.base()),
-        };
+        });
         timeline.is_valid().then_some(timeline)
     }
 
     /// Returns the timeline of an exporter that names none: its first frame is at time 0.
     pub fn from(first: u64) -> Self {
-        let origin = first.min(MAX_TIME);
-        Self { origin, rate: 1.0, applied_rate: 1.0, start: 0, offset: 0, time: 0, base: 0 }
+        let origin = first.min(Segment::MAX_TIME);
+        Self(Segment { origin, rate: 1.0, applied_rate: 1.0, start: 0, offset: 0, time: 0, base: 0 })
     }
 
     /// Returns the same segment at another place on the clock.
     pub fn at(self, origin: u64) -> Self {
-        Self { origin, ..self }
-    }
-
-    pub fn is_valid(&self) -> bool {
-        let Self { origin, rate, applied_rate, start, offset, time, base } = *self;
-        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0 && rate <= MAX_RATE;
-        is_rate(rate)
-            && is_rate(applied_rate.abs())
-            && [origin, start, offset, time, base].iter().all(|time| *time <= MAX_TIME)
+        Self(Segment { origin, ..self.0 })
     }
 
     /// Returns the exporter's running time at a moment of `CLOCK_MONOTONIC`.
@@ -68,8 +58,7 @@ impl Timeline {
 
     /// Returns the exporter's timestamp at a moment of `CLOCK_MONOTONIC`.
     pub fn position(&self, monotonic: u64) -> i128 {
-        let running = self.running(monotonic) - i128::from(self.base);
-        self.scaled(running) + i128::from(self.start) + i128::from(self.offset)
+        self.timestamp(monotonic)
     }
 
     /// Returns the duration of a frame in the exporter's timestamps, from that in running time.
@@ -94,7 +83,7 @@ impl Timeline {
         // In the order in which gst_segment_offset_running_time() does it: a base is not negative.
         let base = i128::from(self.base) - behind;
         let nanoseconds =
-            |time: i128| ClockTime::from_nseconds(u64::try_from(time).unwrap_or(0).min(MAX_TIME));
+            |time: i128| ClockTime::from_nseconds(u64::try_from(time).unwrap_or(0).min(Segment::MAX_TIME));
         segment.set_base(nanoseconds(base));
         if base < 0 {
             segment.set_offset(nanoseconds(i128::from(self.offset) + self.scaled(-base)));
@@ -141,21 +130,23 @@ mod tests {
     fn impossible_timelines_are_refused() {
         gst::init().unwrap();
         assert_eq!(Timeline::of(&segment(-1.0), 0), None);
-        let good = Timeline::of(&segment(1.0), 0).unwrap();
+        let Timeline(good) = Timeline::of(&segment(1.0), 0).unwrap();
         for bad in [
-            Timeline { rate: f64::NAN, ..good },
-            Timeline { rate: 0.0, ..good },
-            Timeline { applied_rate: f64::INFINITY, ..good },
-            Timeline { origin: u64::MAX, ..good },
-            Timeline { base: u64::MAX, ..good },
+            Segment { rate: f64::NAN, ..good },
+            Segment { rate: 0.0, ..good },
+            Segment { applied_rate: f64::INFINITY, ..good },
+            Segment { origin: u64::MAX, ..good },
+            Segment { base: u64::MAX, ..good },
         ] {
             assert!(!bad.is_valid(), "{bad:?}");
-            let event = crate::events::encode_timeline(&bad);
+            let event = crate::events::encode_timeline(&Timeline(bad));
             let budget = crate::meta::budget::Budget::new(1 << 20);
             assert!(crate::events::decode(&event, &budget).is_err(), "{bad:?}");
         }
         // The most that a peer can send overflows nothing.
-        let most = Timeline { origin: MAX_TIME, rate: MAX_RATE, base: MAX_TIME, ..good };
+        let most =
+            Segment { origin: Segment::MAX_TIME, rate: Segment::MAX_RATE, base: Segment::MAX_TIME, ..good };
+        let most = Timeline(most);
         most.segment(most.position(u64::MAX));
         most.segment(-i128::from(u64::MAX));
     }

@@ -25,7 +25,11 @@ impl FrameshareSink {
         let (start, duration) = gap.get();
         let times = self.times(Some(start), None, duration);
         if let Some(pts) = times.pts {
-            self.send(events::encode_gap(Gap::new(pts, times.duration, gap.gap_flags())));
+            self.send(events::encode_gap(Gap {
+                pts,
+                duration: times.duration,
+                flags: gap.gap_flags().bits(),
+            }));
         }
     }
 

@@ -57,6 +57,11 @@ impl FrameshareSrc {
         if gap.duration.is_some() && duration.is_none() {
             return None;
         }
-        Some(gst::event::Gap::builder(pts).duration(duration).gap_flags(gap.flags()).build())
+        Some(
+            gst::event::Gap::builder(pts)
+                .duration(duration)
+                .gap_flags(gst::GapFlags::from_bits_truncate(gap.flags))
+                .build(),
+        )
     }
 }

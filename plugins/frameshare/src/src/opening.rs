@@ -13,7 +13,7 @@
 //! stream.
 
 use super::{imp::FrameshareSrc, log::CAT, running::Running};
-use crate::events::StreamStart;
+use crate::events::{StreamStart, start_of_unnamed};
 use gst::{prelude::*, subclass::prelude::*};
 use gst_base::prelude::*;
 use std::{
@@ -58,7 +58,7 @@ impl FrameshareSrc {
         let start = match running.opening.start.take() {
             Some(start) => start,
             None if self.opened.get().is_some() => return false,
-            None => StreamStart::of_unnamed(running.endpoint.to_string()),
+            None => start_of_unnamed(running.endpoint.to_string()),
         };
         running.opening.is_switch = false;
         let group = start.group.map_or_else(gst::GroupId::next, |group| self.group(group));
@@ -66,7 +66,7 @@ impl FrameshareSrc {
         self.opened.set(Some(seqnum));
         let event = gst::event::StreamStart::builder(&self.stream_id(&start.id))
             .group_id(group)
-            .flags(start.flags())
+            .flags(gst::StreamFlags::from_bits_truncate(start.flags))
             .seqnum(seqnum)
             .build();
         self.push_now(event);

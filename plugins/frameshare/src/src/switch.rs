@@ -6,7 +6,7 @@
 //! switches before its next wait. Requests before that are one switch, to the last stream set.
 
 use super::{imp::FrameshareSrc, log::CAT, opening_state::Opening, running::Running};
-use crate::{events::StreamStart, sync::lock};
+use crate::{events::start_of_unnamed, sync::lock};
 use gst::subclass::prelude::*;
 
 impl FrameshareSrc {
@@ -32,7 +32,7 @@ impl FrameshareSrc {
         gst::info!(CAT, imp = self, "Switching from {} to {endpoint}", running.endpoint);
         self.note_losses(running);
         running.lost_earlier += running.reader.take().map_or(0, |reader| reader.stats().lost);
-        running.opening = Opening::of_switch(StreamStart::of_unnamed(endpoint.to_string()));
+        running.opening = Opening::of_switch(start_of_unnamed(endpoint.to_string()));
         running.endpoint = endpoint;
         running.settings = settings;
         running.shape = None;

@@ -2,11 +2,12 @@
 
 //! Bytes of a peer to values, each charged to the budget before it is built.
 
-use super::{
-    DateTime, Invalid, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name,
-};
+use super::Invalid;
 use crate::ffi::typed_value;
 use crate::meta::budget::Charge;
+use frameshare::event::form::{
+    DateTime, MAX_DEPTH, MAX_FEATURES, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name,
+};
 use glib::prelude::*;
 use serde::Deserialize;
 
@@ -127,12 +128,10 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
         let node = self.plain::<Node<'a>>()?;
         self.item(0)?;
+        node.check().map_err(Invalid::Impossible)?;
         match node {
             Node::Text(Some(text)) => {
                 self.item(text.len())?;
-                if text.contains('\0') {
-                    return Err(Invalid::Impossible("text"));
-                }
                 Ok(text.to_send_value())
             }
             Node::Buffer(size) => self.buffer(size).map(glib::SendValue::from_owned),
@@ -182,9 +181,6 @@ pub(crate) fn are_of_one_type(values: &[glib::SendValue]) -> bool {
     kinds.next().is_none_or(|first| kinds.all(|other| other == first))
 }
 
-/// Maximum number of features of one structure of caps.
-const MAX_FEATURES: u32 = 64;
-
 /// The type of a value, or of the first element of a list or array; none where that is empty.
 fn basic_type(value: &glib::Value) -> Option<glib::Type> {
     if let Ok(list) = value.get::<gst::ListRef<'_>>() {
@@ -196,7 +192,7 @@ fn basic_type(value: &glib::Value) -> Option<glib::Type> {
     Some(value.type_())
 }
 
-/// The value of a node that is one node long; none where GStreamer has no such value.
+/// The value of a checked node that is one node long; none where GStreamer has no such value.
 fn of_leaf(node: Node<'_>) -> Option<glib::SendValue> {
     Some(match node {
         Node::Bool(value) => value.to_send_value(),
@@ -209,22 +205,15 @@ fn of_leaf(node: Node<'_>) -> Option<glib::SendValue> {
         Node::Text(text) => text.to_send_value(),
         Node::Fraction(numerator, denominator) => fraction((numerator, denominator))?.to_send_value(),
         Node::Bitmask(bits) => gst::Bitmask(bits).to_send_value(),
-        Node::IntRange(min, max, step) => {
-            let fits = min < max && step > 0 && min % step == 0 && max % step == 0;
-            fits.then(|| gst::IntRange::<i32>::with_step(min, max, step))?.to_send_value()
-        }
-        Node::Int64Range(min, max, step) => {
-            let fits = min < max && step > 0 && min % step == 0 && max % step == 0;
-            fits.then(|| gst::IntRange::<i64>::with_step(min, max, step))?.to_send_value()
-        }
+        Node::IntRange(min, max, step) => gst::IntRange::<i32>::with_step(min, max, step).to_send_value(),
+        Node::Int64Range(min, max, step) => gst::IntRange::<i64>::with_step(min, max, step).to_send_value(),
         Node::FractionRange(min, max) => {
-            let (min, max) = (fraction(min)?, fraction(max)?);
-            (min < max).then(|| gst::FractionRange::new(min, max))?.to_send_value()
+            gst::FractionRange::new(fraction(min)?, fraction(max)?).to_send_value()
         }
         Node::Enum(name, number) => typed_value::to_enum(name, number)?,
         Node::Flags(name, bits) => typed_value::to_flags(name, bits)?,
         Node::FlagSet(name, flags, mask) => typed_value::to_flag_set(name, flags, mask)?,
-        Node::Date(julian) => date(julian)?.to_send_value(),
+        Node::Date(julian) => glib::Date::from_julian(julian).ok()?.to_send_value(),
         Node::DateTime(time) => date_time(time)?.to_send_value(),
         Node::Buffer(_)
         | Node::Sample(..)
@@ -239,11 +228,6 @@ fn of_leaf(node: Node<'_>) -> Option<glib::SendValue> {
 /// negated.
 pub(crate) fn fraction((numerator, denominator): (i32, i32)) -> Option<gst::Fraction> {
     (denominator > 0 && numerator > i32::MIN).then(|| gst::Fraction::new(numerator, denominator))
-}
-
-/// Up to the year 9999.
-fn date(julian: u32) -> Option<glib::Date> {
-    (1..=3_652_059).contains(&julian).then(|| glib::Date::from_julian(julian).ok()).flatten()
 }
 
 fn date_time(time: DateTime) -> Option<gst::DateTime> {

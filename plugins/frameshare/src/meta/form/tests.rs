@@ -2,6 +2,7 @@
 use super::*;
 use crate::ffi::typed_value;
 use crate::meta::budget::Budget;
+use frameshare::event::form::{DateTime, MAX_DEPTH, MAX_NAME, Node};
 use gst::prelude::*;
 
 fn back(structure: &gst::Structure) -> Result<gst::Structure, Invalid> {

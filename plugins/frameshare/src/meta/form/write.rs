@@ -2,8 +2,10 @@
 
 //! Values to bytes.
 
-use super::{DateTime, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name};
 use crate::ffi::typed_value;
+use frameshare::event::form::{
+    DateTime, MAX_DEPTH, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name,
+};
 use glib::prelude::*;
 use serde::Serialize;
 

@@ -1,65 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Bytes of values: the form of the elements, a sequence of
-//! [postcard](https://postcard.jamesmunns.com/wire-format) items.
-//!
-//! | item | content |
-//! | --- | --- |
-//! | tag | name, number of values, the values |
-//! | structure | name, number of fields, then for each field its name and its value |
-//! | caps | whether they are ANY, number of structures, then for each its features and the structure |
-//! | value | one [`Node`], followed by the data that the node announces: bytes, elements, a structure or caps |
+//! Values of the engine in the [form](frameshare_protocol::form) of the wire.
 
-use super::{Caps, CapsStructure, DateTime, Structure, Tag, Value};
+use super::{Caps, CapsStructure, Structure, Tag, Value};
+use frameshare_protocol::form::{
+    MAX_DEPTH, MAX_FEATURES, MAX_FIELDS, Node, is_feature_name, is_field_name, is_structure_name,
+};
 use serde::{Deserialize, Serialize};
 
-/// Maximum depth of lists, arrays, structures and caps inside each other.
-const MAX_DEPTH: usize = 16;
-/// Maximum number of fields of one structure.
-const MAX_FIELDS: usize = 1024;
-/// Maximum number of features of one structure of caps.
-const MAX_FEATURES: usize = 64;
-/// Maximum length of a name in bytes.
-const MAX_NAME: usize = 256;
 /// Maximum number of values, names and structures in one event: each takes more memory than bytes.
 const MAX_ITEMS: usize = 1 << 16;
-
-/// One value, or the head of one.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Node<'a> {
-    Bool(bool),
-    Int(i32),
-    Uint(u32),
-    Int64(i64),
-    Uint64(u64),
-    Float(f32),
-    Double(f64),
-    Text(Option<&'a str>),
-    Fraction(i32, i32),
-    Bitmask(u64),
-    /// Minimum, maximum, step.
-    IntRange(i32, i32, i32),
-    Int64Range(i64, i64, i64),
-    /// Minimum and maximum.
-    FractionRange((i32, i32), (i32, i32)),
-    /// Type and value.
-    Enum(&'a str, i32),
-    Flags(&'a str, u32),
-    /// Type, flags, mask.
-    FlagSet(&'a str, u32, u32),
-    /// Day.
-    Date(u32),
-    DateTime(DateTime),
-    /// This many bytes follow.
-    Buffer(u64),
-    /// Whether caps follow, whether a structure follows, and the number of bytes that follow these.
-    Sample(bool, bool, u64),
-    /// This many values follow.
-    List(u32),
-    Array(u32),
-    Structure,
-    Caps,
-}
 
 /// The reason why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,60 +36,19 @@ fn check(is_valid: bool, what: &'static str) -> Result<()> {
 }
 
 fn check_structure_name(name: &str) -> Result<()> {
-    let is_valid = name.len() <= MAX_NAME
-        && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"/-_.:+".contains(&c))
-        && !name.starts_with("video/x-raw-")
-        && !name.starts_with("audio/x-raw-");
-    check(is_valid, "name of a structure")
+    check(is_structure_name(name), "name of a structure")
 }
 
 fn check_field_name(name: &str) -> Result<()> {
-    let is_valid = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic());
-    check(is_valid, "name of a field")
+    check(is_field_name(name), "name of a field")
 }
 
 fn check_feature_name(name: &str) -> Result<()> {
-    let is_valid = name.len() <= MAX_NAME
-        && name.split_once(':').is_some_and(|(domain, feature)| {
-            !domain.is_empty()
-                && feature.starts_with(|c: char| c.is_ascii_alphabetic())
-                && domain.bytes().all(|c| c.is_ascii_alphabetic())
-                && feature.bytes().all(|c| c.is_ascii_alphanumeric())
-        });
-    check(is_valid, "name of a feature")
+    check(is_feature_name(name), "name of a feature")
 }
 
-/// Checks a value that is one node long, by the rules of GStreamer's types.
 fn check_leaf(node: &Node<'_>) -> Result<()> {
-    let fraction =
-        |(numerator, denominator): (i32, i32)| check(denominator > 0 && numerator > i32::MIN, "fraction");
-    match *node {
-        Node::Text(Some(text)) => check(!text.contains('\0'), "text"),
-        Node::Fraction(numerator, denominator) => fraction((numerator, denominator)),
-        Node::FractionRange(min, max) => {
-            fraction(min).and_then(|()| fraction(max))?;
-            let product = |(a, _): (i32, i32), (_, b): (i32, i32)| i64::from(a) * i64::from(b);
-            check(product(min, max) < product(max, min), "range")
-        }
-        Node::IntRange(min, max, step) => {
-            check(min < max && step > 0 && min % step == 0 && max % step == 0, "range")
-        }
-        Node::Int64Range(min, max, step) => {
-            check(min < max && step > 0 && min % step == 0 && max % step == 0, "range")
-        }
-        Node::Enum(name, _) | Node::Flags(name, _) | Node::FlagSet(name, ..) => check_field_name(name),
-        Node::Date(day) => check((1..=3_652_059).contains(&day), "date"),
-        Node::DateTime(DateTime { year, month, day, time, micros, .. }) => {
-            let is_valid = (1..=9999).contains(&year)
-                && month.is_none_or(|month| (1..=12).contains(&month))
-                && day.is_none_or(|day| month.is_some() && (1..=31).contains(&day))
-                && time.is_none_or(|(hour, minute)| day.is_some() && hour < 24 && minute < 60)
-                && micros.is_none_or(|micros| time.is_some() && micros < 60_000_000);
-            check(is_valid, "date")
-        }
-        _ => Ok(()),
-    }
+    node.check().map_err(Invalid::Limit)
 }
 
 /// Returns the node of a value that is one node long.
@@ -216,7 +125,7 @@ impl<'a> Reader<'a> {
         self.item()?;
         let (name, count) = self.plain::<(&str, u32)>()?;
         check_structure_name(name)?;
-        check(count as usize <= MAX_FIELDS, "number of fields")?;
+        check(count <= MAX_FIELDS, "number of fields")?;
         let mut structure = Structure::new(name);
         for _ in 0..count {
             let name = self.plain::<&str>()?;
@@ -235,7 +144,7 @@ impl<'a> Reader<'a> {
         let mut structures = Vec::new();
         for _ in 0..count {
             let (any_features, count) = self.plain::<(bool, u32)>()?;
-            check(count as usize <= MAX_FEATURES, "number of features")?;
+            check(count <= MAX_FEATURES, "number of features")?;
             let mut features = Vec::new();
             for _ in 0..count {
                 let name = self.plain::<&str>()?;
@@ -331,7 +240,7 @@ impl Writer {
     fn structure_at(&mut self, structure: &Structure, depth: usize) -> Written {
         valid(check(depth <= MAX_DEPTH, "nesting"))?;
         valid(check_structure_name(&structure.name))?;
-        valid(check(structure.fields.len() <= MAX_FIELDS, "number of fields"))?;
+        valid(check(structure.fields.len() <= MAX_FIELDS as usize, "number of fields"))?;
         self.plain(&(structure.name.as_str(), count_of(&structure.fields)?));
         structure.fields.iter().try_for_each(|(name, value)| {
             valid(check_field_name(name))?;
@@ -347,7 +256,7 @@ impl Writer {
         };
         self.plain(&(false, count_of(structures)?));
         structures.iter().try_for_each(|CapsStructure { any_features, features, structure }| {
-            valid(check(features.len() <= MAX_FEATURES, "number of features"))?;
+            valid(check(features.len() <= MAX_FEATURES as usize, "number of features"))?;
             features.iter().try_for_each(|name| valid(check_feature_name(name)))?;
             self.plain(&(*any_features, features));
             self.structure_at(structure, depth)
