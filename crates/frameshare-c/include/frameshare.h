@@ -384,9 +384,11 @@ typedef struct frameshare_item {
   uint32_t event_kind;
   const void *event_payload;
   size_t event_size;
+  /** EVENT: whether joining readers get the newest event of the kind. */
+  bool event_is_sticky;
 } frameshare_item;
 
-#define FRAMESHARE_ITEM_INIT { sizeof (frameshare_item), FRAMESHARE_ITEM_FRAME, NULL, NULL, 0, NULL, 0 }
+#define FRAMESHARE_ITEM_INIT { sizeof (frameshare_item), FRAMESHARE_ITEM_FRAME, NULL, NULL, 0, NULL, 0, false }
 
 /**
  * Opens a stream by its name, by the path of its socket if it contains a slash, or by an abstract
@@ -463,11 +465,22 @@ frameshare_status frameshare_reader_get_fd (frameshare_reader *reader, int *fd);
 frameshare_status frameshare_reader_interrupt (frameshare_reader *reader, bool on);
 
 /**
- * Returns statistics so far.
+ * Asks the exporter of an encoded stream for a key unit, such as a key frame: its owner asks the
+ * encoder at most once a second. Does not wait. It does nothing while there is no exporter.
+ *
+ * Ownership: unchanged.
+ * Failure: INVALID_ARGUMENT for NULL.
+ * Threads: any.
+ */
+frameshare_status frameshare_reader_request_key_unit (frameshare_reader *reader);
+
+/**
+ * Returns statistics so far. While another thread waits for an item, they are those from before its
+ * wait.
  *
  * Ownership: unchanged.
  * Failure: INVALID_ARGUMENT; *stats is unchanged.
- * Threads: one at a time.
+ * Threads: any.
  */
 frameshare_status frameshare_reader_get_stats (frameshare_reader *reader, frameshare_reader_stats *stats);
 
@@ -624,6 +637,33 @@ frameshare_status frameshare_frame_release_on (frameshare_frame *frame, void *st
  * Threads: any.
  */
 frameshare_status frameshare_wait_for_gpu (int64_t timeout_ns);
+
+/** An announcement of a stream capture. */
+typedef struct frameshare_capture frameshare_capture;
+
+/**
+ * Announces a capture of a CUDA stream into a graph by any thread of this process. Until
+ * frameshare_capture_end, the library records nothing behind a whole context, which would invalidate
+ * the capture; frames whose streams are not known are released after it. Needed for streams that were
+ * created with CU_STREAM_NON_BLOCKING, unless all streams are named
+ * (frameshare_frame_get_plane_on). Announcements of several threads add up.
+ *
+ * @param capture set to the announcement
+ *
+ * Ownership: the announcement is the caller's, until frameshare_capture_end.
+ * Failure: INVALID_ARGUMENT; *capture is NULL.
+ * Threads: any.
+ */
+frameshare_status frameshare_capture_announce (frameshare_capture **capture);
+
+/**
+ * Ends an announcement. NULL is ignored.
+ *
+ * Ownership: takes the announcement.
+ * Failure: none.
+ * Threads: any; another one than announced it, too.
+ */
+void frameshare_capture_end (frameshare_capture *capture);
 
 /* ---- Exporters ------------------------------------------------------------------------------ */
 
@@ -865,6 +905,232 @@ frameshare_status frameshare_exporter_interrupt (frameshare_exporter *exporter, 
  * Threads: any.
  */
 frameshare_status frameshare_exporter_get_stats (frameshare_exporter *exporter, frameshare_exporter_stats *stats);
+
+/* ---- Observers ------------------------------------------------------------------------------ */
+
+/** An observer of one stream: it gets snapshots of the stream's state, and takes no part in it. */
+typedef struct frameshare_observer frameshare_observer;
+
+/** The state of a stream at one time. */
+typedef struct frameshare_snapshot frameshare_snapshot;
+
+/** State of a stream. */
+typedef struct frameshare_stream_state {
+  size_t size;
+  /** Time of the snapshot, and the time at which the stream was opened. */
+  uint64_t time_ns;
+  uint64_t started_ns;
+  /** The exporter's process in its own PID namespace, its user, and the name of its program. */
+  uint32_t exporter_pid;
+  uint32_t exporter_uid;
+  const char *exporter_program;
+  /** Caps of GStreamer as text; NULL if the format is not known yet. */
+  const char *caps;
+  /** "host", "legacy", "vmm" or "pool", and the reason. */
+  const char *memory;
+  const char *memory_why;
+  /** Frames published, and the time of the last publication; 0 before the first. */
+  uint64_t published;
+  uint64_t last_published_ns;
+  /** Frames that the exporter copied. */
+  uint64_t copies;
+  /** Bytes of frames that wait for lossless readers. */
+  uint64_t backlog_bytes;
+  /** Readers admitted so far. */
+  uint64_t readers_total;
+  /** Slots of the present size, and the free ones among them. */
+  uint32_t slots;
+  uint32_t free_slots;
+  /** Whether the stream has ended for now. */
+  bool has_ended;
+} frameshare_stream_state;
+
+#define FRAMESHARE_STREAM_STATE_INIT \
+  { sizeof (frameshare_stream_state), 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, false }
+
+/** State of a reader of a stream. */
+typedef struct frameshare_reader_state {
+  size_t size;
+  /** Its number, which is unique among all readers of the exporter; its process, user and name. */
+  uint64_t id;
+  uint32_t pid;
+  uint32_t uid;
+  const char *name;
+  frameshare_policy policy;
+  /** Maximum number of frames that it may hold, and the number that it holds. */
+  uint32_t credit;
+  uint32_t held;
+  /** Frames that it has not taken, and frames that wait for its credit. */
+  uint32_t queued;
+  uint32_t waiting;
+  /** Frames published to it, and frames that it lost. */
+  uint64_t sent;
+  uint64_t lost;
+  /** Frames from its oldest untaken one to the newest. */
+  uint64_t lag;
+  /** Frames that it took, and the sum of the times from their publication until then. */
+  uint64_t taken;
+  uint64_t age_sum_ns;
+  /** Frames that its application copied. */
+  uint64_t copies;
+  /** The memory in which it gets frames: "host" for copies of GPU frames. */
+  const char *memory;
+  /** "none", "event" or "timeline", and the reason. */
+  const char *fence;
+  const char *fence_why;
+} frameshare_reader_state;
+
+#define FRAMESHARE_READER_STATE_INIT \
+  { sizeof (frameshare_reader_state), 0, 0, 0, NULL, FRAMESHARE_POLICY_LATEST, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    NULL, NULL, NULL }
+
+/** An eviction of a reader, or a refusal. */
+typedef struct frameshare_incident {
+  size_t size;
+  uint64_t time_ns;
+  /** Number of the evicted reader; 0 for a refusal. */
+  uint64_t reader;
+  uint32_t pid;
+  uint32_t uid;
+  /** Name of an evicted reader; "" for a refusal. */
+  const char *name;
+  /** The reason, for people. */
+  const char *text;
+} frameshare_incident;
+
+#define FRAMESHARE_INCIDENT_INIT { sizeof (frameshare_incident), 0, 0, 0, 0, NULL, NULL }
+
+/**
+ * Connects to the exporter of a stream that exists now. The exporter admits the users that may read.
+ *
+ * @param stream as for frameshare_reader_open; not kept
+ * @param interval_ns interval of the snapshots for frameshare_observer_next, at least 100 ms; 0 for
+ *   snapshots on request only
+ * @param timeout_ns maximum time to wait, now and in each request
+ * @param observer set to the observer
+ *
+ * Ownership: the observer is the caller's, until frameshare_observer_close.
+ * Failure: INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, REFUSED, EXPORTER_LOST, PROTOCOL, SYSTEM;
+ *   *observer is NULL.
+ * Threads: any.
+ */
+frameshare_status frameshare_observer_open (const char *stream, uint64_t interval_ns, int64_t timeout_ns,
+                                            frameshare_observer **observer);
+
+/**
+ * Closes an observer. Snapshots stay valid. NULL is ignored.
+ *
+ * Ownership: takes the observer.
+ * Failure: none.
+ * Threads: no other thread may use the observer.
+ */
+void frameshare_observer_close (frameshare_observer *observer);
+
+/**
+ * Returns a descriptor for poll(2): readable when frameshare_observer_next has a snapshot, or the
+ * connection has ended. Nothing else may be done with it.
+ *
+ * Ownership: the descriptor is the observer's.
+ * Failure: INVALID_ARGUMENT; *fd is -1.
+ * Threads: one at a time.
+ */
+frameshare_status frameshare_observer_get_fd (frameshare_observer *observer, int *fd);
+
+/**
+ * Requests a snapshot and waits for it. The exporter sends no two within 100 ms.
+ *
+ * Ownership: the snapshot is the caller's, until frameshare_snapshot_free.
+ * Failure: INVALID_ARGUMENT; NOT_FOUND if the exporter does not answer in time, after which the
+ *   observer can be used again; EXPORTER_STOPPED, EXPORTER_LOST, EVICTED, PROTOCOL, SYSTEM;
+ *   *snapshot is NULL.
+ * Threads: one at a time.
+ */
+frameshare_status frameshare_observer_snapshot (frameshare_observer *observer, frameshare_snapshot **snapshot);
+
+/**
+ * Waits for the next snapshot of the interval.
+ *
+ * @param timeout_ns maximum time to wait
+ *
+ * Ownership: the snapshot is the caller's, until frameshare_snapshot_free.
+ * Failure: TIMEOUT; INVALID_ARGUMENT; EXPORTER_STOPPED, EXPORTER_LOST, EVICTED, PROTOCOL, SYSTEM;
+ *   *snapshot is NULL.
+ * Threads: one at a time.
+ */
+frameshare_status frameshare_observer_next (frameshare_observer *observer, int64_t timeout_ns,
+                                            frameshare_snapshot **snapshot);
+
+/**
+ * Disconnects a reader, whose error names this process. Only the exporter's user and root may.
+ *
+ * @param reader its number in a snapshot
+ *
+ * Ownership: unchanged.
+ * Failure: NOT_FOUND if there is no such reader; PERMISSION_DENIED; and as frameshare_observer_snapshot.
+ * Threads: one at a time.
+ */
+frameshare_status frameshare_observer_disconnect_reader (frameshare_observer *observer, uint64_t reader);
+
+/**
+ * Returns the state of the stream.
+ *
+ * Ownership: pointers in *stream are the snapshot's.
+ * Failure: INVALID_ARGUMENT; *stream is unchanged.
+ * Threads: any.
+ */
+frameshare_status frameshare_snapshot_get_stream (const frameshare_snapshot *snapshot,
+                                                  frameshare_stream_state *stream);
+
+/**
+ * Returns the number of readers.
+ *
+ * Ownership: unchanged.
+ * Failure: 0 for NULL.
+ * Threads: any.
+ */
+size_t frameshare_snapshot_reader_count (const frameshare_snapshot *snapshot);
+
+/**
+ * Returns the state of a reader.
+ *
+ * @param index below frameshare_snapshot_reader_count
+ *
+ * Ownership: pointers in *reader are the snapshot's.
+ * Failure: INVALID_ARGUMENT; *reader is unchanged.
+ * Threads: any.
+ */
+frameshare_status frameshare_snapshot_get_reader (const frameshare_snapshot *snapshot, size_t index,
+                                                  frameshare_reader_state *reader);
+
+/**
+ * Returns the number of evictions and refusals: the last 32.
+ *
+ * Ownership: unchanged.
+ * Failure: 0 for NULL.
+ * Threads: any.
+ */
+size_t frameshare_snapshot_incident_count (const frameshare_snapshot *snapshot);
+
+/**
+ * Returns an eviction or a refusal, the oldest first.
+ *
+ * @param index below frameshare_snapshot_incident_count
+ *
+ * Ownership: pointers in *incident are the snapshot's.
+ * Failure: INVALID_ARGUMENT; *incident is unchanged.
+ * Threads: any.
+ */
+frameshare_status frameshare_snapshot_get_incident (const frameshare_snapshot *snapshot, size_t index,
+                                                    frameshare_incident *incident);
+
+/**
+ * Frees a snapshot. NULL is ignored.
+ *
+ * Ownership: takes the snapshot.
+ * Failure: none.
+ * Threads: no other thread may use the snapshot.
+ */
+void frameshare_snapshot_free (frameshare_snapshot *snapshot);
 
 /* ---- Streams -------------------------------------------------------------------------------- */
 

@@ -137,6 +137,7 @@ struct Item {
   std::string caps;
   uint32_t event_kind;
   std::vector<unsigned char> event_payload;
+  bool event_is_sticky;
 };
 
 /// A reader of one stream.
@@ -172,7 +173,7 @@ public:
     if (status == FRAMESHARE_TIMEOUT)
       return std::nullopt;
     check (status);
-    Item found { item.kind, Frame (item.frame), {}, item.event_kind, {} };
+    Item found { item.kind, Frame (item.frame), {}, item.event_kind, {}, item.event_is_sticky };
     if (item.caps != nullptr)
       found.caps = item.caps;
     const auto *payload = static_cast<const unsigned char *> (item.event_payload);
@@ -189,6 +190,7 @@ public:
   }
 
   void interrupt (bool on = true) const { check (frameshare_reader_interrupt (get (), on)); }
+  void request_key_unit () const { check (frameshare_reader_request_key_unit (get ())); }
 
   frameshare_reader_stats stats () const
   {
@@ -286,6 +288,107 @@ public:
 
 private:
   detail::Handle<frameshare_exporter, frameshare_exporter_close> handle_;
+};
+
+/// An announcement of a stream capture into a CUDA graph, until it is destroyed.
+class Capture {
+public:
+  Capture ()
+  {
+    frameshare_capture *capture = nullptr;
+    check (frameshare_capture_announce (&capture));
+    handle_.reset (capture);
+  }
+
+private:
+  detail::Handle<frameshare_capture, frameshare_capture_end> handle_;
+};
+
+/// The state of a stream at one time. Pointers in the structs are the snapshot's.
+class Snapshot {
+public:
+  Snapshot () = default;
+  explicit Snapshot (frameshare_snapshot *snapshot) noexcept : handle_ (snapshot) {}
+
+  explicit operator bool () const noexcept { return handle_ != nullptr; }
+  frameshare_snapshot *get () const noexcept { return handle_.get (); }
+
+  frameshare_stream_state stream () const
+  {
+    frameshare_stream_state stream = FRAMESHARE_STREAM_STATE_INIT;
+    check (frameshare_snapshot_get_stream (get (), &stream));
+    return stream;
+  }
+
+  std::vector<frameshare_reader_state> readers () const
+  {
+    std::vector<frameshare_reader_state> found;
+    for (size_t index = 0; index < frameshare_snapshot_reader_count (get ()); index++) {
+      frameshare_reader_state reader = FRAMESHARE_READER_STATE_INIT;
+      check (frameshare_snapshot_get_reader (get (), index, &reader));
+      found.push_back (reader);
+    }
+    return found;
+  }
+
+  std::vector<frameshare_incident> incidents () const
+  {
+    std::vector<frameshare_incident> found;
+    for (size_t index = 0; index < frameshare_snapshot_incident_count (get ()); index++) {
+      frameshare_incident incident = FRAMESHARE_INCIDENT_INIT;
+      check (frameshare_snapshot_get_incident (get (), index, &incident));
+      found.push_back (incident);
+    }
+    return found;
+  }
+
+private:
+  detail::Handle<frameshare_snapshot, frameshare_snapshot_free> handle_;
+};
+
+/// An observer of one stream, which takes no part in it.
+class Observer {
+public:
+  /// Snapshots of next() come in the interval; without one there are those of snapshot() only.
+  explicit Observer (const std::string &stream, std::chrono::nanoseconds interval = {},
+                     std::chrono::nanoseconds timeout = std::chrono::seconds (2))
+  {
+    frameshare_observer *observer = nullptr;
+    const auto between = static_cast<uint64_t> (interval.count ());
+    check (frameshare_observer_open (stream.c_str (), between, timeout.count (), &observer));
+    handle_.reset (observer);
+  }
+
+  frameshare_observer *get () const noexcept { return handle_.get (); }
+
+  Snapshot snapshot ()
+  {
+    frameshare_snapshot *snapshot = nullptr;
+    check (frameshare_observer_snapshot (get (), &snapshot));
+    return Snapshot (snapshot);
+  }
+
+  /// Returns the next snapshot of the interval; an empty one after the timeout.
+  Snapshot next (std::chrono::nanoseconds timeout = FOREVER)
+  {
+    frameshare_snapshot *snapshot = nullptr;
+    const frameshare_status status = frameshare_observer_next (get (), timeout.count (), &snapshot);
+    if (status != FRAMESHARE_TIMEOUT)
+      check (status);
+    return Snapshot (snapshot);
+  }
+
+  void disconnect_reader (uint64_t reader) { check (frameshare_observer_disconnect_reader (get (), reader)); }
+
+  int fd () const
+  {
+    int fd = -1;
+    check (frameshare_observer_get_fd (get (), &fd));
+    return fd;
+  }
+
+private:
+  detail::Handle<frameshare_observer, frameshare_observer_close> handle_;
 };
 
 /// A stream that is shared.

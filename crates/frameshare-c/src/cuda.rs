@@ -9,13 +9,14 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    border::{guard, text, timeout},
+    border::{guard, quietly, store, take, text, timeout},
     failure::{Failure, Status},
     video::{MEMORY_CUDA, MEMORY_CUDA_OR_HOST, MEMORY_HOST, RawMemory},
 };
-use frameshare::cuda::{Context, Device, Stream};
+use frameshare::cuda::{Context, Device, Stream, capture};
 use std::{
     ffi::{c_char, c_int, c_void},
+    ptr,
     sync::Arc,
     time::Duration,
 };
@@ -76,4 +77,32 @@ pub extern "C" fn frameshare_wait_for_gpu(timeout_ns: i64) -> Status {
         let patience = timeout(timeout_ns).unwrap_or(Duration::from_secs(100 * 365 * 86_400));
         Ok(if frameshare::wait_for_deferred_drops(patience) { Status::Ok } else { Status::Timeout })
     })
+}
+
+/// An announcement of a stream capture.
+#[derive(Debug)]
+pub struct Capture {
+    _announced: capture::Announced,
+    /// With an address of its own, tools find one that is not ended.
+    _place: u8,
+}
+
+/// See frameshare.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn frameshare_capture_announce(capture: *mut *mut Capture) -> Status {
+    guard(|| {
+        // SAFETY: the header's contract.
+        unsafe { store(capture, ptr::null_mut(), "capture") }?;
+        let announced = Box::into_raw(Box::new(Capture { _announced: capture::announce(), _place: 0 }));
+        // SAFETY: the header's contract.
+        unsafe { store(capture, announced, "capture") }?;
+        Ok(Status::Ok)
+    })
+}
+
+/// See frameshare.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn frameshare_capture_end(capture: *mut Capture) {
+    // SAFETY: the header's contract.
+    quietly((), || drop(unsafe { take(capture, "capture") }));
 }

@@ -12,6 +12,7 @@ use frameshare::{
     exporter::{AcquireError, BindError, EventTooLong, Interrupted, PublishError},
     fence::FenceError,
     memory::MemoryError,
+    observer::ObserveError,
     reader::{ConnectError, ReadError},
     video::VideoError,
 };
@@ -169,6 +170,28 @@ impl From<ReadError> for Failure {
             ReadError::TooMuchMetadata { .. } => Status::NoResources,
             ReadError::Memory(error) => of_memory(error),
             ReadError::Io(error) => of_io(error),
+            _ => Status::System,
+        };
+        Self::new(status, error)
+    }
+}
+
+impl From<ObserveError> for Failure {
+    fn from(error: ObserveError) -> Self {
+        let status = match &error {
+            ObserveError::NotThere { .. }
+            | ObserveError::NotAnswering { .. }
+            | ObserveError::NoSuchReader { .. } => Status::NotFound,
+            ObserveError::WrongUser { .. }
+            | ObserveError::PermissionDenied { .. }
+            | ObserveError::MayNotDisconnect { .. }
+            | ObserveError::Refused { reason: Reason::PermissionDenied, .. } => Status::PermissionDenied,
+            ObserveError::Refused { .. } => Status::Refused,
+            ObserveError::Closed { reason: Reason::Stopped, .. } => Status::ExporterStopped,
+            ObserveError::Closed { reason: Reason::Failed, .. } | ObserveError::Gone => Status::ExporterLost,
+            ObserveError::Closed { .. } => Status::Evicted,
+            ObserveError::Protocol(_) | ObserveError::Violation(_) => Status::Protocol,
+            ObserveError::Io { source, .. } => of_io(source),
             _ => Status::System,
         };
         Self::new(status, error)

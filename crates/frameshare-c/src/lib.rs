@@ -23,6 +23,7 @@
 //! - `cuda`: contexts and streams of the caller
 //! - `reader`, `frame`: reading
 //! - `exporter`: publishing
+//! - `observer`: snapshots of a stream
 //! - `streams`: the list of streams
 //! - `log`: messages of the engine
 
@@ -32,6 +33,7 @@ mod exporter;
 mod failure;
 mod frame;
 mod log;
+mod observer;
 mod reader;
 mod streams;
 mod structs;

@@ -18,13 +18,13 @@ use crate::{
 use frameshare::{
     Endpoint, Event, Interrupt, Policy,
     cuda::Context,
-    reader::{self, Config, Item as Next},
+    reader::{self, Config, Item as Next, KeyUnitRequests},
 };
 use std::{
     ffi::{CString, c_char, c_int, c_uint, c_void},
     os::fd::AsRawFd,
     ptr,
-    sync::{Arc, Mutex, MutexGuard, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -76,6 +76,7 @@ structs::define! {
         event_kind: u32 = 0,
         event_payload: *const c_void = ptr::null(),
         event_size: usize = 0,
+        event_is_sticky: CBool = 0,
     }
 }
 
@@ -94,7 +95,21 @@ pub enum ItemKind {
 #[derive(Debug)]
 pub struct Reader {
     inner: Mutex<Inner>,
+    seen: Mutex<Seen>,
     interrupt: Interrupt,
+}
+
+/// The reader's state after the last item, for threads beside the one that waits for the next.
+#[derive(Debug)]
+struct Seen {
+    stats: reader::Stats,
+    key_units: KeyUnitRequests,
+}
+
+impl Seen {
+    fn of(reader: &reader::Reader) -> Self {
+        Self { stats: reader.stats(), key_units: reader.key_unit_requests() }
+    }
 }
 
 #[derive(Debug)]
@@ -122,6 +137,22 @@ impl Reader {
                 Err(Failure::argument("another thread uses the reader: use it from one thread at a time"))
             }
         }
+    }
+
+    /// Returns the state of the reader: the present one unless another thread uses the reader.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        let inner = self.lock();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(inner) = inner {
+            *seen = Seen::of(&inner.reader);
+        }
+        seen
+    }
+
+    fn next(&self, inner: &mut Inner, timeout: Option<Duration>) -> Result<Option<Next>, Failure> {
+        let next = inner.next(timeout, &self.interrupt);
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Seen::of(&inner.reader);
+        next
     }
 
     fn wrap(&self, frame: reader::Frame, gpu: Option<&Arc<Context>>) -> *mut Frame {
@@ -202,8 +233,9 @@ pub unsafe extern "C" fn frameshare_reader_open(
             _ => reader::Reader::start(&endpoint, engine.connection_timeout(later))?,
         };
         opened.set_connection_timeout(later);
+        let seen = Mutex::new(Seen::of(&opened));
         let inner = Mutex::new(Inner { reader: opened, gpu, last: Last::Nothing });
-        let opened = Box::into_raw(Box::new(Reader { inner, interrupt }));
+        let opened = Box::into_raw(Box::new(Reader { inner, seen, interrupt }));
         // SAFETY: the header's contract.
         unsafe { store(reader, opened, "reader") }?;
         Ok(Status::Ok)
@@ -239,7 +271,7 @@ pub unsafe extern "C" fn frameshare_reader_next(
                 Some(end) => Some(end.saturating_duration_since(Instant::now())),
                 None => timeout,
             };
-            match inner.next(left, &this.interrupt)? {
+            match this.next(&mut inner, left)? {
                 None => return Ok(Status::Timeout),
                 Some(Next::EndOfStream) => return Ok(Status::EndOfStream),
                 Some(Next::Frame(next)) => {
@@ -269,7 +301,7 @@ pub unsafe extern "C" fn frameshare_reader_next_item(
             object(reader, "reader")?
         };
         let mut inner = this.lock()?;
-        let Some(next) = inner.next(timeout(timeout_ns), &this.interrupt)? else {
+        let Some(next) = this.next(&mut inner, timeout(timeout_ns))? else {
             return Ok(Status::Timeout);
         };
         let found = match next {
@@ -289,6 +321,7 @@ pub unsafe extern "C" fn frameshare_reader_next_item(
                     event_kind: event.kind,
                     event_payload: event.payload.as_ptr().cast(),
                     event_size: event.payload.len(),
+                    event_is_sticky: event.sticky.into(),
                     ..none
                 };
                 inner.last = Last::Event(event);
@@ -336,11 +369,21 @@ pub unsafe extern "C" fn frameshare_reader_interrupt(reader: *mut Reader, on: CB
 
 /// See frameshare.h.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn frameshare_reader_request_key_unit(reader: *mut Reader) -> Status {
+    guard(|| {
+        // SAFETY: the header's contract.
+        unsafe { object(reader, "reader") }?.seen().key_units.send();
+        Ok(Status::Ok)
+    })
+}
+
+/// See frameshare.h.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn frameshare_reader_get_stats(reader: *mut Reader, stats: *mut ReaderStats) -> Status {
     guard(|| {
         // SAFETY: the header's contract.
         let this = unsafe { object(reader, "reader") }?;
-        let found = this.lock()?.reader.stats();
+        let found = this.seen().stats.clone();
         let found = ReaderStats {
             session: found.session,
             received: found.received,

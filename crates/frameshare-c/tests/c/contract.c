@@ -127,6 +127,7 @@ missing_pointers_are_refused (void)
   CHECK (fd == -1);
   REFUSED ("reader is NULL", frameshare_reader_interrupt (NULL, true));
   REFUSED ("reader is NULL", frameshare_reader_get_stats (NULL, &reader_stats));
+  REFUSED ("reader is NULL", frameshare_reader_request_key_unit (NULL));
   frameshare_reader_close (NULL);
 
   REFUSED ("frame is NULL", frameshare_frame_get_info (NULL, &info));
@@ -157,6 +158,28 @@ missing_pointers_are_refused (void)
   REFUSED ("exporter is NULL", frameshare_exporter_get_stats (NULL, &exporter_stats));
   frameshare_new_frame_discard (NULL);
   frameshare_exporter_close (NULL);
+
+  frameshare_observer *observer;
+  frameshare_snapshot *snapshot;
+  frameshare_stream_state stream_state = FRAMESHARE_STREAM_STATE_INIT;
+  frameshare_reader_state reader_state = FRAMESHARE_READER_STATE_INIT;
+  frameshare_incident incident = FRAMESHARE_INCIDENT_INIT;
+  REFUSED ("observer is NULL", frameshare_observer_open (STREAM, 0, 0, NULL));
+  REFUSED ("stream is NULL", frameshare_observer_open (NULL, 0, 0, &observer));
+  REFUSED ("observer is NULL", frameshare_observer_get_fd (NULL, &fd));
+  REFUSED ("observer is NULL", frameshare_observer_snapshot (NULL, &snapshot));
+  REFUSED ("observer is NULL", frameshare_observer_next (NULL, 0, &snapshot));
+  REFUSED ("snapshot is NULL", frameshare_observer_next (NULL, 0, NULL));
+  REFUSED ("observer is NULL", frameshare_observer_disconnect_reader (NULL, 1));
+  REFUSED ("snapshot is NULL", frameshare_snapshot_get_stream (NULL, &stream_state));
+  REFUSED ("snapshot is NULL", frameshare_snapshot_get_reader (NULL, 0, &reader_state));
+  REFUSED ("snapshot is NULL", frameshare_snapshot_get_incident (NULL, 0, &incident));
+  CHECK (observer == NULL && snapshot == NULL);
+  CHECK (frameshare_snapshot_reader_count (NULL) == 0 && frameshare_snapshot_incident_count (NULL) == 0);
+  frameshare_snapshot_free (NULL);
+  frameshare_observer_close (NULL);
+  REFUSED ("capture is NULL", frameshare_capture_announce (NULL));
+  frameshare_capture_end (NULL);
 
   REFUSED ("list is NULL", frameshare_list_streams (NULL));
   REFUSED ("list is NULL", frameshare_stream_list_get (NULL, 0, &stream));
@@ -388,7 +411,7 @@ items_come_in_order (void)
   CHECK (item.caps == NULL && item.event_payload == NULL);
   frameshare_frame_release (item.frame);
   item = next_item (reader, FRAMESHARE_ITEM_EVENT);
-  CHECK (item.event_kind == FRAMESHARE_EVENT_APPLICATION + 5 && item.event_size == 7);
+  CHECK (item.event_kind == FRAMESHARE_EVENT_APPLICATION + 5 && item.event_size == 7 && item.event_is_sticky);
   CHECK (memcmp (item.event_payload, "shutter", 7) == 0 && item.frame == NULL);
   frameshare_frame_release (next_item (reader, FRAMESHARE_ITEM_FRAME).frame);
   next_item (reader, FRAMESHARE_ITEM_END_OF_STREAM);
@@ -450,20 +473,44 @@ wait_for_frame (void *reader)
   return NULL;
 }
 
+static void *
+read_statistics (void *reader)
+{
+  for (unsigned count = 0; count < 1000; count++) {
+    frameshare_reader_stats stats = FRAMESHARE_READER_STATS_INIT;
+    OK (frameshare_reader_get_stats (reader, &stats));
+    CHECK (stats.received == 1);
+  }
+  return NULL;
+}
+
 static void
 reader_is_used_by_one_thread_and_interrupted_by_others (void)
 {
   frameshare_exporter *exporter = create ();
   frameshare_reader *reader = open_once (FRAMESHARE_POLICY_LATEST);
+  publish (exporter, 1, NULL);
+  frameshare_frame *held = next (reader);
   frameshare_reader_stats stats = FRAMESHARE_READER_STATS_INIT;
   pthread_t thread;
   CHECK (pthread_create (&thread, NULL, wait_for_frame, reader) == 0);
   unsigned waited_ms = 0;
-  while (frameshare_reader_get_stats (reader, &stats) == FRAMESHARE_OK) {
+  int fd;
+  while (frameshare_reader_get_fd (reader, &fd) == FRAMESHARE_OK) {
     CHECK (waited_ms++ < 60000);
     usleep (1000);
   }
-  REFUSED ("another thread", frameshare_reader_get_stats (reader, &stats));
+  REFUSED ("another thread", frameshare_reader_get_fd (reader, &fd));
+  /* Statistics and requests are for any thread. */
+  OK (frameshare_reader_request_key_unit (reader));
+  OK (frameshare_reader_get_stats (reader, &stats));
+  CHECK (stats.received == 1 && stats.held == 1 && stats.exporter_pid == (uint32_t) getpid ());
+  pthread_t others[4];
+  for (unsigned index = 0; index < 4; index++)
+    CHECK (pthread_create (&others[index], NULL, read_statistics, reader) == 0);
+  for (unsigned index = 0; index < 4; index++)
+    CHECK (pthread_join (others[index], NULL) == 0);
+  frameshare_frame_release (held);
   OK (frameshare_reader_interrupt (reader, true));
   CHECK (pthread_join (thread, NULL) == 0 && waited == FRAMESHARE_INTERRUPTED);
   CHECK (strstr (frameshare_last_error (), "another thread") != NULL);
@@ -630,6 +677,81 @@ log_names_readers (void)
 }
 
 static void
+observer_sees_stream_and_readers (void)
+{
+  frameshare_observer *observer;
+  RETURNS (FRAMESHARE_NOT_FOUND, frameshare_observer_open (STREAM, 0, LONG, &observer));
+  CHECK (observer == NULL);
+
+  frameshare_exporter *exporter = create ();
+  frameshare_reader *reader = open_once (FRAMESHARE_POLICY_LOSSLESS);
+  publish (exporter, 1, NULL);
+  frameshare_frame *frame = next (reader);
+  OK (frameshare_observer_open (STREAM, 0, LONG, &observer));
+  int fd;
+  OK (frameshare_observer_get_fd (observer, &fd));
+  CHECK (!is_readable (fd, 0));
+  frameshare_snapshot *snapshot;
+  OK (frameshare_observer_snapshot (observer, &snapshot));
+  frameshare_stream_state stream = FRAMESHARE_STREAM_STATE_INIT;
+  OK (frameshare_snapshot_get_stream (snapshot, &stream));
+  CHECK (stream.exporter_pid == (uint32_t) getpid () && stream.exporter_uid == geteuid ());
+  CHECK (stream.published == 1 && stream.last_published_ns <= stream.time_ns && stream.readers_total == 1);
+  CHECK (stream.started_ns > 0 && stream.slots > stream.free_slots && stream.copies == 0 && !stream.has_ended);
+  CHECK (strstr (stream.caps, "GRAY8") != NULL && strcmp (stream.memory, "host") == 0);
+  CHECK (stream.memory_why[0] != 0 && stream.exporter_program[0] != 0);
+  CHECK (frameshare_snapshot_reader_count (snapshot) == 1 && frameshare_snapshot_incident_count (snapshot) == 0);
+  frameshare_reader_state state = FRAMESHARE_READER_STATE_INIT;
+  OK (frameshare_snapshot_get_reader (snapshot, 0, &state));
+  CHECK (strcmp (state.name, "contract-reader") == 0 && state.policy == FRAMESHARE_POLICY_LOSSLESS);
+  CHECK (state.pid == (uint32_t) getpid () && state.held == 1 && state.sent == 1 && state.lost == 0);
+  CHECK (state.taken == 1 && state.age_sum_ns > 0 && state.age_sum_ns <= stream.time_ns);
+  CHECK (strcmp (state.memory, "host") == 0 && strcmp (state.fence, "none") == 0 && state.fence_why[0] != 0);
+  REFUSED ("index is 1", frameshare_snapshot_get_reader (snapshot, 1, &state));
+
+  /* A disconnected reader is an incident, and the snapshot before stays as it is. */
+  OK (frameshare_observer_disconnect_reader (observer, state.id));
+  RETURNS (FRAMESHARE_NOT_FOUND, frameshare_observer_disconnect_reader (observer, state.id));
+  frameshare_snapshot *later;
+  OK (frameshare_observer_snapshot (observer, &later));
+  CHECK (frameshare_snapshot_reader_count (later) == 0 && frameshare_snapshot_incident_count (later) == 1);
+  frameshare_incident incident = FRAMESHARE_INCIDENT_INIT;
+  OK (frameshare_snapshot_get_incident (later, 0, &incident));
+  CHECK (incident.reader == state.id && strstr (incident.text, "disconnected by process") != NULL);
+  frameshare_snapshot_free (later);
+  frameshare_observer_close (observer);
+  CHECK (strcmp (state.name, "contract-reader") == 0);
+  frameshare_snapshot_free (snapshot);
+
+  /* Updates, until the exporter stops. */
+  OK (frameshare_observer_open (STREAM, UINT64_C (100000000), LONG, &observer));
+  RETURNS (FRAMESHARE_TIMEOUT, frameshare_observer_next (observer, 0, &snapshot));
+  for (unsigned count = 0; count < 2; count++) {
+    OK (frameshare_observer_next (observer, LONG, &snapshot));
+    frameshare_snapshot_free (snapshot);
+  }
+  frameshare_frame_release (frame);
+  frameshare_reader_close (reader);
+  frameshare_exporter_close (exporter);
+  frameshare_status status;
+  while ((status = frameshare_observer_next (observer, LONG, &snapshot)) == FRAMESHARE_OK)
+    frameshare_snapshot_free (snapshot);
+  CHECK (status == FRAMESHARE_EXPORTER_STOPPED && snapshot == NULL);
+  frameshare_observer_close (observer);
+}
+
+static void
+captures_are_announced_and_ended (void)
+{
+  frameshare_capture *one, *other;
+  OK (frameshare_capture_announce (&one));
+  OK (frameshare_capture_announce (&other));
+  CHECK (one != other);
+  frameshare_capture_end (one);
+  frameshare_capture_end (other);
+}
+
+static void
 forget_a_frame (void)
 {
   frameshare_exporter *exporter = create ();
@@ -660,6 +782,8 @@ main (int argc, char **argv)
   descriptor_stays_and_shows_frames ();
   lossless_reader_ends_the_wait_of_the_exporter ();
   log_names_readers ();
+  observer_sees_stream_and_readers ();
+  captures_are_announced_and_ended ();
   puts ("contract kept");
   return 0;
 }

@@ -8,6 +8,7 @@
 
 #include <frameshare.hpp>
 #include <type_traits>
+#include <unistd.h>
 
 using namespace std::chrono_literals;
 
@@ -16,6 +17,7 @@ constexpr bool is_owner = !std::is_copy_constructible_v<T> && !std::is_copy_assi
                           && std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>;
 static_assert (is_owner<frameshare::Reader> && is_owner<frameshare::Frame>);
 static_assert (is_owner<frameshare::Exporter> && is_owner<frameshare::NewFrame>);
+static_assert (is_owner<frameshare::Observer> && is_owner<frameshare::Snapshot> && is_owner<frameshare::Capture>);
 
 static uint64_t
 publish (frameshare::Exporter &exporter, uint8_t value)
@@ -38,6 +40,13 @@ main (int argc, char **argv)
   frameshare::Reader reader (argv[1], config);
 
   CHECK (!reader.next (0ns) && !reader.next (1ms) && !reader.has_ended ());
+  frameshare::Observer observer (argv[1], 100ms);
+  const frameshare::Snapshot snapshot = observer.snapshot ();
+  CHECK (snapshot.stream ().exporter_uid == geteuid () && snapshot.incidents ().empty ());
+  CHECK (snapshot.readers ().size () == 1 && snapshot.readers ()[0].policy == FRAMESHARE_POLICY_LOSSLESS);
+  CHECK (observer.next () && observer.fd () >= 0);
+  const frameshare::Capture capture;
+  reader.request_key_unit ();
   publish (exporter, 1);
   publish (exporter, 2);
   exporter.end_stream ();
@@ -55,7 +64,7 @@ main (int argc, char **argv)
   exporter.send_event (FRAMESHARE_EVENT_APPLICATION, false, "go", 2);
   publish (exporter, 3);
   std::optional<frameshare::Item> item = reader.next_item ();
-  CHECK (item && item->kind == FRAMESHARE_ITEM_EVENT && item->event_payload.size () == 2);
+  CHECK (item && item->kind == FRAMESHARE_ITEM_EVENT && item->event_payload.size () == 2 && !item->event_is_sticky);
   item = reader.next_item ();
   CHECK (item && item->kind == FRAMESHARE_ITEM_FRAME && item->frame.info ().sequence == 3);
   item.reset ();
