@@ -26,6 +26,7 @@ mod sink;
 mod src;
 mod sync;
 mod time;
+mod upstream;
 mod uri;
 
 pub use fence::FrameshareFence;

@@ -5,7 +5,7 @@
 use super::{Channel, Listener, Page, Seals, encoded, memfd};
 use frameshare::{Descriptor, EntryIndex, FenceKind, MemoryKind, Policy, Sequence, SlotId, queue::Producer};
 use frameshare_protocol::{
-    message::{Format, ToReader, Welcome},
+    message::{Format, ToReader, UpstreamKinds, Welcome},
     page::{claims_size, metadata_size, queue_size},
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -103,6 +103,7 @@ impl Offer {
             areas,
             next: Sequence(next),
             live: Sequence(next),
+            upstream: UpstreamKinds::default(),
         };
         Ok(Self { welcome, fds, queue, claims, metadata, producer, wake })
     }

@@ -11,6 +11,7 @@ mod gone;
 mod messages;
 mod refused;
 mod unixfd;
+mod upstream;
 mod uris;
 
 /// A moving zone plate: every pixel changes from frame to frame.
@@ -163,10 +164,10 @@ fn decoded_clip_is_received_unchanged() {
     run
         .gst(&format!(
             "videotestsrc num-buffers=60 {PICTURE} ! video/x-raw,format=I420,width=338,height=190,framerate=100/1 ! \
-             x264enc ! h264parse ! qtmux ! filesink location=film.mp4"
+             x264enc ! h264parse ! qtmux ! filesink location=video.mp4"
         ))
         .expect_success();
-    let clip = "filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264";
+    let clip = "filesrc location=video.mp4 ! qtdemux ! h264parse ! avdec_h264";
     // videoconvert before each file gives both the same layout.
     let to_file = "videoconvert ! video/x-raw,format=RGB ! filesink location";
     run.gst(&format!("{clip} ! {to_file}=expected.raw")).expect_success();

@@ -27,6 +27,7 @@ mod restarts;
 mod sets;
 mod slow;
 mod stalled;
+mod upstream;
 mod writes;
 
 use frameshare_tests::{

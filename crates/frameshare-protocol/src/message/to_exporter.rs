@@ -7,12 +7,13 @@ use super::{
     content::Reason,
     handshake::Hello,
     observe::Observe,
+    upstream::UpstreamEvent,
 };
 use crate::limits::{MAX_CREDIT, MAX_GPUS, MAX_PEER_NAME, MAX_TEXT};
 use serde::{Deserialize, Serialize};
 
 /// A message from reader or observer to exporter, without file descriptors.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToExporter {
     /// Asks the exporter to accept the reader.
     Hello(Hello),
@@ -53,6 +54,9 @@ pub enum ToExporter {
     /// The reader copies frames of the present format, since its application does not support
     /// their layout. The exporter may publish them in the format's default layout.
     CopiesForLayout,
+    /// An event of the reader's application, of a kind that
+    /// [`Welcome::upstream`](super::Welcome::upstream) grants.
+    Upstream(UpstreamEvent),
 }
 
 impl ToExporter {
@@ -90,6 +94,11 @@ impl ToExporter {
             if !fine {
                 return Err(DecodeError::Malformed(Malformation::Hello));
             }
+        }
+        if let Self::Upstream(event) = &message
+            && !event.is_valid()
+        {
+            return Err(DecodeError::Malformed(Malformation::Upstream));
         }
         Ok(message)
     }

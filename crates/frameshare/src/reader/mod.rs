@@ -38,7 +38,7 @@ pub use error::{ConfigError, ConnectError, ProtocolViolation, ReadError};
 pub use frames::{Frames, OpenError, open};
 pub use frameshare_protocol::ReaderCopy;
 pub use item::Item;
-pub use lease::{Frame, KeyUnitRequests};
+pub use lease::{Frame, UpstreamSender};
 pub use planes::FramePlane;
 pub use set::{ReaderKey, ReaderSet};
 pub use stats::Stats;
@@ -275,7 +275,7 @@ impl Reader {
     /// Asks the exporter for a key unit of an encoded stream. The exporter passes the request on to
     /// the encoder at most once a second, for readers of its own user; it may ignore it.
     pub fn request_key_unit(&self) {
-        self.key_unit_requests().send();
+        self.upstream().request_key_unit();
     }
 
     /// Tells the exporter that the application cannot read the present format's layout, and copies
@@ -286,9 +286,10 @@ impl Reader {
         }
     }
 
-    /// Returns a handle for requests from other threads. It serves the present connection only.
-    pub fn key_unit_requests(&self) -> KeyUnitRequests {
-        self.connection().map(Connection::key_unit_requests).unwrap_or_default()
+    /// Returns a handle for requests and [upstream events](crate::upstream), from any thread. It
+    /// serves the present connection only.
+    pub fn upstream(&self) -> UpstreamSender {
+        self.connection().map(Connection::upstream).unwrap_or_default()
     }
 
     fn connection(&self) -> Option<&Connection> {

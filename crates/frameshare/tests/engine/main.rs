@@ -20,4 +20,5 @@ mod policies;
 mod set;
 mod slots;
 mod stream;
+mod upstream;
 mod waiting;

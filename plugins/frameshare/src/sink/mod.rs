@@ -21,6 +21,7 @@ mod negotiation;
 mod notices;
 mod pace;
 mod placed;
+mod qos;
 mod refusal;
 mod render;
 mod same_pipeline;
@@ -31,6 +32,7 @@ mod stats;
 mod stream;
 mod timing;
 mod units;
+mod upstream;
 mod waiting;
 
 use gst::prelude::*;
@@ -44,7 +46,7 @@ glib::wrapper! {
     /// # Examples
     ///
     /// ```text
-    /// gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! framesharesink stream=cam0
+    /// gst-launch-1.0 filesrc location=video.mp4 ! qtdemux ! h264parse ! avdec_h264 ! framesharesink stream=cam0
     /// gst-launch-1.0 v4l2src ! framesharesink stream=cam1 wait-for-connection=true
     /// gst-launch-1.0 rtspsrc location=rtsp://camera ! rtph264depay ! h264parse ! framesharesink stream=cam2 encoded=true
     /// ```

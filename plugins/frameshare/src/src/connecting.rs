@@ -111,7 +111,7 @@ impl FrameshareSrc {
     fn note(&self, reader: &Reader) {
         let stats = reader.stats();
         gst::info!(CAT, imp = self, "Session {:x} of process {}", stats.session, stats.exporter_pid);
-        *lock(&self.key_unit_requests) = reader.key_unit_requests();
+        *lock(&self.upstream) = reader.upstream();
         self.figures.session.store(stats.session, Relaxed);
         self.figures.exporter.store(stats.exporter_pid, Relaxed);
         self.figures.credit.store(stats.credit, Relaxed);

@@ -30,6 +30,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod upstream;
 mod way;
 
 use gst::{prelude::*, subclass::prelude::*};

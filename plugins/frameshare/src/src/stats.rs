@@ -24,6 +24,8 @@ pub(super) struct Figures {
     pub copied_for_layout: AtomicU64,
     pub reconnections: AtomicU64,
     pub repeated: AtomicU64,
+    /// Upstream events that were sent to the exporter.
+    pub upstream_events: AtomicU64,
     /// Copies of frames in host memory that elements downstream made, to write for example.
     pub copied_downstream: Arc<AtomicU64>,
 }
@@ -45,6 +47,7 @@ impl Figures {
             &self.copied_for_layout,
             &self.reconnections,
             &self.repeated,
+            &self.upstream_events,
             &self.copied_downstream,
         ] {
             counter.store(0, Relaxed);
@@ -70,6 +73,7 @@ impl Figures {
             .field("reconnections", self.reconnections.load(Relaxed))
             .field("copied-downstream", self.copied_downstream.load(Relaxed))
             .field("repeated", self.repeated.load(Relaxed))
+            .field("upstream-events", self.upstream_events.load(Relaxed))
             .build()
     }
 }

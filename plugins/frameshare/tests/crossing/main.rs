@@ -21,6 +21,7 @@ mod seek;
 mod slow;
 mod switch;
 mod time;
+mod upstream;
 mod uri;
 mod waiting;
 

@@ -11,6 +11,7 @@ use crate::{Result, child, options::Options, print};
 use frameshare::{
     Interrupt, MAX_CREDIT, Policy, Sequence, monotonic_ns,
     reader::{self, Frame, Item, Reader},
+    upstream::{Navigation, Qos, UpstreamEvent},
 };
 use frameshare_tests::content;
 use serde_json::{Value, json};
@@ -26,6 +27,16 @@ struct Tally {
     expected: Option<Sequence>,
     /// Times from publication to delivery in µs. Kept on request only, since a long run has many.
     latencies: Option<Vec<u64>>,
+}
+
+/// Sends a key and a late report, and prints whether they were sent.
+fn send(reader: &Reader, key: &str) -> Result<()> {
+    let press = Navigation::new("key-press").field("key", key);
+    let late = Qos { proportion: 2.0, jitter: 500_000_000, time: monotonic_ns() };
+    let sent = |event| reader.upstream().send(&event).map_err(|error| error.to_string()).err();
+    let pressed = sent(UpstreamEvent::Navigation(press));
+    let reported = sent(UpstreamEvent::Qos(late));
+    Ok(print(&json!({ "event": "pressed", "navigation": pressed, "qos": reported }))?)
 }
 
 pub fn read(options: &Options) -> Result<ExitCode> {
@@ -74,6 +85,9 @@ pub fn read(options: &Options) -> Result<ExitCode> {
             Some(Item::Frame(frame)) => {
                 if tally.expected.is_none() {
                     print(&json!({ "event": "first", "sequence": frame.descriptor().sequence.0 }))?;
+                    if let Some(key) = options.get::<String>("press")? {
+                        send(&reader, &key)?;
+                    }
                     if options.is_set("report-layout") {
                         reader.report_layout_copies();
                     }

@@ -12,6 +12,7 @@ mod liveness;
 mod outbox;
 mod route;
 mod start;
+mod upstream;
 
 pub use backlog::{Backlog, WaitingFrame, Weight};
 pub use ending::Ending;
@@ -21,6 +22,7 @@ pub use liveness::Liveness;
 pub use outbox::{Attachment, INLINE, Packet, is_exhausted, is_shortage, payload_file};
 pub use route::Route;
 pub use start::Start;
+pub use upstream::Upstream;
 
 use super::{
     frame::Unit,
@@ -99,6 +101,7 @@ pub struct Link {
     cannot_adopt: Option<String>,
     /// The reader copies frames of the present format into its default layout.
     copies_for_layout: bool,
+    pub upstream: Upstream,
     /// Number of ordered messages sent so far, waiting ones included.
     messages: u64,
     /// End of the time that the connection stays open for waiting messages after the link has
@@ -120,11 +123,12 @@ pub struct Delivery {
     pub start: Start,
     pub route: Route,
     pub hello: Hello,
+    pub upstream: Upstream,
 }
 
 impl Link {
     pub fn new(info: ReaderInfo, socket: Socket, peer: Peer, delivery: Delivery) -> Self {
-        let Delivery { producer, next, wake, liveness, fence, start, route, hello } = delivery;
+        let Delivery { producer, next, wake, liveness, fence, start, route, hello, upstream } = delivery;
         let Route { fence: choice, downloads, cannot_adopt, .. } = route;
         let mut peer = peer;
         let socket = Arc::new(socket);
@@ -145,6 +149,7 @@ impl Link {
             downloads,
             cannot_adopt,
             copies_for_layout: false,
+            upstream,
             messages: 0,
             drains_until: None,
             stall: Stall::default(),
@@ -519,8 +524,14 @@ impl Link {
         let stats = self.leases.stats(self.info.clone(), next);
         let first = self.backlog.first().map(|frame| frame.descriptor.sequence);
         let lag = stats.lag.max(first.map_or(0, |first| next.since(first)));
-        let copies_for_layout = self.copies_for_layout;
-        ReaderStats { waiting: self.backlog.frames() as u32, lag, copies_for_layout, ..stats }
+        ReaderStats {
+            waiting: self.backlog.frames() as u32,
+            lag,
+            copies_for_layout: self.copies_for_layout,
+            upstream_events: self.upstream.taken,
+            upstream_dropped: self.upstream.dropped,
+            ..stats
+        }
     }
 
     /// Returns whether the reader gets frames in host memory although the stream's frames are on a

@@ -2,6 +2,7 @@
 
 //! Notices of an exporter to its owner.
 
+use crate::upstream::UpstreamEvent;
 use frameshare_protocol::{Policy, message::Reason};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub struct ReaderInfo {
 }
 
 /// An event of a reader or of the stream's socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Notice {
     /// The reader was admitted.
@@ -80,6 +81,15 @@ pub enum Notice {
     LayoutCopied {
         /// The number of these readers.
         readers: usize,
+    },
+    /// An event of a reader, of a kind that
+    /// [`Config::upstream`](crate::exporter::Config#structfield.upstream) accepts. Some are dropped
+    /// if the handler blocks.
+    Upstream {
+        /// The reader.
+        reader: ReaderInfo,
+        /// The event.
+        event: UpstreamEvent,
     },
     /// The socket was removed, and a new one is bound in its place. Readers can connect.
     SocketBound,

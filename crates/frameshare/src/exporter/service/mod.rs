@@ -377,6 +377,9 @@ fn listen_to(shared: &Shared, link: &PolledLink) {
             Ok(ToExporter::RequestKeyUnit) => {
                 return shared.with(|state| state.request_key_unit(link.id));
             }
+            Ok(ToExporter::Upstream(event)) => {
+                return shared.with(|state| state.take_upstream(link.id, event));
+            }
             Ok(ToExporter::CopiesForLayout) => {
                 return shared.with(|state| state.note_layout_copies(link.id));
             }

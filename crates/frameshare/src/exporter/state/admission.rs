@@ -16,6 +16,7 @@ use crate::{
         select::{Selected, why_not_in_place},
     },
     sys::{Peer, Socket, UntrustedFd, Wake, Words, file_limit, process_nonce},
+    upstream::UpstreamKinds,
 };
 use frameshare_cuda::context::Context;
 use frameshare_protocol::{
@@ -200,13 +201,14 @@ impl State {
     }
 
     /// Makes the message that hands over what the two share; returns the exporter's own parts.
-    /// `next` is the first frame that the reader gets.
+    /// `next` is the first frame that the reader gets, `upstream` the events that are accepted.
     pub fn welcome(
         &mut self,
         hello: &Hello,
         promise: &Promise,
         shares: Shares,
         next: Sequence,
+        upstream: UpstreamKinds,
     ) -> Result<(Packet, Wake, Box<dyn ExporterFence>), SetupError> {
         let on_gpu = promise.gpu.as_ref().filter(|_| self.memory.kind != MemoryKind::Host);
         let welcome = ToReader::Welcome(Welcome {
@@ -220,6 +222,7 @@ impl State {
             areas: self.config.max_slots,
             next,
             live: self.next,
+            upstream,
         });
         let own = |fd: OwnedFd| Attachment::File(Arc::new(fd));
         let mut attachments = vec![own(shares.queue_fd), own(shares.claims_fd)];

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Consequences of the probe.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Others {
     /// The refusal of every reader of another user.
     pub refusal: Option<String>,

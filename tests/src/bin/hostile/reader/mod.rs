@@ -10,6 +10,7 @@ mod hellos;
 mod messages;
 mod observers;
 mod pages;
+mod upstream;
 mod wakes;
 
 pub use floods::stay_silent;
@@ -39,7 +40,7 @@ pub enum Fate {
 pub type Attack = (&'static str, fn(&Path) -> Result<Fate>);
 
 /// All attacks.
-pub const ATTACKS: [Attack; 55] = [
+pub const ATTACKS: [Attack; 60] = [
     ("greeting-cut-short", hellos::cut_short),
     ("greeting-flipped", hellos::flipped),
     ("greeting-absurd", hellos::absurd),
@@ -56,6 +57,11 @@ pub const ATTACKS: [Attack; 55] = [
     ("descriptors", messages::descriptors),
     ("many-descriptors", messages::many_descriptors),
     ("never-listens", messages::never_listens),
+    ("upstream-not-accepted", upstream::not_accepted),
+    ("upstream-invalid", upstream::invalid),
+    ("upstream-oversized", upstream::oversized),
+    ("upstream-cut-short", upstream::cut_short),
+    ("upstream-flood", upstream::flood),
     ("claim-zero", pages::zero),
     ("claim-ones", pages::ones),
     ("claim-published-again", pages::published_again),
