@@ -7,7 +7,7 @@
 
 # The introductory commands for frames on a GPU.
 FIRST='
-    gst-launch-1.0 filesrc location=film.mp4 ! qtdemux ! h264parse ! nvh264dec ! framesharesink stream=cam0
+    gst-launch-1.0 filesrc location=video.mp4 ! qtdemux ! h264parse ! nvh264dec ! framesharesink stream=cam0
     gst-launch-1.0 framesharesrc stream=cam0 ! cudadownload ! videoconvert ! autovideosink
 '
 
@@ -64,7 +64,7 @@ type_all() { # NAME <PAGE
 commands() {
   runtime || return
   local status=0
-  cp "$RUNTIME/work/hd.h264" "$RUNTIME/work/film.h264" && cp "$RUNTIME/work/bigbuckbunny.mp4" "$RUNTIME/work/film.mp4" || return
+  cp "$RUNTIME/work/hd.h264" "$RUNTIME/work/video.h264" && cp "$RUNTIME/work/bigbuckbunny.mp4" "$RUNTIME/work/video.mp4" || return
   type_all first <<<"$FIRST" || status=1
   type_all page <docs/gpu.md || status=1
   return $status

@@ -229,7 +229,7 @@ pub enum Command {
     /// Publish a test pattern, or a video file, as a stream
     #[command(
         after_help = "Examples:\n  frameshare publish test\n  frameshare publish test --format I420 --size 1280x720 --rate 25\n  \
-        frameshare publish film film.mp4"
+        frameshare publish cam0 video.mp4"
     )]
     Publish(PublishOptions),
     /// Serve the metrics of all streams to Prometheus, until Ctrl-C

@@ -62,14 +62,14 @@ fn recorder_of_killed_exporter_completes_its_file() {
     );
     let recorder = run.gst(
         "framesharesrc stream=s policy=lossless on-disconnect=eos ! tee name=frames \
-         frames. ! queue ! x264enc pass=quant quantizer=0 ! h264parse ! mp4mux ! filesink location=film.mp4 \
+         frames. ! queue ! x264enc pass=quant quantizer=0 ! h264parse ! mp4mux ! filesink location=video.mp4 \
          frames. ! queue ! filesink location=delivered",
     );
     let path = run.path("delivered");
     wait_until("20 frames", || fs::metadata(&path).is_ok_and(|file| file.len() >= 20 * SIZE as u64));
     exporter.kill();
     recorder.expect_success();
-    run.gst("filesrc location=film.mp4 ! qtdemux ! h264parse ! avdec_h264 ! filesink location=played")
+    run.gst("filesrc location=video.mp4 ! qtdemux ! h264parse ! avdec_h264 ! filesink location=played")
         .expect_success();
     let [delivered, played] = ["delivered", "played"].map(|name| run.read(name));
     assert!(delivered.len() >= 20 * SIZE && delivered.len().is_multiple_of(SIZE));

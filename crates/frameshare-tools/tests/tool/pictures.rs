@@ -157,12 +157,12 @@ fn video_file_without_gstreamer_or_plugin_is_an_error() {
     let missing = run_tool(&run, "publish s none.mp4");
     assert_eq!(missing.status, 1);
     assert!(missing.stderr.contains("cannot read none.mp4: No such file"), "{}", missing.stderr);
-    fs::write(run.path("film.mp4"), "no film").unwrap();
-    let without = ran(tool(&run, "publish s film.mp4").env("PATH", run.path("")));
+    fs::write(run.path("video.mp4"), "no video").unwrap();
+    let without = ran(tool(&run, "publish s video.mp4").env("PATH", run.path("")));
     assert_eq!((without.status, without.stdout.as_str()), (1, ""));
     assert!(without.stderr.contains("apt-get install gstreamer1.0-tools"), "{}", without.stderr);
     // With another file for the registry, or the installed one would be changed.
-    let mut command = tool(&run, "publish s film.mp4");
+    let mut command = tool(&run, "publish s video.mp4");
     command.env("GST_PLUGIN_PATH", "").env("GST_PLUGIN_SYSTEM_PATH", run.path(""));
     let without = ran(command.env("GST_REGISTRY", run.path("registry.bin")));
     assert_eq!((without.status, without.stdout.as_str()), (1, ""));
@@ -174,16 +174,16 @@ fn video_file_without_gstreamer_or_plugin_is_an_error() {
 fn video_file_is_published_through_gstreamer() {
     let run = TestRun::new();
     let pipeline = "-q videotestsrc num-buffers=30 pattern=red ! video/x-raw,format=I420,width=64,height=48 ! \
-        x264enc ! mp4mux ! filesink location=film.mp4";
+        x264enc ! mp4mux ! filesink location=video.mp4";
     run.gst(pipeline).expect_success();
-    let publisher = run.command(&format!("{TOOL} publish s film.mp4"));
+    let publisher = run.command(&format!("{TOOL} publish s video.mp4"));
     wait_until("a picture", || run_tool(&run, "snapshot s s.png -t 1").status == 0);
     let image = image::load_from_memory_with_format(&run.read("s.png"), ImageFormat::Png).unwrap();
     let [r, g, b, _] = image.get_pixel(30, 20).0;
     assert!(r > 245 && g < 10 && b < 10, "{r} {g} {b}");
     assert_eq!(publisher.expect_success().stderr, "");
 
-    fs::write(run.path("none.mp4"), "no film").unwrap();
+    fs::write(run.path("none.mp4"), "no video").unwrap();
     let error = run.command(&format!("{TOOL} publish s none.mp4")).expect_failure();
     assert!(error.contains("gst-launch-1.0 could not play none.mp4"), "{error}");
 }

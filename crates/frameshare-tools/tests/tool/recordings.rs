@@ -96,10 +96,10 @@ fn recording_of_pipeline_is_played_to_pipeline() {
     run.gst(&format!("-q {video} ! filesink location=made")).expect_success();
     let sink = run.gst(&format!("-q {video} ! framesharesink stream=s wait-for-connection=true sync=false"));
     wait_until("the stream", || run_tool(&run, "info s").status == 0);
-    assert_eq!(json(&run, "record s film.rec --lossless")["frames"], 40);
+    assert_eq!(json(&run, "record s clip.rec --lossless")["frames"], 40);
     sink.expect_success();
     let source = run.gst("-q framesharesrc stream=t policy=lossless ! filesink location=read");
-    let player = run.command(&format!("{TOOL} play film.rec t --readers 2"));
+    let player = run.command(&format!("{TOOL} play clip.rec t --readers 2"));
     wait_until("the stream", || run_tool(&run, "info t").status == 0);
     let again = run.command(&format!("{TOOL} record t again.rec --lossless"));
     source.expect_success();
@@ -107,7 +107,7 @@ fn recording_of_pipeline_is_played_to_pipeline() {
     again.expect_success();
     let (made, read) = (run.read("made"), run.read("read"));
     assert!(made == read, "the bytes differ: {} for {}", read.len(), made.len());
-    let (first, second) = (frames(&run.path("film.rec")), frames(&run.path("again.rec")));
+    let (first, second) = (frames(&run.path("clip.rec")), frames(&run.path("again.rec")));
     assert_eq!((first.len(), second.len()), (40, 40));
     let shift = number(&second[0], "pts") - number(&first[0], "pts");
     for (one, other) in first.iter().zip(&second) {

@@ -26,7 +26,7 @@ impl Clip {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("film.mp4");
+        let path = folder.path().join("video.mp4");
         let recorder = launch(&format!(
             "videotestsrc num-buffers=30 pattern=ball ! video/x-raw,format=I420,width=96,height=64,framerate=30/1 ! \
              x264enc threads=1 ! h264parse ! mp4mux ! filesink location={}",

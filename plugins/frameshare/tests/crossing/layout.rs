@@ -26,7 +26,7 @@ impl Clip {
             Self::FRAMES
         ));
         let units: Vec<_> = all(&Reader::watch(encoder)).into_iter().map(|unit| bytes(&unit)).collect();
-        std::fs::write(folder.path().join("film.h264"), units.concat()).unwrap();
+        std::fs::write(folder.path().join("video.h264"), units.concat()).unwrap();
         let mut clip = Self { folder, images: Vec::new() };
         let plain = Reader::watch(launch(&format!(
             "{} ! videoconvert ! fakesink name=end sync=false enable-last-sample=false",
@@ -39,7 +39,7 @@ impl Clip {
 
     /// The decoder behind a source of the clip.
     fn decoder(&self) -> String {
-        let file = self.folder.path().join("film.h264");
+        let file = self.folder.path().join("video.h264");
         format!("filesrc location={} ! h264parse ! avdec_h264 max-threads=1", file.display())
     }
 

@@ -10,9 +10,9 @@ const FRAMES: usize = 50;
 /// its number.
 fn clip(folder: &Path) -> gst::Pipeline {
     let clip = (0..FRAMES).flat_map(|number| [number as u8; GRAY_SIZE]).collect::<Vec<_>>();
-    std::fs::write(folder.join("film.raw"), clip).unwrap();
+    std::fs::write(folder.join("clip.raw"), clip).unwrap();
     let pipeline = gst::parse::launch(&format!(
-        "filesrc location={0}/film.raw ! rawvideoparse format=gray8 width=16 height=8 framerate=25/1 ! \
+        "filesrc location={0}/clip.raw ! rawvideoparse format=gray8 width=16 height=8 framerate=25/1 ! \
          framesharesink name=sink socket-path={0}/s wait-for-connection=true",
         folder.display()
     ));

@@ -194,7 +194,7 @@ fn autoplugged(_: u64) -> Result<String> {
         return Err(Skip("x264enc is missing, which makes the clip".into()).into());
     }
     let folder = tempfile::tempdir_in("/tmp")?;
-    let clip = folder.path().join("film.mkv").display().to_string();
+    let clip = folder.path().join("clip.mkv").display().to_string();
     let pictures = pictures("format=I420,width=320,height=240");
     let place = Place::new()?;
     // A filesink named `sink` stands in for the framesharesink.
