@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::LazyLock,
@@ -94,6 +95,78 @@ fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
 
 fn send(signal: &str, pid: u32) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill runs").success());
+}
+
+/// Returns the lines of more than 80 columns on a terminal, except those with paths of the machine.
+fn too_wide(output: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in output.split(['\n', '\r']) {
+        // A control sequence ends with its letter.
+        let mut parts = line.split('\x1b');
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            shown += part.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or_default();
+        }
+        let has_path = shown.starts_with("    export ") || shown.starts_with("  recording ");
+        if !has_path && shown.chars().count() > 80 {
+            lines.push(shown);
+        }
+    }
+    lines
+}
+
+#[test]
+fn lines_of_80_columns_are_told_from_wider_ones() {
+    let line = "x".repeat(80);
+    assert!(too_wide(&format!("{line}\n\x1b[2J\x1b[38;5;1m{line}\x1b[0m\r\n")).is_empty());
+    assert_eq!(too_wide(&format!("a\n\x1b[1m{line}y\n")), [format!("{line}y")]);
+}
+
+#[test]
+fn output_fits_80_columns() {
+    let (status, text) = Demo::start(&VIDEO, 2).end();
+    assert_eq!((status, too_wide(&text)), (Some(0), Vec::new()), "{text}");
+    assert!(text.contains("s  loop 1 of 2: "), "no progress is shown: {text}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (video, output) = (VIDEO.display(), folder.path().display());
+    let run = format!(
+        "stty cols 80 rows 40 && exec {} {video} --loops 2 --output {output}",
+        env!("CARGO_BIN_EXE_frameshare-demo")
+    );
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &run, "/dev/null"]).env("XDG_RUNTIME_DIR", folder.path()).stdin(Stdio::null());
+    let shown = terminal.output().expect("script runs");
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.status.success() && text.contains("reader     process"), "no table is shown: {text}");
+    assert_eq!(too_wide(&text), Vec::<String>::new());
+}
+
+#[test]
+fn printed_commands_join_the_stream() {
+    let mut demo = Demo::start(&VIDEO, 8);
+    let mut lines = BufReader::new(demo.supervisor.stdout.take().expect("it is piped")).lines();
+    let mut commands = Vec::new();
+    while !commands.last().is_some_and(|line: &String| line.starts_with("gst-launch-1.0")) {
+        let line = lines.next().expect("a further line").expect("a text");
+        commands.extend(line.strip_prefix("    ").map(str::to_owned));
+    }
+    let rest = thread::spawn(move || lines.count());
+    let join = |commands: &str| {
+        let mut shell = Command::new("sh");
+        // No screen is needed.
+        let shell = shell.args(["-ec", commands]).env("GST_PLUGIN_FEATURE_RANK", "fakevideosink:MAX");
+        shell.env("GST_REGISTRY", demo.folder.path().join("registry")).output().expect("a shell")
+    };
+    // Negative control: as on a terminal that cuts lines.
+    let cut: Vec<_> = commands.iter().map(|line| line.chars().take(60).collect::<String>()).collect();
+    assert!(!join(&cut.join("\n")).status.success(), "{cut:?}");
+    let joined = join(&commands.join("\n"));
+    assert!(joined.status.success(), "{commands:?}: {joined:?}");
+    let text = String::from_utf8_lossy(&joined.stdout);
+    assert!(text.contains("Got EOS"), "{text}");
+    let (status, text) = demo.end();
+    assert_eq!(status, Some(0), "{text}");
+    rest.join().expect("no panic");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     log::{Log, ReaderLog},
     process::Process,
     proof::{self, Promise},
-    table::milliseconds,
+    table::{fold, milliseconds},
 };
 use std::{
     collections::{BTreeMap, HashSet},
@@ -56,7 +56,10 @@ fn of_exporter(log: &Log, made: &BTreeMap<u64, u64>) -> String {
         log.exporter.reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
     let how = match copies {
         0 => "all decoded straight into shared memory".into(),
-        _ => format!("{copies} copied into shared memory ({})", reasons.join(", ")),
+        _ => {
+            let what = format!("{copies} copied into shared memory");
+            fold(&[vec![what], reasons].concat()).join("\n")
+        }
     };
     format!("{frames} frames published, {images} different images,\n{how}")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Progress display: on a terminal a table and a preview, redrawn in place, otherwise one line per
-//! second.
+//! Progress display: on a terminal a table and a preview, redrawn in place, otherwise a few lines
+//! per second. Lines have 80 columns at most.
 
 use super::{
     log::{Log, ReaderLog},
@@ -19,6 +19,8 @@ use std::{
 const REFRESH: Duration = Duration::from_millis(50);
 /// Time window of the rates.
 const WINDOW: Duration = Duration::from_secs(1);
+/// Maximum length of a line, in characters.
+const COLUMNS: usize = 80;
 
 pub struct Table {
     loops: u32,
@@ -69,7 +71,7 @@ impl Table {
             self.drawn = Some(Instant::now());
             let mut text = String::from("\x1b[?7l"); // no wrapping: truncate long lines
             self.erase(&mut text);
-            let mut lines: Vec<_> = std::iter::once(self.heading(log)).chain(table(&rows)).collect();
+            let mut lines: Vec<_> = fold(&self.heading(log)).into_iter().chain(table(&rows)).collect();
             let preview = log.preview.iter().flat_map(|preview| preview::lines(preview, self.colors));
             let preview: Vec<_> = caption(log).into_iter().chain(preview).collect();
             // The cursor is below.
@@ -84,7 +86,8 @@ impl Table {
             put(&(text + "\x1b[?7h"));
         } else if self.last_line.is_none_or(|last| last.elapsed() >= WINDOW) && log.exporter.published > 0 {
             self.last_line = Some(Instant::now());
-            put(&format!("{}{}\n", self.heading(log), rows.iter().map(Row::inline).collect::<String>()));
+            let parts: Vec<_> = self.heading(log).into_iter().chain(rows.iter().map(Row::inline)).collect();
+            put(&(fold(&parts).join("\n") + "\n"));
         }
     }
 
@@ -95,15 +98,19 @@ impl Table {
         }
     }
 
-    fn heading(&self, log: &Log) -> String {
+    fn heading(&self, log: &Log) -> Vec<String> {
         let now = &log.exporter;
         let (time, used) = (self.begin.elapsed().as_secs_f64(), now.slots.saturating_sub(now.free_slots));
         match now.published {
-            0 => format!("{time:5.1} s  waiting for the readers"),
-            frames => format!(
-                "{time:5.1} s  loop {} of {}: {frames} frames published, {} copied, {used} slots of {} in use",
-                now.current_loop, self.loops, now.copies, now.max_slots
-            ),
+            0 => vec![format!("{time:5.1} s  waiting for the readers")],
+            frames => vec![
+                format!(
+                    "{time:5.1} s  loop {} of {}: {frames} frames published",
+                    now.current_loop, self.loops
+                ),
+                format!("{} copied", now.copies),
+                format!("{used} slots of {} in use", now.max_slots),
+            ],
         }
     }
 
@@ -205,7 +212,7 @@ impl Row {
         let begin = format!("  {name:<10}{pid:>8}  {policy:<9}{frames:>7}");
         let delay = self.delay.map_or("-".into(), milliseconds);
         match &self.failure {
-            Some(failure) => format!("{begin}  {failure}"),
+            Some(failure) => shortened(&format!("{begin}  {failure}")),
             None => format!("{begin}{rate:>6.1}/s{delay:>10}{lag:>5}{held:>6}{lost:>6}"),
         }
     }
@@ -213,10 +220,34 @@ impl Row {
     fn inline(&self) -> String {
         let Self { name, frames, rate, lag, held, lost, .. } = self;
         match &self.failure {
-            Some(failure) => format!(" | {name} {frames} {failure}"),
-            None => format!(" | {name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost}"),
+            Some(failure) => format!("{name} {frames} {failure}"),
+            None => format!("{name} {frames} {rate:.1}/s lag {lag} held {held} lost {lost}"),
         }
     }
+}
+
+/// Joins parts of a text with commas, in lines of [`COLUMNS`] at most.
+pub fn fold(parts: &[String]) -> Vec<String> {
+    let mut lines = Vec::<String>::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 3 + part.chars().count() <= COLUMNS => {
+                line.push_str(", ");
+                line.push_str(part);
+            }
+            Some(line) => {
+                line.push(',');
+                lines.push(shortened(&format!("         {part}")));
+            }
+            None => lines.push(shortened(part)),
+        }
+    }
+    lines
+}
+
+/// Returns a line of [`COLUMNS`] at most, with room for a comma.
+fn shortened(line: &str) -> String {
+    line.chars().take(COLUMNS - 1).collect()
 }
 
 /// Formats a time in ns.
@@ -263,6 +294,17 @@ mod tests {
         assert!((rate.at(at(20), 120) - 100.0).abs() < 1e-6);
         assert!(rate.at(at(60), 120) < 21.0);
         assert_eq!(rate.at(at(70), 120), 0.0);
+    }
+
+    #[test]
+    fn folded_lines_have_all_parts_and_80_columns() {
+        let parts: Vec<_> = (0..9).map(|part| format!("part {part} {}", "x".repeat(part * 4))).collect();
+        let lines = fold(&parts);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= COLUMNS), "{lines:#?}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&lines.join(" ")), words(&parts.join(", ")));
+        assert_eq!(fold(&["a".repeat(200)])[0].len(), COLUMNS - 1);
+        assert!(fold(&[]).is_empty());
     }
 
     #[test]
