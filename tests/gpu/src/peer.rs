@@ -2,12 +2,11 @@
 
 //! Handle of a case on a peer process: one method per command.
 
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use frameshare_gpu_harness::{Failed, Process, Start, expect_reply};
+use frameshare_gpu_harness::{Failed, Start, expect_reply, peer};
 
 use crate::command::{Command, Id, Reply, Source};
 
@@ -28,21 +27,9 @@ pub struct Adopted {
     pub size: usize,
 }
 
-/// A process that executes the CUDA work of a case.
-pub struct Peer(Process<Command, Reply>);
-
-impl Deref for Peer {
-    type Target = Process<Command, Reply>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Peer {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
+peer! {
+    /// A process that executes the CUDA work of a case.
+    Peer: Command => Reply, PATIENCE
 }
 
 impl Peer {
@@ -53,11 +40,6 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Starts a process that has not initialized CUDA.
-    pub fn start(start: Start<'_>) -> Result<Peer> {
-        Ok(Peer(Process::start(start, PATIENCE)?))
-    }
-
     /// Opens a context on a device, and stream 0 in it if it is the first context.
     pub fn open(&self, device: usize, primary: bool) -> Result<Id> {
         let context = self.object(Command::Open { device, primary }, &[])?;
@@ -65,11 +47,6 @@ impl Peer {
             self.stream()?;
         }
         Ok(context)
-    }
-
-    /// Executes a command that returns no data.
-    pub fn tell(&self, command: Command) -> Result<()> {
-        expect_reply!(self.ask(command)?, Reply::Done => ())
     }
 
     fn object(&self, command: Command, fds: &[BorrowedFd<'_>]) -> Result<Id> {

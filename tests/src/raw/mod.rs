@@ -4,6 +4,7 @@
 
 mod exporter;
 mod files;
+pub mod foreign;
 mod socket;
 
 pub use exporter::{Offer, RawExporter};

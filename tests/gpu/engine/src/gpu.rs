@@ -73,37 +73,6 @@ impl Gpu {
     }
 }
 
-/// User ID without privileges.
-pub const NOBODY: u32 = 65534;
-
-/// Switches this thread, which does all work of a peer, to an unprivileged user. Loads the driver
-/// before: its files may not be readable by that user.
-pub fn become_nobody() -> Result<()> {
-    let nobody = rustix::process::Uid::from_raw(NOBODY);
-    Device::all()?;
-    rustix::thread::set_thread_uid(nobody).context("cannot switch to the unprivileged user")
-}
-
-/// Returns how many bytes of the device's memory are allocated.
-pub fn taken_memory(context: &Context) -> Result<u64> {
-    let (free, total) = context.memory_left()?;
-    Ok(total - free)
-}
-
-/// Allocates the remaining memory of the device, in pieces of decreasing size.
-pub fn take_memory(context: &Arc<Context>) -> Result<Vec<legacy::Allocation>> {
-    const SMALLEST: usize = 2 << 20;
-    let (mut taken, mut size) = (Vec::new(), 1 << 36);
-    while size >= SMALLEST {
-        match legacy::Allocation::new(context, size) {
-            Ok(piece) => taken.push(piece),
-            Err(error) if error.is_out_of_memory() => size /= 2,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(taken)
-}
-
 /// Fills memory of a kind with a pattern that no frame contains, and frees it: a driver may hand it
 /// out again unchanged.
 pub fn soil(gpu: &Gpu, kind: MemoryKind) -> Result<()> {

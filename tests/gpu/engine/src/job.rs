@@ -14,8 +14,6 @@ pub enum Command {
     Bind(Bind),
     /// Opens a reader.
     Connect(Connect),
-    /// Switches to an unprivileged user.
-    BecomeNobody,
     /// Opens a reader that violates the protocol; see [`crate::rogue`].
     Rogue(Connect),
     /// Records again the events that the exporter shared, on a stalled stream.
@@ -46,12 +44,6 @@ pub enum Command {
     TakeEvents {
         count: usize,
     },
-    /// Reports how many bytes of GPU memory are allocated, by all processes.
-    TakenMemory,
-    /// Allocates all remaining GPU memory and keeps it. Reports the number of bytes.
-    TakeMemory,
-    /// Frees the memory allocated by [`Command::TakeMemory`].
-    GiveMemoryBack,
     /// Starts a thread that captures a stream of the peer's context, again and again.
     Capture(CaptureLoop),
     /// Ends that thread. Reports [`Captured`].

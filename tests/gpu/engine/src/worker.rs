@@ -8,8 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use frameshare::reader::Reader;
 use frameshare::{Endpoint, Interrupt};
 use frameshare_cuda::event::Event;
-use frameshare_cuda::memory::legacy;
-use frameshare_gpu_harness::{Link, die_with_parent, obey};
+use frameshare_gpu_harness::{Link, obey};
 
 use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
@@ -29,8 +28,6 @@ struct Worker {
     intruder: Option<Intruder>,
     graphs: Option<Graphs>,
     events: Vec<Event>,
-    /// GPU memory held so that no other process can allocate it.
-    taken: Vec<legacy::Allocation>,
     told: Option<Owners>,
 }
 
@@ -58,11 +55,6 @@ impl Worker {
                 let reply = reading.connected();
                 self.reading = Some(reading);
                 Ok(reply)
-            }
-            Command::BecomeNobody => {
-                gpu::become_nobody()?;
-                die_with_parent()?;
-                Ok(Reply::Done)
             }
             Command::Rogue(connect) => {
                 self.rogue = Some(Rogue::connect(&connect)?);
@@ -109,16 +101,6 @@ impl Worker {
                 }
                 Ok(Reply::Done)
             }
-            Command::TakenMemory => {
-                let context = gpu::context(0)?;
-                gpu::taken_memory(&context).map(Reply::Number)
-            }
-            Command::TakeMemory => {
-                let taken = gpu::take_memory(&gpu::context(0)?)?;
-                let bytes = taken.iter().map(legacy::Allocation::size).sum::<usize>();
-                self.taken.extend(taken);
-                Ok(Reply::Number(bytes.try_into()?))
-            }
             Command::Capture(job) => {
                 self.graphs = Some(Graphs::start(&gpu::context(0)?, job)?);
                 Ok(Reply::Done)
@@ -127,10 +109,6 @@ impl Worker {
                 // Deferred drops belong to the frames that were read beside the captures.
                 frameshare::wait_for_deferred_drops(frameshare_gpu_harness::GIVEN_UP);
                 self.graphs.take().context("the peer captures nothing")?.end().map(Reply::Captured)
-            }
-            Command::GiveMemoryBack => {
-                self.taken.clear();
-                Ok(Reply::Done)
             }
             Command::ConnectHere(connect) => {
                 let context = self.exporting.as_ref().context("the peer has no exporter")?.context();

@@ -15,10 +15,6 @@ pub enum Command {
     Go,
     /// Pauses the pipeline again.
     Pause,
-    /// Allocates the remaining GPU memory.
-    TakeMemory,
-    /// Frees the memory allocated by [`Command::TakeMemory`].
-    GiveMemoryBack,
     /// Waits until the pipeline has reached the end of stream.
     AwaitEnd { ms: u64 },
     /// Stops the pipeline; reports its statistics.
@@ -52,8 +48,6 @@ pub enum Command {
     LetGo,
     /// Drops the reader.
     Disconnect,
-    /// Switches to an unprivileged user.
-    BecomeNobody,
 }
 
 /// Frames of a decoder.

@@ -2,48 +2,30 @@
 
 //! Handle of a case on a peer process: one method per command.
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use frameshare_gpu_harness::{Process, Start, expect_reply};
+use frameshare_gpu_harness::{Start, expect_reply, peer};
 
 use crate::job::{Command, Connect, Decode, Received, Reply, Stats, WasRead};
 
 /// Time limit for a command.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A peer process that runs a pipeline or a reader.
-pub struct Peer(Process<Command, Reply>);
-
-impl Deref for Peer {
-    type Target = Process<Command, Reply>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Peer {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
+peer! {
+    /// A peer process that runs a pipeline or a reader.
+    Peer: Command => Reply, PATIENCE
 }
 
 impl Peer {
     /// Starts a process that has not initialized CUDA.
     pub fn new() -> Result<Peer> {
-        Ok(Peer(Process::start(Start::default(), PATIENCE)?))
+        Peer::start(Start::default())
     }
 
     /// Starts `count` processes.
     pub fn some(count: usize) -> Result<Vec<Peer>> {
         (0..count).map(|_| Peer::new()).collect()
-    }
-
-    /// Executes a command that returns no data.
-    pub fn tell(&self, command: Command) -> Result<()> {
-        expect_reply!(self.ask(command)?, Reply::Done => ())
     }
 
     pub fn play(&self, pipeline: &str) -> Result<()> {

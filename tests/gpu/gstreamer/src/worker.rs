@@ -3,8 +3,7 @@
 //! Peer process: executes the commands of its case in order.
 
 use anyhow::{Context as _, Result};
-use frameshare_cuda::{context::Context, device::Device, memory::legacy};
-use frameshare_gpu_harness::{Link, die_with_parent, obey};
+use frameshare_gpu_harness::{Link, obey};
 
 use crate::apart;
 use crate::job::{Command, Reply};
@@ -17,8 +16,6 @@ use crate::receiving;
 struct Worker {
     playing: Option<Playing>,
     reading: Option<Reading>,
-    /// Allocated GPU memory.
-    taken: Vec<legacy::Allocation>,
 }
 
 /// Executes commands until the other end of the link closes.
@@ -50,32 +47,9 @@ impl Worker {
                 return self.reading.as_mut().context("the peer has no reader")?.read(&read).map(Reply::Read);
             }
             Command::LetGo => self.reading.as_mut().context("the peer has no reader")?.let_go(),
-            Command::TakeMemory => self.take_memory()?,
-            Command::GiveMemoryBack => self.taken.clear(),
             Command::Disconnect => drop(self.reading.take()),
-            Command::BecomeNobody => {
-                // Load the driver first: its files may not be readable by that user.
-                frameshare_cuda::device::Device::all()?;
-                let nobody = rustix::process::Uid::from_raw(65534);
-                rustix::thread::set_thread_uid(nobody).context("cannot switch to the unprivileged user")?;
-                die_with_parent()?;
-            }
             other => return self.playing.as_mut().context("the peer has no pipeline")?.work(other),
         }
         Ok(Reply::Done)
-    }
-
-    /// Allocates memory in pieces of decreasing size.
-    fn take_memory(&mut self) -> Result<()> {
-        let context = Context::primary(&Device::get(0)?)?;
-        let mut size = 1 << 36;
-        while size >= 1 << 21 {
-            match legacy::Allocation::new(&context, size) {
-                Ok(piece) => self.taken.push(piece),
-                Err(error) if error.is_out_of_memory() => size /= 2,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 }

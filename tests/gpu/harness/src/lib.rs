@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+mod common;
 pub mod graph;
 pub mod isolate;
 pub mod kernel;
@@ -23,6 +24,7 @@ mod program;
 mod runner;
 pub mod testing;
 
+pub use common::NOBODY;
 pub use frameshare_tests::{content, random};
 pub use link::Link;
 pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};

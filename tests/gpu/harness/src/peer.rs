@@ -20,6 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use crate::Link;
+use crate::common::{Common, Message, Taken};
 
 /// Failure of a peer's command.
 #[derive(Debug, Serialize, Deserialize)]
@@ -140,7 +141,7 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// # Errors
     /// Fails if another command is running, or if the peer has exited.
     pub fn begin(&self, command: &C) -> Result<()> {
-        self.send(command, &[])
+        self.send(&Message::Own(command), &[])
     }
 
     /// Returns whether a reply, or the end of the process, can be received without blocking.
@@ -154,7 +155,7 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// # Errors
     /// [`Failed`] if the peer could not execute the command.
     pub fn end(&self) -> Result<R> {
-        Ok(self.receive()?.0)
+        Ok(self.receive::<R>()?.0)
     }
 
     /// Executes a command and returns its reply.
@@ -170,21 +171,58 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     /// # Errors
     /// [`Failed`] if the peer could not execute the command.
     pub fn ask_with(&self, command: C, fds: &[BorrowedFd<'_>]) -> Result<(R, Vec<OwnedFd>)> {
-        self.send(&command, fds)?;
+        self.send(&Message::Own(&command), fds)?;
         self.receive().with_context(|| format!("{command:?}"))
     }
 
-    fn send(&self, command: &C, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    /// Switches the process to an unprivileged user.
+    ///
+    /// # Errors
+    /// [`Failed`] if the case lacks that privilege.
+    pub fn become_nobody(&self) -> Result<()> {
+        self.common(Common::BecomeNobody).map(|_| ())
+    }
+
+    /// Returns how many bytes of GPU memory are allocated, by all processes.
+    ///
+    /// # Errors
+    /// [`Failed`] with the driver's error.
+    pub fn taken_memory(&self) -> Result<u64> {
+        self.common(Common::TakenMemory)
+    }
+
+    /// Allocates all remaining GPU memory in the process; returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`Failed`] with the driver's error.
+    pub fn take_memory(&self) -> Result<u64> {
+        self.common(Common::TakeMemory)
+    }
+
+    /// Frees that memory.
+    ///
+    /// # Errors
+    /// [`Failed`] with the driver's error.
+    pub fn give_memory_back(&self) -> Result<()> {
+        self.common(Common::GiveMemoryBack).map(|_| ())
+    }
+
+    fn common(&self, command: Common) -> Result<u64> {
+        self.send(&Message::<&C>::Common(command), &[])?;
+        Ok(self.receive().with_context(|| format!("{command:?}"))?.0)
+    }
+
+    fn send(&self, command: &Message<&C>, fds: &[BorrowedFd<'_>]) -> Result<()> {
         if self.busy.replace(true) {
             bail!("cannot send {command:?}: the peer is executing another command");
         }
         self.link.send(command, fds).with_context(|| format!("cannot send {command:?} to the peer"))
     }
 
-    fn receive(&self) -> Result<(R, Vec<OwnedFd>)> {
+    fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>)> {
         self.busy.set(false);
         let answer =
-            self.link.receive::<std::result::Result<R, Failed>>().context("the peer did not reply")?;
+            self.link.receive::<std::result::Result<T, Failed>>().context("the peer did not reply")?;
         let (answer, fds) =
             answer.ok_or_else(|| anyhow!("the peer died during a command{}", self.how_it_ended()))?;
         Ok((answer?, fds))
@@ -220,6 +258,42 @@ macro_rules! expect_reply {
     };
 }
 
+/// Defines a program's handle on a peer that receives these commands and returns these replies, of
+/// which `Done` has no data, within a time limit for each.
+#[macro_export]
+macro_rules! peer {
+    ($(#[$doc:meta])* $name:ident: $command:ident => $reply:ident, $patience:expr) => {
+        $(#[$doc])*
+        pub struct $name($crate::Process<$command, $reply>);
+
+        impl std::ops::Deref for $name {
+            type Target = $crate::Process<$command, $reply>;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.0
+            }
+        }
+
+        impl $name {
+            /// Starts a process that has not initialized CUDA.
+            pub fn start(start: $crate::Start<'_>) -> anyhow::Result<$name> {
+                Ok($name($crate::Process::start(start, $patience)?))
+            }
+
+            /// Executes a command that returns no data.
+            pub fn tell(&self, command: $command) -> anyhow::Result<()> {
+                $crate::expect_reply!(self.ask(command)?, $reply::Done => ())
+            }
+        }
+    };
+}
+
 /// Executes the commands of a case in order until the case closes the link.
 ///
 /// # Errors
@@ -228,7 +302,16 @@ pub fn obey<C: DeserializeOwned, R: Serialize>(
     link: &Link,
     mut work: impl FnMut(C, Vec<OwnedFd>) -> Answer<R>,
 ) -> Result<()> {
-    while let Some((command, fds)) = link.receive()? {
+    // Not dropped at the end: that would wait for the GPU, process exit does not.
+    let mut taken = std::mem::ManuallyDrop::new(Taken::default());
+    while let Some((message, fds)) = link.receive()? {
+        let command = match message {
+            Message::Own(command) => command,
+            Message::Common(command) => {
+                link.send(&taken.work(command).map_err(Failed::from), &[])?;
+                continue;
+            }
+        };
         match work(command, fds) {
             Ok((reply, fd)) => {
                 let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();

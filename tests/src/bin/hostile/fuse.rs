@@ -7,7 +7,8 @@
 //! /dev/fuse, which aborts the connection and unblocks every process. It must run in a mount
 //! namespace of its own, where the mount vanishes with it.
 
-use crate::{Result, foreign::Trap};
+use crate::Result;
+use frameshare_tests::raw::foreign::Trap;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags},

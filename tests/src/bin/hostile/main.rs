@@ -12,7 +12,6 @@
 //! side violated a rule that the attack checks.
 
 mod exporter;
-mod foreign;
 mod fuse;
 mod reader;
 mod scribble;

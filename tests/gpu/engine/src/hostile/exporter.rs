@@ -16,10 +16,9 @@ use frameshare_cuda::memory::{pool, vmm};
 use frameshare_protocol::limits::MAX_SLOT_SIZE;
 use frameshare_protocol::message::{EVENT_HANDLE, ToExporter, ToReader};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, queue, timeline, timeline_size};
-use frameshare_tests::raw::{Listener, Offer, Page, RawExporter, Seals, encoded, memfd};
+use frameshare_tests::raw::{Listener, Offer, Page, RawExporter, Seals, encoded, foreign, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals, ftruncate};
 
-use super::lingering::{leave, lingering};
 use super::{PATIENCE, TIMELINE, WAKE};
 use crate::gpu::{self, Gpu};
 
@@ -320,13 +319,13 @@ fn page_is_missing(harmer: &mut Harmer) -> Result<()> {
 
 /// Sends a lingering socket instead of one descriptor of the welcome.
 fn welcome_with_lingering(harmer: &mut Harmer, at: usize) -> Result<()> {
-    let mut offer = harmer.offer()?;
-    let replaced = std::mem::replace(&mut offer.fds[at], lingering()?);
+    let (offer, fd) = (harmer.offer()?, foreign::lingering()?);
     let channel = harmer.listener.accept(PATIENCE)?;
     channel.receive(PATIENCE)?;
-    let fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
+    let mut fds: Vec<_> = offer.fds.iter().map(AsFd::as_fd).collect();
+    fds[at] = fd.as_fd();
     let sent = channel.send(&encoded(ToReader::Welcome(offer.welcome.clone()).encode()), &fds);
-    leave(std::mem::replace(&mut offer.fds[at], replaced));
+    fd.sent();
     harmer.exporter = Some(offer.on(channel));
     Ok(sent?)
 }
@@ -388,9 +387,9 @@ fn slot_lingers(harmer: &mut Harmer) -> Result<()> {
     let offer = harmer.offer()?;
     harmer.send(offer)?;
     harmer.generation(MemoryKind::Vmm, SLOT)?;
-    let fd = lingering()?;
+    let fd = foreign::lingering()?;
     let sent = harmer.slot(0, Vec::new(), Some(fd.as_fd()));
-    leave(fd);
+    fd.sent();
     sent?;
     harmer.publish_unwritten()
 }

@@ -3,7 +3,6 @@
 //! Hostile peers: implement the protocol by hand, with a GPU.
 
 pub mod exporter;
-mod lingering;
 pub mod reader;
 
 use std::time::Duration;

@@ -2,9 +2,7 @@
 
 //! Hostile readers with access to GPU memory.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -16,11 +14,9 @@ use frameshare_cuda::memory::vmm;
 use frameshare_protocol::message::{EVENT_HANDLE, Hello, ToExporter};
 use frameshare_protocol::page::{Claim, ClaimState, claim_at, claims, release_at, timeline, timeline_size};
 use frameshare_tests::random::Random;
-use frameshare_tests::raw::{Page, RawReader, encoded};
+use frameshare_tests::raw::{Page, RawReader, encoded, foreign};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::lingering::{leave, lingering};
 use super::{PATIENCE, TIMELINE, WAKE, is_refused_by_kernel};
 use crate::gpu::Gpu;
 
@@ -254,22 +250,11 @@ fn sends_memory(intruder: &Intruder) -> Result<()> {
 fn lingering_over_wake(intruder: &Intruder) -> Result<()> {
     let reader = intruder.join()?;
     (0..reader.raw.welcome.credit).try_for_each(|_| reader.take().map(|_| ()))?;
-    let fd = lingering()?;
-    let sent = send_over_wake(&reader.raw.fds[WAKE], fd.as_fd());
-    leave(fd);
+    let fd = foreign::lingering()?;
+    let sent = foreign::send(&reader.raw.fds[WAKE], &[fd.as_fd()]);
+    fd.sent();
     sent?;
     reader.is_cut_off()
-}
-
-fn send_over_wake(wake: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [fd];
-    assert!(
-        control.push(SendAncillaryMessage::ScmRights(&fds)),
-        "the control buffer must hold one descriptor"
-    );
-    sendmsg(wake, &[IoSlice::new(&[1])], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 fn leaves_pending(intruder: &Intruder) -> Result<()> {

@@ -9,7 +9,6 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::Skip;
 
 use super::{Case, FENCES, KINDS, PATIENCE, SIZE, Setup, case, frames, to_the_end, whole};
-use crate::gpu::NOBODY;
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Reply, Slow};
 use crate::peer::Peer;
 
@@ -220,7 +219,7 @@ fn another_user(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     setup.place.open()?;
     let reader = Peer::new()?;
-    reader.tell(Command::BecomeNobody)?;
+    reader.become_nobody()?;
     let Err(refused) = reader.connect(setup.lossless(0, None)) else {
         anyhow::bail!("another user was admitted")
     };
@@ -238,7 +237,7 @@ fn untrusted_user(seed: u64) -> Result<String> {
         let place = super::Place::new()?;
         place.open()?;
         let setup = Setup { place, exporter: Peer::new()?, seed };
-        setup.exporter.tell(Command::BecomeNobody)?;
+        setup.exporter.become_nobody()?;
         setup.exporter.bind(Bind {
             path: setup.place.path(),
             memory: Some(MemoryKind::Vmm),
@@ -248,7 +247,7 @@ fn untrusted_user(seed: u64) -> Result<String> {
         let readers = Peer::some(2)?;
         setup.join(&readers, |number| Connect {
             gpu_wait: Some(true),
-            exporter_uid: Some(NOBODY),
+            exporter_uid: Some(frameshare_gpu_harness::NOBODY),
             ..setup.lossless(number, None)
         })?;
         let publish =

@@ -51,7 +51,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     let mut taken = 0;
     let short = [&hog, &setup.exporter, &other];
     for peer in short {
-        taken += peer.number(Command::TakeMemory)?;
+        taken += peer.take_memory()?;
     }
     ensure!(taken > 0, "no memory could be allocated to exhaust the GPU");
     let slots = setup.exporter.stats()?.slots;
@@ -76,7 +76,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     );
 
     for peer in short {
-        peer.tell(Command::GiveMemoryBack)?;
+        peer.give_memory_back()?;
     }
     joining.connect(setup.lossless(2, Some(FenceKind::Timeline))).context("after memory was freed")?;
     joining.begin(&Command::Read(to_the_end()))?;

@@ -285,7 +285,7 @@ fn no_memory(_: u64) -> Result<String> {
         settled(&exporter, frames)?;
     }
     let mut sums = reader.was_read()?;
-    exporter.tell(Command::TakeMemory)?;
+    exporter.take_memory()?;
     let before = attempts(&exporter.stats(Command::Stats)?);
     exporter.decode(frame())?;
     let until = Instant::now() + Duration::from_secs(5);
@@ -303,7 +303,7 @@ fn no_memory(_: u64) -> Result<String> {
     ensure!(waiting.published == 2, "{waiting:?}");
     reader.tell(Command::LetGo)?;
     settled(&exporter, 3)?;
-    exporter.tell(Command::GiveMemoryBack)?;
+    exporter.give_memory_back()?;
     reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;
     sums.frames.extend(reader.was_read()?.frames);
     whole(&sums, &decoded(3, SIZE)?)?;

@@ -297,7 +297,7 @@ fn cannot(_: u64) -> Result<String> {
     exporter.decode(decoder(FRAMES))?;
     let first = settled(&exporter, FRAMES)?;
     ensure!(first.reason("reader-cannot") == 0 && first.path("in-place") > 0, "{first:?}");
-    readers[1].tell(Command::BecomeNobody)?;
+    readers[1].become_nobody()?;
     readers[1].connect(Connect { lossless: false, max_held: Some(8), ..place.lossless() })?;
     readers[1].begin(&Command::Read(Read { frames: Some(4), ..Read::default() }))?;
     exporter.decode(decoder(FRAMES))?;

@@ -3,13 +3,13 @@
 //! Descriptors that block close, fstat or poll, at every point where a reader receives one.
 
 use super::{CAPS, SLOT, accept};
-use crate::{
-    Result,
-    foreign::{self, Make, Trap},
-};
+use crate::Result;
 use frameshare::{Reason, Sequence};
 use frameshare_protocol::message::{Payload, ToReader};
-use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
+use frameshare_tests::raw::{
+    Listener, Offer, PATIENCE, RawExporter, encoded,
+    foreign::{self, Make, Trap},
+};
 use std::os::fd::AsFd;
 
 const QUEUE: usize = 0;
@@ -82,7 +82,7 @@ pub fn refused_then_lingering(listener: &Listener) -> Result<RawExporter> {
 /// Sends as many as one packet carries.
 pub fn many(listener: &Listener) -> Result<RawExporter> {
     let exporter = accept(listener)?;
-    let many: Vec<_> = (0..250).map(|_| foreign::lingering()).collect::<Result<_>>()?;
+    let many: Vec<_> = (0..250).map(|_| foreign::lingering()).collect::<std::io::Result<_>>()?;
     let fds: Vec<_> = many.iter().map(AsFd::as_fd).collect();
     exporter.channel.send(&[1], &fds)?;
     many.into_iter().for_each(Trap::sent);

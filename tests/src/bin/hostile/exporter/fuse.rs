@@ -3,9 +3,10 @@
 //! A file whose server does not answer, at every point where a reader receives a descriptor.
 
 use super::{CAPS, SLOT, accept};
-use crate::{Result, foreign::Trap};
+use crate::Result;
 use frameshare::Sequence;
 use frameshare_protocol::message::{Payload, ToReader};
+use frameshare_tests::raw::foreign::Trap;
 use frameshare_tests::raw::{Listener, Offer, PATIENCE, RawExporter, encoded};
 use std::os::fd::AsFd;
 

@@ -3,13 +3,14 @@
 //! Descriptors that take long to close, over each socket of a reader.
 
 use super::{Fate, cut_off, join, take};
-use crate::{
-    Result,
-    foreign::{self, Make, Trap},
-};
+use crate::Result;
 use frameshare::{Policy, Reason};
 use frameshare_protocol::message::ToReader;
-use frameshare_tests::raw::{Channel, PATIENCE, RawReader, hello};
+use frameshare_tests::raw::{
+    Channel, PATIENCE, RawReader,
+    foreign::{self, Make, Trap},
+    hello,
+};
 use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
 
 /// The exporter waits for this reader when the descriptor arrives.
@@ -117,7 +118,7 @@ pub fn nested_unread(path: &Path) -> Result<Fate> {
 /// Sends 200 in one packet over the wake socket.
 pub fn many_over_wake(path: &Path) -> Result<Fate> {
     // Created first, since the exporter evicts a reader that holds the stream up for too long.
-    let many: Vec<_> = (0..200).map(|_| foreign::lingering()).collect::<Result<_>>()?;
+    let many: Vec<_> = (0..200).map(|_| foreign::lingering()).collect::<std::io::Result<_>>()?;
     let reader = RawReader::join(path, hello(Policy::Lossless, 2))?;
     take(&reader)?;
     take(&reader)?;

@@ -3,9 +3,9 @@
 //! Files whose server does not answer, over each socket of a reader.
 
 use super::{Attack, Fate, cut_off, foreign::behind, join, take};
-use crate::{Result, foreign, fuse};
+use crate::{Result, fuse};
 use frameshare::Policy;
-use frameshare_tests::raw::{RawReader, hello};
+use frameshare_tests::raw::{RawReader, foreign, hello};
 use std::{os::fd::AsFd, path::Path};
 
 /// All attacks. They need `hostile fuse`.

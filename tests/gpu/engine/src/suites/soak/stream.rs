@@ -252,8 +252,7 @@ impl Stream<'_> {
     }
 
     fn rest(&self) -> Result<Rest> {
-        let taken =
-            [self.exporter.number(Command::TakenMemory)?, self.permanent.number(Command::TakenMemory)?];
+        let taken = [self.exporter.taken_memory()?, self.permanent.taken_memory()?];
         let census = [Census::of(self.exporter.pid())?, Census::of(self.permanent.pid())?];
         Ok(Rest { census, taken })
     }

@@ -2,13 +2,12 @@
 
 //! Descriptors that take long to close.
 
-use crate::Result;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, socketpair,
     sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size},
 };
 use std::{
-    io::Write,
+    io::{Result, Write},
     mem::ManuallyDrop,
     net::{TcpListener, TcpStream},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -23,6 +22,7 @@ pub struct Trap(ManuallyDrop<OwnedFd>);
 pub type Make = fn() -> Result<Trap>;
 
 impl Trap {
+    /// Takes a descriptor.
     pub fn new(fd: impl Into<OwnedFd>) -> Self {
         Self(ManuallyDrop::new(fd.into()))
     }
@@ -42,6 +42,9 @@ impl AsFd for Trap {
 }
 
 /// A TCP socket with SO_LINGER and unsent data, which its peer (this process) does not read.
+///
+/// # Errors
+/// The error of the system call.
 pub fn lingering() -> Result<Trap> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     // Small, since there may be hundreds; connections inherit it.
@@ -57,6 +60,9 @@ pub fn lingering() -> Result<Trap> {
 }
 
 /// A Unix socket with a lingering socket unread in its queue. Its type is valid for a wake socket.
+///
+/// # Errors
+/// The error of the system call.
 pub fn nested() -> Result<Trap> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let inner = lingering()?;
@@ -67,6 +73,12 @@ pub fn nested() -> Result<Trap> {
 }
 
 /// Sends one byte with descriptors over a wake socket.
+///
+/// # Errors
+/// The error of the system call.
+///
+/// # Panics
+/// With more than 253 descriptors.
 pub fn send(socket: impl AsFd, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
