@@ -8,12 +8,12 @@
 
 use crate::{
     case::{Run, Transport},
-    export::Pipeline,
     kernel::Kernels,
     pace::Pace,
-    read::Watch,
+    sender::Pipeline,
     stamp::{Stamp, now},
     stamps::Stamps,
+    watch::Watch,
 };
 use anyhow::{Context, Result, bail};
 use gst::prelude::*;
@@ -24,67 +24,64 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-impl Pipeline {
-    /// Starts a decoding pipeline. `watch` observes frames of a transport without readers.
-    pub fn decoding(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Self> {
-        let clip = run.clip.as_ref().context("which clip? --clips says where they are")?;
-        let socket = &run.socket;
-        let sink = match run.transport {
-            Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
-                format!("framesharesink socket-path={socket}")
-            }
-            Transport::GpuPool => format!("framesharesink export=copy socket-path={socket}"),
-            Transport::Cudaipc => format!("cudaipcsink address={socket}"),
-            Transport::Decoder => "fakesink".into(),
-            other => bail!("{} does not decode", other.name()),
-        };
-        // With one output surface, the default since GStreamer 1.26, the decoder copies each frame
-        // into a buffer of downstream's pool. With 0 it allocates the number that downstream
-        // requests, and pushes its own surfaces.
-        let surfaces = if run.transport == Transport::GpuPool { 1 } else { 0 };
-        let pipeline = launch(&format!(
-            "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
-             ! nvh264dec name=decoder num-output-surfaces={surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
-            clip.display()
-        ))?;
-        let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");
-        let (decoder, sink) = (part("decoder")?, part("sink")?);
+/// Starts a decoding pipeline. `watch` observes frames of a transport without readers.
+pub fn send(run: &Run, pace: Pace, watch: Option<Watch>) -> Result<Pipeline> {
+    let clip = run.clip.as_ref().context("which clip? --clips says where they are")?;
+    let socket = &run.socket;
+    let sink = match run.transport {
+        Transport::Gpu | Transport::GpuPolling | Transport::GpuWritten => {
+            format!("framesharesink socket-path={socket}")
+        }
+        Transport::GpuPool => format!("framesharesink export=copy socket-path={socket}"),
+        Transport::Cudaipc => format!("cudaipcsink address={socket}"),
+        Transport::Decoder => "fakesink".into(),
+        other => bail!("{} does not decode", other.name()),
+    };
+    // With one output surface, the default since GStreamer 1.26, the decoder copies each frame
+    // into a buffer of downstream's pool. With 0 it allocates the number that downstream
+    // requests, and pushes its own surfaces.
+    let surfaces = if run.transport == Transport::GpuPool { 1 } else { 0 };
+    let pipeline = launch(&format!(
+        "multifilesrc location={} loop=true caps=video/x-h264,stream-format=byte-stream ! h264parse \
+         ! nvh264dec name=decoder num-output-surfaces={surfaces} ! {sink} name=sink sync=false async=false enable-last-sample=false",
+        clip.display()
+    ))?;
+    let part = |name| pipeline.by_name(name).context("the pipeline lacks a part");
+    let (decoder, sink) = (part("decoder")?, part("sink")?);
 
-        // The clips have no frames that refer to later ones, so decoding keeps the order.
-        let pace = Mutex::new(pace);
-        let on_the_way = Arc::new(Mutex::new(VecDeque::<Stamp>::new()));
-        let stamped = on_the_way.clone();
-        let pad = decoder.static_pad("sink").context("a decoder has a pad")?;
-        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
-            let stamp = pace.lock().expect("no probe panics").stamp();
-            if let Some(buffer) = info.buffer_mut() {
-                buffer.make_mut().set_pts(gst::ClockTime::from_mseconds(stamp.sequence));
+    // The clips have no frames that refer to later ones, so decoding keeps the order.
+    let pace = Mutex::new(pace);
+    let on_the_way = Arc::new(Mutex::new(VecDeque::<Stamp>::new()));
+    let stamped = on_the_way.clone();
+    let pad = decoder.static_pad("sink").context("a decoder has a pad")?;
+    pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        let stamp = pace.lock().expect("no probe panics").stamp();
+        if let Some(buffer) = info.buffer_mut() {
+            buffer.make_mut().set_pts(gst::ClockTime::from_mseconds(stamp.sequence));
+        }
+        stamped.lock().expect("no probe panics").push_back(stamp);
+        gst::PadProbeReturn::Ok
+    });
+    let stamps = Stamps::create(socket)?;
+    // The decoder reuses a frame after its last reference, even if the GPU still reads it.
+    let sight = watch.map(|watch| Sight::new(watch, run.case.by_kernel, true));
+    let pad = sink.static_pad("sink").context("a sink has a pad")?;
+    pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
+        let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
+        let number = buffer.pts().map(gst::ClockTime::mseconds);
+        let mut on_the_way = on_the_way.lock().expect("no probe panics");
+        while let Some(stamp) = on_the_way.front().copied().filter(|stamp| Some(stamp.sequence) <= number) {
+            on_the_way.pop_front();
+            if Some(stamp.sequence) == number {
+                let stamp = Stamp { time: now(), ..stamp };
+                stamps.note(stamp);
+                sight.iter().for_each(|sight| sight.see(pad, buffer, Some(stamp)));
             }
-            stamped.lock().expect("no probe panics").push_back(stamp);
-            gst::PadProbeReturn::Ok
-        });
-        let stamps = Stamps::create(socket)?;
-        // The decoder reuses a frame after its last reference, even if the GPU still reads it.
-        let sight = watch.map(|watch| Sight::new(watch, run.case.by_kernel, true));
-        let pad = sink.static_pad("sink").context("a sink has a pad")?;
-        pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
-            let Some(buffer) = info.buffer() else { return gst::PadProbeReturn::Ok };
-            let number = buffer.pts().map(gst::ClockTime::mseconds);
-            let mut on_the_way = on_the_way.lock().expect("no probe panics");
-            while let Some(stamp) = on_the_way.front().copied().filter(|stamp| Some(stamp.sequence) <= number)
-            {
-                on_the_way.pop_front();
-                if Some(stamp.sequence) == number {
-                    let stamp = Stamp { time: now(), ..stamp };
-                    stamps.note(stamp);
-                    sight.iter().for_each(|sight| sight.see(pad, buffer, Some(stamp)));
-                }
-            }
-            gst::PadProbeReturn::Ok
-        });
-        pipeline.set_state(gst::State::Playing)?;
-        Ok(Self::new(pipeline, sink))
-    }
+        }
+        gst::PadProbeReturn::Ok
+    });
+    pipeline.set_state(gst::State::Playing)?;
+    Ok(Pipeline::new(pipeline, sink))
 }
 
 /// Reads frames. Latency ends when the source pushes a frame, or when a kernel has read it.

@@ -4,9 +4,11 @@
 
 use crate::{
     case::{Run, Transport},
+    decoded,
     pace::{Exported, Pace},
-    read::{Told, Watch},
+    sender::{Pipeline, Sender},
     source::Source,
+    watch::{Report, Watch},
 };
 use anyhow::{Context, Result, anyhow, bail};
 use frameshare::{
@@ -16,7 +18,6 @@ use frameshare::{
 use gst::prelude::*;
 use std::{
     io::{self, BufRead},
-    mem::ManuallyDrop,
     path::Path,
     sync::{
         Arc,
@@ -32,16 +33,16 @@ use std::{
 pub fn export(run: &Run) -> Result<()> {
     let go = Arc::new(AtomicBool::new(false));
     let (done, exported) = mpsc::channel();
-    let tell = move |exported: Exported| {
+    let report = move |exported: Exported| {
         // If the receiver was dropped, this process is about to exit.
         let _ = done.send(exported);
     };
-    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, tell);
-    let (watch, told) = run.reads_itself().then(|| Watch::new(run)).unzip();
+    let pace = Pace::new(go.clone(), run.case.rate, run.warm, run.measure, report);
+    let (watch, reports) = run.reads_itself().then(|| Watch::new(run)).unzip();
     let sender: Box<dyn Sender> = match run.transport {
         Transport::Engine => Box::new(Bare::start(run, pace)?),
-        decoding if decoding.decodes() => Box::new(Pipeline::decoding(run, pace, watch)?),
-        _ => Box::new(Pipeline::start(run, pace)?),
+        decoding if decoding.decodes() => Box::new(decoded::send(run, pace, watch)?),
+        _ => Box::new(pipeline(run, pace)?),
     };
     while run.transport.has_readers() && !Path::new(&run.socket).exists() {
         sender.check()?;
@@ -59,8 +60,8 @@ pub fn export(run: &Run) -> Result<()> {
     };
     exported.copied = sender.copied();
     crate::say(&exported)?;
-    for told in told.iter().flatten() {
-        if let Told::Received(received) = told {
+    for report in reports.iter().flatten() {
+        if let Report::Received(received) = report {
             crate::say(&received)?;
             break;
         }
@@ -71,71 +72,32 @@ pub fn export(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Sender of the frames.
-pub trait Sender {
-    /// Returns an error if the sender has failed.
-    fn check(&self) -> Result<()>;
-    /// Number of copied frames, if known.
-    fn copied(&self) -> Option<u64>;
-    /// Stops sending.
-    fn stop(&self);
-}
-
-/// Sender that is a pipeline.
-pub struct Pipeline {
-    /// Not dropped after an error, since stopping a failed pipeline might hang; the process exits.
-    pipeline: ManuallyDrop<gst::Pipeline>,
-    sink: gst::Element,
-}
-
-impl Pipeline {
-    /// Wraps a pipeline whose last element is `sink`.
-    pub fn new(pipeline: gst::Pipeline, sink: gst::Element) -> Self {
-        Self { pipeline: ManuallyDrop::new(pipeline), sink }
-    }
-
-    fn start(run: &Run, pace: Pace) -> Result<Self> {
-        let info = run.case.size.info()?;
-        let source = Source::new(&info, run.pool, pace)?;
-        let sink = match run.transport {
-            Transport::Lossless | Transport::Latest | Transport::Polling => {
-                gst::ElementFactory::make("framesharesink")
-            }
-            Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
-            // Room for the whole pool and for the overhead of shmsink's allocator: a buffer that
-            // does not fit would be copied into room that the pool never releases.
-            Transport::Shm => gst::ElementFactory::make("shmsink")
-                .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
-            other => bail!("{} is not sent so", other.name()),
-        };
-        let sink = sink
-            .property("socket-path", &run.socket)
-            .property("sync", false)
-            .property("async", false)
-            .property("enable-last-sample", false)
-            .build()?;
-        let pipeline = gst::Pipeline::new();
-        pipeline.add_many([source.upcast_ref(), &sink])?;
-        source.link(&sink)?;
-        pipeline.set_state(gst::State::Playing)?;
-        Ok(Self::new(pipeline, sink))
-    }
-}
-
-impl Sender for Pipeline {
-    fn check(&self) -> Result<()> {
-        crate::check_bus(&self.pipeline)
-    }
-
-    fn copied(&self) -> Option<u64> {
-        let stats =
-            self.sink.find_property("stats").map(|_| self.sink.property::<gst::Structure>("stats"))?;
-        stats.get("copied").ok()
-    }
-
-    fn stop(&self) {
-        let _ = self.pipeline.set_state(gst::State::Null);
-    }
+/// Starts a pipeline that sends frames in host memory.
+fn pipeline(run: &Run, pace: Pace) -> Result<Pipeline> {
+    let info = run.case.size.info()?;
+    let source = Source::new(&info, run.pool, pace)?;
+    let sink = match run.transport {
+        Transport::Lossless | Transport::Latest | Transport::Polling => {
+            gst::ElementFactory::make("framesharesink")
+        }
+        Transport::Unixfd => gst::ElementFactory::make("unixfdsink"),
+        // Room for the whole pool and for the overhead of shmsink's allocator: a buffer that
+        // does not fit would be copied into room that the pool never releases.
+        Transport::Shm => gst::ElementFactory::make("shmsink")
+            .property("shm-size", u32::try_from(info.size() * (run.pool as usize + 8))?.max(64 << 20)),
+        other => bail!("{} is not sent so", other.name()),
+    };
+    let sink = sink
+        .property("socket-path", &run.socket)
+        .property("sync", false)
+        .property("async", false)
+        .property("enable-last-sample", false)
+        .build()?;
+    let pipeline = gst::Pipeline::new();
+    pipeline.add_many([source.upcast_ref(), &sink])?;
+    source.link(&sink)?;
+    pipeline.set_state(gst::State::Playing)?;
+    Ok(Pipeline::new(pipeline, sink))
 }
 
 /// Sender with the engine alone: the stamp is the frame's metadata, and the frame's bytes are not

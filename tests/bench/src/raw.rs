@@ -4,7 +4,7 @@
 
 use crate::{
     case::{Case, Transport},
-    run::Outcome,
+    outcome::Outcome,
 };
 use anyhow::{Context, Result};
 use std::{

@@ -5,7 +5,7 @@
 use crate::{
     case::{Case, Transport},
     options::Options,
-    run::{Figures, Outcome},
+    outcome::{Figures, Outcome},
 };
 use std::{collections::BTreeMap, fmt::Write, fs, time::Duration};
 

@@ -3,15 +3,13 @@
 //! Runs of all cases, each in fresh processes.
 
 use crate::{
-    case::{Case, Run, Transport},
+    case::{Run, Transport},
     options::Options,
-    pace::Exported,
-    raw,
-    read::Received,
-    report, stamps,
+    outcome::{Figures, Outcome},
+    raw, report, stamps,
 };
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
@@ -25,28 +23,6 @@ use std::{
 /// Timeout for a reader's first frame and for all reports. NVIDIA's plugin alone takes some seconds
 /// to load when several processes start at once.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Result of one run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Number of the round.
-    pub round: usize,
-    /// The transport.
-    pub transport: Transport,
-    /// The case.
-    pub case: Case,
-    /// Figures, or the point at which the run got stuck.
-    pub result: std::result::Result<Figures, String>,
-}
-
-/// Measurements of both sides.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Figures {
-    /// Of the exporter.
-    pub exported: Exported,
-    /// Of each reader.
-    pub received: Vec<Received>,
-}
 
 /// Runs all cases, and prints the report.
 pub fn all(options: &Options) -> Result<()> {
@@ -151,8 +127,8 @@ impl Role {
             .spawn()
             .context("cannot start a process")?;
         let out = BufReader::new(process.stdout.take().context("its output is piped")?);
-        let (tell, lines) = mpsc::channel();
-        thread::spawn(move || out.lines().map_while(|line| line.ok()).try_for_each(|line| tell.send(line)));
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || out.lines().map_while(|line| line.ok()).try_for_each(|line| sender.send(line)));
         Ok(Self { commands: process.stdin.take(), process, lines })
     }
 

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Common code of all exported functions: result codes, checked access to the caller's arguments,
-//! function entry and exit.
-//!
-//! The entry counts the call, returns an injected error if `SIMCUDA_FAIL` requests one, and turns a
-//! panic into an error code, so that no panic unwinds into the caller.
+//! Result codes, and checked access to the caller's arguments.
 
-use crate::{capture, config, faults, teardown};
-use std::cell::Cell;
 use std::ffi::{CStr, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A result code other than success, with CUDA's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,53 +138,4 @@ impl Blob {
         }
         numbers
     }
-}
-
-thread_local! {
-    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a host function of the caller. CUDA calls that it makes are refused.
-pub fn in_host_function(run: impl FnOnce()) {
-    IN_HOST_FUNCTION.set(true);
-    run();
-    IN_HOST_FUNCTION.set(false);
-}
-
-/// Runs the body of an exported function between the common entry and exit steps.
-pub fn enter(name: &'static str, inside: impl FnOnce() -> Answer) -> i32 {
-    let _active_call = teardown::ActiveCall::new();
-    let answer = catch_unwind(AssertUnwindSafe(|| {
-        teardown::check(name)?;
-        if IN_HOST_FUNCTION.get() && !name.starts_with("cuGetError") {
-            return Err(NOT_PERMITTED);
-        }
-        faults::check(name)?;
-        capture::check_call(name)?;
-        inside()
-    }));
-    let code = match answer {
-        Ok(Ok(())) => 0,
-        Ok(Err(Code(code))) => code,
-        Err(_) => UNKNOWN.0,
-    };
-    if config::get().trace {
-        eprintln!("simcuda[{}]: {name} = {code}", std::process::id());
-    }
-    code
-}
-
-/// Exports functions with CUDA's names and calling convention. Each body returns an `Answer`.
-#[macro_export]
-macro_rules! export {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block)*) => {
-        $(
-            $(#[$meta])*
-            // SAFETY: the name is CUDA's, and this library replaces the one that defines it.
-            #[unsafe(no_mangle)]
-            extern "C" fn $name($($arg: $ty),*) -> i32 {
-                $crate::api::enter(stringify!($name), || -> $crate::api::Answer { $body })
-            }
-        )*
-    };
 }

@@ -5,8 +5,7 @@
 //! Measured on an H200, driver 580, except where CUDA's documentation is the source. Graphs do not
 //! run here: captured work is dropped.
 
-use crate::api::{Answer, Code, INVALID_VALUE, Out, STREAM_CAPTURE_UNSUPPORTED};
-use crate::context::{self, Context};
+use crate::api::{Answer, Code, INVALID_VALUE, STREAM_CAPTURE_UNSUPPORTED};
 use crate::queue::{Kind, Stream};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,9 +93,8 @@ pub fn check_call(name: &str) -> Answer {
 }
 
 /// Checks a call that concerns all streams of a context: it conflicts with every capture in it.
-pub fn check_context(context: &Context) -> Answer {
-    let is_here =
-        |stream: &Arc<Stream>| stream.context.upgrade().is_some_and(|other| other.handle == context.handle);
+pub fn check_context(context: usize) -> Answer {
+    let is_here = |stream: &Arc<Stream>| stream.context == context;
     refuse(STREAM_CAPTURE_UNSUPPORTED, |capture| capture.streams.iter().any(is_here))
 }
 
@@ -106,8 +104,7 @@ pub fn check_null(stream: &Stream) -> Answer {
 }
 
 fn captures_blocking_stream_with(null: &Stream) -> impl Fn(&Capture) -> bool {
-    let is_beside =
-        |stream: &Arc<Stream>| stream.kind == Kind::Blocking && stream.context.ptr_eq(&null.context);
+    let is_beside = |stream: &Arc<Stream>| stream.kind == Kind::Blocking && stream.context == null.context;
     move |capture| capture.streams.iter().any(is_beside)
 }
 
@@ -130,7 +127,8 @@ pub fn refuse_wait(stream: &Arc<Stream>) -> Answer {
     refuse(ISOLATION, is_one(stream))
 }
 
-fn begin(stream: Arc<Stream>, mode: i32) -> Answer {
+/// Begins a capture.
+pub fn begin(stream: Arc<Stream>, mode: i32) -> Answer {
     if !(GLOBAL..=RELAXED).contains(&mode) {
         return Err(INVALID_VALUE);
     }
@@ -143,7 +141,8 @@ fn begin(stream: Arc<Stream>, mode: i32) -> Answer {
     Ok(())
 }
 
-fn end(stream: &Arc<Stream>) -> Answer {
+/// Ends a capture.
+pub fn end(stream: &Arc<Stream>) -> Answer {
     let mut captures = captures();
     let begun = |capture: &Capture| capture.streams.first().is_some_and(|first| Arc::ptr_eq(first, stream));
     let at = captures.iter().position(begun).ok_or(UNMATCHED)?;
@@ -155,41 +154,24 @@ fn end(stream: &Arc<Stream>) -> Answer {
     if ended.is_broken { Err(INVALIDATED) } else { Ok(()) }
 }
 
-crate::export! {
-    fn cuStreamBeginCapture_v2(handle: usize, mode: i32) {
-        begin(crate::stream::find(handle)?, mode)
+/// Returns the result of cuStreamIsCapturing. It leaves the capture intact, for the NULL stream too
+/// (documented).
+pub fn status(stream: &Arc<Stream>) -> Result<i32, Code> {
+    let captures = captures();
+    if stream.kind == Kind::Null && captures.iter().any(captures_blocking_stream_with(stream)) {
+        return Err(IMPLICIT);
     }
+    Ok(match captures.iter().find(|capture| is_one(stream)(capture)) {
+        None => 0,
+        Some(capture) if capture.is_broken => STATUS_INVALIDATED,
+        Some(_) => STATUS_ACTIVE,
+    })
+}
 
-    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) {
-        graph.check()?;
-        graph.set(0)?;
-        end(&crate::stream::find(handle)?)?;
-        graph.set(context::new_handle())
+/// Replaces the capture mode of this thread, and returns the old one.
+pub fn exchange_mode(new: i32) -> Result<i32, Code> {
+    if !(GLOBAL..=RELAXED).contains(&new) {
+        return Err(INVALID_VALUE);
     }
-
-    fn cuGraphDestroy(_graph: usize) {
-        Ok(())
-    }
-
-    // Leaves the capture intact, for the NULL stream too (documented).
-    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) {
-        let stream = crate::stream::find(handle)?;
-        let captures = captures();
-        if stream.kind == Kind::Null && captures.iter().any(captures_blocking_stream_with(&stream)) {
-            return Err(IMPLICIT);
-        }
-        status.set(match captures.iter().find(|capture| is_one(&stream)(capture)) {
-            None => 0,
-            Some(capture) if capture.is_broken => STATUS_INVALIDATED,
-            Some(_) => STATUS_ACTIVE,
-        })
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {
-        let new = mode.get()?;
-        if !(GLOBAL..=RELAXED).contains(&new) {
-            return Err(INVALID_VALUE);
-        }
-        mode.set(MODE.replace(new))
-    }
+    Ok(MODE.replace(new))
 }

@@ -6,7 +6,8 @@ use crate::api::{
     Answer, CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Out,
     PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
 };
-use crate::queue::{ContextState, Kind, Op, Point, Stream};
+use crate::context_state::ContextState;
+use crate::queue::{Kind, Op, Point, Stream, handles};
 use crate::{capture, config, device, memory};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -58,7 +59,8 @@ pub fn new_handle() -> usize {
     NEXT.fetch_add(0x10, Ordering::Relaxed)
 }
 
-fn find(handle: usize) -> Result<Arc<Context>, Code> {
+/// Returns the context with this handle, even if it has failed.
+pub fn find(handle: usize) -> Result<Arc<Context>, Code> {
     let contexts = CONTEXTS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     contexts.as_ref().and_then(|contexts| contexts.get(&handle)).cloned().ok_or(INVALID_CONTEXT)
 }
@@ -89,20 +91,19 @@ pub fn alive(handle: usize) -> Result<Arc<Context>, Code> {
 impl Context {
     fn create(device: u32, flags: u32) -> Arc<Context> {
         let state = Arc::new(ContextState::new(device));
-        let context = Arc::new_cyclic(|weak| {
-            let stream = |kind| Stream::new(0, kind, 0, 0, weak.clone(), state.clone());
-            Context {
-                handle: new_handle(),
-                flags,
-                streams: Mutex::new(Streams {
-                    null: stream(Kind::Null),
-                    per_thread: stream(Kind::Blocking),
-                    internal: stream(Kind::NonBlocking),
-                    own: Vec::new(),
-                }),
-                peers: Mutex::new(HashSet::new()),
-                state,
-            }
+        let handle = new_handle();
+        let stream = |kind| Stream::new(0, kind, 0, 0, handle, state.clone());
+        let context = Arc::new(Context {
+            handle,
+            flags,
+            streams: Mutex::new(Streams {
+                null: stream(Kind::Null),
+                per_thread: stream(Kind::Blocking),
+                internal: stream(Kind::NonBlocking),
+                own: Vec::new(),
+            }),
+            peers: Mutex::new(HashSet::new()),
+            state,
         });
         let mut contexts = CONTEXTS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         contexts.get_or_insert_default().insert(context.handle, context.clone());
@@ -130,7 +131,7 @@ impl Context {
         }
         let mut streams = self.streams();
         for stream in streams.own.drain(..) {
-            crate::stream::forget(&stream);
+            handles::remove(stream.handle);
             stream.close();
         }
         for stream in [&streams.null, &streams.per_thread, &streams.internal] {
@@ -151,7 +152,7 @@ pub fn submit(
     stream.wait_for_capacity();
     stream.state.check()?;
     capture::check_null(stream)?;
-    let context = stream.context.upgrade().ok_or(CONTEXT_IS_DESTROYED)?;
+    let context = find(stream.context).map_err(|_| CONTEXT_IS_DESTROYED)?;
     let streams = context.streams();
     if capture::is_capturing(stream) {
         // Captured work would go into a graph; graphs do not run here.
@@ -284,7 +285,7 @@ crate::export! {
 
     fn cuCtxSynchronize() {
         let context = current()?;
-        capture::check_context(&context)?;
+        capture::check_context(context.handle)?;
         for point in context.ends() {
             point.wait(|| false);
         }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Devices: count, names, UUIDs and attributes.
+//! Devices: initialization, ordinals, UUIDs and attributes.
 
-use crate::api::{
-    Answer, Blob, Code, INVALID_DEVICE, INVALID_VALUE, In, NO_DEVICE, NOT_INITIALIZED, Name, Out,
-};
-use crate::{config, memory, post_mortem, teardown};
-use std::ffi::{c_char, c_void};
+use crate::api::{Answer, Code, INVALID_DEVICE, INVALID_VALUE, NOT_INITIALIZED};
+use crate::config;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Maximum number of simulated devices.
@@ -18,6 +15,17 @@ static INITIALIZED_IN: AtomicU32 = AtomicU32::new(0);
 /// Returns an error unless cuInit was called in this process.
 pub fn ready() -> Answer {
     if INITIALIZED_IN.load(Ordering::Acquire) == std::process::id() { Ok(()) } else { Err(NOT_INITIALIZED) }
+}
+
+/// Initializes the driver in this process, with `prepare` on the first call. If the parent has done
+/// so, a forked child stays uninitialized, as with CUDA.
+pub fn initialize(prepare: impl FnOnce()) -> Answer {
+    if INITIALIZED_IN.load(Ordering::Acquire) == 0 {
+        prepare();
+        let process = std::process::id();
+        let _ = INITIALIZED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+    }
+    ready()
 }
 
 /// Returns the physical index of a device, which is the same in all processes.
@@ -37,7 +45,7 @@ pub fn reaches(from: u32, to: u32) -> bool {
     from == to || !config::get().no_peers
 }
 
-fn uuid(physical: u32) -> [u8; 16] {
+pub fn uuid(physical: u32) -> [u8; 16] {
     let mut uuid = *b"\x5f\x51\xc0\xda\x7e\x57\x4a\x11\x80\x00frames";
     uuid[9] = physical as u8;
     uuid
@@ -89,109 +97,4 @@ pub fn attribute(attribute: i32, physical: u32) -> Result<i32, Code> {
         attribute if (1..=162).contains(&attribute) => 0,
         _ => return Err(INVALID_VALUE),
     })
-}
-
-crate::export! {
-    fn cuInit(flags: u32) {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        if config::get().visible.is_empty() {
-            return Err(NO_DEVICE);
-        }
-        let process = std::process::id();
-        if INITIALIZED_IN.load(Ordering::Acquire) == 0 {
-            post_mortem::start();
-            teardown::register();
-            // If the parent has called cuInit, a forked child stays uninitialized, as with CUDA.
-            let _ = INITIALIZED_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
-        }
-        ready()
-    }
-
-    fn cuDriverGetVersion(version: Out<i32>) {
-        version.set(config::get().version)
-    }
-
-    fn cuDeviceGetCount(count: Out<i32>) {
-        ready()?;
-        count.set(config::get().visible.len() as i32)
-    }
-
-    fn cuDeviceGet(device: Out<i32>, ordinal: i32) {
-        physical(ordinal)?;
-        device.set(ordinal)
-    }
-
-    fn cuDeviceGetName(name: Out<c_char>, len: i32, device: i32) {
-        let physical = physical(device)?;
-        let text = format!("Simulated GPU {physical}");
-        let len = usize::try_from(len).ok().filter(|&len| len > 0).ok_or(INVALID_VALUE)?;
-        let shown = text.bytes().take(len - 1).chain(std::iter::once(0));
-        shown.enumerate().try_for_each(|(index, byte)| name.set_at(index, byte as c_char))
-    }
-
-    fn cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) {
-        out.set(uuid(physical(device)?))
-    }
-
-    fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) {
-        out.set(uuid(physical(device)?))
-    }
-
-    fn cuDeviceGetAttribute(value: Out<i32>, name: i32, device: i32) {
-        value.set(attribute(name, physical(device)?)?)
-    }
-
-    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) {
-        physical(device)?;
-        bytes.set(config::get().memory as usize)
-    }
-
-    fn cuDeviceGetPCIBusId(name: Out<c_char>, len: i32, device: i32) {
-        let text = format!("0000:{:02X}:00.0\0", physical(device)? + 1);
-        if usize::try_from(len).is_ok_and(|len| len >= text.len()) {
-            text.bytes().enumerate().try_for_each(|(index, byte)| name.set_at(index, byte as c_char))
-        } else {
-            Err(INVALID_VALUE)
-        }
-    }
-
-    fn cuDeviceGetByPCIBusId(device: Out<i32>, name: Name) {
-        ready()?;
-        let name = name.get()?.to_str().map_err(|_| INVALID_VALUE)?;
-        let visible = &config::get().visible;
-        let found = visible.iter().position(|physical| name == format!("0000:{:02X}:00.0", physical + 1));
-        device.set(found.ok_or(INVALID_DEVICE)? as i32)
-    }
-
-    fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) {
-        let (device, peer) = (physical(device)?, physical(peer)?);
-        can.set((device != peer && reaches(device, peer)).into())
-    }
-
-    fn cuDeviceGetP2PAttribute(value: Out<i32>, attribute: i32, device: i32, peer: i32) {
-        let (device, peer) = (physical(device)?, physical(peer)?);
-        // Attributes 2 and 3 are access and native atomics. Attribute 1, the performance rank, is 0
-        // for the only link.
-        value.set((device != peer && reaches(device, peer) && matches!(attribute, 2 | 3)).into())
-    }
-
-    fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) {
-        physical(device)?;
-        major.set(9)?;
-        minor.set(0)
-    }
-
-    fn cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) {
-        pool.set(memory::pool::default_of(physical(device)?)?)
-    }
-
-    fn cuDeviceGetMemPool(pool: Out<usize>, device: i32) {
-        pool.set(memory::pool::default_of(physical(device)?)?)
-    }
-
-    fn cuGetExportTable(_table: Out<*const c_void>, _id: In<Blob>) {
-        Err(crate::api::NOT_SUPPORTED)
-    }
 }

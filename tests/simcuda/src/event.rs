@@ -4,8 +4,9 @@
 
 use crate::api::{Answer, Blob, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
 use crate::context::{self, Context, new_handle, submit};
+use crate::context_state::{ContextState, poll};
 use crate::event_page::{self, Slot};
-use crate::queue::{ContextState, Op, Point, Stream, poll};
+use crate::queue::{Op, Point, Stream};
 use crate::{capture, config, stream, strict};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
@@ -114,7 +115,7 @@ impl Event {
 
 fn record(event: usize, stream: usize) -> Answer {
     let (event, stream) = (find(event)?, stream::find(stream)?);
-    if stream.context.upgrade().is_none_or(|context| context.handle != event.context) {
+    if stream.context != event.context {
         return Err(INVALID_HANDLE);
     }
     event.record(&stream, Vec::new())
@@ -135,7 +136,7 @@ fn crash() -> ! {
 
 /// Makes a stream wait for the current record of an event. A later record does not change the wait.
 fn wait(stream: &Arc<Stream>, event: &Event) -> Answer {
-    let own = stream.context.upgrade().is_some_and(|context| context.handle == event.context);
+    let own = stream.context == event.context;
     if !own && matches!(event.shared, Some((_, Origin::Opened))) {
         crash();
     }
@@ -268,7 +269,7 @@ crate::export! {
         if event.context != context.handle {
             return Err(INVALID_HANDLE);
         }
-        capture::check_context(&context)?;
+        capture::check_context(context.handle)?;
         let ends = context.ends();
         let internal = context.streams().internal.clone();
         if event.shared.is_some() {
@@ -280,7 +281,7 @@ crate::export! {
 
     fn cuCtxWaitEvent(context: usize, event: usize) {
         let (context, event) = (of_context(context)?, find(event)?);
-        capture::check_context(&context)?;
+        capture::check_context(context.handle)?;
         let streams: Vec<_> = context.ends().into_iter().map(|point| point.stream).collect();
         streams.iter().try_for_each(|stream| wait(stream, &event))
     }

@@ -20,11 +20,14 @@
 #![allow(clippy::missing_safety_doc, reason = "CUDA documents the duties of its callers")]
 
 mod api;
+mod calls;
 mod capture;
 mod config;
 mod context;
+mod context_state;
 mod cuvid;
 mod device;
+mod entry;
 mod errors;
 mod event;
 mod event_page;
@@ -32,7 +35,6 @@ mod faults;
 mod gst;
 mod memop;
 mod memory;
-mod post_mortem;
 mod proc_address;
 mod queue;
 mod stream;

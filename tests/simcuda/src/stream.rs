@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Calls that create, query and destroy streams.
+//! Calls that create, query, capture and destroy streams.
 
 use crate::api::{Answer, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Out};
 use crate::context::{self, new_handle, submit};
-use crate::queue::{HostFunction, Kind, Op, Stream};
-use std::collections::HashMap;
+use crate::queue::{HostFunction, Kind, Op, Stream, handles};
+use crate::{capture, device};
 use std::ffi::c_void;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 /// Handles of the NULL stream and of the per-thread default stream.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
-
-static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
 
 /// Returns the stream with this handle, for 0 the NULL stream of the current context. As with the
 /// real driver, fails if no context is current, or if the stream's context has failed or is
@@ -23,20 +21,10 @@ pub fn find(handle: usize) -> Result<Arc<Stream>, Code> {
     let stream = match handle {
         0 | LEGACY => context.streams().null.clone(),
         PER_THREAD => context.streams().per_thread.clone(),
-        _ => {
-            let streams = STREAMS.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let found = streams.as_ref().and_then(|streams| streams.get(&handle));
-            found.cloned().ok_or(INVALID_HANDLE)?
-        }
+        _ => handles::find(handle).ok_or(INVALID_HANDLE)?,
     };
     stream.state.check()?;
     Ok(stream)
-}
-
-/// Removes the handle of a stream.
-pub fn forget(stream: &Stream) {
-    let mut streams = STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    streams.get_or_insert_default().remove(&stream.handle);
 }
 
 fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
@@ -46,15 +34,11 @@ fn create(out: Out<usize>, flags: u32, priority: i32) -> Answer {
         return Err(INVALID_VALUE);
     }
     let kind = if flags == 1 { Kind::NonBlocking } else { Kind::Blocking };
-    let (weak, state) = (Arc::downgrade(&context), context.state.clone());
-    let stream = Stream::new(new_handle(), kind, flags, priority.clamp(-5, 0), weak, state);
+    let (priority, state) = (priority.clamp(-5, 0), context.state.clone());
+    let stream = Stream::new(new_handle(), kind, flags, priority, context.handle, state);
     context.streams().own.push(stream.clone());
     let handle = stream.handle;
-    STREAMS
-        .write()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .get_or_insert_default()
-        .insert(handle, stream);
+    handles::add(stream);
     out.set(handle)
 }
 
@@ -81,11 +65,8 @@ crate::export! {
     // Does not block: queued work continues, and a blocked stream can be destroyed.
     fn cuStreamDestroy_v2(handle: usize) {
         context::current()?;
-        let stream = {
-            let mut streams = STREAMS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-            streams.get_or_insert_default().remove(&handle).ok_or(INVALID_HANDLE)?
-        };
-        if let Some(context) = stream.context.upgrade() {
+        let stream = handles::remove(handle).ok_or(INVALID_HANDLE)?;
+        if let Ok(context) = context::find(stream.context) {
             context.streams().own.retain(|other| other.handle != handle);
         }
         stream.close();
@@ -114,13 +95,13 @@ crate::export! {
 
     fn cuStreamGetCtx(handle: usize, out: Out<usize>) {
         let stream = find(handle)?;
-        out.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+        out.set(stream.context)
     }
 
     fn cuStreamGetCtx_v2(handle: usize, out: Out<usize>, green: Out<usize>) {
         let stream = find(handle)?;
         green.set_if_wanted(0);
-        out.set(stream.context.upgrade().ok_or(INVALID_HANDLE)?.handle)
+        out.set(stream.context)
     }
 
     fn cuStreamGetFlags(handle: usize, out: Out<u32>) {
@@ -137,7 +118,7 @@ crate::export! {
 
     fn cuStreamGetDevice(handle: usize, out: Out<i32>) {
         let device = find(handle)?.state.device;
-        out.set(crate::device::ordinal(device).ok_or(INVALID_HANDLE)?)
+        out.set(device::ordinal(device).ok_or(INVALID_HANDLE)?)
     }
 
     fn cuLaunchHostFunc(handle: usize, call: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) {
@@ -161,5 +142,28 @@ crate::export! {
 
     fn cuStreamAttachMemAsync(_stream: usize, _address: u64, _len: usize, _flags: u32) {
         Err(NOT_SUPPORTED)
+    }
+
+    fn cuStreamBeginCapture_v2(handle: usize, mode: i32) {
+        capture::begin(find(handle)?, mode)
+    }
+
+    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) {
+        graph.check()?;
+        graph.set(0)?;
+        capture::end(&find(handle)?)?;
+        graph.set(new_handle())
+    }
+
+    fn cuGraphDestroy(_graph: usize) {
+        Ok(())
+    }
+
+    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) {
+        status.set(capture::status(&find(handle)?)?)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {
+        mode.set(capture::exchange_mode(mode.get()?)?)
     }
 }

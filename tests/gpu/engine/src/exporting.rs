@@ -19,9 +19,8 @@ use frameshare_cuda::stream::Stream;
 use frameshare_gpu_harness::{GIVEN_UP, random::Random};
 
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats};
+use crate::job::{Bind, Command, Publish, Published, ReaderStats, Reply, Says, Slow, Stats, misplaced};
 use crate::measure::Meter;
-use crate::worker::misplaced;
 
 /// An exporter and its GPU resources.
 pub struct Exporting {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Result, bail};
 use frameshare::{FenceKind, MemoryKind, Policy};
 use serde::{Deserialize, Serialize};
 
@@ -409,4 +410,9 @@ pub struct ReaderStats {
     pub sent: u64,
     pub lost: u64,
     pub fence: String,
+}
+
+/// Rejects a command that does not apply to the role of the peer.
+pub fn misplaced(command: &Command) -> Result<Reply> {
+    bail!("command not supported in this role: {command:?}")
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use frameshare::Interrupt;
 use frameshare::fence::{FenceError, FenceFault};
 use frameshare::reader::{self, Frame, Item, ReadError, Reader};
+use frameshare::{Endpoint, Interrupt};
 use frameshare_cuda::context::Context;
 use frameshare_cuda::event::Event;
 use frameshare_gpu_harness::{GIVEN_UP, graph, random::Random};
@@ -18,9 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::capture::Captures;
 use crate::gpu::{self, Gpu, Scratch};
-use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where};
+use crate::job::{Command, Connect, End, Read, Reply, Use, WasRead, Where, misplaced};
 use crate::measure::{Meter, percentiles, since};
-use crate::worker::{self, misplaced};
 
 /// Number of pending downloads beyond the reader's credit, so that a frame can be released before
 /// its download is complete.
@@ -90,7 +89,7 @@ impl Reading {
             .exporter_uid(connect.exporter_uid)
             .fence_timeout(connect.fence_timeout_ms.map_or(GIVEN_UP, Duration::from_millis));
         let begin = Instant::now();
-        let reader = worker::reader(&connect.path, config)?;
+        let reader = Reader::connect(&Endpoint::at(&connect.path)?, config, &Interrupt::new()?)?;
         Ok(Reading {
             held: VecDeque::new(),
             credit: reader.credit(),

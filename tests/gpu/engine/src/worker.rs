@@ -5,8 +5,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use frameshare::reader::Reader;
-use frameshare::{Endpoint, Interrupt};
 use frameshare_cuda::event::Event;
 use frameshare_gpu_harness::{Link, obey};
 
@@ -14,7 +12,7 @@ use crate::exporting::{Exporting, Owners};
 use crate::gpu::{self, Gpu};
 use crate::graphs::Graphs;
 use crate::hostile::{exporter::Harmer, reader::Intruder};
-use crate::job::{Command, Reply};
+use crate::job::{Command, Reply, misplaced};
 use crate::reading::Reading;
 use crate::rogue::Rogue;
 
@@ -162,14 +160,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// Opens a reader with the given configuration.
-pub fn reader(path: &str, config: frameshare::reader::Config) -> Result<Reader> {
-    Ok(Reader::connect(&Endpoint::at(path)?, config, &Interrupt::new()?)?)
-}
-
-/// Rejects a command that does not apply to this role.
-pub fn misplaced(command: &Command) -> Result<Reply> {
-    bail!("command not supported in this role: {command:?}")
 }

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 
-use crate::{Program, peer};
+use crate::peer;
 
 /// Full isolation, as in a container.
 pub const FULL: &str = "pid,ipc,mount,net,uts,proc,shm";
@@ -78,12 +78,13 @@ pub(crate) fn enter(what: &str, socket: &str) -> Result<ExitCode> {
     }
 }
 
-/// Runs inside the namespaces: mounts the requested file systems and serves as a peer.
-pub(crate) fn settle(program: &Program, what: &str, socket: &str) -> Result<ExitCode> {
+/// Runs inside the namespaces: mounts the requested file systems. `None` means that the process is
+/// to serve as a peer.
+pub(crate) fn settle(what: &str, socket: &str) -> Result<Option<ExitCode>> {
     match mounts(what) {
-        Err(error) => refuse(socket, error.context(format!("{what}; {}", surroundings()))),
-        Ok(()) if socket == PROBE => Ok(ExitCode::SUCCESS),
-        Ok(()) => program.serve(socket),
+        Err(error) => refuse(socket, error.context(format!("{what}; {}", surroundings()))).map(Some),
+        Ok(()) if socket == PROBE => Ok(Some(ExitCode::SUCCESS)),
+        Ok(()) => Ok(None),
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+mod case;
 mod common;
 pub mod graph;
 pub mod isolate;
@@ -24,12 +25,13 @@ mod program;
 mod runner;
 pub mod testing;
 
+pub use case::{Case, Needs, Skip};
 pub use common::NOBODY;
 pub use frameshare_tests::{content, random};
 pub use link::Link;
 pub use peer::{Answer, Failed, Process, Start, die_with_parent, obey};
 pub use place::Place;
-pub use program::{Asked, Case, Needs, Program, Skip};
+pub use program::{Asked, Program};
 
 /// Default timeout of exporters and readers for each other: on a busy machine, a slow peer must not
 /// time out.

@@ -2,60 +2,12 @@
 
 //! Test program: its suites, and the selection of a process's role.
 
-use std::fmt;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::peer::{die_with_parent, ensure_parent_lives};
-use crate::{Link, isolate, runner};
-
-/// A test case.
-pub struct Case {
-    /// Suite of the case.
-    pub suite: &'static str,
-    /// Name within the suite.
-    pub name: &'static str,
-    /// Time limit in seconds.
-    pub seconds: u64,
-    /// Requirements.
-    pub needs: Needs,
-    /// Runs the case; returns a detail text for the report.
-    pub conduct: fn(seed: u64) -> Result<String>,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.suite, self.name)
-    }
-}
-
-/// Requirements of a case in addition to a GPU.
-#[derive(Clone, Copy)]
-pub enum Needs {
-    /// Not even a GPU.
-    NoGpu,
-    /// None.
-    Nothing,
-    /// A second GPU.
-    TwoDevices,
-    /// The simulated driver, which can inject failures.
-    Simulation,
-    /// Permission to create namespaces.
-    Namespaces,
-}
-
-/// Error of a case that cannot run on this machine.
-#[derive(Debug)]
-pub struct Skip(pub String);
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
+use crate::{Case, Link, isolate, runner};
 
 /// Definition of a test program.
 pub struct Program {
@@ -88,11 +40,14 @@ impl Program {
         match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["--peer", socket] => self.serve(socket),
             ["--isolate", what, socket] => isolate::enter(what, socket),
-            ["--isolated", what, socket] => isolate::settle(self, what, socket),
+            ["--isolated", what, socket] => match isolate::settle(what, socket)? {
+                Some(code) => Ok(code),
+                None => self.serve(socket),
+            },
             ["--case", name, seed] => {
                 die_with_parent()?;
                 ensure_parent_lives(std::io::stdout())?;
-                runner::conduct(self, name, seed.parse().context("invalid seed")?);
+                runner::conduct(self.cases(), name, seed.parse().context("invalid seed")?);
                 Ok(ExitCode::SUCCESS)
             }
             _ => (self.run)(arguments),
@@ -100,7 +55,7 @@ impl Program {
     }
 
     /// Serves as a peer of the case that passed it a socket of this number.
-    pub(crate) fn serve(&self, socket: &str) -> Result<ExitCode> {
+    fn serve(&self, socket: &str) -> Result<ExitCode> {
         let link = Link::inherited(socket)?;
         die_with_parent()?;
         ensure_parent_lives(&link)?;
@@ -108,7 +63,7 @@ impl Program {
         Ok(ExitCode::SUCCESS)
     }
 
-    pub(crate) fn cases(&self) -> impl Iterator<Item = &'static Case> {
+    fn cases(&self) -> impl Iterator<Item = &'static Case> {
         self.suites.iter().copied().flatten()
     }
 
@@ -139,15 +94,15 @@ impl Program {
 
 /// Parsed command line.
 pub struct Asked<'a> {
-    pub(crate) program: &'a Program,
+    program: &'a Program,
     /// Selected suites and cases; all if empty.
-    pub(crate) wanted: Vec<String>,
-    pub(crate) seed: u64,
+    wanted: Vec<String>,
+    seed: u64,
 }
 
 impl Asked<'_> {
     /// Runs the selected cases.
     pub fn run(&self) -> Result<ExitCode> {
-        runner::run(self)
+        runner::run(self.program.cases(), &self.wanted, self.seed)
     }
 }

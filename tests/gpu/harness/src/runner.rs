@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{Asked, Case, Failed, Needs, Program, Skip, isolate, platform};
+use crate::{Case, Failed, Needs, Skip, isolate, platform};
 
 /// Report line of a case.
 #[derive(Serialize)]
@@ -41,8 +41,8 @@ enum Verdict {
 }
 
 /// Runs the selected cases.
-pub fn run(asked: &Asked<'_>) -> Result<ExitCode> {
-    let cases = select(asked)?;
+pub fn run(cases: impl Iterator<Item = &'static Case>, wanted: &[String], seed: u64) -> Result<ExitCode> {
+    let cases = select(cases.collect(), wanted)?;
     println!("{}", platform::line());
     let machine = Machine::look();
     match &machine.devices {
@@ -55,7 +55,7 @@ pub fn run(asked: &Asked<'_>) -> Result<ExitCode> {
         let begin = Instant::now();
         let verdict = match machine.lacks(case) {
             Some(reason) => Verdict::Skip(reason),
-            None => in_a_process(case, asked.seed),
+            None => in_a_process(case, seed),
         };
         let (result, text) = match verdict {
             Verdict::Pass(text) => ("pass", text),
@@ -82,14 +82,14 @@ fn required() -> bool {
     std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1")
 }
 
-fn select(asked: &Asked<'_>) -> Result<Vec<&'static Case>> {
-    let Asked { program, wanted, .. } = asked;
+/// Returns the cases that are named by suite or in full; all if no name is given.
+fn select(mut cases: Vec<&'static Case>, wanted: &[String]) -> Result<Vec<&'static Case>> {
     let matches = |case: &Case, name: &str| name == case.suite || name == case.to_string();
-    if let Some(name) = wanted.iter().find(|name| !program.cases().any(|case| matches(case, name))) {
+    if let Some(name) = wanted.iter().find(|name| !cases.iter().any(|case| matches(case, name))) {
         bail!("no suite or case {name}; --list names them");
     }
-    let asked_for = |case: &&Case| wanted.is_empty() || wanted.iter().any(|name| matches(case, name));
-    Ok(program.cases().filter(asked_for).collect())
+    cases.retain(|case| wanted.is_empty() || wanted.iter().any(|name| matches(case, name)));
+    Ok(cases)
 }
 
 /// Devices of this machine.
@@ -168,8 +168,8 @@ fn in_a_process(case: &Case, seed: u64) -> Verdict {
 }
 
 /// Runs in the process of one case: executes it and prints its verdict.
-pub fn conduct(program: &Program, name: &str, seed: u64) {
-    let verdict = match program.cases().find(|case| case.to_string() == name) {
+pub fn conduct(mut cases: impl Iterator<Item = &'static Case>, name: &str, seed: u64) {
+    let verdict = match cases.find(|case| case.to_string() == name) {
         None => Verdict::Fail("unknown case".to_owned()),
         Some(case) => match (case.conduct)(seed) {
             Ok(detail) => Verdict::Pass(detail),

@@ -10,21 +10,15 @@ use frameshare::{FenceKind, MemoryKind, Policy};
 use frameshare_gpu_harness::{Place, random::Random};
 use frameshare_tests::census::{Census, growth_of_all};
 
-use super::{LIMIT, temporary::TemporaryReader, watched::Watched};
+use super::{LIMIT, PACE_US, PATIENCE_MS, RENEW, temporary::TemporaryReader, watched::Watched};
 use crate::job::{Bind, Command, Connect, End, Publish, Read, Slow};
 use crate::peer::Peer;
 use crate::suites::SIZE;
 
-/// Number of frames of one size, and their interval.
-pub const RENEW: u64 = 25;
-pub const PACE_US: u64 = 20_000;
 /// Frame sizes, in rotation.
 const SIZES: [u64; 3] = [SIZE / 2, SIZE, 2 * SIZE];
 /// Polling interval of the temporary readers.
 const TURN: Duration = Duration::from_millis(5);
-/// Longer than the limit of the case, so that no peer times out before the case reports which
-/// operation hangs.
-pub const PATIENCE_MS: u64 = 2 * LIMIT.as_millis() as u64;
 /// Time limit for the cleanup of resources.
 const REST: Duration = Duration::from_secs(5);
 /// Most slots that an exporter allocates; below it the number varies.

@@ -8,55 +8,22 @@
 //!    memory.
 //! 3. After an error of the context, items are skipped, so that no wait for them blocks forever.
 
-use crate::api::{self, Answer, CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS};
-use crate::context::Context;
+pub mod handles;
+pub mod post_mortem;
+
+use crate::api::{ILLEGAL_ADDRESS, UNKNOWN};
+use crate::context_state::{ContextState, poll};
 use crate::event_page::Slot;
 use crate::memop::MemOp;
-use crate::post_mortem::{self, Log};
 use crate::work::Work;
 use crate::{config, memory};
+use post_mortem::Log;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
-
-/// State of a context: usable, destroyed, or failed with a sticky error.
-#[derive(Debug)]
-pub struct ContextState {
-    /// Physical index of the context's device.
-    pub device: u32,
-    sticky: AtomicI32,
-    destroyed: AtomicBool,
-}
-
-impl ContextState {
-    pub fn new(device: u32) -> ContextState {
-        ContextState { device, sticky: AtomicI32::new(0), destroyed: AtomicBool::new(false) }
-    }
-
-    /// Sets the sticky error. Later errors do not replace the first one.
-    pub fn poison(&self, code: i32) {
-        let _ = self.sticky.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    pub fn destroy(&self) {
-        self.destroyed.store(true, Ordering::Release);
-    }
-
-    /// Returns the error that every call into the context returns, if there is one.
-    pub fn check(&self) -> Answer {
-        match self.sticky.load(Ordering::Acquire) {
-            0 if self.destroyed.load(Ordering::Acquire) => Err(CONTEXT_IS_DESTROYED),
-            0 => Ok(()),
-            code => Err(Code(code)),
-        }
-    }
-
-    fn is_unusable(&self) -> bool {
-        self.check().is_err()
-    }
-}
 
 /// Order between a stream and the context's NULL stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +117,8 @@ pub struct Stream {
     pub kind: Kind,
     pub flags: u32,
     pub priority: i32,
-    pub context: Weak<Context>,
+    /// Handle of its context.
+    pub context: usize,
     pub state: Arc<ContextState>,
     pub log: &'static Log,
     index: u64,
@@ -184,29 +152,13 @@ pub fn wait_until_unused(start: usize, len: usize) {
     }
 }
 
-/// Polls with growing pauses until `condition` or `cancel` returns true. Returns whether
-/// `condition` did.
-pub fn poll(condition: impl Fn() -> bool, cancel: impl Fn() -> bool) -> bool {
-    let mut pause = Duration::from_micros(10);
-    loop {
-        if condition() {
-            return true;
-        }
-        if cancel() {
-            return false;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 3 / 2).min(Duration::from_micros(500));
-    }
-}
-
 impl Stream {
     pub fn new(
         handle: usize,
         kind: Kind,
         flags: u32,
         priority: i32,
-        context: Weak<Context>,
+        context: usize,
         state: Arc<ContextState>,
     ) -> Arc<Stream> {
         static INDEX: AtomicU64 = AtomicU64::new(0);
@@ -276,7 +228,7 @@ impl Stream {
             if let Err(error) = spawned {
                 // As with a failed GPU, the context is lost, and no call waits for it.
                 eprintln!("simcuda: cannot start a thread for a stream: {error}");
-                self.state.poison(api::UNKNOWN.0);
+                self.state.poison(UNKNOWN.0);
                 self.log.completed.store(seq, Ordering::Release);
                 queue.items.clear();
                 queue.used = 0;
@@ -344,7 +296,7 @@ impl Stream {
                     self.state.poison(ILLEGAL_ADDRESS.0);
                 }
             }
-            Op::Host(function) => api::in_host_function(|| match *function {
+            Op::Host(function) => in_host_function(|| match *function {
                 HostFunction::Plain { call, data } => call(data as *mut c_void),
                 HostFunction::Callback { call, stream, data } => call(stream, 0, data as *mut c_void),
             }),
@@ -382,6 +334,22 @@ impl Stream {
             }
         }
     }
+}
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a host function of the caller. CUDA calls that it makes are refused.
+fn in_host_function(run: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    run();
+    IN_HOST_FUNCTION.set(false);
+}
+
+/// Returns whether this thread runs a host function of the caller.
+pub fn is_in_host_function() -> bool {
+    IN_HOST_FUNCTION.get()
 }
 
 /// Blocks all signals on this thread. Signals belong to the program's own threads.

@@ -17,8 +17,8 @@
 //! items has passed it. The helper uses the thread-local storage of a thread that does nothing
 //! else.
 
+use super::{Item, Op};
 use crate::config;
-use crate::queue::{Item, Op};
 use crate::{memory, sys};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -129,7 +129,7 @@ const NOT_ATTACHED: i32 = 3;
 /// Starts the helper from the thread that it traces. Returns whether it was started.
 fn spawn_helper() -> bool {
     const STACK: usize = 256 << 10;
-    crate::queue::block_signals();
+    super::block_signals();
     let Ok(stack) = sys::Mapping::anonymous(STACK) else { return false };
     let top = (stack.start() + stack.len()) & !15;
     // SAFETY: returns two numbers.
