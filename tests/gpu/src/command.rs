@@ -63,10 +63,10 @@ pub enum Command {
         stream: Id,
         us: u64,
     },
-    /// Stalls a stream until [`Command::LetGo`].
+    /// Stalls a stream until [`Command::Resume`].
     Hold(Id),
     /// Resumes all stalled streams.
-    LetGo,
+    Resume,
     /// Queues GPU-only work of about this duration on a stream.
     Load {
         stream: Id,

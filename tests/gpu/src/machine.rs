@@ -247,7 +247,7 @@ impl Machine {
                 self.hold(stream)?;
                 DONE
             }
-            Command::LetGo => {
+            Command::Resume => {
                 self.held.clear();
                 DONE
             }
@@ -560,7 +560,7 @@ impl Machine {
         let from = source.ptr();
         self.hold(stream)?;
         let stream = self.streams.get(stream)?;
-        let told = match kernel {
+        let write = match kernel {
             Ok(kernel) => {
                 // SAFETY: see the header of the file.
                 unsafe { kernel.launch(stream, to) }.map_err(nonsense)?;
@@ -573,7 +573,7 @@ impl Machine {
             }
         };
         self.memories.add(Memory::Vmm(source));
-        Ok(told)
+        Ok(write)
     }
 
     fn calibrate(&self) -> Result<(vmm::Allocation, usize)> {

@@ -87,14 +87,14 @@ impl Peer {
         self.tell(Command::Sleep { stream, us })
     }
 
-    /// Stalls a stream until [`Peer::let_go`].
+    /// Stalls a stream until [`Peer::resume`].
     pub fn hold(&self, stream: Id) -> Result<()> {
         self.tell(Command::Hold(stream))
     }
 
     /// Resumes all stalled streams.
-    pub fn let_go(&self) -> Result<()> {
-        self.tell(Command::LetGo)
+    pub fn resume(&self) -> Result<()> {
+        self.tell(Command::Resume)
     }
 
     /// Returns whether the stream becomes idle within this time.

@@ -127,7 +127,7 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-fn told(end: Option<End>) -> String {
+fn describe(end: Option<End>) -> String {
     match end {
         None => format!("still there after {}", seconds(PATIENCE)),
         Some(End { ok: true, after, .. }) => format!("ends after {} as if all were well", seconds(after)),
@@ -166,11 +166,15 @@ fn readers_killed(setup: &Setup<'_>) -> Result<String> {
     let end =
         if end.is_some_and(|end| end.ok) { "the exporter ends well" } else { "the exporter fails or hangs" };
     let kills = setup.setting.kills;
-    Ok(format!("{kills} kills; {end}; {}; longest pause {}", lost.join("; "), told_of(pause, &incidents)))
+    Ok(format!(
+        "{kills} kills; {end}; {}; longest pause {}",
+        lost.join("; "),
+        describe_pause(pause, &incidents)
+    ))
 }
 
 /// Describes a pause: its length, and the time from the last incident before it to its end.
-fn told_of((length, begin): (Duration, Instant), incidents: &[(Instant, &str)]) -> String {
+fn describe_pause((length, begin): (Duration, Instant), incidents: &[(Instant, &str)]) -> String {
     let end = begin + length;
     let before = incidents.iter().rev().find(|(time, _)| *time <= end);
     let since =
@@ -186,7 +190,7 @@ fn exporter_killed(setup: &Setup<'_>) -> Result<String> {
     let mut exporter = setup.exporter()?;
     let mut reader = setup.reader()?;
     exporter.kill()?;
-    Ok(told(reader.end(PATIENCE)?))
+    Ok(describe(reader.end(PATIENCE)?))
 }
 
 /// Frame rate of another reader before and during an incident.
@@ -208,8 +212,8 @@ fn reader_stopped(setup: &Setup<'_>) -> Result<String> {
     let before = stopped.frames().len();
     stopped.signal(Signal::CONT)?;
     let goes_on = stopped.wait_for_frames(before + 200, Duration::from_secs(3));
-    let woken = if goes_on { "goes on".into() } else { told(stopped.end(Duration::from_secs(3))?) };
-    let well = if exporter.is_running() && other.is_running() { "" } else { "; the others are gone" };
+    let woken = if goes_on { "goes on".into() } else { describe(stopped.end(Duration::from_secs(3))?) };
+    let well = if exporter.is_running() && other.is_running() { "" } else { "; the others have exited" };
     Ok(format!("{rates}; once woken: {woken}{well}"))
 }
 
@@ -236,12 +240,12 @@ fn restarted(setup: &Setup<'_>) -> Result<String> {
     let mut exporter = setup.exporter()?;
     let started = match exporter.end(setup.start())? {
         None => "it starts".to_owned(),
-        end => format!("it does not start: {}", told(end)),
+        end => format!("it does not start: {}", describe(end)),
     };
     let resumed = if reader.wait_for_frames(before + 20, Duration::from_secs(2)) {
         "the reader goes on".to_owned()
     } else {
-        format!("the reader: {}", told(reader.end(Duration::from_secs(1))?))
+        format!("the reader: {}", describe(reader.end(Duration::from_secs(1))?))
     };
     Ok(format!("{started}; {resumed}"))
 }
@@ -252,14 +256,14 @@ fn second_exporter(setup: &Setup<'_>) -> Result<String> {
     let mut second = setup.exporter()?;
     let second = match second.end(setup.start())? {
         None => "the second runs, too".to_owned(),
-        end => told(end),
+        end => describe(end),
     };
     let goes_on = first.is_running() && reader.is_running();
     let mut joining = setup.reader_with("", "checksumsink")?;
     let finds = joining.wait_for_frames(20, PATIENCE);
     Ok(format!(
         "{second}; the first {}, joining readers {}",
-        if goes_on { "goes on" } else { "is gone" },
+        if goes_on { "goes on" } else { "has exited" },
         if finds { "find it" } else { "do not find it" }
     ))
 }
@@ -272,7 +276,7 @@ fn other_user(setup: &Setup<'_>) -> Result<String> {
     let pipeline = setup.source("", "checksumsink");
     let mut reader = Process::start(setup.setting, &nobody, &pipeline)?;
     let reads = reader.wait_for_frames(20, Duration::from_secs(3));
-    let outcome = if reads { "it reads".to_owned() } else { told(reader.end(PATIENCE)?) };
+    let outcome = if reads { "it reads".to_owned() } else { describe(reader.end(PATIENCE)?) };
     Ok(format!("socket 0{mode:o}; {outcome}"))
 }
 

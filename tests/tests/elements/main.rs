@@ -7,7 +7,7 @@
 
 mod devices;
 mod events;
-mod gone;
+mod killed;
 mod messages;
 mod refused;
 mod unixfd;

@@ -72,15 +72,16 @@ fn blocking_reader_is_reported_then_evicted() {
         }
     });
     // Notices are delivered by another thread: the last one may come after the frames.
-    let mut told: Vec<_> = (0..4).map_while(|_| notices.recv_timeout(Duration::from_secs(20)).ok()).collect();
-    told.extend(notices.try_iter());
-    let [Notice::ReaderAdded(_), Notice::ReaderAdded(_), blocking, removed] = &told[..] else {
-        panic!("{told:?}")
+    let mut reported: Vec<_> =
+        (0..4).map_while(|_| notices.recv_timeout(Duration::from_secs(20)).ok()).collect();
+    reported.extend(notices.try_iter());
+    let [Notice::ReaderAdded(_), Notice::ReaderAdded(_), blocking, removed] = &reported[..] else {
+        panic!("{reported:?}")
     };
-    assert!(matches!(blocking, Notice::ReaderBlocking { reader, .. } if reader.id == 1), "{told:?}");
+    assert!(matches!(blocking, Notice::ReaderBlocking { reader, .. } if reader.id == 1), "{reported:?}");
     assert!(
         matches!(removed, Notice::ReaderRemoved { reader, reason: Reason::TooSlow, .. } if reader.id == 1),
-        "{told:?}"
+        "{reported:?}"
     );
     // It keeps the frames that it holds, and gets the reason.
     assert!(holds(&held, 1));

@@ -45,7 +45,7 @@ pub struct Exporting {
 #[derive(Clone, Default)]
 pub struct Owners {
     adopted: usize,
-    told: Arc<AtomicUsize>,
+    notified: Arc<AtomicUsize>,
     returned: Arc<AtomicUsize>,
 }
 
@@ -53,10 +53,10 @@ impl Owners {
     /// Waits up to `ms` until all owners were notified; returns how many were.
     pub fn wait(&self, ms: u64) -> Result<u64> {
         let until = Instant::now() + Duration::from_millis(ms);
-        while self.told.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
+        while self.notified.load(Ordering::SeqCst) < self.adopted && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.told()
+        self.notified()
     }
 
     /// Returns how many frames may be written again.
@@ -65,8 +65,8 @@ impl Owners {
     }
 
     /// Returns how many owners were notified.
-    pub fn told(&self) -> Result<u64> {
-        self.told.load(Ordering::SeqCst).try_into().context("counter overflow")
+    pub fn notified(&self) -> Result<u64> {
+        self.notified.load(Ordering::SeqCst).try_into().context("counter overflow")
     }
 }
 
@@ -85,13 +85,13 @@ const LOAD: u64 = 256 << 20;
 /// Owner object of an adopted allocation: frees it and counts when dropped.
 struct Owner {
     memory: Option<legacy::Allocation>,
-    told: Arc<AtomicUsize>,
+    notified: Arc<AtomicUsize>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(self.memory.take());
-        self.told.fetch_add(1, Ordering::SeqCst);
+        self.notified.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -116,9 +116,9 @@ impl Exporting {
             .history(if bind.keeps_last { History::Last(Duration::ZERO) } else { History::None })
             .gpu(Some(gpu.context.clone()));
         let notices = Arc::new(Mutex::new(Vec::new()));
-        let told = notices.clone();
+        let reported = notices.clone();
         let observer =
-            move |notice| told.lock().unwrap_or_else(PoisonError::into_inner).push(in_words(&notice));
+            move |notice| reported.lock().unwrap_or_else(PoisonError::into_inner).push(in_words(&notice));
         Ok(Exporting {
             exporter: Exporter::bind(&Endpoint::at(&bind.path)?, config, observer)?,
             interrupt: Interrupt::new()?,
@@ -284,7 +284,7 @@ impl Exporting {
         const OFFSET: u64 = 4096;
         let memory = legacy::Allocation::new(&self.gpu.context, usize::try_from(OFFSET + size)?)?;
         let start = memory.ptr();
-        let owner = Owner { memory: Some(memory), told: self.owners.told.clone() };
+        let owner = Owner { memory: Some(memory), notified: self.owners.notified.clone() };
         let (slot, offset) = self.exporter.adopt(start + OFFSET, Box::new(owner))?;
         ensure!(offset == OFFSET, "the frame is at offset {offset} of its allocation instead of {OFFSET}");
         self.owners.adopted += 1;

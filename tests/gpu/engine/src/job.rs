@@ -112,7 +112,7 @@ pub enum Command {
     /// Reports the errors.
     ReadInCapture,
     /// Releases frames that [`Read::hold`] kept.
-    LetGo {
+    ReleaseHeld {
         count: usize,
     },
     /// Reads the held frames again.

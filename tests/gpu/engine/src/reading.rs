@@ -114,7 +114,7 @@ impl Reading {
         match command {
             Command::Read(read) => return self.read(&read).map(|read| Reply::Read(Box::new(read))),
             Command::ReadInCapture => return self.read_in_capture().map(Reply::Texts),
-            Command::LetGo { count } => drop(self.held.drain(..count.min(self.held.len()))),
+            Command::ReleaseHeld { count } => drop(self.held.drain(..count.min(self.held.len()))),
             Command::CheckHeld => return self.check_held().map(Reply::Texts),
             Command::Disconnect => drop(self.reader.take()),
             Command::StallReading { us } => gpu::stall(&self.gpu()?.stream, us)?,

@@ -26,7 +26,7 @@ struct Worker {
     intruder: Option<Intruder>,
     graphs: Option<Graphs>,
     events: Vec<Event>,
-    told: Option<Owners>,
+    owners: Option<Owners>,
 }
 
 /// Executes commands until the case closes the link.
@@ -126,14 +126,14 @@ impl Worker {
             }
             Command::UnbindAdopted { ms } => {
                 if let Some(exporting) = self.exporting.take() {
-                    self.told = Some(exporting.owners());
+                    self.owners = Some(exporting.owners());
                     exporting.unbind()?;
                 }
                 frameshare::wait_for_deferred_drops(Duration::from_millis(ms));
-                self.told.as_ref().context("no memory was adopted")?.told().map(Reply::Number)
+                self.owners.as_ref().context("no memory was adopted")?.notified().map(Reply::Number)
             }
             Command::Returned => {
-                self.told.as_ref().context("no memory was adopted")?.returned().map(Reply::Number)
+                self.owners.as_ref().context("no memory was adopted")?.returned().map(Reply::Number)
             }
             Command::AwaitReaders { .. }
             | Command::Publish(_)
@@ -152,7 +152,7 @@ impl Worker {
             }
             Command::Read(_)
             | Command::ReadInCapture
-            | Command::LetGo { .. }
+            | Command::ReleaseHeld { .. }
             | Command::CheckHeld
             | Command::Disconnect
             | Command::StallReading { .. } => {

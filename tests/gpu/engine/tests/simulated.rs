@@ -50,8 +50,8 @@ fn downloads_and_in_place_frames_survive_failing_calls() {
     for (faults, name) in [
         // Code 900, as if a stream were being captured at the first poll of a download.
         ("cuEventQuery:1:900", "engine-downloads/nothing-passes-a-download"),
-        ("cuEventQuery:1+:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
-        ("cuStreamBatchMemOp:1:1", "engine-downloads/owner-told-whatever-becomes-of-the-frame"),
+        ("cuEventQuery:1+:1", "engine-downloads/owner-notified-whatever-becomes-of-the-frame"),
+        ("cuStreamBatchMemOp:1:1", "engine-downloads/owner-notified-whatever-becomes-of-the-frame"),
     ] {
         let program = env!("CARGO_BIN_EXE_gpu-engine");
         let mut command = testing::simulated::command(program, driver.path(), 1, &[name]);

@@ -38,7 +38,7 @@ pub struct Decoder {
     /// Stream named by memories with stale stream information.
     other: gst_cuda::Stream,
     instance: Option<Arc<Instance>>,
-    gone: Vec<Weak<Instance>>,
+    retired: Vec<Weak<Instance>>,
     next: u64,
 }
 
@@ -80,7 +80,7 @@ impl Decoder {
             writes,
             other,
             instance: None,
-            gone: Vec::new(),
+            retired: Vec::new(),
             next: 0,
         })
     }
@@ -88,7 +88,7 @@ impl Decoder {
     /// Outputs frames; the first one has number 0.
     pub fn decode(&mut self, job: &Decode) -> Result<()> {
         if self.instance.is_none() || job.anew {
-            self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
+            self.retired.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
             self.instance = Some(Arc::new(self.instance(job)?));
         }
         let instance = self.instance.clone().context("the decoder has no instance")?;
@@ -164,12 +164,12 @@ impl Decoder {
 
     /// Drops the instance; returns how many instances still exist after the time limit.
     pub fn end(&mut self, patience: Duration) -> u64 {
-        self.gone.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
+        self.retired.extend(self.instance.take().map(|instance| Arc::downgrade(&instance)));
         let until = Instant::now() + patience;
         loop {
-            self.gone.retain(|instance| instance.strong_count() > 0);
-            if self.gone.is_empty() || Instant::now() > until {
-                return self.gone.len() as u64;
+            self.retired.retain(|instance| instance.strong_count() > 0);
+            if self.retired.is_empty() || Instant::now() > until {
+                return self.retired.len() as u64;
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -45,7 +45,7 @@ pub enum Command {
     /// Reads frames without GStreamer.
     Read(Read),
     /// Releases all held frames.
-    LetGo,
+    ReleaseHeld,
     /// Drops the reader.
     Disconnect,
 }

@@ -53,7 +53,7 @@ impl Reading {
         Ok(Reading { held: Vec::new(), reader, gpu, info: None, bytes: Vec::new() })
     }
 
-    pub fn let_go(&mut self) {
+    pub fn release_held(&mut self) {
         self.held.clear();
     }
 

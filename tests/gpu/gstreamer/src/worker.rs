@@ -46,7 +46,7 @@ impl Worker {
             Command::Read(read) => {
                 return self.reading.as_mut().context("the peer has no reader")?.read(&read).map(Reply::Read);
             }
-            Command::LetGo => self.reading.as_mut().context("the peer has no reader")?.let_go(),
+            Command::ReleaseHeld => self.reading.as_mut().context("the peer has no reader")?.release_held(),
             Command::Disconnect => drop(self.reading.take()),
             other => return self.playing.as_mut().context("the peer has no pipeline")?.work(other),
         }

@@ -122,7 +122,7 @@ impl<C: Serialize + fmt::Debug, R: DeserializeOwned> Process<C, R> {
     }
 
     /// Returns whether the process has exited.
-    pub fn is_gone(&mut self) -> Result<bool> {
+    pub fn has_exited(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 

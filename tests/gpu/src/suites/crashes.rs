@@ -142,7 +142,7 @@ fn words_queued(_: u64) -> Result<String> {
     // The survivor starts to store values while the other process is still dying.
     exporter.kill_without_waiting()?;
 
-    let (mut back, mut last, mut gone) = (0, Duration::ZERO, None);
+    let (mut back, mut last, mut exited) = (0, Duration::ZERO, None);
     loop {
         word.store(target, Ordering::Release);
         let pause = Instant::now();
@@ -153,10 +153,10 @@ fn words_queued(_: u64) -> Result<String> {
             }
         }
         // Queued work may end slightly later than the process.
-        if gone.is_none() && exporter.is_gone()? {
-            gone = Some(killed.elapsed());
+        if exited.is_none() && exporter.has_exited()? {
+            exited = Some(killed.elapsed());
         }
-        if gone.is_some() && reader.idle_within(0, 0)? && killed.elapsed() > Duration::from_millis(30) {
+        if exited.is_some() && reader.idle_within(0, 0)? && killed.elapsed() > Duration::from_millis(30) {
             break;
         }
         ensure!(
@@ -169,7 +169,7 @@ fn words_queued(_: u64) -> Result<String> {
     Ok(format!(
         "killed at {reached} of {WRITES}, exited after {} µs; the value was set back {back} times, the last {} µs after the \
          kill; in the end it was {left} of {target}",
-        gone.unwrap_or_default().as_micros(),
+        exited.unwrap_or_default().as_micros(),
         last.as_micros()
     ))
 }
@@ -213,7 +213,7 @@ fn context_lost(seed: u64) -> Result<String> {
         !exporter.event_ready(release)?,
         "the release completed before the work that it was recorded behind"
     );
-    reader.let_go()?;
+    reader.resume()?;
     let lost = must_fail(reader.finish(0), "writing to memory imported for reading")?;
     ensure!(lost.sticky, "{lost}");
 

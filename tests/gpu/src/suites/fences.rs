@@ -112,7 +112,7 @@ fn event_states(_: u64) -> Result<String> {
         ensure!(!other.event_ready(there)?, "a pending event is reported complete in the other process");
         other.wait(0, there)?;
         ensure!(!other.idle_within(0, 50)?, "a stream passed a pending event of the other process");
-        recorder.let_go()?;
+        recorder.resume()?;
         recorder.finish(0)?;
         other.finish(0)?;
         ensure!(recorder.event_ready(here)? && other.event_ready(there)?, "an event stays pending");
@@ -134,7 +134,7 @@ fn event_captures_the_record_before_the_wait(_: u64) -> Result<String> {
     ensure!(reader.idle_within(0, PATIENCE_MS)?, "a wait was delayed by a later record");
     reader.wait(0, opened)?;
     ensure!(!reader.idle_within(0, 50)?, "a wait passed a pending record");
-    exporter.let_go()?;
+    exporter.resume()?;
     reader.finish(0)?;
     Ok(String::new())
 }
@@ -179,7 +179,7 @@ fn timeline_states(_: u64) -> Result<String> {
         word.load(Ordering::Acquire) == 1,
         "the CPU sees a timeline value before its stream reached the write"
     );
-    reader.let_go()?;
+    reader.resume()?;
     reader.finish(other)?;
     ensure!(word.load(Ordering::Acquire) == 5, "the CPU does not see a value written by a stream");
     Ok(String::new())
@@ -202,7 +202,7 @@ fn timeline_batch(_: u64) -> Result<String> {
         words.as_ref()[0].load(Ordering::Acquire) == 0,
         "timeline values were written before their stream reached the writes"
     );
-    exporter.let_go()?;
+    exporter.resume()?;
     reader.finish(0)?;
     exporter.finish(0)?;
     for (index, word) in words.as_ref()[..COUNT].iter().enumerate() {
@@ -282,7 +282,7 @@ fn context_record(imported: bool) -> Result<String> {
 /// Calls per frame on each side: a fill, a signal and a wait, with the pushes and pops of the
 /// context and the changes of the capture mode around each.
 fn calls_of_a_frame(_: u64) -> Result<String> {
-    let mut told = String::new();
+    let mut report = String::new();
     for (name, fence, signal, wait) in [
         ("event", Fence::Event, "cuEventRecord 10", "cuStreamWaitEvent 10"),
         ("timeline", Fence::Timeline, "cuStreamWriteValue64_v2 10", "cuStreamWaitValue64_v2 10"),
@@ -312,9 +312,9 @@ fn calls_of_a_frame(_: u64) -> Result<String> {
         }
         ensure!(writes.split(", ").count() == 5, "unexpected calls: {writes}");
         ensure!(reads.split(", ").count() == 4, "unexpected calls: {reads}");
-        told += &format!("{name}: {writes} | {reads}; ");
+        report += &format!("{name}: {writes} | {reads}; ");
     }
-    Ok(told)
+    Ok(report)
 }
 
 /// GPUs schedule processes in time slices. Measures the cost for one working process when streams
@@ -324,7 +324,7 @@ fn work_beside_waiting_streams(_: u64) -> Result<String> {
     const OTHERS: usize = 8;
     const FRAMES: u32 = 100;
     const SIZE: usize = 3 << 20;
-    let mut told = Vec::new();
+    let mut report = Vec::new();
     for (name, fence) in [("event", Fence::Event), ("timeline", Fence::Timeline)] {
         let (worker, signals) = (Peer::new()?, Peer::new()?);
         let others = (0..OTHERS).map(|_| Peer::new()).collect::<Result<Vec<_>>>()?;
@@ -355,13 +355,13 @@ fn work_beside_waiting_streams(_: u64) -> Result<String> {
         for other in &others {
             ensure!(!other.idle_within(0, 0)?, "{name}: a stream passed a pending fence");
         }
-        signals.let_go()?;
+        signals.resume()?;
         for other in &others {
             other.finish(0)?;
         }
-        told.push(format!(
+        report.push(format!(
             "{name}: {beside} µs a frame beside {OTHERS} processes with waiting streams, {idle} beside idle ones"
         ));
     }
-    Ok(told.join("; "))
+    Ok(report.join("; "))
 }

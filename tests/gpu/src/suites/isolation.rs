@@ -41,17 +41,17 @@ fn isolated(what: &str) -> Result<Peer> {
 /// tried and reported.
 fn namespaces(_: u64) -> Result<String> {
     let attempt = |what: &str| -> (bool, String) {
-        let told = start(what).and_then(|(peer, surroundings)| {
+        let outcome = start(what).and_then(|(peer, surroundings)| {
             peer.open(0, true).with_context(|| format!("[{surroundings}]"))?;
             Ok(surroundings)
         });
-        match told {
+        match outcome {
             Ok(surroundings) => (true, format!("{what}: works [{surroundings}]")),
             Err(error) => (false, format!("{what}: {error:#}")),
         }
     };
-    let (works, told) = attempt(isolate::FULL);
-    let mut all = vec![told];
+    let (works, outcome) = attempt(isolate::FULL);
+    let mut all = vec![outcome];
     let mut others = vec![isolate::SAME_SHM, isolate::SAME_PID, isolate::WRONG_PROC];
     if !works {
         others.extend(["pid,mount,proc", "pid", "ipc", "mount,shm", "net", "uts"]);
@@ -102,7 +102,7 @@ fn same_shm(_: u64) -> Result<String> {
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is reported complete");
     reader.wait(0, opened)?;
-    exporter.let_go()?;
+    exporter.resume()?;
     reader.finish(0)?;
     ensure!(reader.event_ready(opened)?, "an event stays pending");
     Ok(String::new())

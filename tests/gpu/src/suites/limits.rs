@@ -30,8 +30,8 @@ const OUT_OF_MEMORY: i32 = 2;
 fn events(_: u64) -> Result<String> {
     let peer = Peer::new()?;
     require(&peer, "event")?;
-    let told = peer.text(Command::ManyEvents(5000))?;
-    let (made, reason) = told.split_once(' ').context("a number and a reason")?;
+    let text = peer.text(Command::ManyEvents(5000))?;
+    let (made, reason) = text.split_once(' ').context("a number and a reason")?;
     let expected = ipc_event::PER_PROCESS..=MOST;
     ensure!(expected.contains(&made.parse()?), "{made} events instead of {expected:?}: {reason}");
     let failed = must_fail(peer.event(true), "creating one more event")?;
@@ -59,7 +59,7 @@ fn one_event_opened_often(_: u64) -> Result<String> {
     exporter.hold(0)?;
     exporter.record(event, 0)?;
     ensure!(!reader.event_ready(opened)?, "a pending event is reported complete");
-    exporter.let_go()?;
+    exporter.resume()?;
     exporter.finish(0)?;
     ensure!(reader.event_ready(opened)?, "an event stays pending");
     Ok(String::new())

@@ -86,7 +86,7 @@ fn vmm_read_only(seed: u64) -> Result<String> {
     reader.check(import, 0, SIZE, seed)?;
 
     let how = reader.spoil(import, 0)?;
-    reader.let_go()?;
+    reader.resume()?;
     let lost = must_fail(reader.finish(0), "a write to memory imported for reading")?;
     ensure!(lost.code == Some(ILLEGAL_ADDRESS) && lost.sticky, "{how}: {lost}");
     let after = must_fail(reader.stream(), "a new stream in a lost context")?;
@@ -156,7 +156,7 @@ fn pool_twice(seed: u64) -> Result<String> {
     reader.hold(0)?;
     reader.tell(Command::Free { memory: first, stream: 0 })?;
     must_fail(import(), "an import while the first is being freed")?;
-    reader.let_go()?;
+    reader.resume()?;
     reader.finish(0)?;
     let second = import()?;
     reader.check(second, 0, SIZE, seed)?;
@@ -184,7 +184,7 @@ fn pool_order_of_freeing(seed: u64) -> Result<String> {
         reader.tell(Command::Free { memory: import, stream: 0 })?;
         reader.record(seen, 0)?;
         ensure!(!exporter.event_ready(done)?, "the fence behind the reader's free was signaled before it");
-        reader.let_go()?;
+        reader.resume()?;
         reader.finish(0)?;
         ensure!(exporter.event_ready(done)?, "the fence behind the reader's free was not signaled");
         exporter.tell(Command::Free { memory: shared.memory, stream: 0 })?;

@@ -239,7 +239,7 @@ fn finish_free(region: &Region) {
             }
             pool.head.at(allocation.offset).store(0, Ordering::Release);
             super::remove(region.start);
-            // An importer that still reads sees that the contents are gone.
+            // An importer that still has it reads other contents.
             // SAFETY: a valid descriptor and a range of the file.
             unsafe {
                 libc::fallocate(

@@ -226,7 +226,7 @@ fn reader_loses_context(seed: u64) -> Result<String> {
         scenario.publish()?;
         scenario.victim.was_read()?;
         lose_context(&scenario.victim)?;
-        scenario.victim.tell(Command::LetGo { count: 2 })?;
+        scenario.victim.tell(Command::ReleaseHeld { count: 2 })?;
         let held_up = scenario.survives()?;
         scenario.victim.tell(Command::Disconnect)?;
         let notices = scenario.setup.exporter.texts(Command::Notices)?;
@@ -251,10 +251,10 @@ fn reader_loses_context_later(seed: u64) -> Result<String> {
         scenario.victim.was_read()?;
         scenario.victim.tell(Command::Disconnect)?;
         lose_context(&scenario.victim)?;
-        scenario.victim.tell(Command::LetGo { count: 1 })?;
+        scenario.victim.tell(Command::ReleaseHeld { count: 1 })?;
         let held_up = scenario.survives()?;
         scenario.setup.gets_all_slots_back(PATIENCE)?;
-        scenario.victim.tell(Command::LetGo { count: 1 })?;
+        scenario.victim.tell(Command::ReleaseHeld { count: 1 })?;
         scenario.renews_memory()?;
         scenario.victim.kill()?;
         scenario.setup.frees_retired()?;
@@ -382,7 +382,7 @@ impl Display for ErrorDelay {
 
 /// Checks that streams waiting for a timeline value of the dead exporter were released, and that
 /// frames read then are counted as torn.
-fn set_free(read: &WasRead) -> Result<()> {
+fn unblocked(read: &WasRead) -> Result<()> {
     let End::Error { kind, torn, .. } = &read.end else { anyhow::bail!("reading ended with {:?}", read.end) };
     ensure!(kind == "Gone" && *torn > 0, "reading ended with {:?}", read.end);
     ensure!(read.stuck == 0, "{} downloads do not complete", read.stuck);
@@ -390,7 +390,7 @@ fn set_free(read: &WasRead) -> Result<()> {
     Ok(())
 }
 
-fn told(reads: &[WasRead], delay: ErrorDelay) -> String {
+fn summary(reads: &[WasRead], delay: ErrorDelay) -> String {
     let most = |of: fn(&WasRead) -> u64| reads.iter().map(of).max().unwrap_or(0);
     let torn = most(|read| if let End::Error { torn, .. } = read.end { torn } else { 0 });
     format!(
@@ -409,10 +409,10 @@ fn exporter_killed_stalled(seed: u64) -> Result<String> {
             exporter.publish(Publish { frames: 60, size: SIZE, ..Publish::default() }).map(|_| ())
         })?;
         for read in &reads {
-            set_free(read)?;
+            unblocked(read)?;
             ensure!(read.frames == 65, "{} of 65 frames were delivered", read.frames);
         }
-        Ok(told(&reads, delay))
+        Ok(summary(&reads, delay))
     })
 }
 
@@ -426,9 +426,9 @@ fn exporter_killed_loaded(seed: u64) -> Result<String> {
             exporter.publish(publish).map(|_| ())
         })?;
         for read in &reads {
-            set_free(read)?;
+            unblocked(read)?;
         }
-        Ok(told(&reads, delay))
+        Ok(summary(&reads, delay))
     })
 }
 

@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
     case(SUITE, "reader-joins-during-a-download", joins),
     case(SUITE, "formats-change", formats_change),
     case(SUITE, "stop-behind-a-busy-stream", stops),
-    case(SUITE, "owner-told-whatever-becomes-of-the-frame", told_whatever),
+    case(SUITE, "owner-notified-whatever-becomes-of-the-frame", notified_whatever),
 ];
 
 fn publish(frames: u64) -> Publish {
@@ -37,7 +37,7 @@ fn reader(setup: &Setup, number: usize, policy: Policy) -> Connect {
 /// A frame is downloaded once for all readers without a GPU, and never for readers with one.
 fn one_for_all(seed: u64) -> Result<String> {
     const FRAMES: u64 = 40;
-    let mut told = Vec::new();
+    let mut counts = Vec::new();
     for (count, expected) in [(0, 0), (1, FRAMES), (3, FRAMES)] {
         let setup = Setup::new(MemoryKind::Vmm, seed)?;
         let readers = Peer::some(1 + count)?;
@@ -59,9 +59,9 @@ fn one_for_all(seed: u64) -> Result<String> {
             downloads == expected,
             "{downloads} downloads of {FRAMES} frames, for {count} readers without a GPU"
         );
-        told.push(format!("{downloads} for {count}"));
+        counts.push(format!("{downloads} for {count}"));
     }
-    Ok(format!("copies of {FRAMES} frames: {}", told.join(", ")))
+    Ok(format!("copies of {FRAMES} frames: {}", counts.join(", ")))
 }
 
 /// Frames that the GPU has no time to download are lost to `latest` readers and counted. The stream
@@ -260,7 +260,7 @@ fn stops(seed: u64) -> Result<String> {
 /// Memory shared in place is returned while the exporter lives, after its frame was read or a
 /// driver call failed. The injected faults of the simulated driver hit the signaling of the frame
 /// or the check of its download.
-fn told_whatever(seed: u64) -> Result<String> {
+fn notified_whatever(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| match number {
@@ -277,7 +277,10 @@ fn told_whatever(seed: u64) -> Result<String> {
         frames += reader.was_read()?.frames;
         reader.tell(Command::Disconnect)?;
     }
-    let told = setup.exporter.number(Command::RetireAdopted { ms: 3000 })?;
-    ensure!(told == 1, "the owner was not notified, {frames} readers got the frame, published: {adopted:?}");
+    let notified = setup.exporter.number(Command::RetireAdopted { ms: 3000 })?;
+    ensure!(
+        notified == 1,
+        "the owner was not notified, {frames} readers got the frame, published: {adopted:?}"
+    );
     Ok(format!("{frames} readers got the frame, published: {}", adopted.is_ok()))
 }

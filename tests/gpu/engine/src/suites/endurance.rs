@@ -174,8 +174,8 @@ fn stopped(seed: u64) -> Result<String> {
         whole(&witness.was_read()?, 5 + FRAMES)?;
         sleeper.resume()?;
         let read = sleeper.was_read()?;
-        let told = matches!(&read.end, End::Error { text, .. } if text.contains("reader timeout"));
-        ensure!(told && read.wrong == 0, "{fence}: {read:?}");
+        let is_reported = matches!(&read.end, End::Error { text, .. } if text.contains("reader timeout"));
+        ensure!(is_reported && read.wrong == 0, "{fence}: {read:?}");
     }
     Ok(format!(
         "with a reader-timeout of {TIMEOUT_MS} ms the exporter was blocked for {longest:.1} ms at most"

@@ -17,8 +17,8 @@ const SUITE: &str = "engine-foreign";
 pub const CASES: &[Case] = &[
     case(SUITE, "adopted-and-given-back", |seed| adopt(&[1 << 20; 4], seed)),
     case(SUITE, "adopted-in-several-sizes", |seed| adopt(&[1 << 20, 3 << 20, 5 << 20, 1 << 20], seed)),
-    case(SUITE, "owner-told-when-the-stream-ends", told_at_the_end),
-    case(SUITE, "owner-told-when-a-reader-is-killed", told_after_kill),
+    case(SUITE, "owner-notified-when-the-stream-ends", notified_at_the_end),
+    case(SUITE, "owner-notified-when-a-reader-is-killed", notified_after_kill),
     case(SUITE, "written-again-only-when-released", returned_on_release),
 ];
 
@@ -34,7 +34,7 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
     })?;
     let each = sizes.len() as u64;
     let read = Read { frames: Some(each), slow: Slow::Sometimes(2000), ..to_the_end() };
-    let (mut addresses, mut again, mut told) = (BTreeSet::new(), 0, 0);
+    let (mut addresses, mut again, mut notified) = (BTreeSet::new(), 0, 0);
     for reader in &readers {
         reader.begin(&Command::Read(read.clone()))?;
     }
@@ -58,15 +58,15 @@ fn adopt(sizes: &[u64], seed: u64) -> Result<String> {
         for reader in &readers {
             reader.begin(&Command::Read(read.clone()))?;
         }
-        told = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
-        ensure!(told == round * each, "{told} of {} owners were notified", round * each);
+        notified = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
+        ensure!(notified == round * each, "{notified} of {} owners were notified", round * each);
     }
     ensure!(again > 0, "no address was reused, so the case tested nothing");
-    Ok(format!("{told} allocations, {again} at reused addresses"))
+    Ok(format!("{notified} allocations, {again} at reused addresses"))
 }
 
 /// Owners are notified at the end of the stream without an explicit retirement.
-fn told_at_the_end(seed: u64) -> Result<String> {
+fn notified_at_the_end(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let readers = Peer::some(2)?;
     setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
@@ -81,23 +81,23 @@ fn told_at_the_end(seed: u64) -> Result<String> {
         let read = reader.was_read()?;
         ensure!(read.wrong == 0 && read.frames == 3, "{read:?}");
     }
-    let told = setup.exporter.number(Command::UnbindAdopted { ms: 0 })?;
+    let notified = setup.exporter.number(Command::UnbindAdopted { ms: 0 })?;
     // Connected readers keep their imports until they end; this command waits for that.
     setup.exporter.begin(&Command::UnbindAdopted { ms: PATIENCE_MS })?;
     std::thread::sleep(Duration::from_millis(20));
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
-    let told_then = setup.exporter.was_number()?;
+    let notified_later = setup.exporter.was_number()?;
     ensure!(
-        told_then == 3,
-        "{told_then} of 3 owners were notified after the exporter's resources were freed"
+        notified_later == 3,
+        "{notified_later} of 3 owners were notified after the exporter's resources were freed"
     );
-    Ok(format!("{told} notified before the readers disconnected, {told_then} afterwards"))
+    Ok(format!("{notified} notified before the readers disconnected, {notified_later} afterwards"))
 }
 
 /// Killing a reader releases its imports.
-fn told_after_kill(seed: u64) -> Result<String> {
+fn notified_after_kill(seed: u64) -> Result<String> {
     let setup = Setup::new(MemoryKind::Vmm, seed)?;
     let mut readers = Peer::some(2)?;
     setup.join(&readers, |number| setup.lossless(number, Some(FENCES[number])))?;
@@ -110,13 +110,13 @@ fn told_after_kill(seed: u64) -> Result<String> {
     for reader in &readers {
         reader.was_read()?;
     }
-    let told = setup.exporter.number(Command::RetireAdopted { ms: 100 })?;
-    ensure!(told == 0, "{told} owners were notified while readers hold the frames");
+    let notified = setup.exporter.number(Command::RetireAdopted { ms: 100 })?;
+    ensure!(notified == 0, "{notified} owners were notified while readers hold the frames");
     for reader in &mut readers {
         reader.kill()?;
     }
-    let told = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
-    ensure!(told == 2, "{told} of 2 owners were notified");
+    let notified = setup.exporter.number(Command::RetireAdopted { ms: PATIENCE_MS })?;
+    ensure!(notified == 2, "{notified} of 2 owners were notified");
     Ok(String::new())
 }
 
@@ -140,7 +140,7 @@ fn returned_on_release(seed: u64) -> Result<String> {
         ensure!(returned == 0, "{returned} of 2 frames were returned while {} readers hold them", 2 - number);
         let wrong = reader.texts(Command::CheckHeld)?;
         ensure!(wrong.is_empty(), "held frames have changed: {wrong:?}");
-        reader.tell(Command::LetGo { count: 2 })?;
+        reader.tell(Command::ReleaseHeld { count: 2 })?;
         std::thread::sleep(Duration::from_millis(100));
     }
     let returned = setup.exporter.number(Command::Returned)?;
@@ -148,7 +148,7 @@ fn returned_on_release(seed: u64) -> Result<String> {
     for reader in &readers {
         reader.tell(Command::Disconnect)?;
     }
-    let told = setup.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
-    ensure!(told == 2, "{told} of 2 owners were notified");
+    let notified = setup.exporter.number(Command::UnbindAdopted { ms: 3000 })?;
+    ensure!(notified == 2, "{notified} of 2 owners were notified");
     Ok(String::new())
 }

@@ -38,7 +38,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
         })?;
         let read = readers[0].was_read()?;
         ensure!(read.end == End::Enough && read.lost == 0, "{read:?}");
-        readers[0].tell(Command::LetGo { count: FRAMES as usize })?;
+        readers[0].tell(Command::ReleaseHeld { count: FRAMES as usize })?;
         Ok(read)
     };
     let fresh = read(true)?;

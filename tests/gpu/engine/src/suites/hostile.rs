@@ -252,9 +252,9 @@ fn readers(seed: u64) -> Result<String> {
             );
             Ok((gap, notices.len()))
         };
-        let (gap, told) = one().context(*attack)?;
+        let (gap, report) = one().context(*attack)?;
         gaps.push(format!("{attack} {gap:.0} ms"));
-        received = told;
+        received = report;
     }
     setup.exporter.tell(Command::Drain { ms: SOON_MS })?;
     let stats = setup.exporter.stats()?;

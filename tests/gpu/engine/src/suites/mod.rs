@@ -77,9 +77,9 @@ const FENCES: [FenceKind; 2] = [FenceKind::Event, FenceKind::Timeline];
 
 /// Runs a case with each kind of memory and joins the results.
 fn each_kind(one: impl Fn(MemoryKind) -> Result<String>) -> Result<String> {
-    let told =
+    let details =
         KINDS.into_iter().map(|kind| Ok(format!("{kind}: {}", one(kind).with_context(|| kind.to_string())?)));
-    told.collect::<Result<Vec<_>>>().map(|told| told.join("; "))
+    details.collect::<Result<Vec<_>>>().map(|details| details.join("; "))
 }
 
 /// A stream with its exporter.

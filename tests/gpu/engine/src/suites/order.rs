@@ -104,7 +104,7 @@ fn held_over(seed: u64) -> Result<String> {
         ensure!(stats.retired_bytes > 0, "{kind}: memory held by readers was freed");
         still_right(&readers).with_context(|| kind.to_string())?;
         for reader in &readers {
-            reader.tell(Command::LetGo { count: 3 })?;
+            reader.tell(Command::ReleaseHeld { count: 3 })?;
             // Readers process the retirement when they request further frames.
             let read = reader.read(Read { patience_ms: 200, ..Read::default() })?;
             ensure!(read.end == End::Nothing, "{:?}", read.end);
@@ -128,7 +128,7 @@ fn stops_under_held(seed: u64) -> Result<String> {
         for reader in &readers {
             let read = reader.read(to_the_end())?;
             ensure!(matches!(&read.end, End::Error { kind, .. } if kind == "Stopped"), "{:?}", read.end);
-            reader.tell(Command::LetGo { count: 3 })?;
+            reader.tell(Command::ReleaseHeld { count: 3 })?;
             reader.tell(Command::Disconnect)?;
         }
     }

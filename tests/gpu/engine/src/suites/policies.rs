@@ -174,7 +174,7 @@ fn ends_holding(seed: u64) -> Result<String> {
             setup.exporter.publish(Publish { frames: 30, size: SIZE, ..Publish::default() })?;
             let wrong = readers[0].texts(Command::CheckHeld)?;
             ensure!(wrong.is_empty(), "{kind} {fence}: {wrong:?}");
-            readers[0].tell(Command::LetGo { count: 3 })?;
+            readers[0].tell(Command::ReleaseHeld { count: 3 })?;
             setup.gets_all_slots_back(PATIENCE).with_context(|| format!("{kind} {fence}"))?;
         }
     }
@@ -347,7 +347,7 @@ fn retired_bytes(seed: u64) -> Result<String> {
     ensure!(cut_off, "{:?}", read.end);
     let wrong = readers[0].texts(Command::CheckHeld)?;
     ensure!(wrong.is_empty(), "{wrong:?}");
-    readers[0].tell(Command::LetGo { count: 8 })?;
+    readers[0].tell(Command::ReleaseHeld { count: 8 })?;
     readers[0].tell(Command::Disconnect)?;
     setup.frees_retired()?;
     Ok(format!("after {} generations", read.frames))

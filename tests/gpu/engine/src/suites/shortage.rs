@@ -56,12 +56,15 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
     ensure!(taken > 0, "no memory could be allocated to exhaust the GPU");
     let slots = setup.exporter.stats()?.slots;
     let elsewhere = Place::new()?;
-    let told = in_vain(
+    let failure = in_vain(
         other
             .bind(Bind { path: elsewhere.path(), memory: Some(kind), ..Bind::default() })
             .and_then(|()| other.publish(publish(1)).map(|_| ())),
     )?;
-    ensure!(told.contains("GPU memory is exhausted: stop other"), "the other exporter failed with: {told}");
+    ensure!(
+        failure.contains("GPU memory is exhausted: stop other"),
+        "the other exporter failed with: {failure}"
+    );
     let refusal = in_vain(joining.connect(setup.lossless(2, Some(FenceKind::Timeline))).map(|_| ()))?;
     ensure!(refusal.contains("bytes of memory left"), "the joining reader failed with: {refusal}");
     for (reader, us) in readers.iter().zip([5_000, 20_000]) {
@@ -96,7 +99,7 @@ fn of_kind(kind: MemoryKind, seed: u64) -> Result<String> {
         lost.is_some_and(|lost| latest.frames + lost == all),
         "{lost:?} frames were lost, but the reader reported {latest:?}"
     );
-    Ok(format!("{slots} slots sufficed, {} in the end; {told}; {refusal}", stats.slots))
+    Ok(format!("{slots} slots sufficed, {} in the end; {failure}; {refusal}", stats.slots))
 }
 
 /// Returns the error of an operation that must fail for lack of memory.

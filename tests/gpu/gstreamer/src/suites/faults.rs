@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::nvdec::{self, clip, parsed};
 use super::source::{await_readers, settle};
-use super::{CUDA, Case, Place, Told, case, sink};
+use super::{CUDA, Case, Descriptions, Place, case, sink};
 use crate::job::{Command, Connect, Jump, Read, ReadApart, Receive, Received, Side};
 use crate::peer::Peer;
 
@@ -116,13 +116,13 @@ fn restarted(_: u64) -> Result<String> {
         frames += received.frames.len();
     }
     let what = if stream.is_decoded { "decoded" } else { "uploaded" };
-    let told = format!(
+    let text = format!(
         "{RESTARTS} restarts, {frames} {what} frames intact; at most {:.0} ms from an exporter's first frame to a reader's",
         latest.as_secs_f64() * 1e3
     );
     // A machine without a GPU may be arbitrarily slow.
-    ensure!(latest < Duration::from_secs(1) || !stream.is_decoded, "{told}");
-    Ok(told)
+    ensure!(latest < Duration::from_secs(1) || !stream.is_decoded, "{text}");
+    Ok(text)
 }
 
 /// Checks that a reader got intact frames of every exporter and marked where each began; returns

@@ -30,13 +30,13 @@ const fn case(suite: &'static str, name: &'static str, conduct: fn(u64) -> Resul
 }
 
 /// Configurations of elements and readers for a stream's path.
-trait Told {
+trait Descriptions {
     fn sink(&self, properties: &str) -> String;
     fn source(&self, properties: &str) -> String;
     fn lossless(&self) -> Connect;
 }
 
-impl Told for Place {
+impl Descriptions for Place {
     /// Returns a sink's description.
     fn sink(&self, properties: &str) -> String {
         let (path, timeout) = (self.path(), GIVEN_UP.as_nanos());
@@ -94,8 +94,8 @@ fn right(read: &WasRead, expected: &[u64]) -> Result<()> {
         Some(other) => format!("{frame} (which is frame {other})"),
         None => frame.to_string(),
     };
-    let told: Vec<_> = wrong.iter().map(tell).collect();
-    ensure!(wrong.is_empty(), "{} frames have wrong checksums: {}", wrong.len(), told.join(", "));
+    let texts: Vec<_> = wrong.iter().map(tell).collect();
+    ensure!(wrong.is_empty(), "{} frames have wrong checksums: {}", wrong.len(), texts.join(", "));
     Ok(())
 }
 

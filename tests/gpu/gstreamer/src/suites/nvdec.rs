@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, Place, Told, autoplugging, case, complete, mistakes, play_to, right, whole};
+use super::{CUDA, Case, Descriptions, Place, autoplugging, case, complete, mistakes, play_to, right, whole};
 use crate::job::{Command, Connect, Read, Stats};
 use crate::peer::Peer;
 

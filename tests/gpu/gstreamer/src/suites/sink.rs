@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_gpu_harness::Skip;
 
 use super::surfaces::{behind_decoder, decoded, decoder, settled};
-use super::{CUDA, Case, FRAMES, Place, Told, autoplugging, case, play_to, whole};
+use super::{CUDA, Case, Descriptions, FRAMES, Place, autoplugging, case, play_to, whole};
 use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 
@@ -176,7 +176,7 @@ fn renegotiates(_: u64) -> Result<String> {
             whole(&reader.was_read()?, &sums).with_context(|| own.to_owned())?;
         }
         for reader in &readers {
-            reader.tell(Command::LetGo)?;
+            reader.tell(Command::ReleaseHeld)?;
             reader.tell(Command::Disconnect)?;
         }
         exporter.tell(Command::AwaitEnd { ms: 20_000 })?;
@@ -301,7 +301,7 @@ fn no_memory(_: u64) -> Result<String> {
     std::thread::sleep(Duration::from_millis(50));
     let waiting = exporter.stats(Command::Stats)?;
     ensure!(waiting.published == 2, "{waiting:?}");
-    reader.tell(Command::LetGo)?;
+    reader.tell(Command::ReleaseHeld)?;
     settled(&exporter, 3)?;
     exporter.give_memory_back()?;
     reader.begin(&Command::Read(Read { frames: Some(1), ..Read::default() }))?;

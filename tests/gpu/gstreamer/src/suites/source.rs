@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::sink::{CONVERTED, expected, needs_kernels, pictures, pictures_for};
 use super::surfaces::{PICTURE, behind_decoder, decoded, decoder};
-use super::{CUDA, Case, FRAMES, Needs, Place, Told, case};
+use super::{CUDA, Case, Descriptions, FRAMES, Needs, Place, case};
 use crate::job::{Command, Decode, ReadApart, Receive, Received, Side};
 use crate::peer::Peer;
 

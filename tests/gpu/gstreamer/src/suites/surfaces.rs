@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use frameshare_gpu_harness::Skip;
 
-use super::{CUDA, Case, FRAMES, Place, Told, case, right, whole};
+use super::{CUDA, Case, Descriptions, FRAMES, Place, case, right, whole};
 use crate::job::{Command, Connect, Decode, Read, Stats};
 use crate::peer::Peer;
 use crate::picture::plain;
@@ -104,7 +104,7 @@ fn never_stalls(_: u64) -> Result<String> {
     ensure!(stats.reason("surfaces-held") > 0, "no surface was held, so the case tested nothing: {stats:?}");
     ensure!((2..=7).contains(&stats.surfaces_held), "{stats:?}");
     for reader in &readers {
-        reader.tell(Command::LetGo)?;
+        reader.tell(Command::ReleaseHeld)?;
     }
     // After the release of frames, surfaces are shared in place again, one by one.
     let before = stats.path("in-place");

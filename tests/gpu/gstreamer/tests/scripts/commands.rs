@@ -4,10 +4,10 @@
 
 use super::{lines, play};
 
-/// Stand-in that runs every pipeline; reading ones fail as `$TOLD` says.
+/// Stand-in that runs every pipeline; reading ones fail as `$BEHAVIOR` says.
 const GST_LAUNCH: &str = r#"#!/bin/bash
 ends='Got EOS from element "pipeline0".' renders='0:00:01 basesink PLAYING to PAUSED, rendered: 7, dropped: 0'
-case "$TOLD $*" in
+case "$BEHAVIOR $*" in
   "fails "*framesharesrc*) exit 1 ;;
   "is broken off "*framesharesrc*) ends= ;;
   "gets nothing "*framesharesrc*) renders=${renders/7/0} ;;
@@ -32,13 +32,13 @@ fn every_documented_command_is_run() {
 
 #[test]
 fn failing_reader_command_is_reported() {
-    for told in ["fails", "is broken off", "gets nothing", "has no sink"] {
-        let output = play("commands", GST_LAUNCH, told);
-        assert!(!output.status.success(), "{told}: {output:?}");
+    for behavior in ["fails", "is broken off", "gets nothing", "has no sink"] {
+        let output = play("commands", GST_LAUNCH, behavior);
+        assert!(!output.status.success(), "{behavior}: {output:?}");
         let failed = lines(&output, "FAIL");
         assert!(
             failed.len() >= 2 && failed.iter().all(|line| line.contains("framesharesrc")),
-            "{told}: {failed:?}"
+            "{behavior}: {failed:?}"
         );
     }
 }

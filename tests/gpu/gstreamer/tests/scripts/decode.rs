@@ -5,7 +5,7 @@
 use super::{lines, play};
 
 /// Stand-in that decodes to five frames, exports its standard input, and reads. Readers listed in
-/// `$TOLD` lose the frame with the given number, or warn.
+/// `$BEHAVIOR` lose the frame with the given number, or warn.
 const GST_LAUNCH: &str = r#"#!/bin/bash
 all=" $* " place=
 for word; do case $word in socket-path=*) place=$RUNTIME${word#socket-path=} ;; esac; done
@@ -23,10 +23,10 @@ case $all in
     reader=$(basename "$(readlink /proc/self/fd/2)" .errors)
     : >"$place/$reader"
     until [ -e "$place.clip" ]; do sleep 0.01; done
-    lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $TOLD ")
+    lost=$(sed -n "s/.* $reader:\([0-9]*\) .*/\1/p" <<<" $BEHAVIOR ")
     sums "$(cat "$place.clip")" | sed "${lost:-6}d"
     paint=${GST_DEBUG_NO_COLOR-$'\e[33m'}
-    case " $TOLD " in *" $reader:warns "*) echo "0:00 1 0x1 ${paint/1/}WARN   basesrc of something" >&2 ;; esac
+    case " $BEHAVIOR " in *" $reader:warns "*) echo "0:00 1 0x1 ${paint/1/}WARN   basesrc of something" >&2 ;; esac
     ;;
   *) sums "$(cat "$(sed 's/.*location=\([^ ]*\).*/\1/' <<<"$all")")" ;;
 esac

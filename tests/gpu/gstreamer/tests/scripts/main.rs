@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs the function `name` of the script of that name in tests/gpu, with `stand_in` in place of
-/// gst-launch-1.0, which gets `told` in its environment.
-fn play(name: &str, stand_in: &str, told: &str) -> Output {
+/// gst-launch-1.0, which gets `behavior` in its environment.
+fn play(name: &str, stand_in: &str, behavior: &str) -> Output {
     let runtime = tempfile::tempdir().unwrap();
     let at = |name: &str| runtime.path().join(name);
     for folder in ["bin", "tmp", "work"] {
@@ -30,7 +30,7 @@ fn play(name: &str, stand_in: &str, told: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-c", &format!("{outside}; . tests/gpu/{name}.sh; {name}")]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."));
-    command.env("PATH", path).env("RUNTIME", runtime.path()).env("TOLD", told).output().unwrap()
+    command.env("PATH", path).env("RUNTIME", runtime.path()).env("BEHAVIOR", behavior).output().unwrap()
 }
 
 /// Returns the output lines of a script that begin with `begin`.

@@ -162,11 +162,11 @@ fn churn(seed: u64) -> Result<String> {
         let (together, sender) = (together.clone(), sender.clone());
         // These threads are not joined: a hanging one ends with the process.
         std::thread::spawn(move || {
-            // The receiver is gone if another stream has failed.
+            // The receiver was dropped if another stream has failed.
             let _ = sender.send((number, live(number, seed, &together)));
         });
     }
-    let (mut ends, mut told) = (Vec::new(), 0);
+    let (mut ends, mut lines) = (Vec::new(), 0);
     while ends.len() < count {
         if let Ok((number, end)) = receiver.recv_timeout(LOOK) {
             ends.push(end.with_context(|| format!("stream {number}"))?);
@@ -174,9 +174,9 @@ fn churn(seed: u64) -> Result<String> {
         if let Some(hangs) = together.hangs() {
             bail!("{hangs}");
         }
-        if begin.elapsed() >= TELL * (told + 1) {
+        if begin.elapsed() >= TELL * (lines + 1) {
             println!("{}", together.so_far(begin.elapsed())?);
-            told += 1;
+            lines += 1;
         }
     }
     let (frames, tally) = together.sum();

@@ -60,7 +60,7 @@ impl TemporaryReader {
             is_lossless,
             job: Some(connect),
             since: Instant::now(),
-            to_do: [read, Command::LetGo { count: usize::MAX }, Command::Disconnect].into(),
+            to_do: [read, Command::ReleaseHeld { count: usize::MAX }, Command::Disconnect].into(),
             kill_at,
             stay,
         })
@@ -75,7 +75,7 @@ impl TemporaryReader {
                 "a temporary reader was killed {} s ago, but its process still exists",
                 LIMIT.as_secs()
             );
-            return self.peer.is_gone();
+            return self.peer.has_exited();
         };
         if self.kill_at.is_some_and(|kill_at| kill_at < Instant::now()) {
             self.remove(watched)?;
