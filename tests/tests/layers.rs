@@ -29,7 +29,7 @@ const GSTREAMER: [&str; 5] = ["gstreamer", "gst", "gst-plugin", "glib", "gio"];
 /// Crates that talk to the operating system.
 const SYSTEM: [&str; 6] = ["rustix", "libc", "nix", "memmap2", "mio", "socket2"];
 
-const LAYERS: [Layer; 7] = [
+const LAYERS: [Layer; 8] = [
     // Messages and shared layouts: no I/O, no CUDA.
     Layer { name: "frameshare-protocol", uses: &[], never: &SYSTEM },
     // The only crate that calls CUDA; depends on no other layer. Engine and plugin use it.
@@ -46,15 +46,18 @@ const LAYERS: [Layer; 7] = [
     },
     // The library for C is a border of the engine's public interface: no driver call of its own.
     Layer { name: "frameshare-c", uses: &["frameshare"], never: &["tokio"] },
+    // The Python package is a border of the engine, and copies frames between GPU and host.
+    Layer { name: "frameshare-python", uses: &["frameshare", "frameshare-cuda"], never: &["numpy", "tokio"] },
     // The command is an application of the engine's public interface.
     Layer { name: "frameshare-tools", uses: &["frameshare"], never: &[] },
 ];
 
 /// Families of crates, and the only crates that may use them. Tests may use all of them.
-const RESERVED: [(&[&str], &[&str]); 4] = [
+const RESERVED: [(&[&str], &[&str]); 5] = [
     (&GSTREAMER, &["gst-plugin-frameshare", "gst-cuda"]),
     (&["cudarc"], &["frameshare-cuda"]),
     (&["libloading"], &["frameshare-cuda", "gst-cuda"]),
+    (&["pyo3", "dlpark"], &["frameshare-python"]),
     // Asynchronous runtimes: examples and tests only.
     (&["tokio", "async-io", "smol", "futures"], &[]),
 ];
@@ -336,10 +339,13 @@ fn unsafe_code_is_fenced() {
 
 /// Folders and files of the product that may contain unsafe code; each says in its header what its
 /// safety relies on.
-const UNSAFE: [&str; 13] = [
+const UNSAFE: [&str; 15] = [
     "crates/frameshare-cuda/src/",
     // Pointers from C, whose side of the contract is in the header.
     "crates/frameshare-c/src/",
+    // Structs that Python and its array libraries exchange, and CUDA streams of theirs.
+    "crates/frameshare-python/src/export/",
+    "crates/frameshare-python/src/plane.rs",
     "crates/gst-cuda/src/",
     "crates/frameshare/src/sys/",
     "crates/frameshare/src/memory/",

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The buffer protocol: frames in host memory, read-only.
+//!
+//! # Safety
+//!
+//! Structs of Python are filled as its contract of the buffer protocol says. Addresses that go out
+//! are of memory that the [`View`] in the same struct keeps mapped.
+#![allow(unsafe_code)]
+
+use crate::{
+    layout::{ArrayLayout, Element},
+    lease::{Lease, View},
+};
+use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
+use std::{
+    ffi::{CStr, c_int, c_void},
+    ptr,
+    sync::Arc,
+};
+
+/// What a filled struct refers to, until it is released.
+struct Exported {
+    shape: Vec<ffi::Py_ssize_t>,
+    strides: Vec<ffi::Py_ssize_t>,
+    _view: View,
+}
+
+/// The letter of the elements, as in the module `struct`.
+fn letter(element: Element) -> &'static CStr {
+    match element {
+        Element::U8 => c"B",
+        Element::U16 => c"H",
+        Element::U32 => c"I",
+    }
+}
+
+/// Fills a struct with the array of a frame in host memory.
+///
+/// # Errors
+/// `BufferError` for GPU memory, for writing, and for a consumer that cannot handle its strides.
+///
+/// # Safety
+/// `view` is a struct that Python passed to `__getbuffer__` of `owner`.
+pub unsafe fn fill(
+    owner: &Bound<'_, PyAny>,
+    lease: &Arc<Lease>,
+    array: &ArrayLayout,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let refused = |text: &str| Err(PyBufferError::new_err(text.to_owned()));
+    let Some(start) = lease.frame().as_ptr() else {
+        return refused("the frame is in GPU memory: use DLPack, or open the stream with device=\"cpu\"");
+    };
+    let asks = |flag: c_int| flags & flag == flag;
+    if asks(ffi::PyBUF_WRITABLE) {
+        return refused("frames are read-only: use frame.clone(), or a copy");
+    }
+    let is_c = array.is_c_contiguous();
+    if asks(ffi::PyBUF_F_CONTIGUOUS) && !is_c || asks(ffi::PyBUF_F_CONTIGUOUS) && array.shape.len() > 1 {
+        return refused("the rows of the plane lie one after the other: a Fortran order is not there");
+    }
+    if !is_c
+        && (!asks(ffi::PyBUF_STRIDES) || asks(ffi::PyBUF_C_CONTIGUOUS) || asks(ffi::PyBUF_ANY_CONTIGUOUS))
+    {
+        return refused("the rows of the plane have padding: the consumer has to take strides");
+    }
+    let size = array.element.size();
+    let shape: Vec<_> = array.shape.iter().map(|length| *length as ffi::Py_ssize_t).collect();
+    let strides = array.strides.iter().map(|stride| *stride as ffi::Py_ssize_t).collect();
+    let count: ffi::Py_ssize_t = shape.iter().product();
+    let dimensions = shape.len();
+    let exported = Box::into_raw(Box::new(Exported { shape, strides, _view: View::of(lease) }));
+    // SAFETY: `view` is to be filled; the arrays live as long as `exported`, which `release` frees.
+    // The address is inside the frame, which the engine has checked for each plane.
+    unsafe {
+        let view = &mut *view;
+        view.obj = owner.clone().into_ptr();
+        view.buf = start.as_ptr().add(array.offset).cast::<c_void>();
+        view.len = count * size as ffi::Py_ssize_t;
+        view.itemsize = size as ffi::Py_ssize_t;
+        view.readonly = 1;
+        view.ndim = dimensions as c_int;
+        view.format =
+            if asks(ffi::PyBUF_FORMAT) { letter(array.element).as_ptr().cast_mut() } else { ptr::null_mut() };
+        view.shape = if asks(ffi::PyBUF_ND) { (*exported).shape.as_mut_ptr() } else { ptr::null_mut() };
+        view.strides =
+            if asks(ffi::PyBUF_STRIDES) { (*exported).strides.as_mut_ptr() } else { ptr::null_mut() };
+        view.suboffsets = ptr::null_mut();
+        view.internal = exported.cast();
+    }
+    Ok(())
+}
+
+/// Frees what a filled struct refers to.
+///
+/// # Safety
+/// `view` was filled by [`fill`], and is released once.
+pub unsafe fn release(view: *mut ffi::Py_buffer) {
+    // SAFETY: `fill` stored the pointer of a box.
+    drop(unsafe { Box::from_raw((*view).internal.cast::<Exported>()) });
+}

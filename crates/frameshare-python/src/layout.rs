@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Shapes of planes as arrays: type, dimensions, strides.
+
+use frameshare::video::{PixelFormat, PlaneLayout};
+use pyo3::{PyResult, exceptions::PyBufferError};
+
+/// The type of an array's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// Bytes.
+    U8,
+    /// Numbers of 16 bits in the machine's order.
+    U16,
+    /// Words of 32 bits in the machine's order, of several samples.
+    U32,
+}
+
+impl Element {
+    /// Size in bytes.
+    pub fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::U16 => 2,
+            Self::U32 => 4,
+        }
+    }
+
+    /// The name, as in NumPy.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "uint8",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
+        }
+    }
+
+    /// The elements of a format. Formats in the other byte order, and samples that are packed across
+    /// bytes, are arrays of bytes.
+    fn of(format: PixelFormat) -> Self {
+        let name = format.name();
+        let is_little = cfg!(target_endian = "little");
+        let (own, other) = if is_little { ("LE", "BE") } else { ("BE", "LE") };
+        let has = |order: &str| {
+            [format!("_{order}"), format!("_10{order}"), format!("_12{order}"), format!("_16{order}")]
+                .iter()
+                .any(|end| name.ends_with(end.as_str()))
+                || name.ends_with(&format!("_{order}16"))
+                || name.ends_with(&format!("10_{order}16"))
+        };
+        match name {
+            "Y410" | "BGR10A2_LE" | "RGB10A2_LE" if is_little => Self::U32,
+            "v216" | "Y210" if is_little => Self::U16,
+            "RGB16" | "BGR16" | "RGB15" | "BGR15" | "ARGB64" | "AYUV64" => Self::U16,
+            "Y410" | "BGR10A2_LE" | "RGB10A2_LE" | "v216" | "Y210" => Self::U8,
+            _ if has(other) => Self::U8,
+            _ if has(own) => Self::U16,
+            _ => Self::U8,
+        }
+    }
+}
+
+/// Formats of which several samples share bytes across pixels: their rows are plain bytes.
+const BIT_PACKED: [&str; 8] =
+    ["v210", "UYVP", "IYU1", "GRAY10_LE32", "NV12_10LE32", "NV16_10LE32", "NV12_10LE40", "NV12_10LE40_4L4"];
+
+/// A plane as an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayLayout {
+    /// Bytes from the start of the frame to the first element.
+    pub offset: usize,
+    /// Type of the elements.
+    pub element: Element,
+    /// Rows, columns, and components if there are several.
+    pub shape: Vec<i64>,
+    /// Bytes from one element to the next in each dimension.
+    pub strides: Vec<i64>,
+}
+
+impl ArrayLayout {
+    /// The array of a plane. Tiles are an array of bytes, a row of tiles each row.
+    pub fn of(format: PixelFormat, plane: &PlaneLayout) -> Self {
+        let mut element = Element::of(format);
+        let is_bytes = plane.tile.is_some() || BIT_PACKED.contains(&format.name());
+        if is_bytes || !plane.row_bytes.is_multiple_of(element.size()) {
+            element = Element::U8;
+        }
+        let rows = match plane.tile {
+            Some(_) => plane.range.len() / plane.row_bytes,
+            None => plane.height as usize,
+        };
+        let pixel = if is_bytes { 1 } else { (plane.row_bytes / plane.width as usize).max(element.size()) };
+        let components = if plane.row_bytes.is_multiple_of(pixel) { pixel / element.size() } else { 1 };
+        let columns = plane.row_bytes / (components * element.size());
+        // The stride of a single row is of no use, and may be less than the row.
+        let stride = if rows == 1 { plane.row_bytes as i64 } else { plane.stride as i64 };
+        let (mut shape, mut strides) =
+            (vec![rows as i64, columns as i64], vec![stride, (components * element.size()) as i64]);
+        if components > 1 {
+            shape.push(components as i64);
+            strides.push(element.size() as i64);
+        }
+        Self { offset: plane.offset, element, shape, strides }
+    }
+
+    /// Number of components of each pixel.
+    pub fn components(&self) -> i64 {
+        self.shape.get(2).copied().unwrap_or(1)
+    }
+
+    /// The strides in elements.
+    ///
+    /// # Errors
+    /// `BufferError` if they are no whole numbers.
+    pub fn element_strides(&self) -> PyResult<Vec<i64>> {
+        let size = self.element.size() as i64;
+        if let Some(odd) = self.strides.iter().find(|stride| *stride % size != 0) {
+            let name = self.element.name();
+            return Err(PyBufferError::new_err(format!(
+                "rows of {name} are {odd} bytes apart, which is no whole number of elements"
+            )));
+        }
+        Ok(self.strides.iter().map(|stride| stride / size).collect())
+    }
+
+    /// Returns whether the elements lie one after the other, in the order of their dimensions.
+    pub fn is_c_contiguous(&self) -> bool {
+        let mut expected = self.element.size() as i64;
+        self.shape.iter().zip(&self.strides).rev().all(|(length, stride)| {
+            let fits = *length == 1 || *stride == expected;
+            expected *= length;
+            fits
+        })
+    }
+}
