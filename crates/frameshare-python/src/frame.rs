@@ -1,26 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Frames.
+//!
+//! # Safety
+//!
+//! Calls of the buffer protocol come from Python with its contract.
+#![allow(unsafe_code)]
 
-use crate::{error::OrRaise, layout::ArrayLayout, lease::Holder, plane::Plane};
+use crate::{
+    error::OrRaise,
+    export::{
+        buffer,
+        consumer::Consumer,
+        copy, dlpack,
+        interface::{self, Kept},
+    },
+    layout::ArrayLayout,
+    lease::{Holder, Lease},
+    memory::Memory,
+    plane::Plane,
+};
 use frameshare::{
     cuda::Context,
     monotonic_ns, reader,
-    video::{self, VideoError, VideoFormat},
+    video::{self, PlaneLayout, VideoError, VideoFormat},
 };
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyIndexError, PyTypeError},
+    ffi,
     prelude::*,
-    types::{PyBytes, PyTuple},
+    types::{PyBytes, PyDict, PyTuple},
 };
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    ffi::c_int,
+    fmt::Debug,
+    sync::{Arc, Weak},
+};
 
-/// A frame that this process holds. Its memory returns to the exporter when the frame and all arrays of it are gone.
+/// A frame that this process holds. Its memory returns to the exporter when the frame and all
+/// arrays of it are gone.
 #[pyclass(frozen, module = "frameshare", weakref)]
 #[derive(Debug)]
 pub struct Frame {
     holder: Arc<Holder>,
-    info: Info,
+    info: Arc<Info>,
+    kept: Kept,
 }
 
 /// The description of a frame, which outlives its release.
@@ -35,6 +59,7 @@ struct Info {
     device: Option<usize>,
     metadata: Vec<u8>,
     format: Result<VideoFormat, VideoError>,
+    planes: Result<Vec<PlaneLayout>, VideoError>,
 }
 
 impl Frame {
@@ -42,6 +67,10 @@ impl Frame {
     pub fn new(mut frame: reader::Frame, gpu: Option<Arc<Context>>) -> Self {
         let descriptor = frame.descriptor();
         let device = gpu.as_ref().filter(|_| frame.is_on_gpu()).map(|gpu| gpu.device().ordinal());
+        let planes = frame.format().and_then(|format| {
+            let count = format.pixels.plane_count();
+            (0..count).map(|index| frame.plane(index).map(|plane| plane.layout().clone())).collect()
+        });
         let info = Info {
             sequence: descriptor.sequence.0,
             session: frame.session(),
@@ -51,19 +80,46 @@ impl Frame {
             lost_before: frame.lost_before(),
             device,
             format: frame.format().cloned(),
+            planes,
             metadata: frame.take_metadata(),
         };
-        Self { holder: Arc::new(Holder::new(frame, gpu)), info }
+        let sequence = info.sequence;
+        Self::of(sequence, Lease::new(Memory::Leased(frame), gpu), Arc::new(info))
+    }
+
+    /// A reference to the lease that does not hold it.
+    pub fn watch(&self) -> Weak<Lease> {
+        self.holder.watch()
+    }
+
+    /// Sequence number in the stream.
+    pub fn number(&self) -> u64 {
+        self.info.sequence
+    }
+
+    fn of(sequence: u64, lease: Lease, info: Arc<Info>) -> Self {
+        Self { holder: Arc::new(Holder::new(sequence, lease)), info, kept: Kept::default() }
     }
 
     fn video(&self) -> PyResult<&VideoFormat> {
         self.info.format.as_ref().or_raise()
     }
 
-    fn plane_of(&self, frame: &reader::Frame, index: usize) -> PyResult<Plane> {
-        let plane = frame.plane(index).or_raise()?;
-        let array = ArrayLayout::of(self.video()?.pixels, plane.layout());
-        Ok(Plane::new(Arc::clone(&self.holder), index, plane.layout().clone(), array))
+    fn layouts(&self) -> PyResult<&[PlaneLayout]> {
+        self.info.planes.as_deref().or_raise()
+    }
+
+    fn plane_of(&self, index: usize, place: &PlaneLayout) -> PyResult<Plane> {
+        let array = ArrayLayout::of(self.video()?.pixels, place);
+        Ok(Plane::new(Arc::clone(&self.holder), index, place.clone(), array))
+    }
+
+    /// The whole frame as an array.
+    fn array(&self) -> PyResult<(Arc<Lease>, ArrayLayout)> {
+        let lease = self.holder.lease()?;
+        let pixels = self.video()?.pixels;
+        let planes = self.layouts()?.iter().map(|plane| ArrayLayout::of(pixels, plane));
+        Ok((lease, ArrayLayout::whole(&planes.collect::<Vec<_>>())?))
     }
 }
 
@@ -144,16 +200,96 @@ impl Frame {
     /// All planes.
     #[getter]
     fn planes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let lease = self.holder.lease()?;
-        let count = self.video()?.pixels.plane_count();
-        let planes: PyResult<Vec<Plane>> =
-            (0..count).map(|index| self.plane_of(lease.frame(), index)).collect();
-        PyTuple::new(py, planes?.into_iter().map(|plane| Py::new(py, plane)).collect::<PyResult<Vec<_>>>()?)
+        self.holder.lease()?;
+        let planes = self.layouts()?.iter().enumerate();
+        let planes = planes.map(|(index, place)| Py::new(py, self.plane_of(index, place)?));
+        PyTuple::new(py, planes.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Returns a plane, counted from 0.
     fn plane(&self, index: usize) -> PyResult<Plane> {
-        self.plane_of(self.holder.lease()?.frame(), index)
+        self.holder.lease()?;
+        let planes = self.layouts()?;
+        let place = planes.get(index).ok_or_else(|| {
+            PyIndexError::new_err(format!("no plane {index}: the frame has {}", planes.len()))
+        })?;
+        self.plane_of(index, place)
+    }
+
+    /// Names a stream on which the frame's memory is used: its release follows the work that is
+    /// queued there until then. A number is a cudaStream_t; 0 and 1 are the legacy default stream, 2 is
+    /// that of each thread. A stream of PyTorch, CuPy or another library is kept until then.
+    ///
+    /// Not needed for the stream that an array was imported on.
+    fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let lease = self.holder.lease()?;
+        if let (Memory::Leased(frame), Some(gpu)) = (lease.memory(), lease.gpu()) {
+            Consumer::of_object(stream, gpu)?.delay_release(frame);
+        }
+        Ok(())
+    }
+
+    /// Returns a private copy, on the same device, that may be written. It holds no lease.
+    fn clone(&self, py: Python<'_>) -> PyResult<Self> {
+        let lease = self.holder.lease()?;
+        let (memory, gpu) = copy::whole(py, &lease)?;
+        Ok(Self::of(self.info.sequence, Lease::new(memory, gpu), Arc::clone(&self.info)))
+    }
+
+    /// The kind and the number of the device, as DLPack has them: (1, 0) is the host, (2, n) GPU n.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        Ok(dlpack::device(&*self.holder.lease()?))
+    }
+
+    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the frame,
+    /// and the frame's release for the stream.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (lease, array) = self.array()?;
+        dlpack::export(py, &lease, &array, &dlpack::Request { stream, max_version, dl_device, copy })
+    }
+
+    /// The array in host memory.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (lease, array) = self.array()?;
+        interface::host(py, &lease, &array, &self.kept)
+    }
+
+    /// The array in GPU memory, version 3.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (lease, array) = self.array()?;
+        interface::gpu(py, &lease, &array, &self.kept)
+    }
+
+    /// Returns a NumPy array of host memory. NumPy calls this where the buffer protocol has failed.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (lease, _) = slf.get().array()?;
+        interface::numpy(slf.as_any(), &lease, dtype, copy)
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let (lease, array) = slf.get().array()?;
+        // SAFETY: Python's contract: `view` is to be filled.
+        unsafe { buffer::fill(slf.as_any(), &lease, &array, view, flags) }
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: Python's contract: `view` was filled by `__getbuffer__`, and is released once.
+        unsafe { buffer::release(view) }
     }
 
     /// Releases the frame, before it is garbage. Later use raises `ReleasedError`.

@@ -103,6 +103,79 @@ impl ArrayLayout {
         Self { offset: plane.offset, element, shape, strides }
     }
 
+    /// The array of a whole frame, whose planes lie one behind the other: one above the other if
+    /// their rows are equally long, as those of NV12, or as rows of the first one, as I420's.
+    ///
+    /// # Errors
+    /// `BufferError` if the planes do not touch.
+    pub fn whole(planes: &[Self]) -> PyResult<Self> {
+        let refused = |text: String| Err(PyBufferError::new_err(text));
+        let [first, rest @ ..] = planes else { return refused("the frame has no planes".into()) };
+        if rest.is_empty() {
+            return Ok(first.clone());
+        }
+        let (stride, row, element) = (first.strides[0], first.row_bytes(), first.element);
+        if rest.iter().any(|plane| plane.element != element) {
+            return refused("the planes have different types: use frame.plane(i)".into());
+        }
+        let mut end = first.end();
+        for (index, plane) in rest.iter().enumerate() {
+            if end != Some(plane.offset as i64) {
+                return refused(format!(
+                    "plane {} begins at byte {}, not behind the plane before it: use frame.plane(i)",
+                    index + 1,
+                    plane.offset
+                ));
+            }
+            end = plane.end();
+        }
+        let size = element.size() as i64;
+        let is_stacked = rest.iter().all(|plane| plane.strides[0] == stride && plane.row_bytes() == row);
+        let total = planes.iter().map(|plane| plane.shape[0] * plane.row_bytes()).sum::<i64>();
+        let is_packed = planes.iter().all(|plane| plane.strides[0] == plane.row_bytes()) && total % row == 0;
+        let rows = match (is_stacked, is_packed) {
+            (true, _) => planes.iter().map(|plane| plane.shape[0]).sum(),
+            (false, true) => total / row,
+            (false, false) => {
+                return refused("the planes have rows of different lengths: use frame.plane(i)".into());
+            }
+        };
+        let (shape, strides) = (vec![rows, row / size], vec![stride, size]);
+        Ok(Self { offset: first.offset, element, shape, strides })
+    }
+
+    /// The same elements without gaps, from the start of their memory.
+    pub fn packed(&self) -> Self {
+        let mut distance = self.element.size() as i64;
+        let mut strides: Vec<i64> = self
+            .shape
+            .iter()
+            .rev()
+            .map(|length| {
+                let stride = distance;
+                distance *= length;
+                stride
+            })
+            .collect();
+        strides.reverse();
+        Self { offset: 0, strides, ..self.clone() }
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> i64 {
+        self.shape[1..].iter().product::<i64>() * self.element.size() as i64
+    }
+
+    /// Bytes of all rows, without gaps.
+    pub fn size(&self) -> usize {
+        (self.shape[0] * self.row_bytes()) as usize
+    }
+
+    /// The byte behind the last row and its padding; `None` for bottom-up images.
+    fn end(&self) -> Option<i64> {
+        (self.strides[0] > 0).then(|| self.offset as i64 + self.shape[0] * self.strides[0])
+    }
+
     /// Number of components of each pixel.
     pub fn components(&self) -> i64 {
         self.shape.get(2).copied().unwrap_or(1)

@@ -6,18 +6,18 @@
 //! protocol, holds a [`View`], so that the lease ends with the last of them. Dropping holders and
 //! views touches no Python.
 
-use crate::error::ReleasedError;
-use frameshare::{cuda::Context, reader};
+use crate::{error::ReleasedError, memory::Memory};
+use frameshare::cuda::Context;
 use pyo3::{PyResult, exceptions::PyBufferError};
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, PoisonError, Weak,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A frame that this process holds.
+/// A frame that this process holds, or a copy of one.
 #[derive(Debug)]
 pub struct Lease {
-    frame: reader::Frame,
+    memory: Memory,
     /// The context that frames are read in, if the stream was opened for a GPU.
     gpu: Option<Arc<Context>>,
     /// Number of views that are out.
@@ -25,14 +25,24 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The frame.
-    pub fn frame(&self) -> &reader::Frame {
-        &self.frame
+    /// A frame without views.
+    pub fn new(memory: Memory, gpu: Option<Arc<Context>>) -> Self {
+        Self { memory, gpu, views: AtomicUsize::new(0) }
     }
 
-    /// The context that frames are read in, if the stream was opened for a GPU.
+    /// The memory.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The context of a frame in GPU memory.
     pub fn gpu(&self) -> Option<&Arc<Context>> {
-        self.gpu.as_ref()
+        self.gpu.as_ref().filter(|_| self.memory.is_on_gpu())
+    }
+
+    /// Number of views that are out.
+    pub fn views(&self) -> usize {
+        self.views.load(Ordering::Acquire)
     }
 }
 
@@ -63,14 +73,17 @@ pub struct Holder {
 
 impl Holder {
     /// A holder of a frame.
-    pub fn new(frame: reader::Frame, gpu: Option<Arc<Context>>) -> Self {
-        let sequence = frame.descriptor().sequence.0;
-        let lease = Lease { frame, gpu, views: AtomicUsize::new(0) };
+    pub fn new(sequence: u64, lease: Lease) -> Self {
         Self { lease: Mutex::new(Some(Arc::new(lease))), sequence }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Lease>>> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reference to the lease that does not hold it.
+    pub fn watch(&self) -> Weak<Lease> {
+        self.lock().as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
     /// The frame's sequence number.
@@ -103,7 +116,7 @@ impl Holder {
     pub fn release(&self) -> PyResult<()> {
         let mut lease = self.lock();
         let Some(held) = &*lease else { return Ok(()) };
-        match held.views.load(Ordering::Acquire) {
+        match held.views() {
             0 => {
                 // The lock is free again before the lease ends.
                 let ended = lease.take();
@@ -112,10 +125,10 @@ impl Holder {
                 Ok(())
             }
             views => Err(PyBufferError::new_err(format!(
-                "frame {} cannot be released: {views} array{} of its memory still exist{}; delete {} first",
+                "frame {} cannot be released: {} of its memory; delete {} first, or drop the frame, which \
+                 ends with the last of them",
                 self.sequence,
-                if views == 1 { "" } else { "s" },
-                if views == 1 { "s" } else { "" },
+                if views == 1 { "1 array exists".into() } else { format!("{views} arrays exist") },
                 if views == 1 { "it" } else { "them" },
             ))),
         }

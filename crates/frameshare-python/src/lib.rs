@@ -14,17 +14,21 @@
 //! # Modules
 //!
 //! - `error`: errors of the engine as exceptions
+//! - `device`: GPUs
+//! - `memory`: memory of frames, leased or copied
 //! - `lease`: held frames, and the views of their memory
 //! - `layout`: shapes of planes as arrays
 //! - `plane`, `frame`: their classes
 //! - `stream`: opening and reading
 //! - `export`: the protocols by which memory goes out
 
+mod device;
 mod error;
 mod export;
 mod frame;
 mod layout;
 mod lease;
+mod memory;
 mod plane;
 mod stream;
 

@@ -4,21 +4,30 @@
 //!
 //! Waits release the GIL and last for [`SLICE`] at most, after which Python handles its signals. The
 //! reader is locked for a slice; a thread that closes the stream ends the slice by the interrupt.
+//!
+//! A process that holds all the frames that it may hold gets no further one. If no other thread can
+//! release them, waiting on would never end: it raises `HeldError`. Otherwise it warns and waits.
 
 use crate::{
-    error::{ClosedError, InterruptedError, OrRaise, TimeoutError, ToException},
+    device::{self, Wanted},
+    error::{ClosedError, HeldError, InterruptedError, OrRaise, TimeoutError, ToException},
     frame::Frame,
+    lease::Lease,
 };
 use frameshare::{
     Endpoint, Interrupt, Policy,
     cuda::Context,
-    reader::{Config, Item, ReadError, Reader},
+    reader::{self, Config, Item, ReadError, Reader},
 };
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{
+    exceptions::{PyRuntimeWarning, PyValueError},
+    prelude::*,
+};
 use std::{
+    ffi::CString,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -26,6 +35,9 @@ use std::{
 
 /// Maximum time until a thread that waits handles signals, of which Ctrl-C is one.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// Time after which a wait without leases raises or warns.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A stream that this process reads. Iteration yields frames, and ends with the stream.
 #[pyclass(frozen, module = "frameshare", weakref)]
@@ -39,6 +51,8 @@ pub struct Stream {
     interrupt: Interrupt,
     is_closing: AtomicBool,
     has_ended: AtomicBool,
+    /// Sequence numbers and leases of the frames that went out, of which some are still held.
+    out: Mutex<Vec<(u64, Weak<Lease>)>>,
 }
 
 /// A limit of time.
@@ -83,7 +97,8 @@ fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 ///
 /// `policy` is "latest", which takes the newest frame and never delays the exporter, or "lossless".
 /// `max_held` is the number of frames that this process may hold at once, up to 64. `device` is
-/// "cpu" for frames in host memory. With `reconnect` the stream goes on with the next exporter of
+/// "cpu" for frames in host memory, or the number or the UUID of a GPU; by default frames
+/// come where the exporter has them. With `reconnect` the stream goes on with the next exporter of
 /// the name when this one ends, however long that takes to come.
 #[pyfunction]
 #[pyo3(signature = (name, *, policy = "latest", max_held = 4, device = None, reconnect = true, timeout = Some(5.0)))]
@@ -105,18 +120,29 @@ pub fn open(
             )));
         }
     };
-    let _ = device;
+    let wanted = Wanted::of(device)?;
     let patience = duration(timeout)?;
-    let config =
+    let mut config =
         Config::default().policy(policy).max_held(max_held).reconnect(reconnect).connection_timeout(patience);
     let endpoint = Endpoint::find(name).or_raise()?;
     let interrupt = Interrupt::new().or_raise()?;
-    let gpu = config.gpu.clone();
-    let mut reader = Reader::start(&endpoint, config).or_raise()?;
-    // The first item is the end of the search.
-    while py.detach(|| reader.next(Some(SLICE), &interrupt)).map_err(of_search)?.is_none() {
-        py.check_signals()?;
+    config.gpu = match &wanted {
+        Wanted::Host => None,
+        Wanted::Gpu(device) => Some(py.detach(|| Context::primary(device)).or_raise()?),
+        Wanted::Exporters => {
+            py.detach(|| device::of_exporter(&endpoint).map_or(Ok(None), device::visible))?
+        }
+    };
+    let mut reader = connect(py, &endpoint, &config, &interrupt)?;
+    // The exporter came after the question for its GPU.
+    if let (Wanted::Exporters, None, Some(gpu)) = (wanted, &config.gpu, reader.exporter_gpu())
+        && let Some(context) = py.detach(|| device::visible(gpu))?
+    {
+        drop(reader);
+        config.gpu = Some(context);
+        reader = connect(py, &endpoint, &config, &interrupt)?;
     }
+    let gpu = config.gpu;
     if reconnect {
         reader.set_connection_timeout(None);
     }
@@ -127,22 +153,32 @@ pub fn open(
         interrupt,
         is_closing: AtomicBool::new(false),
         has_ended: AtomicBool::new(false),
+        out: Mutex::default(),
     })
 }
 
-/// The exception of a search for the first exporter.
-fn of_search(error: ReadError) -> PyErr {
-    match error {
-        ReadError::NotBack(error) => error.to_exception(),
-        error => error.to_exception(),
+/// Connects a reader, and waits for its exporter.
+fn connect(py: Python<'_>, endpoint: &Endpoint, config: &Config, interrupt: &Interrupt) -> PyResult<Reader> {
+    let mut reader = Reader::start(endpoint, config.clone()).or_raise()?;
+    // The first item is the end of the search.
+    loop {
+        match py.detach(|| reader.next(Some(SLICE), interrupt)) {
+            Ok(Some(_)) => return Ok(reader),
+            Ok(None) => py.check_signals()?,
+            Err(ReadError::NotBack(error)) => return Err(error.to_exception()),
+            Err(error) => return Err(error.to_exception()),
+        }
     }
 }
 
 /// The result of a slice of a wait.
 enum Slice {
-    Frame(Box<frameshare::reader::Frame>),
+    Frame(Box<reader::Frame>),
     End,
-    Nothing,
+    /// No frame came, and none can come if this process holds all that it may hold.
+    Nothing {
+        is_full: bool,
+    },
 }
 
 impl Stream {
@@ -150,7 +186,7 @@ impl Stream {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn closed(&self) -> PyErr {
+    fn closed_error(&self) -> PyErr {
         ClosedError::new_err(format!("stream {} was closed by this process", self.name))
     }
 
@@ -166,7 +202,10 @@ impl Stream {
                 item => item.map_err(Some)?,
             };
             match item {
-                None => return Ok(Slice::Nothing),
+                None => {
+                    let credit = reader.credit();
+                    return Ok(Slice::Nothing { is_full: credit > 0 && reader.held() >= credit });
+                }
                 Some(Item::Frame(frame)) => {
                     self.has_ended.store(false, Ordering::SeqCst);
                     return Ok(Slice::Frame(Box::new(frame)));
@@ -183,20 +222,36 @@ impl Stream {
 
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         let deadline = Deadline::after(timeout)?;
+        let (mut full_since, mut has_warned) = (None, false);
         loop {
             let time = deadline.slice();
             match py.detach(|| self.slice(time)) {
-                Ok(Slice::Frame(frame)) => return Ok(Some(Frame::new(*frame, self.gpu.clone()))),
-                Ok(Slice::End) => return Ok(None),
-                Ok(Slice::Nothing) if deadline.is_over() => {
-                    return Err(TimeoutError::new_err(format!(
-                        "no frame of {} within {} s",
-                        self.name,
-                        timeout.unwrap_or_default()
-                    )));
+                Ok(Slice::Frame(frame)) => {
+                    let frame = Frame::new(*frame, self.gpu.clone());
+                    let mut out = self.out();
+                    out.retain(|(_, lease)| lease.strong_count() > 0);
+                    out.push((frame.number(), frame.watch()));
+                    drop(out);
+                    return Ok(Some(frame));
                 }
-                Ok(Slice::Nothing) => py.check_signals()?,
-                Err(None) => return Err(self.closed()),
+                Ok(Slice::End) => return Ok(None),
+                Ok(Slice::Nothing { is_full }) => {
+                    if deadline.is_over() {
+                        let why = if is_full { format!(": {}", self.held()) } else { String::new() };
+                        let seconds = timeout.unwrap_or_default();
+                        return Err(TimeoutError::new_err(format!(
+                            "no frame of {} within {seconds} s{why}",
+                            self.name
+                        )));
+                    }
+                    py.check_signals()?;
+                    full_since = is_full.then(|| full_since.unwrap_or_else(Instant::now));
+                    if full_since.is_some_and(|since| since.elapsed() >= PATIENCE) && !has_warned {
+                        self.complain(py)?;
+                        has_warned = true;
+                    }
+                }
+                Err(None) => return Err(self.closed_error()),
                 Err(Some(ReadError::Interrupted)) => {
                     return Err(InterruptedError::new_err(format!(
                         "the wait for a frame of {} was ended by interrupt()",
@@ -206,6 +261,44 @@ impl Stream {
                 Err(Some(error)) => return Err(error.to_exception()),
             }
         }
+    }
+
+    fn out(&self) -> MutexGuard<'_, Vec<(u64, Weak<Lease>)>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which frames are held, and by what.
+    fn held(&self) -> String {
+        let held: Vec<_> = self
+            .out()
+            .iter()
+            .filter_map(|(number, lease)| Some((*number, lease.upgrade()?.views())))
+            .collect();
+        let each: Vec<_> = held
+            .iter()
+            .map(|(number, views)| match views {
+                0 => format!("{number}"),
+                1 => format!("{number} (1 array)"),
+                _ => format!("{number} ({views} arrays)"),
+            })
+            .collect();
+        format!(
+            "this process holds {} frames of {} and may hold no more: release() frames {}, or drop them and \
+             the arrays and tensors of their memory; open(max_held=) allows more",
+            held.len(),
+            self.name,
+            each.join(", ")
+        )
+    }
+
+    /// Raises `HeldError` if no other Python thread can release a frame, and warns otherwise.
+    fn complain(&self, py: Python<'_>) -> PyResult<()> {
+        let threads: usize = py.import("threading")?.call_method0("active_count")?.extract()?;
+        if threads <= 1 {
+            return Err(HeldError::new_err(self.held()));
+        }
+        let text = CString::new(format!("waiting for a frame while {}", self.held())).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
     }
 }
 
@@ -219,7 +312,8 @@ impl Stream {
 
     /// Waits for the next frame; `None` at the end of the stream.
     ///
-    /// Raises `TimeoutError` if none comes within `timeout` seconds.
+    /// Raises `TimeoutError` if none comes within `timeout` seconds, and `HeldError` after a second
+    /// in which this process, with one thread, held all frames that it may hold.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         self.wait(py, timeout)
@@ -253,7 +347,7 @@ impl Stream {
     /// then call `next(0)` until it raises `TimeoutError`. It stays the same until `close`.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         py.detach(|| self.lock().as_ref().map(|reader| reader.as_fd().as_raw_fd()))
-            .ok_or_else(|| self.closed())
+            .ok_or_else(|| self.closed_error())
     }
 
     /// Leaves the stream. Waits of other threads raise `ClosedError`; frames stay valid.

@@ -50,15 +50,16 @@ pub unsafe fn fill(
     flags: c_int,
 ) -> PyResult<()> {
     let refused = |text: &str| Err(PyBufferError::new_err(text.to_owned()));
-    let Some(start) = lease.frame().as_ptr() else {
+    let Some(start) = lease.memory().host_start() else {
         return refused("the frame is in GPU memory: use DLPack, or open the stream with device=\"cpu\"");
     };
     let asks = |flag: c_int| flags & flag == flag;
-    if asks(ffi::PyBUF_WRITABLE) {
+    let is_read_only = lease.memory().leased().is_some();
+    if asks(ffi::PyBUF_WRITABLE) && is_read_only {
         return refused("frames are read-only: use frame.clone(), or a copy");
     }
     let is_c = array.is_c_contiguous();
-    if asks(ffi::PyBUF_F_CONTIGUOUS) && !is_c || asks(ffi::PyBUF_F_CONTIGUOUS) && array.shape.len() > 1 {
+    if asks(ffi::PyBUF_F_CONTIGUOUS) {
         return refused("the rows of the plane lie one after the other: a Fortran order is not there");
     }
     if !is_c
@@ -80,7 +81,7 @@ pub unsafe fn fill(
         view.buf = start.as_ptr().add(array.offset).cast::<c_void>();
         view.len = count * size as ffi::Py_ssize_t;
         view.itemsize = size as ffi::Py_ssize_t;
-        view.readonly = 1;
+        view.readonly = is_read_only.into();
         view.ndim = dimensions as c_int;
         view.format =
             if asks(ffi::PyBUF_FORMAT) { letter(array.element).as_ptr().cast_mut() } else { ptr::null_mut() };

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Protocols by which the memory of frames goes out.
+//!
+//! - `buffer`: the buffer protocol, for host memory
+//! - `interface`: `__array_interface__`, `__cuda_array_interface__`
+//! - `dlpack`: DLPack, for all memory
+//! - `consumer`: streams of consumers
+//! - `copy`: private copies
 
 pub mod buffer;
+pub mod consumer;
+pub mod copy;
+pub mod dlpack;
+pub mod interface;

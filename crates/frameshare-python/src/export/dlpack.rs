@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! DLPack: `__dlpack__` and `__dlpack_device__`.
+//!
+//! # Safety
+//!
+//! Capsules own a managed tensor until a consumer renames them, as the array API says. The tensor
+//! owns a [`View`], so that its memory lives until the consumer calls the deleter, on any thread,
+//! with or without the GIL; that touches no Python.
+#![allow(unsafe_code)]
+
+use super::{
+    consumer::Consumer,
+    copy::{self, Rows},
+};
+use crate::{
+    layout::{ArrayLayout, Element},
+    lease::{Lease, View},
+    memory::Memory,
+};
+use dlpark::{
+    DlpackFlags, ManagedTensorBase,
+    allocation::dynamic::Allocation,
+    ffi::{DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion},
+};
+use pyo3::{
+    exceptions::{PyBufferError, PyValueError},
+    ffi,
+    prelude::*,
+};
+use std::{
+    ffi::{CStr, c_void},
+    ptr,
+    sync::Arc,
+};
+
+/// kDLCPU and kDLCUDA.
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
+
+/// The arguments of `__dlpack__`.
+#[derive(Debug)]
+pub struct Request<'a, 'py> {
+    /// The consumer's stream.
+    pub stream: Option<&'a Bound<'py, PyAny>>,
+    /// The newest version that the consumer knows.
+    pub max_version: Option<(u32, u32)>,
+    /// The device that the consumer wants the array on.
+    pub dl_device: Option<(i32, i32)>,
+    /// Whether to copy: yes, no, or as needed.
+    pub copy: Option<bool>,
+}
+
+/// Returns the kind and the number of the device of a frame.
+pub fn device(lease: &Lease) -> (i32, i32) {
+    match lease.gpu() {
+        Some(gpu) => (CUDA, gpu.device().ordinal() as i32),
+        None => (CPU, 0),
+    }
+}
+
+/// Returns a capsule of the array of a frame.
+///
+/// # Errors
+/// `BufferError` for another device, and where a copy is needed and forbidden; `ValueError` for an
+/// invalid stream.
+pub fn export<'py>(
+    py: Python<'py>,
+    lease: &Arc<Lease>,
+    array: &ArrayLayout,
+    request: &Request<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let own = device(lease);
+    let wanted = request.dl_device.unwrap_or(own);
+    if wanted != own && wanted != (CPU, 0) {
+        return Err(PyBufferError::new_err(format!(
+            "dl_device is {wanted:?}, but the frame is on {own:?}: it can be exported there, or copied to the \
+             host, (1, 0)"
+        )));
+    }
+    let is_copy = request.copy == Some(true) || wanted != own;
+    if is_copy && request.copy == Some(false) {
+        return Err(PyBufferError::new_err(
+            "copy is False, but the frame is in GPU memory and wanted on the host: allow the copy",
+        ));
+    }
+    if wanted.0 == CPU && request.stream.is_some_and(|stream| !matches!(stream.extract::<i64>(), Ok(-1))) {
+        return Err(PyValueError::new_err("stream is given for an array on the host: pass None"));
+    }
+    // Refused before anything is queued.
+    array.element_strides()?;
+    let consumer = || match lease.gpu() {
+        Some(gpu) => Consumer::of_dlpack(request.stream, gpu),
+        None => Ok(Consumer::Unordered),
+    };
+    let shown = if is_copy {
+        let rows = Rows::of(array);
+        let (memory, gpu) = match lease.gpu().filter(|_| wanted == own) {
+            Some(gpu) => (Memory::Gpu(copy::to_gpu(py, lease, rows, &consumer()?)?), Some(gpu.clone())),
+            None => (Memory::Host(copy::to_host(py, lease, rows)?), None),
+        };
+        let copy = Arc::new(Lease::new(memory, gpu));
+        Shown::of(py, &copy, array.packed(), None, DlpackFlags::IS_COPIED)?
+    } else {
+        let flags = match lease.memory() {
+            Memory::Leased(_) => DlpackFlags::READ_ONLY,
+            Memory::Host(_) | Memory::Gpu(_) => DlpackFlags::empty(),
+        };
+        Shown::of(py, lease, array.clone(), Some(consumer()?), flags)?
+    };
+    match request.max_version {
+        Some((major, minor)) if major >= 1 => {
+            let newest = DLPackVersion::CURRENT;
+            let minor = if major == newest.major { minor.min(newest.minor) } else { newest.minor };
+            let version = DLPackVersion { major: newest.major, minor };
+            capsule(py, shown.versioned(version)?)
+        }
+        _ => capsule(py, shown.unversioned()?),
+    }
+}
+
+/// An array that goes out.
+struct Shown {
+    view: View,
+    address: u64,
+    device: DLDevice,
+    array: ArrayLayout,
+    flags: DlpackFlags,
+}
+
+impl Shown {
+    fn of(
+        py: Python<'_>,
+        lease: &Arc<Lease>,
+        array: ArrayLayout,
+        consumer: Option<Consumer>,
+        flags: DlpackFlags,
+    ) -> PyResult<Self> {
+        let start = match (lease.memory(), lease.gpu(), consumer) {
+            (Memory::Leased(frame), Some(gpu), Some(consumer)) => {
+                py.detach(|| consumer.address(frame, gpu))?
+            }
+            (Memory::Gpu(copy), ..) => copy.start(),
+            (memory, ..) => memory.host_start().map_or(0, |start| start.as_ptr().addr() as u64),
+        };
+        let (kind, number) = device(lease);
+        Ok(Self {
+            view: View::of(lease),
+            address: start + array.offset as u64,
+            device: DLDevice { device_type: DLDeviceType(kind as u32), device_id: number },
+            array,
+            flags,
+        })
+    }
+
+    fn unversioned(self) -> PyResult<*mut DLManagedTensor> {
+        self.finish(|_| {})
+    }
+
+    fn versioned(self, version: DLPackVersion) -> PyResult<*mut DLManagedTensorVersioned> {
+        self.finish(|tensor: *mut DLManagedTensorVersioned| {
+            // SAFETY: the tensor is new, and owned by the caller.
+            unsafe { (*tensor).version = version }
+        })
+    }
+
+    /// Returns an owned tensor.
+    fn finish<M: ManagedTensorBase>(self, set: impl FnOnce(*mut M)) -> PyResult<*mut M> {
+        let Self { view, address, device, array, flags } = self;
+        let dimensions = array.shape.len();
+        let strides = array.element_strides()?;
+        let failed = |error: dlpark::allocation::Error| PyBufferError::new_err(error.to_string());
+        let mut allocation = Allocation::<M>::allocate(2 * dimensions).map_err(failed)?;
+        let (shape_to, strides_to) = allocation.extra_mut().split_at_mut(dimensions);
+        shape_to.copy_from_slice(&array.shape);
+        strides_to.copy_from_slice(&strides);
+        let mut tensor = allocation.initialize(Box::new(view), dimensions).map_err(failed)?;
+        let extra = tensor.extra_mut().as_mut_ptr();
+        let described = tensor.tensor_mut();
+        described.data = ptr::without_provenance_mut::<c_void>(address as usize);
+        described.device = device;
+        described.dtype = match array.element {
+            Element::U8 => DLDataType::U8,
+            Element::U16 => DLDataType::U16,
+            Element::U32 => DLDataType::U32,
+        };
+        described.byte_offset = 0;
+        described.shape = extra;
+        described.strides = extra.wrapping_add(dimensions);
+        // SAFETY: leased memory is marked read-only; a copy is new, and no other array shows it.
+        unsafe { tensor.set_flags_unchecked(flags) };
+        // SAFETY: the view keeps the memory; the shape and strides are in the tensor's allocation.
+        let tensor = unsafe { tensor.finish() }.into_raw();
+        set(tensor);
+        Ok(tensor)
+    }
+}
+
+/// Returns a capsule that owns the tensor.
+fn capsule<'py, M: ManagedTensorBase + Named>(
+    py: Python<'py>,
+    tensor: *mut M,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name is static; the destructor frees the tensor, once.
+    let capsule = unsafe { ffi::PyCapsule_New(tensor.cast(), M::NAME.as_ptr(), Some(drop_capsule::<M>)) };
+    // SAFETY: a new reference, or NULL with an exception.
+    let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) };
+    if capsule.is_err() {
+        // SAFETY: no capsule owns the tensor.
+        unsafe { M::drop_raw(tensor) };
+    }
+    capsule
+}
+
+/// A tensor whose capsules have a name of their own.
+trait Named {
+    const NAME: &'static CStr;
+}
+
+impl Named for DLManagedTensor {
+    const NAME: &'static CStr = c"dltensor";
+}
+
+impl Named for DLManagedTensorVersioned {
+    const NAME: &'static CStr = c"dltensor_versioned";
+}
+
+/// Frees the tensor of a capsule that no consumer has taken. A consumer renames the capsule.
+///
+/// # Safety
+/// Python calls it once, for a capsule of [`capsule`].
+unsafe extern "C" fn drop_capsule<M: ManagedTensorBase + Named>(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule is alive during its destructor; the calls set no exception for a valid one.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) == 1 {
+            let tensor = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
+            M::drop_raw(tensor);
+        }
+    }
+}

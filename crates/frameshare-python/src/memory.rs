@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory of frames: the exporter's, or a private copy.
+
+use frameshare::{DropWhenIdle, cuda::Context, reader};
+use frameshare_cuda::memory::legacy::Allocation;
+use pyo3::{PyResult, exceptions::PyMemoryError};
+use std::{
+    ptr::NonNull,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+/// The memory of a frame.
+#[derive(Debug)]
+pub enum Memory {
+    /// The exporter's, leased. Nobody may write it.
+    Leased(reader::Frame),
+    /// A private copy in host memory.
+    Host(HostCopy),
+    /// A private copy in GPU memory.
+    Gpu(GpuCopy),
+}
+
+impl Memory {
+    /// The leased frame.
+    pub fn leased(&self) -> Option<&reader::Frame> {
+        match self {
+            Self::Leased(frame) => Some(frame),
+            Self::Host(_) | Self::Gpu(_) => None,
+        }
+    }
+
+    /// Returns whether it is in GPU memory.
+    pub fn is_on_gpu(&self) -> bool {
+        match self {
+            Self::Leased(frame) => frame.is_on_gpu(),
+            Self::Host(_) => false,
+            Self::Gpu(_) => true,
+        }
+    }
+
+    /// Pointer to its first byte; `None` for GPU memory.
+    pub fn host_start(&self) -> Option<NonNull<u8>> {
+        match self {
+            Self::Leased(frame) => frame.as_ptr(),
+            Self::Host(copy) => Some(copy.start()),
+            Self::Gpu(_) => None,
+        }
+    }
+
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Leased(frame) => frame.len(),
+            Self::Host(copy) => copy.size,
+            Self::Gpu(copy) => copy.size,
+        }
+    }
+}
+
+/// A private copy in host memory. Atomics may be written through a shared reference, as the arrays
+/// that view them do.
+#[derive(Debug)]
+pub struct HostCopy {
+    words: Box<[AtomicU64]>,
+    size: usize,
+}
+
+impl HostCopy {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// `MemoryError`.
+    pub fn new(size: usize) -> PyResult<Self> {
+        let mut words = Vec::new();
+        let count = size.div_ceil(8).max(1);
+        words
+            .try_reserve_exact(count)
+            .map_err(|_| PyMemoryError::new_err(format!("no memory for a copy of {size} bytes")))?;
+        words.resize_with(count, AtomicU64::default);
+        Ok(Self { words: words.into_boxed_slice(), size })
+    }
+
+    /// Pointer to its first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        NonNull::from(&*self.words).cast()
+    }
+}
+
+/// A private copy in GPU memory, which is freed when the GPU is done with it.
+#[derive(Debug)]
+pub struct GpuCopy {
+    allocation: DropWhenIdle<Allocation>,
+    size: usize,
+}
+
+impl GpuCopy {
+    /// Memory with undefined content.
+    ///
+    /// # Errors
+    /// Any error that the driver returns.
+    pub fn new(gpu: &Arc<Context>, size: usize) -> frameshare_cuda::Result<Self> {
+        let allocation = Allocation::new(gpu, size)?;
+        Ok(Self { allocation: DropWhenIdle::new(gpu, allocation), size })
+    }
+
+    /// Its device pointer.
+    pub fn start(&self) -> u64 {
+        self.allocation.ptr()
+    }
+}
