@@ -27,7 +27,7 @@ use std::{
     ffi::CString,
     os::fd::{AsFd, AsRawFd, RawFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -46,6 +46,9 @@ pub struct Stream {
     name: String,
     /// `None` after `close`.
     reader: Mutex<Option<Reader>>,
+    turn: Turn,
+    /// The reader's descriptor, the same for its whole life.
+    fd: RawFd,
     gpu: Option<Arc<Context>>,
     /// Set by `interrupt`, and while `close` waits for the lock.
     interrupt: Interrupt,
@@ -53,6 +56,35 @@ pub struct Stream {
     has_ended: AtomicBool,
     /// Sequence numbers and leases of the frames that went out, of which some are still held.
     out: Mutex<Vec<(u64, Weak<Lease>)>>,
+}
+
+/// The turn of a thread to wait for frames. Threads without it wait for a limited time, so that they
+/// handle signals, too.
+#[derive(Debug, Default)]
+struct Turn {
+    is_taken: Mutex<bool>,
+    free: Condvar,
+}
+
+impl Turn {
+    /// Takes the turn; `None` if it is not free in time.
+    fn take(&self, time: Duration) -> Option<Taken<'_>> {
+        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.free.wait_timeout_while(is_taken, time, |is_taken| *is_taken);
+        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        // Not `then_some`: a `Taken` that is dropped here would lock again.
+        (!std::mem::replace(&mut *is_taken, true)).then(|| Taken(self))
+    }
+}
+
+/// A turn that was taken; dropping it ends it.
+struct Taken<'a>(&'a Turn);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.free.notify_one();
+    }
 }
 
 /// A limit of time.
@@ -148,6 +180,8 @@ pub fn open(
     }
     Ok(Stream {
         name: name.to_owned(),
+        fd: reader.as_fd().as_raw_fd(),
+        turn: Turn::default(),
         reader: Mutex::new(Some(reader)),
         gpu,
         interrupt,
@@ -193,6 +227,7 @@ impl Stream {
     /// Waits for a slice. Called without the GIL.
     fn slice(&self, time: Duration) -> Result<Slice, Option<ReadError>> {
         let deadline = Instant::now() + time;
+        let Some(_turn) = self.turn.take(time) else { return Ok(Slice::Nothing { is_full: false }) };
         let mut reader = self.lock();
         let reader = reader.as_mut().ok_or(None)?;
         loop {
@@ -345,9 +380,8 @@ impl Stream {
 
     /// Returns the descriptor that becomes readable when a frame may have arrived, for event loops:
     /// then call `next(0)` until it raises `TimeoutError`. It stays the same until `close`.
-    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
-        py.detach(|| self.lock().as_ref().map(|reader| reader.as_fd().as_raw_fd()))
-            .ok_or_else(|| self.closed_error())
+    fn fileno(&self) -> PyResult<RawFd> {
+        if self.is_closed() { Err(self.closed_error()) } else { Ok(self.fd) }
     }
 
     /// Leaves the stream. Waits of other threads raise `ClosedError`; frames stay valid.

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+
+"""Release of frames: views keep them, and nothing reads another frame after it."""
+
+import copy
+import ctypes
+import gc
+import pickle
+import threading
+import time
+import warnings
+import weakref
+import zlib
+
+import numpy
+import pytest
+from conftest import faults, held_by_exporter, run, run_well
+
+import frameshare
+
+
+def checksum(address, size=640 * 480):
+    return zlib.crc32(ctypes.string_at(address, size))
+
+
+def exports(plane):
+    """The ways in which host memory goes out."""
+    return [memoryview(plane), numpy.asarray(plane), numpy.from_dlpack(plane), plane.__dlpack__()]
+
+
+def until(condition):
+    """Waits for a condition; the test's own limit of time ends it otherwise."""
+    while not condition():
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stream(processes):
+    processes.publish("--rate", "60")
+    with frameshare.open(processes.path()) as stream:
+        yield stream
+
+
+def test_release_with_views_raises_their_number(stream):
+    frame = stream.next(5)
+    views = exports(frame.plane(0)) + exports(frame)
+    while views:
+        count = len(views)
+        with pytest.raises(BufferError, match=f"{count} array" + ("s exist" if count > 1 else " exists")):
+            frame.release()
+        assert not frame.released
+        views.pop()
+    frame.release()
+    frame.release()
+    assert frame.released
+
+
+def test_use_after_release_raises(stream):
+    frame = stream.next(5)
+    plane, sequence = frame.plane(0), frame.sequence
+    frame.release()
+    uses = [
+        lambda: frame.plane(0),
+        lambda: frame.planes,
+        lambda: frame.clone(),
+        lambda: frame.used_on(1),
+        lambda: frame.__enter__(),
+        lambda: frame.__dlpack__(),
+        lambda: frame.__array_interface__,
+        lambda: memoryview(frame),
+        lambda: plane.__dlpack__(),
+        lambda: plane.__dlpack_device__(),
+        lambda: plane.__array_interface__,
+        lambda: memoryview(plane),
+        lambda: numpy.asarray(plane),
+        lambda: numpy.from_dlpack(plane),
+    ]
+    for use in uses:
+        with pytest.raises(frameshare.ReleasedError, match=f"frame {sequence} was released"):
+            use()
+    assert frame.sequence == sequence and frame.format == "NV12" and "released" in repr(frame)
+
+
+def test_address_of_interface_keeps_frame_with_its_object(stream):
+    frame = stream.next(5)
+    plane = frame.plane(0)
+    assert plane.__array_interface__["data"][1] is True
+    with pytest.raises(BufferError, match="1 array exists"):
+        frame.release()
+    del plane
+    frame.release()
+
+
+def test_views_keep_content_of_dropped_frame(processes, stream):
+    frame = stream.next(5)
+    array = numpy.asarray(frame.plane(0))
+    sequence, before = frame.sequence, checksum(array.ctypes.data)
+    del frame
+    while stream.next(5).sequence < sequence + 60:
+        pass
+    assert checksum(array.ctypes.data) == before
+    until(lambda: held_by_exporter(processes.path()) == 1)
+    del array
+    until(lambda: held_by_exporter(processes.path()) == 0)
+
+
+def test_released_memory_gets_other_content(stream):
+    """Negative control: without the lease the address shows another frame."""
+    frame = stream.next(5)
+    address = numpy.asarray(frame.plane(0)).ctypes.data
+    sequence, before = frame.sequence, checksum(address)
+    frame.release()
+    changed = False
+    while not changed and stream.next(5).sequence < sequence + 300:
+        changed = checksum(address) != before
+    assert changed
+
+
+def test_with_block_releases_frame(processes, stream):
+    with stream.next(5) as frame:
+        assert numpy.asarray(frame.plane(0)).any()
+    assert frame.released
+    with pytest.raises(BufferError, match="1 array exists"):
+        with stream.next(5) as frame:
+            kept = numpy.asarray(frame.plane(0))
+    assert not frame.released
+    del kept
+    frame.release()
+    # An exception is not hidden by the arrays in its traceback.
+    with pytest.raises(ZeroDivisionError):
+        with stream.next(5) as frame:
+            kept = numpy.asarray(frame.plane(0))
+            _ = 1 // 0
+    until(lambda: held_by_exporter(processes.path()) == 1)
+
+
+def test_garbage_frame_is_released(processes, stream):
+    frame = stream.next(5)
+    reference = weakref.ref(frame)
+    until(lambda: held_by_exporter(processes.path()) == 1)
+    del frame
+    gc.collect()
+    assert reference() is None
+    until(lambda: held_by_exporter(processes.path()) == 0)
+
+
+def test_frames_outlive_closed_stream(stream):
+    frame = stream.next(5)
+    array = numpy.asarray(frame.plane(0))
+    before = checksum(array.ctypes.data)
+    stream.close()
+    assert checksum(array.ctypes.data) == before == checksum(numpy.asarray(frame.plane(0)).ctypes.data)
+
+
+def test_frames_refuse_to_be_pickled(stream):
+    frame = stream.next(5)
+    for thing in (frame, frame.plane(0)):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="cannot be pickled: their memory is the exporter's"):
+                use(thing)
+
+
+def test_single_thread_with_all_frames_gets_held_error(stream):
+    held = [numpy.asarray(stream.next(5).plane(0)) for _ in range(4)]
+    with pytest.raises(frameshare.HeldError, match=r"holds 4 frames of .* \d+ \(1 array\), .*max_held"):
+        stream.next()
+    with pytest.raises(frameshare.TimeoutError, match="within 0.1 s: this process holds 4 frames"):
+        stream.next(0.1)
+    held.pop()
+    assert stream.next(5).sequence
+
+
+def test_thread_that_can_release_is_waited_for(stream):
+    held = [stream.next(5) for _ in range(4)]
+    warned = threading.Event()
+
+    def release():
+        warned.wait()
+        held.pop(0).release()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+
+    def show(message, category, *_):
+        assert category is RuntimeWarning and "waiting for a frame while this process holds 4" in str(message)
+        warned.set()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        assert stream.next().sequence > held[-1].sequence
+    thread.join()
+
+
+def test_numpy_refuses_writes(stream):
+    plane = stream.next(5).plane(0)
+    for array in (numpy.asarray(plane), numpy.from_dlpack(plane)):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+    view = memoryview(plane)
+    assert view.readonly
+    with pytest.raises(TypeError, match="read-only"):
+        view[0, 0] = 1
+    with pytest.raises(TypeError, match="not writable"):
+        ctypes.c_char.from_buffer(plane)
+
+
+READ_OR_WRITE = """
+import ctypes, sys, frameshare, numpy
+with frameshare.open(sys.argv[1]) as stream:
+    frame = stream.next(5)
+    plane = {plane}
+    address = plane.__array_interface__["data"][0]
+    print(ctypes.string_at(address, 1) is not None, flush=True)
+    {write}
+    print("alive")
+"""
+
+
+def test_write_past_the_flag_faults_in_the_writer_alone(processes, stream):
+    write = "ctypes.memset(address, 1, 1)"
+    status, output = run(READ_OR_WRITE.format(plane="frame.plane(0)", write=write), processes.path())
+    assert faults(status) and "True" in output and "alive" not in output, output
+    assert stream.next(5).sequence
+    # Negative controls: reading, and writing a copy.
+    assert "alive" in run_well(READ_OR_WRITE.format(plane="frame.plane(0)", write="pass"), processes.path())
+    assert "alive" in run_well(READ_OR_WRITE.format(plane="frame.clone().plane(0)", write=write), processes.path())
+
+
+def test_clone_is_writable_and_holds_nothing(processes, stream):
+    frame = stream.next(5)
+    original = numpy.asarray(frame.plane(0))
+    clone = frame.clone()
+    array = numpy.asarray(clone.plane(0))
+    assert (array == original).all() and array.ctypes.data != original.ctypes.data
+    before = checksum(original.ctypes.data)
+    array[:] = 7
+    assert (numpy.from_dlpack(clone)[:480] == 7).all() and checksum(original.ctypes.data) == before
+    assert clone.sequence == frame.sequence and clone.device == "cpu"
+    assert clone.plane(0).__array_interface__["data"][1] is False
+    del original
+    frame.release()
+    until(lambda: held_by_exporter(processes.path()) == 0)
+    assert (array == 7).all()
