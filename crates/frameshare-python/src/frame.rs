@@ -224,7 +224,7 @@ impl Frame {
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let lease = self.holder.lease()?;
         if let (Memory::Leased(frame), Some(gpu)) = (lease.memory(), lease.gpu()) {
-            Consumer::of_object(stream, gpu)?.delay_release(frame);
+            Consumer::of_object(stream, &lease, gpu)?.delay_release(frame);
         }
         Ok(())
     }

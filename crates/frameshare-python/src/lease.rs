@@ -7,17 +7,25 @@
 //! views touches no Python.
 
 use crate::{error::ReleasedError, memory::Memory};
-use frameshare::cuda::Context;
-use pyo3::{PyResult, exceptions::PyBufferError};
-use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicUsize, Ordering},
+use frameshare::cuda::{self, Context, Stream};
+use pyo3::{Py, PyAny, PyResult, exceptions::PyBufferError};
+use std::{
+    ffi::c_void,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// A frame that this process holds, or a copy of one.
 #[derive(Debug)]
 pub struct Lease {
+    // Fields are dropped in this order: the release is recorded on the streams.
     memory: Memory,
+    /// Streams that consumers have named, each once, so that the release follows each once.
+    streams: Mutex<Vec<Arc<Stream>>>,
+    /// Objects that keep these streams. Dropping one without the interpreter only queues it.
+    owners: Mutex<Vec<Py<PyAny>>>,
     /// The context that frames are read in, if the stream was opened for a GPU.
     gpu: Option<Arc<Context>>,
     /// Number of views that are out.
@@ -27,7 +35,7 @@ pub struct Lease {
 impl Lease {
     /// A frame without views.
     pub fn new(memory: Memory, gpu: Option<Arc<Context>>) -> Self {
-        Self { memory, gpu, views: AtomicUsize::new(0) }
+        Self { memory, streams: Mutex::default(), owners: Mutex::default(), gpu, views: AtomicUsize::new(0) }
     }
 
     /// The memory.
@@ -38,6 +46,29 @@ impl Lease {
     /// The context of a frame in GPU memory.
     pub fn gpu(&self) -> Option<&Arc<Context>> {
         self.gpu.as_ref().filter(|_| self.memory.is_on_gpu())
+    }
+
+    /// Returns the object of a stream, the same for each handle; `find` makes it.
+    ///
+    /// # Errors
+    /// That of `find`.
+    pub fn stream(
+        &self,
+        handle: *mut c_void,
+        find: impl FnOnce() -> cuda::Result<Stream>,
+    ) -> cuda::Result<Arc<Stream>> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = streams.iter().find(|known| known.as_raw() == handle) {
+            return Ok(Arc::clone(known));
+        }
+        let found = Arc::new(find()?);
+        streams.push(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// Keeps an object until the lease has ended.
+    pub fn keep(&self, owner: Py<PyAny>) {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
     }
 
     /// Number of views that are out.

@@ -8,7 +8,7 @@
 //! frames that it is named for; an object that is given for it is kept as long.
 #![allow(unsafe_code)]
 
-use crate::error::OrRaise;
+use crate::{error::OrRaise, lease::Lease};
 use frameshare::{
     cuda::{Context, Stream},
     memory::Address,
@@ -42,16 +42,16 @@ impl Consumer {
     ///
     /// # Errors
     /// `ValueError` for 0 and numbers that are no streams, `TypeError` for other objects.
-    pub fn of_dlpack(stream: Option<&Bound<'_, PyAny>>, gpu: &Arc<Context>) -> PyResult<Self> {
-        let Some(stream) = stream else { return Ok(Self::legacy(gpu)) };
+    pub fn of_dlpack(stream: Option<&Bound<'_, PyAny>>, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
+        let Some(stream) = stream else { return Self::legacy(lease, gpu) };
         match stream.extract::<i64>() {
             Ok(0) => Err(PyValueError::new_err(
                 "stream is 0, which is ambiguous: pass 1 for the legacy default stream, 2 for that of each \
                  thread, or a cudaStream_t",
             )),
             Ok(-1) => Ok(Self::Unordered),
-            Ok(number) => Self::of_handle(number, None, gpu),
-            Err(_) => Self::of_object(stream, gpu),
+            Ok(number) => Self::of_handle(number, lease, gpu),
+            Err(_) => Self::of_object(stream, lease, gpu),
         }
     }
 
@@ -60,21 +60,22 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`Consumer::of_dlpack`].
-    pub fn of_object(stream: &Bound<'_, PyAny>, gpu: &Arc<Context>) -> PyResult<Self> {
-        let owner = Some(stream.clone().unbind());
+    pub fn of_object(stream: &Bound<'_, PyAny>, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
         if let Ok(number) = stream.extract::<i64>() {
-            return Self::of_handle(number, None, gpu);
+            return Self::of_handle(number, lease, gpu);
         }
         // The protocol of cuda.core: (version, handle).
         if let Ok(protocol) = stream.getattr("__cuda_stream__") {
             let found = if protocol.is_callable() { protocol.call0()? } else { protocol };
             let (_version, handle) = found.extract::<(i64, i64)>()?;
-            return Self::of_handle(handle, owner, gpu);
+            lease.keep(stream.clone().unbind());
+            return Self::of_handle(handle, lease, gpu);
         }
         // PyTorch, CuPy.
         for attribute in ["cuda_stream", "ptr"] {
             if let Ok(handle) = stream.getattr(attribute).and_then(|handle| handle.extract::<i64>()) {
-                return Self::of_handle(handle, owner, gpu);
+                lease.keep(stream.clone().unbind());
+                return Self::of_handle(handle, lease, gpu);
             }
         }
         Err(PyTypeError::new_err(format!(
@@ -85,14 +86,16 @@ impl Consumer {
     }
 
     /// The legacy default stream of the frame's context.
-    fn legacy(gpu: &Arc<Context>) -> Self {
+    fn legacy(lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
         // SAFETY: the NULL stream lives as long as its context, which the stream holds.
-        Self::Stream(Arc::new(unsafe { Stream::handed_in(gpu, ptr::null_mut(), ()) }))
+        let found =
+            lease.stream(ptr::null_mut(), || Ok(unsafe { Stream::handed_in(gpu, ptr::null_mut(), ()) }));
+        found.map(Self::Stream).or_raise()
     }
 
-    fn of_handle(handle: i64, owner: Option<Py<PyAny>>, gpu: &Arc<Context>) -> PyResult<Self> {
+    fn of_handle(handle: i64, lease: &Lease, gpu: &Arc<Context>) -> PyResult<Self> {
         match handle {
-            0 | LEGACY => Ok(Self::legacy(gpu)),
+            0 | LEGACY => Self::legacy(lease, gpu),
             PER_THREAD => Ok(Self::PerThread),
             ..0 => Err(PyValueError::new_err(format!(
                 "stream is {handle}: pass a cudaStream_t, or -1 to __dlpack__ for no order at all"
@@ -100,10 +103,7 @@ impl Consumer {
             _ => {
                 let raw = ptr::without_provenance_mut::<c_void>(handle as usize);
                 // SAFETY: the contract in the header.
-                let found = unsafe { Stream::found(raw, gpu) }.or_raise()?;
-                let context = found.context().clone();
-                // SAFETY: as above; dropping the owner without the interpreter only queues it.
-                Ok(Self::Stream(Arc::new(unsafe { Stream::handed_in(&context, raw, owner) })))
+                lease.stream(raw, || unsafe { Stream::found(raw, gpu) }).map(Self::Stream).or_raise()
             }
         }
     }

@@ -90,7 +90,7 @@ pub fn export<'py>(
     // Refused before anything is queued.
     array.element_strides()?;
     let consumer = || match lease.gpu() {
-        Some(gpu) => Consumer::of_dlpack(request.stream, gpu),
+        Some(gpu) => Consumer::of_dlpack(request.stream, lease, gpu),
         None => Ok(Consumer::Unordered),
     };
     let shown = if is_copy {

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+
+"""Frames in GPU memory, on the simulated driver: addresses, streams, order, release.
+
+Each test runs a program in a process of its own, since the driver is found by LD_LIBRARY_PATH.
+`tests/simcuda/install.sh target/simcuda` writes the driver.
+"""
+
+import pytest
+from conftest import GPU_EXPORT, SIMCUDA, run_well, wait_for
+
+SIZE = 640 * 540  # NV12, 640x360
+PRELUDE = f"""
+import os, sys
+import frameshare, numpy
+from consumer import *
+SIZE = {SIZE}
+PATH = sys.argv[1]
+
+def says(error, text, use):
+    try:
+        use()
+    except error as found:
+        assert text in str(found), found
+    else:
+        raise AssertionError("no " + error.__name__)
+"""
+
+
+@pytest.fixture
+def gpu(processes, tmp_path):
+    """Returns a function that runs a program on frames of `gpu-export`, which fills frame n with n - 1."""
+    if not (SIMCUDA / "libcuda.so.1").exists():
+        pytest.fail(f"there is no simulated driver: run tests/simcuda/install.sh {SIMCUDA}")
+    violations = tmp_path / "violations"
+    both = {
+        "LD_LIBRARY_PATH": str(SIMCUDA),
+        "SIMCUDA_ERRORS": str(violations),
+        "SIMCUDA_STRICT": "abort",
+        "SIMCUDA_SEED": "7",
+    }
+
+    def run(program, exporters=None, **own):
+        exporter = processes.start([GPU_EXPORT, processes.path()], **both, **(exporters or {}))
+        wait_for(processes.path(), exporter)
+        output = run_well(PRELUDE + program, processes.path(), **{**both, **own})
+        assert not violations.exists(), violations.read_text()
+        return output
+
+    return run
+
+
+def test_pointers_are_the_imported_slot(gpu):
+    """DLPack, the interface and every plane name one import, which no copy is made of."""
+    gpu("""
+cuda = Cuda()
+named = cuda.stream()
+stream = frameshare.open(PATH)
+slots = set()
+for _ in range(20):
+    frame = take(stream)
+    luma, chroma = frame.planes
+    assert frame.device == "cuda:0" and luma.__dlpack_device__() == (CUDA, 0)
+    assert not hasattr(luma, "__array_interface__")
+    whole = Imported(frame.__dlpack__(stream=named, max_version=(1, 1)))
+    tensors = [whole]
+    for argument in (None, 1, 2, named, -1):
+        for plane, offset in ((luma, 0), (chroma, 640 * 360)):
+            tensor = Imported(plane.__dlpack__(stream=argument, max_version=(1, 1)))
+            assert (tensor.device, tensor.flags, tensor.byte_offset) == ((CUDA, 0), READ_ONLY, 0)
+            assert tensor.data == whole.data + offset, argument
+            assert (tensor.shape, tensor.strides) == (plane.shape, plane.strides)
+            tensors.append(tensor)
+    assert whole.shape == (540, 640)
+    found = luma.__cuda_array_interface__
+    assert found["data"] == (whole.data, True) and found["version"] == 3
+    assert (found["shape"], found["typestr"], found["strides"]) == ((360, 640), "|u1", (640, 1))
+    base, size = c_uint64(), ctypes.c_size_t()
+    try:
+        cuda.call("cuMemGetAddressRange_v2", byref(base), byref(size), c_uint64(whole.data))
+        assert base.value <= whole.data and whole.data + SIZE <= base.value + size.value
+    except AssertionError as error:
+        assert "returned 500" in str(error)  # memory of VMM
+    slots.add(whole.data)
+    says(BufferError, f"{len(tensors) + 1} arrays exist", frame.release)
+    for tensor in tensors:
+        tensor.free()
+    del luma, plane
+    frame.release()
+# The same imports again and again.
+assert len(slots) < 10, slots
+print(len(slots))
+""")
+
+
+def count(output, call):
+    return output.count(f": {call} = 0\n")
+
+
+STEPS = """
+cuda = Cuda()
+named, other = cuda.stream(), cuda.stream()
+stream = frameshare.open(PATH)
+for _ in range(3):
+    frame = take(stream)
+os.write(2, b"-- export\\n")
+{export}
+os.write(2, b"-- release\\n")
+{release}
+os.write(2, b"-- end\\n")
+"""
+RELEASE = "tensor.free(); del frame"
+
+
+@pytest.mark.parametrize(
+    ("export", "release", "records", "context"),
+    [
+        # Streams that were named, each once: an event for each, and none of the whole context.
+        ("tensor = Imported(frame.__dlpack__(stream=named))", RELEASE, 1, 0),
+        ("tensor = Imported(frame.__dlpack__())", RELEASE, 1, 0),
+        ("tensor = Imported(frame.__dlpack__(stream=named)); frame.used_on(other)", RELEASE, 2, 0),
+        ("tensor = Imported(frame.__dlpack__(stream=named)); frame.used_on(named)", RELEASE, 1, 0),
+        # Without a stream, the whole context.
+        ("tensor = Imported(frame.__dlpack__(stream=-1))", RELEASE, 0, 1),
+        ("tensor = Imported(frame.__dlpack__(stream=2))", RELEASE, 0, 1),
+        ("plane = frame.plane(0); plane.__cuda_array_interface__", "del plane, frame", 0, 1),
+        # A frame that nobody used.
+        ("pass", "del frame", 0, 0),
+    ],
+)
+def test_release_follows_the_named_streams_only(gpu, export, release, records, context):
+    output = gpu(STEPS.format(export=export, release=release), SIMCUDA_TRACE="1")
+    released = output.split("-- release\n")[1].split("-- end\n")[0]
+    found = (count(released, "cuEventRecord"), count(released, "cuCtxRecordEvent"))
+    assert found == (records, context), released
+    exported = output.split("-- export\n")[1].split("-- release\n")[0]
+    assert count(exported, "cuCtxSynchronize") == count(exported, "cuStreamSynchronize") == 0
+    assert "cuMemcpy" not in exported + released
+
+
+# The exporter's GPU writes long after the publication.
+SLOW = {"SIMCUDA_DELAY_US": "60000"}
+
+ORDER = """
+cuda = Cuda()
+named = cuda.stream()
+stream = frameshare.open(PATH, policy="lossless")
+wrong = 0
+for _ in range(20):
+    frame = take(stream)
+    tensor = Imported(frame.__dlpack__(stream={argument}))
+    copied = cuda.memory(SIZE)
+    cuda.copy(copied, tensor.data, SIZE, named)
+    tensor.free()
+    number = frame.sequence - 1
+    del frame
+    cuda.wait(named)
+    wrong += cuda.read(copied, SIZE) != bytes([number]) * SIZE
+print(wrong)
+"""
+
+
+def test_consumer_stream_waits_for_the_frame(gpu):
+    assert gpu(ORDER.format(argument="named"), SLOW, SIMCUDA_DELAY_US="0") == "0\n"
+
+
+def test_stream_that_was_not_named_reads_too_early(gpu):
+    """Negative control: -1 asks for no order at all, and gets none."""
+    assert int(gpu(ORDER.format(argument="-1"), SLOW, SIMCUDA_DELAY_US="0", SIMCUDA_STRICT="off")) > 0
+
+
+LATE = """
+import threading
+cuda = Cuda()
+named, other = cuda.stream(), cuda.stream()
+# A reader of its own sees the time pass: a release that waits holds up the later ones.
+stream, watch = frameshare.open(PATH), frameshare.open(PATH)
+gate = threading.Event()
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+closed = Function(lambda _: gate.wait())
+frame = take(stream)
+number = frame.sequence - 1
+tensor = Imported(frame.__dlpack__(stream={stream}))
+copied = cuda.memory(SIZE)
+# The reads on this stream begin when the gate opens, long after the frame was dropped.
+cuda.call("cuLaunchHostFunc", c_void_p(named), closed, None)
+cuda.copy(copied, tensor.data, SIZE, named)
+{used}
+tensor.free()
+del frame
+while take(watch).sequence < number + 25:
+    pass
+gate.set()
+cuda.wait(named)
+print(cuda.read(copied, SIZE) == bytes([number]) * SIZE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("named", "used"),
+    [
+        ("named", ""),
+        ("other", "frame.used_on(named)"),
+        ("other", "frame.used_on(type('Stream', (), {'cuda_stream': named})())"),
+        ("other", "frame.used_on(type('Stream', (), {'ptr': named})())"),
+        ("other", "frame.used_on(type('Stream', (), {'__cuda_stream__': lambda self: (0, named)})())"),
+    ],
+)
+def test_slot_is_reused_after_the_last_use_on_each_stream(gpu, named, used):
+    assert gpu(LATE.format(stream=named, used=used)) == "True\n"
+
+
+def test_release_before_the_last_use_is_caught(gpu):
+    """Negative control: the stream that reads is not the one that was named."""
+    assert gpu(LATE.format(stream="other", used=""), SIMCUDA_STRICT="off") == "False\n"
+
+
+def test_tensor_keeps_its_frame_on_the_gpu(gpu):
+    gpu("""
+cuda = Cuda()
+named = cuda.stream()
+stream = frameshare.open(PATH)
+frame = take(stream)
+number, tensor = frame.sequence - 1, Imported(frame.__dlpack__(stream=named))
+del frame
+while take(stream).sequence < number + 40:
+    pass
+copied = cuda.memory(SIZE)
+cuda.copy(copied, tensor.data, SIZE, named)
+cuda.wait(named)
+assert cuda.read(copied, SIZE) == bytes([number]) * SIZE
+stream.close()
+tensor.free()
+""")
+
+
+def test_copies_are_complete_and_private(gpu):
+    gpu("""
+cuda = Cuda()
+named = cuda.stream()
+stream = frameshare.open(PATH)
+for _ in range(10):
+    frame = take(stream)
+    number = frame.sequence - 1
+    for plane in (frame, *frame.planes):
+        host = numpy.from_dlpack(plane, device="cpu")
+        assert (host == number).all() and host.flags.writeable
+    tensor = Imported(frame.plane(1).__dlpack__(dl_device=(1, 0), max_version=(1, 0)))
+    assert (tensor.device, tensor.flags, tensor.strides) == ((CPU, 0), IS_COPIED, (640, 2, 1))
+    tensor.free()
+    for argument in (None, 1, 2, named, -1):
+        copied = Imported(frame.__dlpack__(stream=argument, copy=True, max_version=(1, 0)))
+        assert (copied.device, copied.flags) == ((CUDA, 0), IS_COPIED)
+        cuda.wait(named)
+        # The legacy default stream waits for all that wait for it.
+        cuda.call("cuCtxSynchronize")
+        assert cuda.read(copied.data, SIZE) == bytes([number]) * SIZE
+        copied.free()
+    clone = frame.clone()
+    found = clone.plane(0).__cuda_array_interface__
+    assert found["data"][1] is False and found["stream"] is None and clone.device == "cuda:0"
+    shown = Imported(clone.__dlpack__(stream=named, max_version=(1, 0)))
+    assert shown.flags == 0 and cuda.read(shown.data, SIZE) == bytes([number]) * SIZE
+    shown.free()
+    del plane
+    frame.release()
+    assert (numpy.from_dlpack(clone, device="cpu") == number).all()
+""")
+
+
+def test_bad_arguments_say_what_to_do(gpu):
+    gpu("""
+stream = frameshare.open(PATH)
+frame = take(stream)
+plane = frame.plane(0)
+says(ValueError, "stream is 0, which is ambiguous: pass 1", lambda: plane.__dlpack__(stream=0))
+says(ValueError, "stream is -7: pass a cudaStream_t", lambda: plane.__dlpack__(stream=-7))
+says(TypeError, "str is no CUDA stream", lambda: plane.__dlpack__(stream="x"))
+says(TypeError, "object is no CUDA stream", lambda: frame.used_on(object()))
+says(frameshare.Error, "CUDA_ERROR_INVALID_HANDLE", lambda: plane.__dlpack__(stream=123456))
+says(BufferError, "dl_device is (2, 1), but the frame is on (2, 0)", lambda: plane.__dlpack__(dl_device=(2, 1)))
+says(BufferError, "copy is False", lambda: plane.__dlpack__(dl_device=(1, 0), copy=False))
+says(ValueError, "on the host: pass None", lambda: plane.__dlpack__(dl_device=(1, 0), stream=1))
+says(TypeError, "the frame is in GPU memory: use torch.from_dlpack", lambda: numpy.asarray(plane))
+says(BufferError, "the frame is in GPU memory", lambda: memoryview(plane))
+says(AttributeError, "__cuda_array_interface__", lambda: plane.__array_interface__)
+frame.release()
+says(frameshare.ReleasedError, "was released", lambda: plane.__cuda_array_interface__)
+""", SIMCUDA_STRICT="log", SIMCUDA_ERRORS="/dev/null")
+
+
+def test_device_is_chosen_by_number_and_uuid(gpu):
+    gpu("""
+def place(**arguments):
+    with frameshare.open(PATH, **arguments) as stream:
+        return take(stream).device
+
+uuid = "GPU-5f51c0da-7e57-4a11-8000-6672616d6573"
+assert [place(device=device) for device in (None, 0, "0", "cuda:0", uuid, "cpu")] == 5 * ["cuda:0"] + ["cpu"]
+text = "use an ordinal or a UUID of these: 0 is Simulated GPU 0"
+for absent in (1, "cuda:1", uuid[:-1] + "0"):
+    says(frameshare.UnsupportedError, text, lambda: place(device=absent))
+""")
+
+
+TWO = {"SIMCUDA_DEVICES": "2", "SIMCUDA_NO_PEERS": "1"}
+
+
+def test_gpu_out_of_reach_is_an_error(gpu):
+    gpu("""
+says(frameshare.UnsupportedError, "cannot read", lambda: take(frameshare.open(PATH, device=1)))
+assert take(frameshare.open(PATH)).device == "cuda:0"
+assert take(frameshare.open(PATH, device="cpu")).device == "cpu"
+""", TWO, **TWO)
+
+
+def test_driver_is_loaded_for_streams_on_a_gpu_only(processes):
+    processes.publish()
+    program = PRELUDE + """
+def is_loaded():
+    return "libcuda.so" in open("/proc/self/maps").read()
+
+assert not is_loaded()
+with frameshare.open(PATH) as stream:
+    numpy.from_dlpack(take(stream).plane(0))
+assert not is_loaded()
+frameshare.open(PATH, device=0)
+assert is_loaded()
+"""
+    run_well(program, processes.path(), LD_LIBRARY_PATH=str(SIMCUDA))
