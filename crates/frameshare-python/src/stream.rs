@@ -133,7 +133,12 @@ fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 /// come where the exporter has them. With `reconnect` the stream goes on with the next exporter of
 /// the name when this one ends, however long that takes to come.
 #[pyfunction]
-#[pyo3(signature = (name, *, policy = "latest", max_held = 4, device = None, reconnect = true, timeout = Some(5.0)))]
+#[pyo3(
+    signature = (
+        name, *, policy = "latest", max_held = 4, device = None, reconnect = true, timeout = Some(5.0)
+    ),
+    text_signature = "(name, *, policy='latest', max_held=4, device=None, reconnect=True, timeout=5.0)"
+)]
 pub fn open(
     py: Python<'_>,
     name: &str,
