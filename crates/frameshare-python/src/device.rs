@@ -29,7 +29,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The place of the argument `device`: `None`, "cpu", a number, "cuda:" and a number, or a UUID.
+    /// The place of the argument `device`: `None`, "cpu", a number, "cuda:" with a number, a UUID.
     ///
     /// # Errors
     /// `TypeError` for other objects; `UnsupportedError` for a GPU that is not there.
@@ -55,10 +55,11 @@ impl Wanted {
     }
 }
 
-/// Returns the GPU that a stream's exporter has its frames on; `None` if there is no exporter yet, or
-/// if they are in host memory.
-pub fn of_exporter(endpoint: &Endpoint) -> Option<Uuid> {
-    Observer::connect(endpoint, DESCRIPTION).ok()?.latest().gpu.map(Uuid)
+/// Returns the GPU of a stream's frames; `None` if there is no exporter yet, or if they are in host
+/// memory.
+pub fn of_exporter(endpoint: &Endpoint, patience: Option<Duration>) -> Option<Uuid> {
+    let limit = patience.map_or(DESCRIPTION, |patience| patience.min(DESCRIPTION));
+    Observer::connect(endpoint, limit).ok()?.latest().gpu.map(Uuid)
 }
 
 /// Returns the primary context of the exporter's GPU; `None`, with a message in the log, if this

@@ -217,8 +217,8 @@ impl Frame {
     }
 
     /// Names a stream on which the frame's memory is used: its release follows the work that is
-    /// queued there until then. A number is a cudaStream_t; 0 and 1 are the legacy default stream, 2 is
-    /// that of each thread. A stream of PyTorch, CuPy or another library is kept until then.
+    /// queued there until then. A number is a cudaStream_t; 0 and 1 are the legacy default stream,
+    /// 2 is that of each thread. A stream of PyTorch, CuPy or another library is kept until then.
     ///
     /// Not needed for the stream that an array was imported on.
     fn used_on(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -241,8 +241,8 @@ impl Frame {
         Ok(dlpack::device(&*self.holder.lease()?))
     }
 
-    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the frame,
-    /// and the frame's release for the stream.
+    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the
+    /// frame, and the frame's release for the stream.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -310,7 +310,7 @@ impl Frame {
         Ok(slf)
     }
 
-    /// Releases the frame. With an exception under way, whose traceback may hold arrays, they keep it.
+    /// Releases the frame. Under an exception, whose traceback may hold arrays, they keep it.
     #[pyo3(signature = (kind, _value, _traceback))]
     fn __exit__(
         &self,

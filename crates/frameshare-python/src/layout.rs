@@ -35,8 +35,8 @@ impl Element {
         }
     }
 
-    /// The elements of a format. Formats in the other byte order, and samples that are packed across
-    /// bytes, are arrays of bytes.
+    /// The elements of a format. Formats in the other byte order, and samples that are packed
+    /// across bytes, are arrays of bytes.
     fn of(format: PixelFormat) -> Self {
         let name = format.name();
         let is_little = cfg!(target_endian = "little");

@@ -12,8 +12,9 @@ use std::{
 
 /// The memory of a frame.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every frame is leased, and is in an Arc")]
 pub enum Memory {
-    /// The exporter's, leased. Nobody may write it.
+    /// The exporter's, leased and read-only.
     Leased(reader::Frame),
     /// A private copy in host memory.
     Host(HostCopy),

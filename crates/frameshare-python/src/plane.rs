@@ -95,8 +95,8 @@ impl Plane {
         Ok(dlpack::device(&*self.holder.lease()?))
     }
 
-    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the frame,
-    /// and the frame's release for the stream.
+    /// Returns a capsule of the array: see the array API. A GPU consumer's stream waits for the
+    /// frame, and the frame's release for the stream.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,

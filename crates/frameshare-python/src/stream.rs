@@ -2,8 +2,8 @@
 
 //! Streams: opening, and taking frames.
 //!
-//! Waits release the GIL and last for [`SLICE`] at most, after which Python handles its signals. The
-//! reader is locked for a slice; a thread that closes the stream ends the slice by the interrupt.
+//! Waits release the GIL and last for [`SLICE`] at most, after which Python handles its signals.
+//! The reader is locked for a slice; a thread that closes the stream ends it by the interrupt.
 //!
 //! A process that holds all the frames that it may hold gets no further one. If no other thread can
 //! release them, waiting on would never end: it raises `HeldError`. Otherwise it warns and waits.
@@ -58,8 +58,8 @@ pub struct Stream {
     out: Mutex<Vec<(u64, Weak<Lease>)>>,
 }
 
-/// The turn of a thread to wait for frames. Threads without it wait for a limited time, so that they
-/// handle signals, too.
+/// The turn of a thread to wait for frames. Threads without it wait for a limited time, so that
+/// they handle signals, too.
 #[derive(Debug, Default)]
 struct Turn {
     is_taken: Mutex<bool>,
@@ -167,7 +167,7 @@ pub fn open(
         Wanted::Host => None,
         Wanted::Gpu(device) => Some(py.detach(|| Context::primary(device)).or_raise()?),
         Wanted::Exporters => {
-            py.detach(|| device::of_exporter(&endpoint).map_or(Ok(None), device::visible))?
+            py.detach(|| device::of_exporter(&endpoint, patience).map_or(Ok(None), device::visible))?
         }
     };
     let mut reader = connect(py, &endpoint, &config, &interrupt)?;
@@ -373,7 +373,7 @@ impl Stream {
         self.has_ended.load(Ordering::SeqCst)
     }
 
-    /// Ends all waits for frames, of all threads, with `InterruptedError`, until `interrupt(False)`.
+    /// Ends the waits for frames of all threads with `InterruptedError`, until `interrupt(False)`.
     #[pyo3(signature = (on = true))]
     fn interrupt(&self, on: bool) {
         if on {

@@ -124,7 +124,7 @@ RELEASE = "tensor.free(); del frame"
         ("tensor = Imported(frame.__dlpack__(stream=-1))", RELEASE, 0, 1),
         ("tensor = Imported(frame.__dlpack__(stream=2))", RELEASE, 0, 1),
         ("plane = frame.plane(0); plane.__cuda_array_interface__", "del plane, frame", 0, 1),
-        # A frame that nobody used.
+        # An unused frame.
         ("pass", "del frame", 0, 0),
     ],
 )

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-/// What a filled struct refers to, until it is released.
+/// The arrays and the view of a filled struct, until it is released.
 struct Exported {
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
@@ -94,7 +94,7 @@ pub unsafe fn fill(
     Ok(())
 }
 
-/// Frees what a filled struct refers to.
+/// Frees the arrays and the view of a filled struct.
 ///
 /// # Safety
 /// `view` was filled by [`fill`], and is released once.

@@ -4,8 +4,9 @@
 //!
 //! # Safety
 //!
-//! Copies by the GPU go between memory that is held until they are done: the caller holds the lease,
-//! and copies to host memory are waited for. Sizes are those that the engine has checked.
+//! Copies by the GPU go between memory that is held until they are done: the lease is released
+//! behind the stream of the copy, and copies to host memory are waited for. Sizes are those that
+//! the engine has checked.
 #![allow(unsafe_code)]
 
 use super::consumer::{Consumer, device, per_thread};
@@ -158,8 +159,8 @@ fn copy_on_host(memory: &Memory, rows: Rows, copy: &HostCopy) {
     for row in 0..rows.height {
         let (from, to) = (rows.start(row), at(copy, row * rows.width));
         match (trusted, memory.leased().map(reader::Frame::bytes)) {
-            // SAFETY: the row is inside the frame, and `copy` holds all rows; nobody writes the frame,
-            // since its exporter is trusted, or the copy, which is new.
+            // SAFETY: the row is inside the frame, and `copy` holds all rows. The frame is not
+            // written, since its exporter is trusted; nor is the copy, which is new.
             (Some(start), _) => unsafe { ptr::copy_nonoverlapping(start.add(from), to, rows.width) },
             (None, bytes) => {
                 let row = bytes.and_then(|bytes| bytes.get(from..from + rows.width)).unwrap_or_default();

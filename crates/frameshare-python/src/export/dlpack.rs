@@ -230,7 +230,7 @@ impl Named for DLManagedTensorVersioned {
 /// # Safety
 /// Python calls it once, for a capsule of [`capsule`].
 unsafe extern "C" fn drop_capsule<M: ManagedTensorBase + Named>(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is alive during its destructor; the calls set no exception for a valid one.
+    // SAFETY: the capsule is alive during its destructor; no call fails for a valid one.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) == 1 {
             let tensor = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();

@@ -46,8 +46,8 @@ pub fn host<'py>(
     describe(py, lease, array, start.as_ptr().addr() as u64)
 }
 
-/// Returns `__cuda_array_interface__`. Its `stream` is one that waits for the frame, or `None` if the
-/// frame is written.
+/// Returns `__cuda_array_interface__`. Its `stream` is one that waits for the frame, or `None` if
+/// the frame is written.
 ///
 /// # Errors
 /// `AttributeError` for host memory.
