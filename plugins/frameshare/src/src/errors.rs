@@ -49,6 +49,11 @@ pub(super) fn of_connect(error: &ConnectError, endpoint: &Endpoint) -> Option<gs
             code,
             ("No exporter of {} found within {} ms: {}", endpoint, waited.as_millis(), advice)
         ),
+        // The engine's text names its own field.
+        ConnectError::Config(ConfigError::AbstractOfAnyUser) => gst::error_msg!(
+            code,
+            ("Cannot read {}: every process can bind an abstract socket; {}", endpoint, advice)
+        ),
         _ => gst::error_msg!(code, ("Cannot read {}: {}; {}", endpoint, error, advice)),
     })
 }
@@ -82,7 +87,9 @@ fn of_cause(error: &ConnectError) -> (ResourceError, &'static str) {
              (video/x-raw) behind this element",
         ),
         ConnectError::Driver(_) => (ResourceError::OpenRead, "check the GPU and its driver on both sides"),
-        ConnectError::Config(ConfigError::AbstractOfAnyUser) => (ResourceError::Settings, "set exporter-uid"),
+        ConnectError::Config(ConfigError::AbstractOfAnyUser) => {
+            (ResourceError::Settings, "set exporter-uid to the user that the exporter runs as")
+        }
         ConnectError::Config(_) => (ResourceError::Settings, "correct the properties"),
         ConnectError::Io { source, .. } if is_out_of_files(source) => {
             (ResourceError::OpenRead, "raise the limit of open files (ulimit -n) of this process")
@@ -267,6 +274,9 @@ mod tests {
         for part in ["65534", "1000", "exporter-uid", "/tmp/cam0.sock"] {
             assert!(message.contains(part), "{message}");
         }
+        let any_user = ConnectError::Config(ConfigError::AbstractOfAnyUser);
+        let message = text(&of_connect(&any_user, &Endpoint::at("@cam0").unwrap()).unwrap());
+        assert!(message.contains("set exporter-uid") && !message.contains("exporter_uid"), "{message}");
         for (error, advice) in [(24, "ulimit -n"), (2, "socket-path")] {
             let source = std::io::Error::from_raw_os_error(error);
             let failed = ConnectError::Io { endpoint: endpoint.clone(), source };
