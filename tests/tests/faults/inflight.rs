@@ -8,7 +8,7 @@ use frameshare::{
     reader::{Config, Item, Reader},
 };
 use frameshare_protocol::message::ToExporter;
-use frameshare_tests::process::{Process, TestRun};
+use frameshare_tests::process::{Process, TestRun, wait_until};
 use frameshare_tests::raw::{Channel, encoded, hello};
 use std::{
     fs,
@@ -146,9 +146,10 @@ fn closed_connections_are_bounded(files: u32) {
     stream.wait_for_frames(200);
     // The descriptors are freed with the peers' ends.
     drop(closed);
-    std::thread::sleep(Duration::from_secs(1));
-    let path = Endpoint::at(&socket).unwrap();
-    Reader::connect(&path, Config::default(), &Interrupt::new().unwrap()).unwrap();
+    let (path, interrupt) = (Endpoint::at(&socket).unwrap(), Interrupt::new().unwrap());
+    wait_until("a reader of this process is admitted again", || {
+        Reader::connect(&path, Config::default(), &interrupt).is_ok()
+    });
 
     fs::write(stream.run.path("end"), "").unwrap();
     let (outcome, _run) = (stream.exporter.expect_success(), stream.run);

@@ -3,7 +3,6 @@
 //! Reports of readers that copy frames for their layout.
 
 use super::*;
-use std::thread::sleep;
 
 /// Such a report may change the exporter's cost: only readers of its own user count.
 #[test]
@@ -18,14 +17,16 @@ fn reader_of_another_user_has_no_say_in_the_layout() {
          --until {UNTIL} --fps 200 --readers 0"
     ));
     exporter.wait_for("progress");
-    let stream = Stream { exporter, run };
+    let mut stream = Stream { exporter, run };
     let read = "read --socket s.sock --quiet yes --report-layout yes";
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     let mut others = [(); 2].map(|()| stream.run.peer_by(nobody, read));
     others.iter_mut().for_each(|other| drop(other.wait_for("first")));
     let mut own = [(); 2].map(|()| stream.run.peer(read));
     own.iter_mut().for_each(|own| drop(own.wait_for("first")));
-    sleep(Duration::from_millis(300));
+    stream.exporter.wait_for("LayoutCopied { readers: 2 }");
+    // A further report would arrive by then.
+    stream.wait_for_frames(60);
     let (outcome, _run) = stream.end();
     let counts: Vec<_> =
         [1, 2].map(|readers| outcome.events(&format!("LayoutCopied {{ readers: {readers} }}")).len()).into();
