@@ -63,7 +63,12 @@ impl ToException for ConnectError {
             Self::WrongUser { .. }
             | Self::PermissionDenied { .. }
             | Self::Refused { reason: Reason::PermissionDenied, .. } => PermissionDeniedError::new_err(text),
-            Self::GpuNotVisible { .. } | Self::GpuOutOfReach { .. } => UnsupportedError::new_err(text),
+            Self::GpuNotVisible { .. } => UnsupportedError::new_err(format!(
+                "{text}: add it to CUDA_VISIBLE_DEVICES, or take copies in host memory with device=\"cpu\""
+            )),
+            Self::GpuOutOfReach { gpu, .. } => UnsupportedError::new_err(format!(
+                "{text}: open the stream with device=\"{gpu}\", or take copies in host memory with device=\"cpu\""
+            )),
             Self::Interrupted => InterruptedError::new_err(text),
             Self::Config(_) => PyValueError::new_err(text),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -88,7 +93,7 @@ impl ToException for ReadError {
             Self::NotBack(ConnectError::PermissionDenied { .. } | ConnectError::WrongUser { .. }) => {
                 PermissionDeniedError::new_err(text)
             }
-            Self::Gpu(_) => UnsupportedError::new_err(text),
+            Self::Gpu(error) | Self::NotBack(error @ ConnectError::Config(_)) => error.to_exception(),
             _ => Error::new_err(text),
         }
     }

@@ -125,6 +125,35 @@ def test_frame_describes_itself(processes):
             second.plane(2)
 
 
+def test_buffer_is_given_as_asked(processes):
+    """Consumers of plain bytes get rows without padding only."""
+    processes.publish("--format", "GRAY8", "--size", "640x480")
+    processes.publish("--format", "GRAY8", "--size", "322x240", path=processes.path("padded"))
+    with frameshare.open(processes.path()) as stream, frameshare.open(processes.path("padded")) as padded:
+        plane = stream.next(5).plane(0)
+        view = memoryview(plane)
+        assert (view.format, view.itemsize, view.ndim, view.shape) == ("B", 1, 2, (480, 640))
+        assert (view.strides, view.nbytes, view.readonly, view.c_contiguous) == ((640, 1), 480 * 640, True, True)
+        assert bytes(plane) == view.tobytes() == numpy.asarray(plane).tobytes()
+        assert zlib.crc32(plane) == zlib.crc32(view.tobytes())
+        plane = padded.next(5).plane(0)
+        view = memoryview(plane)
+        assert (view.shape, view.strides, view.contiguous) == ((240, 322), (324, 1), False)
+        with pytest.raises(BufferError, match="rows of the plane have padding"):
+            zlib.crc32(plane)
+        assert view.tobytes() == numpy.asarray(plane).tobytes()
+
+
+def test_encoded_stream_has_no_planes(processes):
+    path = processes.path()
+    processes.pipeline(f"videotestsrc is-live=true ! jpegenc ! framesharesink encoded=true socket-path={path}")
+    with frameshare.open(path) as stream:
+        frame = stream.next(5)
+        for use in (lambda: frame.format, lambda: frame.planes, lambda: memoryview(frame)):
+            with pytest.raises(frameshare.UnsupportedError, match="frames are image/jpeg, not video/x-raw"):
+                use()
+
+
 @pytest.mark.parametrize(
     ("name", "size", "rows"),
     [("NV12", (640, 480), 720), ("NV12", (322, 242), 363), ("I420", (640, 480), 720), ("YUY2", (640, 480), 480)],

@@ -43,7 +43,7 @@ def gpu(processes, tmp_path):
     def run(program, exporters=None, **own):
         exporter = processes.start([GPU_EXPORT, processes.path()], **both, **(exporters or {}))
         wait_for(processes.path(), exporter)
-        output = run_well(PRELUDE + program, processes.path(), **{**both, **own})
+        output = run_well(PRELUDE + program, processes.path(), exporter.pid, **{**both, **own})
         assert not violations.exists(), violations.read_text()
         return output
 
@@ -308,7 +308,8 @@ TWO = {"SIMCUDA_DEVICES": "2", "SIMCUDA_NO_PEERS": "1"}
 
 def test_gpu_out_of_reach_is_an_error(gpu):
     gpu("""
-says(frameshare.UnsupportedError, "cannot read", lambda: take(frameshare.open(PATH, device=1)))
+text = 'cannot read: open the stream with device="GPU-5f51c0da-7e57-4a11-8000-6672616d6573", or take copies'
+says(frameshare.UnsupportedError, text, lambda: take(frameshare.open(PATH, device=1)))
 assert take(frameshare.open(PATH)).device == "cuda:0"
 assert take(frameshare.open(PATH, device="cpu")).device == "cpu"
 """, TWO, **TWO)
@@ -328,3 +329,81 @@ frameshare.open(PATH, device=0)
 assert is_loaded()
 """
     run_well(program, processes.path(), LD_LIBRARY_PATH=str(SIMCUDA))
+
+
+def test_captures_of_other_code_stay_intact(gpu):
+    gpu("""
+cuda = Cuda()
+captured, free = cuda.stream(), cuda.stream()
+stream = frameshare.open(PATH)
+held = Imported(take(stream).__dlpack__(stream=captured))
+# CU_STREAM_CAPTURE_MODE_GLOBAL: the driver refuses much on all threads.
+cuda.call("cuStreamBeginCapture_v2", c_void_p(captured), 0)
+for _ in range(10):
+    frame = take(stream)
+    says(frameshare.Error, "is being captured into a CUDA graph", lambda: frame.__dlpack__(stream=captured))
+    tensor = Imported(frame.__dlpack__(stream=free))
+    tensor.free()
+    frame.release()
+# The release of this frame waits for the end of the capture.
+held.free()
+graph = c_void_p()
+cuda.call("cuStreamEndCapture", c_void_p(captured), byref(graph))
+for _ in range(10):
+    take(stream).release()
+""")
+
+
+def test_threads_take_export_and_free(gpu):
+    gpu("""
+import queue, threading
+cuda = Cuda()
+stream = frameshare.open(PATH, policy="lossless", max_held=8)
+tensors, errors, numbers = queue.SimpleQueue(), [], []
+
+def read():
+    try:
+        mine = Cuda().stream()
+        for _ in range(15):
+            frame = take(stream)
+            tensors.put((frame.sequence - 1, Imported(frame.plane(0).__dlpack__(stream=mine))))
+            del frame
+    except Exception as error:
+        errors.append(error)
+    finally:
+        tensors.put(None)
+
+readers = [threading.Thread(target=read) for _ in range(3)]
+for reader in readers:
+    reader.start()
+ended = 0
+while ended < len(readers):
+    found = tensors.get()
+    if found is None:
+        ended += 1
+        continue
+    number, tensor = found
+    # The legacy default stream does not wait for those of the readers, whose frames may be unwritten.
+    tensor.free()
+    numbers.append(number)
+assert errors == [] and len(set(numbers)) == 45
+""")
+
+
+def test_killed_exporter_raises_and_frames_stay(gpu):
+    gpu("""
+import signal
+cuda = Cuda()
+stream = frameshare.open(PATH, reconnect=False)
+frame = take(stream)
+number, tensor = frame.sequence - 1, Imported(frame.__dlpack__())
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+
+def until_the_end():
+    while True:
+        take(stream)
+
+says(frameshare.ClosedError, "connection to the exporter lost", until_the_end)
+assert cuda.read(tensor.data, SIZE) == bytes([number]) * SIZE
+tensor.free()
+""")
