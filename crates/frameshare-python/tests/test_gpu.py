@@ -215,6 +215,31 @@ def test_release_before_the_last_use_is_caught(gpu):
     assert gpu(LATE.format(stream="other", used=""), SIMCUDA_STRICT="off") == "False\n"
 
 
+def test_named_stream_object_lives_until_the_release(gpu):
+    gpu("""
+import gc, threading, weakref
+cuda = Cuda()
+
+class Named:
+    def __init__(self):
+        self.cuda_stream = cuda.stream()
+
+stream = frameshare.open(PATH)
+frame, named = take(stream), Named()
+tensor, seen = Imported(frame.__dlpack__(stream=1)), weakref.ref(named)
+frame.used_on(named)
+del named, frame
+gc.collect()
+assert seen() is not None
+# The deleter drops the object on a thread without the GIL: Python frees it later.
+thread = threading.Thread(target=tensor.free)
+thread.start()
+thread.join()
+take(stream).release()
+assert seen() is None
+""")
+
+
 def test_tensor_keeps_its_frame_on_the_gpu(gpu):
     gpu("""
 cuda = Cuda()

@@ -83,11 +83,15 @@ pub fn to_host(py: Python<'_>, lease: &Lease, rows: Rows) -> PyResult<HostCopy> 
 }
 
 /// Copies rows into GPU memory, without gaps, in the order of the consumer's stream. Without one it
-/// waits for the copy, without the GIL.
+/// waits for the copy. The driver may block, so the GIL is released.
 ///
 /// # Errors
 /// Errors of the driver; `UnsupportedError` for a frame in host memory.
 pub fn to_gpu(py: Python<'_>, lease: &Lease, rows: Rows, consumer: &Consumer) -> PyResult<GpuCopy> {
+    py.detach(|| queue_to_gpu(lease, rows, consumer))
+}
+
+fn queue_to_gpu(lease: &Lease, rows: Rows, consumer: &Consumer) -> PyResult<GpuCopy> {
     let gpu = lease.gpu().ok_or_else(|| {
         UnsupportedError::new_err("the frame is in host memory: copy it to the GPU by your array library")
     })?;
@@ -109,7 +113,7 @@ pub fn to_gpu(py: Python<'_>, lease: &Lease, rows: Rows, consumer: &Consumer) ->
             let stream = Arc::new(Stream::new(gpu).or_raise()?);
             let from = address_on(lease.memory(), &stream)?;
             copy_rows(&stream, rows, from, target)?;
-            py.detach(|| stream.synchronize()).or_raise()?;
+            stream.synchronize().or_raise()?;
         }
     }
     Ok(copy)

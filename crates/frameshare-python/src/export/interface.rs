@@ -60,9 +60,9 @@ pub fn gpu<'py>(
     let gpu = lease.gpu().ok_or_else(|| {
         PyAttributeError::new_err("the frame is in host memory: it has __array_interface__ and __dlpack__")
     })?;
-    let mut stream = None;
-    let start = match lease.memory() {
+    let (start, stream) = py.detach(|| match lease.memory() {
         Memory::Leased(frame) => {
+            let mut stream = None;
             if !frame.is_written().or_raise()? {
                 let own = match kept.stream.get() {
                     Some(own) => own,
@@ -74,11 +74,11 @@ pub fn gpu<'py>(
                 frame.wait_on(own).or_raise()?;
                 stream = Some(own.as_raw().addr());
             }
-            Consumer::Unordered.address(frame, gpu)?
+            Ok::<_, PyErr>((Consumer::Unordered.address(frame, gpu)?, stream))
         }
-        Memory::Gpu(copy) => copy.start(),
-        Memory::Host(copy) => copy.start().as_ptr().addr() as u64,
-    };
+        Memory::Gpu(copy) => Ok((copy.start(), None)),
+        Memory::Host(copy) => Ok((copy.start().as_ptr().addr() as u64, None)),
+    })?;
     kept.view.get_or_init(|| View::of(lease));
     let described = describe(py, lease, array, start)?;
     described.set_item("stream", stream)?;
