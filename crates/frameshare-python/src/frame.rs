@@ -9,12 +9,14 @@
 
 use crate::{
     error::OrRaise,
+    events::Tags,
     export::{
         buffer,
         consumer::Consumer,
         copy, dlpack,
         interface::{self, Kept},
     },
+    fork::OfProcess,
     layout::ArrayLayout,
     lease::{Holder, Lease},
     memory::Memory,
@@ -58,13 +60,14 @@ struct Info {
     lost_before: u64,
     device: Option<usize>,
     metadata: Vec<u8>,
+    tags: Arc<Tags>,
     format: Result<VideoFormat, VideoError>,
     planes: Result<Vec<PlaneLayout>, VideoError>,
 }
 
 impl Frame {
-    /// A frame, and the context of its stream.
-    pub fn new(mut frame: reader::Frame, gpu: Option<Arc<Context>>) -> Self {
+    /// A frame, the context of its stream, and the tags that apply to it.
+    pub fn new(mut frame: reader::Frame, gpu: Option<Arc<Context>>, tags: Arc<Tags>) -> Self {
         let descriptor = frame.descriptor();
         let device = gpu.as_ref().filter(|_| frame.is_on_gpu()).map(|gpu| gpu.device().ordinal());
         let planes = frame.format().and_then(|format| {
@@ -79,12 +82,13 @@ impl Frame {
             published: descriptor.published,
             lost_before: frame.lost_before(),
             device,
+            tags,
             format: frame.format().cloned(),
             planes,
             metadata: frame.take_metadata(),
         };
         let sequence = info.sequence;
-        Self::of(sequence, Lease::new(Memory::Leased(frame), gpu), Arc::new(info))
+        Self::of(sequence, Lease::new(Memory::Leased(OfProcess::new(frame)), gpu), Arc::new(info))
     }
 
     /// A reference to the lease that does not hold it.
@@ -195,6 +199,12 @@ impl Frame {
     #[getter]
     fn metas<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.info.metadata)
+    }
+
+    /// Tags of the stream and the medium that apply to the frame: names with a tuple of values each.
+    #[getter]
+    fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.info.tags.to_dict(py)
     }
 
     /// All planes.

@@ -6,7 +6,7 @@
 //! protocol, holds a [`View`], so that the lease ends with the last of them. Dropping holders and
 //! views touches no Python.
 
-use crate::{error::ReleasedError, memory::Memory};
+use crate::{error::ReleasedError, fork::Process, memory::Memory};
 use frameshare::cuda::{self, Context, Stream};
 use pyo3::{Py, PyAny, PyResult, exceptions::PyBufferError};
 use std::{
@@ -100,12 +100,13 @@ impl Drop for View {
 pub struct Holder {
     lease: Mutex<Option<Arc<Lease>>>,
     sequence: u64,
+    process: Process,
 }
 
 impl Holder {
     /// A holder of a frame.
     pub fn new(sequence: u64, lease: Lease) -> Self {
-        Self { lease: Mutex::new(Some(Arc::new(lease))), sequence }
+        Self { lease: Mutex::new(Some(Arc::new(lease))), sequence, process: Process::current() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Lease>>> {
@@ -122,11 +123,16 @@ impl Holder {
         self.sequence
     }
 
+    fn check_process(&self) -> PyResult<()> {
+        self.process.check(&format!("frame {}", self.sequence))
+    }
+
     /// Returns the lease.
     ///
     /// # Errors
-    /// `ReleasedError` after the release.
+    /// `ReleasedError` after the release, `Error` in a forked child.
     pub fn lease(&self) -> PyResult<Arc<Lease>> {
+        self.check_process()?;
         self.lock().clone().ok_or_else(|| {
             ReleasedError::new_err(format!(
                 "frame {} was released: its memory may hold another frame by now",
@@ -137,14 +143,16 @@ impl Holder {
 
     /// Returns whether the frame was released.
     pub fn is_released(&self) -> bool {
-        self.lock().is_none()
+        // In a forked child, another thread of the parent may have held the lock.
+        self.process.is_current() && self.lock().is_none()
     }
 
     /// Releases the frame; without effect after the first time.
     ///
     /// # Errors
-    /// `BufferError` with the number of views that are out.
+    /// `BufferError` with the number of views that are out, `Error` in a forked child.
     pub fn release(&self) -> PyResult<()> {
+        self.check_process()?;
         let mut lease = self.lock();
         let Some(held) = &*lease else { return Ok(()) };
         match held.views() {

@@ -20,16 +20,27 @@
 //! - `layout`: shapes of planes as arrays
 //! - `plane`, `frame`: their classes
 //! - `stream`: opening and reading
+//! - `many`: several streams in one thread
+//! - `events`: events between frames, and tags
+//! - `discovery`, `stats`: streams of this machine, and their statistics
+//! - `fork`: objects in a forked child
+//! - `logging`: records of the engine for Python's `logging`
 //! - `export`: the protocols by which memory goes out
 
 mod device;
+mod discovery;
 mod error;
+mod events;
 mod export;
+mod fork;
 mod frame;
 mod layout;
 mod lease;
+mod logging;
+mod many;
 mod memory;
 mod plane;
+mod stats;
 mod stream;
 
 use pyo3::prelude::*;
@@ -42,5 +53,13 @@ fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<frame::Colorimetry>()?;
     module.add_class::<plane::Plane>()?;
     module.add_function(wrap_pyfunction!(stream::open, module)?)?;
+    module.add_class::<many::ReaderSet>()?;
+    module.add_class::<stats::Stats>()?;
+    module.add_class::<discovery::StreamInfo>()?;
+    module.add_class::<discovery::StreamWatch>()?;
+    module.add_function(wrap_pyfunction!(discovery::streams, module)?)?;
+    module.add_function(wrap_pyfunction!(discovery::watch_streams, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::finish, module)?)?;
+    logging::start();
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 //! Memory of frames: the exporter's, or a private copy.
 
+use crate::fork::OfProcess;
 use frameshare::{DropWhenIdle, cuda::Context, reader};
 use frameshare_cuda::memory::legacy::Allocation;
 use pyo3::{PyResult, exceptions::PyMemoryError};
@@ -15,7 +16,7 @@ use std::{
 #[expect(clippy::large_enum_variant, reason = "nearly every frame is leased, and is in an Arc")]
 pub enum Memory {
     /// The exporter's, leased and read-only.
-    Leased(reader::Frame),
+    Leased(OfProcess<reader::Frame>),
     /// A private copy in host memory.
     Host(HostCopy),
     /// A private copy in GPU memory.

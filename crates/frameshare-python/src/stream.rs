@@ -11,8 +11,11 @@
 use crate::{
     device::{self, Wanted},
     error::{ClosedError, HeldError, InterruptedError, OrRaise, TimeoutError, ToException},
+    events::{Notice, Tags},
+    fork::{OfProcess, Process},
     frame::Frame,
     lease::Lease,
+    stats::Stats,
 };
 use frameshare::{
     Endpoint, Interrupt, Policy,
@@ -20,12 +23,16 @@ use frameshare::{
     reader::{self, Config, Item, ReadError, Reader},
 };
 use pyo3::{
+    IntoPyObjectExt,
     exceptions::{PyRuntimeWarning, PyValueError},
     prelude::*,
+    types::PyDict,
 };
+use rustix::event::epoll;
 use std::{
     ffi::CString,
-    os::fd::{AsFd, AsRawFd, RawFd},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -44,11 +51,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Stream {
     name: String,
+    /// The arguments of `open`, for pickling.
+    options: Py<PyDict>,
+    process: Process,
     /// `None` after `close`.
-    reader: Mutex<Option<Reader>>,
+    reading: Mutex<Option<OfProcess<Reading>>>,
     turn: Turn,
-    /// The reader's descriptor, the same for its whole life.
-    fd: RawFd,
+    /// Readable when the reader's descriptor is, or the interrupt is set.
+    readiness: OwnedFd,
     gpu: Option<Arc<Context>>,
     /// Set by `interrupt`, and while `close` waits for the lock.
     interrupt: Interrupt,
@@ -87,24 +97,33 @@ impl Drop for Taken<'_> {
     }
 }
 
+/// A reader, and what it has read of other items than frames.
+#[derive(Debug)]
+struct Reading {
+    reader: Reader,
+    tags: Arc<Tags>,
+}
+
 /// A limit of time.
 #[derive(Clone, Copy, Debug)]
-struct Deadline(Option<Instant>);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
     /// The time after a number of seconds; `None` is without limit.
     ///
     /// # Errors
     /// `ValueError` for numbers that are none, and negative ones.
-    fn after(seconds: Option<f64>) -> PyResult<Self> {
+    pub fn after(seconds: Option<f64>) -> PyResult<Self> {
         Ok(Self(duration(seconds)?.and_then(|time| Instant::now().checked_add(time))))
     }
 
-    fn slice(self) -> Duration {
+    /// Time of a wait after which Python handles its signals.
+    pub fn slice(self) -> Duration {
         self.0.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE))
     }
 
-    fn is_over(self) -> bool {
+    /// Returns whether the time is over.
+    pub fn is_over(self) -> bool {
         self.0.is_some_and(|end| end <= Instant::now())
     }
 }
@@ -148,28 +167,11 @@ pub fn open(
     reconnect: bool,
     timeout: Option<f64>,
 ) -> PyResult<Stream> {
-    let policy = match policy {
-        "latest" => Policy::Latest,
-        "lossless" => Policy::Lossless,
-        other => {
-            return Err(PyValueError::new_err(format!(
-                "invalid policy {other:?}: expected \"latest\" or \"lossless\""
-            )));
-        }
-    };
+    let options = Options { policy, max_held, device, reconnect, timeout };
     let wanted = Wanted::of(device)?;
-    let patience = duration(timeout)?;
-    let mut config =
-        Config::default().policy(policy).max_held(max_held).reconnect(reconnect).connection_timeout(patience);
     let endpoint = Endpoint::find(name).or_raise()?;
+    let mut config = options.config(py, &endpoint)?;
     let interrupt = Interrupt::new().or_raise()?;
-    config.gpu = match &wanted {
-        Wanted::Host => None,
-        Wanted::Gpu(device) => Some(py.detach(|| Context::primary(device)).or_raise()?),
-        Wanted::Exporters => {
-            py.detach(|| device::of_exporter(&endpoint, patience).map_or(Ok(None), device::visible))?
-        }
-    };
     let mut reader = connect(py, &endpoint, &config, &interrupt)?;
     // The exporter came after the question for its GPU.
     if let (Wanted::Exporters, None, Some(gpu)) = (wanted, &config.gpu, reader.exporter_gpu())
@@ -183,17 +185,74 @@ pub fn open(
     if reconnect {
         reader.set_connection_timeout(None);
     }
+    let readiness = readiness(&reader, &interrupt).or_raise()?;
     Ok(Stream {
         name: name.to_owned(),
-        fd: reader.as_fd().as_raw_fd(),
+        options: options.to_dict(py)?.unbind(),
+        process: Process::current(),
+        reading: Mutex::new(Some(OfProcess::new(Reading { reader, tags: Arc::default() }))),
+        readiness,
         turn: Turn::default(),
-        reader: Mutex::new(Some(reader)),
         gpu,
         interrupt,
         is_closing: AtomicBool::new(false),
         has_ended: AtomicBool::new(false),
         out: Mutex::default(),
     })
+}
+
+/// The keywords of `open`.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a, 'py> {
+    /// "latest" or "lossless".
+    pub policy: &'a str,
+    /// Maximum number of frames to hold.
+    pub max_held: u32,
+    /// The place of the frames.
+    pub device: Option<&'a Bound<'py, PyAny>>,
+    /// Whether to go on with the next exporter.
+    pub reconnect: bool,
+    /// Seconds to wait for the exporter.
+    pub timeout: Option<f64>,
+}
+
+impl<'py> Options<'_, 'py> {
+    /// Returns the configuration of the reader of a stream.
+    ///
+    /// # Errors
+    /// `ValueError` for invalid values; those of the GPU.
+    pub fn config(&self, py: Python<'py>, endpoint: &Endpoint) -> PyResult<Config> {
+        let policy = match self.policy {
+            "latest" => Policy::Latest,
+            "lossless" => Policy::Lossless,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "invalid policy {other:?}: expected \"latest\" or \"lossless\""
+                )));
+            }
+        };
+        let patience = duration(self.timeout)?;
+        let gpu = match Wanted::of(self.device)? {
+            Wanted::Host => None,
+            Wanted::Gpu(device) => Some(py.detach(|| Context::primary(&device)).or_raise()?),
+            Wanted::Exporters => {
+                py.detach(|| device::of_exporter(endpoint, patience).map_or(Ok(None), device::visible))?
+            }
+        };
+        let config = Config::default().policy(policy).max_held(self.max_held).gpu(gpu);
+        Ok(config.reconnect(self.reconnect).connection_timeout(patience))
+    }
+
+    fn to_dict(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let Self { policy, max_held, device, reconnect, timeout } = self;
+        let dict = PyDict::new(py);
+        dict.set_item("policy", policy)?;
+        dict.set_item("max_held", max_held)?;
+        dict.set_item("device", device)?;
+        dict.set_item("reconnect", reconnect)?;
+        dict.set_item("timeout", timeout)?;
+        Ok(dict)
+    }
 }
 
 /// Connects a reader, and waits for its exporter.
@@ -210,10 +269,20 @@ fn connect(py: Python<'_>, endpoint: &Endpoint, config: &Config, interrupt: &Int
     }
 }
 
+/// Returns a descriptor that is readable when one of the two is.
+fn readiness(reader: &Reader, interrupt: &Interrupt) -> io::Result<OwnedFd> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in [reader.as_fd(), interrupt.as_fd()] {
+        epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(all)
+}
+
 /// The result of a slice of a wait.
 enum Slice {
-    Frame(Box<reader::Frame>),
-    End,
+    Frame(Box<reader::Frame>, Arc<Tags>),
+    /// Also the end.
+    Notice(Notice),
     /// No frame came, and none can come if this process holds all that it may hold.
     Nothing {
         is_full: bool,
@@ -221,85 +290,116 @@ enum Slice {
 }
 
 impl Stream {
-    fn lock(&self) -> MutexGuard<'_, Option<Reader>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<Reading>>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_process(&self) -> PyResult<()> {
+        self.process.check(&format!("stream {}", self.name))
     }
 
     fn closed_error(&self) -> PyErr {
         ClosedError::new_err(format!("stream {} was closed by this process", self.name))
     }
 
-    /// Waits for a slice. Called without the GIL.
-    fn slice(&self, time: Duration) -> Result<Slice, Option<ReadError>> {
+    /// Waits for a slice of time. Other items than frames, and the end, are left out without
+    /// `notices`. Called without the GIL.
+    fn slice(&self, time: Duration, notices: bool) -> Result<Slice, Option<ReadError>> {
         let deadline = Instant::now() + time;
-        let Some(_turn) = self.turn.take(time) else { return Ok(Slice::Nothing { is_full: false }) };
-        let mut reader = self.lock();
-        let reader = reader.as_mut().ok_or(None)?;
+        // Without a wait, the descriptor is prepared for event loops, which takes the turn in any case.
+        let patience = if time.is_zero() { SLICE } else { time };
+        let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { is_full: false }) };
+        let mut reading = self.lock();
+        let Reading { reader, tags } = reading.as_mut().and_then(OfProcess::get_mut).ok_or(None)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let item = match reader.next(Some(left), &self.interrupt) {
+            // A wait, even of no time, does not prepare the descriptor for event loops.
+            let item = match left.is_zero() {
+                true if self.interrupt.is_set() => Err(ReadError::Interrupted),
+                true => reader.try_next(),
+                false => reader.next(Some(left), &self.interrupt),
+            };
+            let item = match item {
                 Err(ReadError::Interrupted) if self.is_closing.load(Ordering::SeqCst) => return Err(None),
                 item => item.map_err(Some)?,
             };
-            match item {
-                None => {
-                    let credit = reader.credit();
-                    return Ok(Slice::Nothing { is_full: credit > 0 && reader.held() >= credit });
-                }
-                Some(Item::Frame(frame)) => {
+            let Some(item) = item else {
+                let credit = reader.credit();
+                return Ok(Slice::Nothing { is_full: credit > 0 && reader.held() >= credit });
+            };
+            Tags::apply(tags, &item);
+            let notice = match item {
+                Item::Frame(frame) => {
                     self.has_ended.store(false, Ordering::SeqCst);
-                    return Ok(Slice::Frame(Box::new(frame)));
+                    return Ok(Slice::Frame(Box::new(frame), Arc::clone(tags)));
                 }
-                Some(Item::EndOfStream) => {
+                Item::EndOfStream => {
                     self.has_ended.store(true, Ordering::SeqCst);
-                    return Ok(Slice::End);
+                    return Ok(Slice::Notice(Notice::End));
                 }
-                Some(Item::Format(_) | Item::Reconnected) => self.has_ended.store(false, Ordering::SeqCst),
-                Some(Item::Event(_)) => {}
+                Item::Format(format) => Notice::Format(format),
+                Item::Reconnected => Notice::Reconnected,
+                Item::Event(event) => Notice::Event(event),
+            };
+            if !matches!(notice, Notice::Event(_)) {
+                self.has_ended.store(false, Ordering::SeqCst);
+            }
+            if notices {
+                return Ok(Slice::Notice(notice));
             }
         }
     }
 
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
+    fn failed(&self, error: Option<ReadError>) -> PyErr {
+        match error {
+            None => self.closed_error(),
+            Some(ReadError::Interrupted) => InterruptedError::new_err(format!(
+                "the wait for a frame of {} was ended by interrupt()",
+                self.name
+            )),
+            Some(error) => error.to_exception(),
+        }
+    }
+
+    fn frame(&self, frame: reader::Frame, tags: Arc<Tags>) -> Frame {
+        let frame = Frame::new(frame, self.gpu.clone(), tags);
+        let mut out = self.out();
+        out.retain(|(_, lease)| lease.strong_count() > 0);
+        out.push((frame.number(), frame.watch()));
+        frame
+    }
+
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>, notices: bool) -> PyResult<Slice> {
+        self.check_process()?;
         let deadline = Deadline::after(timeout)?;
         let (mut full_since, mut has_warned) = (None, false);
         loop {
             let time = deadline.slice();
-            match py.detach(|| self.slice(time)) {
-                Ok(Slice::Frame(frame)) => {
-                    let frame = Frame::new(*frame, self.gpu.clone());
-                    let mut out = self.out();
-                    out.retain(|(_, lease)| lease.strong_count() > 0);
-                    out.push((frame.number(), frame.watch()));
-                    drop(out);
-                    return Ok(Some(frame));
-                }
-                Ok(Slice::End) => return Ok(None),
-                Ok(Slice::Nothing { is_full }) => {
-                    if deadline.is_over() {
-                        let why = if is_full { format!(": {}", self.held()) } else { String::new() };
-                        let seconds = timeout.unwrap_or_default();
-                        return Err(TimeoutError::new_err(format!(
-                            "no frame of {} within {seconds} s{why}",
-                            self.name
-                        )));
-                    }
-                    py.check_signals()?;
-                    full_since = is_full.then(|| full_since.unwrap_or_else(Instant::now));
-                    if full_since.is_some_and(|since| since.elapsed() >= PATIENCE) && !has_warned {
-                        self.complain(py)?;
-                        has_warned = true;
-                    }
-                }
-                Err(None) => return Err(self.closed_error()),
-                Err(Some(ReadError::Interrupted)) => {
-                    return Err(InterruptedError::new_err(format!(
-                        "the wait for a frame of {} was ended by interrupt()",
-                        self.name
-                    )));
-                }
-                Err(Some(error)) => return Err(error.to_exception()),
+            let is_full = match py.detach(|| self.slice(time, notices)).map_err(|error| self.failed(error))? {
+                Slice::Nothing { is_full } => is_full,
+                item => return Ok(item),
+            };
+            if deadline.is_over() {
+                let why = if is_full { format!(": {}", self.held()) } else { String::new() };
+                let seconds = timeout.unwrap_or_default();
+                return Err(TimeoutError::new_err(format!(
+                    "no frame of {} within {seconds} s{why}",
+                    self.name
+                )));
             }
+            py.check_signals()?;
+            full_since = is_full.then(|| full_since.unwrap_or_else(Instant::now));
+            if full_since.is_some_and(|since| since.elapsed() >= PATIENCE) && !has_warned {
+                self.complain(py)?;
+                has_warned = true;
+            }
+        }
+    }
+
+    fn wait_for_frame(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
+        match self.wait(py, timeout, false)? {
+            Slice::Frame(frame, tags) => Ok(Some(self.frame(*frame, tags))),
+            Slice::Notice(_) | Slice::Nothing { .. } => Ok(None),
         }
     }
 
@@ -356,7 +456,7 @@ impl Stream {
     /// in which this process, with one thread, held all frames that it may hold.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
-        self.wait(py, timeout)
+        self.wait_for_frame(py, timeout)
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -364,7 +464,73 @@ impl Stream {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Frame>> {
-        self.wait(py, None)
+        self.wait_for_frame(py, None)
+    }
+
+    /// Waits for the next item: a frame, or an event between frames.
+    ///
+    /// Raises `TimeoutError` if none comes within `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn next_item<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        match self.wait(py, timeout, true)? {
+            Slice::Frame(frame, tags) => self.frame(*frame, tags).into_bound_py_any(py),
+            Slice::Notice(notice) => notice.to_object(py),
+            Slice::Nothing { .. } => Ok(py.None().into_bound(py)),
+        }
+    }
+
+    /// Returns an iterator over frames and the events between them, in order. It goes on after the end
+    /// of the stream, which is one of them.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let next = slf.getattr("next_item")?;
+        // None is no item, so that the iterator does not end.
+        slf.py().import("builtins")?.call_method1("iter", (next, slf.py().None()))
+    }
+
+    /// Waits for the next frame in an event loop; `None` at the end of the stream.
+    ///
+    /// Raises `TimeoutError` if none comes within `timeout` seconds. A cancellation loses no frame.
+    #[pyo3(signature = (timeout = None))]
+    fn anext<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().check_process()?;
+        slf.py().import("frameshare._asyncio")?.call_method1("take", (slf, timeout))
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("frameshare._asyncio")?.call_method1("iterate", (slf,))
+    }
+
+    /// Returns the next frame if it is there; otherwise whether the stream has ended.
+    fn _poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.check_process()?;
+        match py.detach(|| self.slice(Duration::ZERO, false)).map_err(|error| self.failed(error))? {
+            Slice::Frame(frame, tags) => self.frame(*frame, tags).into_bound_py_any(py),
+            Slice::Notice(_) => true.into_bound_py_any(py),
+            Slice::Nothing { .. } => false.into_bound_py_any(py),
+        }
+    }
+
+    /// Statistics so far.
+    #[getter]
+    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+        self.check_process()?;
+        let stats = py.detach(|| {
+            let mut reading = self.lock();
+            Some(Stats::of(&reading.as_mut().and_then(OfProcess::get_mut)?.reader))
+        });
+        stats.ok_or_else(|| self.closed_error())
+    }
+
+    /// Pickles, and copies, as a call of `open` with the same arguments.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let module = py.import("frameshare")?;
+        let open = py.import("functools")?.getattr("partial")?;
+        let open = open.call((module.getattr("open")?,), Some(self.options.bind(py)))?;
+        (open, (&self.name,)).into_bound_py_any(py)
     }
 
     /// Whether the stream has ended and not continued since.
@@ -375,27 +541,33 @@ impl Stream {
 
     /// Ends the waits for frames of all threads with `InterruptedError`, until `interrupt(False)`.
     #[pyo3(signature = (on = true))]
-    fn interrupt(&self, on: bool) {
+    fn interrupt(&self, on: bool) -> PyResult<()> {
+        self.check_process()?;
         if on {
             self.interrupt.set();
         } else if !self.is_closing.load(Ordering::SeqCst) {
             self.interrupt.clear();
         }
+        Ok(())
     }
 
-    /// Returns the descriptor that becomes readable when a frame may have arrived, for event loops:
-    /// then call `next(0)` until it raises `TimeoutError`. It stays the same until `close`.
+    /// Returns the descriptor that becomes readable when a frame may have arrived, and when the stream
+    /// is interrupted or closed, for event loops: then call `next(0)` until it raises `TimeoutError`.
     fn fileno(&self) -> PyResult<RawFd> {
-        if self.is_closed() { Err(self.closed_error()) } else { Ok(self.fd) }
+        self.check_process()?;
+        if self.is_closed() { Err(self.closed_error()) } else { Ok(self.readiness.as_raw_fd()) }
     }
 
     /// Leaves the stream. Waits of other threads raise `ClosedError`; frames stay valid.
     fn close(&self, py: Python<'_>) {
+        if !self.process.is_current() {
+            return;
+        }
         py.detach(|| {
             self.is_closing.store(true, Ordering::SeqCst);
             self.interrupt.set();
-            let reader = self.lock().take();
-            drop(reader);
+            let reading = self.lock().take();
+            drop(reading);
         });
     }
 

@@ -2,6 +2,9 @@
 
 """Video frames of other processes as arrays and tensors, without a copy."""
 
+import atexit
+
+from . import events
 from ._errors import (
     ClosedError,
     Error,
@@ -13,9 +16,24 @@ from ._errors import (
     TimeoutError,
     UnsupportedError,
 )
-from ._frameshare import Colorimetry, Frame, Plane, Stream, __version__, open
+from ._frameshare import (
+    Colorimetry,
+    Frame,
+    Plane,
+    Stats,
+    Stream,
+    StreamInfo,
+    StreamWatch,
+    __version__,
+    _finish_logging,
+    open,
+    streams,
+    watch_streams,
+)
+from ._many import Cameras, open_many
 
 __all__ = [
+    "Cameras",
     "ClosedError",
     "Colorimetry",
     "Error",
@@ -26,9 +44,18 @@ __all__ = [
     "PermissionDeniedError",
     "Plane",
     "ReleasedError",
+    "Stats",
     "Stream",
+    "StreamInfo",
+    "StreamWatch",
     "TimeoutError",
     "UnsupportedError",
     "__version__",
+    "events",
     "open",
+    "open_many",
+    "streams",
+    "watch_streams",
 ]
+
+atexit.register(_finish_logging)

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Records of the engine, passed on to the logger "frameshare" of Python's `logging`.
+//!
+//! Threads of the engine, and threads that hold its locks, never wait for the GIL: a record goes to
+//! a queue. A thread passes the queue on and ends when it is empty, so that an idle process has no
+//! thread of it. At the interpreter's end [`finish`] waits for that thread, since a thread must not
+//! call Python later.
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use pyo3::{prelude::*, types::PyAnyMethods};
+use std::{
+    collections::VecDeque,
+    process,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
+    thread,
+};
+
+/// Maximum number of records that wait; more are counted and dropped.
+const MAX_WAITING: usize = 256;
+
+struct Logger {
+    state: Mutex<State>,
+    finished: Condvar,
+}
+
+struct State {
+    waiting: VecDeque<(Level, String)>,
+    dropped: u64,
+    /// The process that has a thread which passes records on. A forked child has none.
+    running_in: Option<u32>,
+    is_finishing: bool,
+}
+
+static LOGGER: Logger = Logger {
+    state: Mutex::new(State { waiting: VecDeque::new(), dropped: 0, running_in: None, is_finishing: false }),
+    finished: Condvar::new(),
+};
+
+impl Logger {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next record. `None` ends the thread.
+    fn next(&self) -> Option<(Level, String)> {
+        let mut state = self.lock();
+        if state.dropped > 0 && state.waiting.is_empty() {
+            let dropped = std::mem::take(&mut state.dropped);
+            return Some((
+                Level::Warn,
+                format!("{dropped} records of the engine are dropped: too many came at once"),
+            ));
+        }
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.running_in = None;
+            self.finished.notify_all();
+        }
+        next
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("frameshare") && metadata.level() <= Level::Info
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let text = record.args().to_string();
+        // In a forked child, another thread of the parent may have held the lock.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) if is_forked() => return,
+            Err(TryLockError::WouldBlock) => self.lock(),
+        };
+        if state.is_finishing {
+            return;
+        }
+        if state.waiting.len() >= MAX_WAITING {
+            state.dropped += 1;
+            return;
+        }
+        state.waiting.push_back((record.level(), text));
+        if state.running_in != Some(process::id()) {
+            let builder = thread::Builder::new().name("frameshare-log".into());
+            state.running_in = builder.spawn(pass_on).is_ok().then(process::id);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The process that imported the module.
+static IMPORTED_IN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+
+fn is_forked() -> bool {
+    IMPORTED_IN.get() != Some(&process::id())
+}
+
+fn pass_on() {
+    while let Some((level, text)) = LOGGER.next() {
+        // The interpreter has ended otherwise.
+        let _ = Python::try_attach(|py| {
+            if let Err(error) = pass(py, level, &text) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+fn pass(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
+    let level = match level {
+        Level::Error => 40,
+        Level::Warn => 30,
+        Level::Info => 20,
+        Level::Debug | Level::Trace => 10,
+    };
+    let logger = py.import("logging")?.call_method1("getLogger", ("frameshare",))?;
+    logger.call_method1("log", (level, "%s", text)).map(drop)
+}
+
+/// Starts to pass records on.
+pub fn start() {
+    let _ = IMPORTED_IN.set(process::id());
+    // A second import has set it before.
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+}
+
+/// Passes on all records that wait, and drops later ones. Called at the interpreter's end.
+#[pyfunction]
+#[pyo3(name = "_finish_logging")]
+pub fn finish(py: Python<'_>) {
+    py.detach(|| {
+        let mut state = LOGGER.lock();
+        state.is_finishing = true;
+        while state.running_in == Some(process::id()) {
+            state = LOGGER.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    });
+}

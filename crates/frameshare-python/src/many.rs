@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Several streams in one thread. `frameshare._many` selects and orders their frames.
+
+use crate::{
+    error::{ClosedError, InterruptedError, OrRaise, ToException},
+    events::Tags,
+    fork::{OfProcess, Process},
+    frame::Frame,
+    stats::Stats,
+    stream::{Deadline, Options},
+};
+use frameshare::{
+    Endpoint, Interrupt,
+    cuda::Context,
+    reader::{self, Item, Reader, ReaderKey},
+};
+use pyo3::{IntoPyObjectExt, prelude::*};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Readers of several streams, which takes their items in turns.
+#[pyclass(frozen, module = "frameshare._frameshare", name = "_ReaderSet")]
+#[derive(Debug)]
+pub struct ReaderSet {
+    process: Process,
+    /// `None` after `close`.
+    cameras: Mutex<Option<OfProcess<Cameras>>>,
+    interrupt: Interrupt,
+    is_closing: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Cameras {
+    set: reader::ReaderSet,
+    cameras: Vec<Camera>,
+}
+
+#[derive(Debug)]
+struct Camera {
+    key: ReaderKey,
+    gpu: Option<Arc<Context>>,
+    tags: Arc<Tags>,
+}
+
+/// The next item of any camera, by its number.
+enum Next {
+    Frame(usize, Box<reader::Frame>, Option<Arc<Context>>, Arc<Tags>),
+    Ended(usize),
+    Failed(usize, Box<reader::ReadError>),
+    Nothing,
+}
+
+const NAME: &str = "a set of streams";
+
+impl Cameras {
+    fn next(&mut self, deadline: Deadline, interrupt: &Interrupt) -> io::Result<Next> {
+        loop {
+            let Some((key, item)) = self.set.next(Some(deadline.slice()), interrupt)? else {
+                return Ok(Next::Nothing);
+            };
+            let Some(index) = self.cameras.iter().position(|camera| camera.key == key) else { continue };
+            let camera = &mut self.cameras[index];
+            let item = match item {
+                Ok(item) => item,
+                Err(error) => {
+                    // Its connection ends now, not with the set.
+                    self.set.remove(key);
+                    return Ok(Next::Failed(index, Box::new(error)));
+                }
+            };
+            Tags::apply(&mut camera.tags, &item);
+            match item {
+                Item::Frame(frame) => {
+                    let (gpu, tags) = (camera.gpu.clone(), Arc::clone(&camera.tags));
+                    return Ok(Next::Frame(index, Box::new(frame), gpu, tags));
+                }
+                Item::EndOfStream => return Ok(Next::Ended(index)),
+                Item::Format(_) | Item::Event(_) | Item::Reconnected => {}
+            }
+        }
+    }
+
+    fn reader(&self, index: usize) -> Option<&Reader> {
+        self.set.get(self.cameras.get(index)?.key)
+    }
+}
+
+impl ReaderSet {
+    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<Cameras>>> {
+        self.cameras.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls a function with the cameras, without the GIL; `None` if the set is closed.
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Cameras) -> T + Send) -> PyResult<T> {
+        self.process.check(NAME)?;
+        let done = py.detach(|| Some(act(self.lock().as_mut().and_then(OfProcess::get_mut)?)));
+        done.ok_or_else(|| ClosedError::new_err("the set of streams was closed by this process"))
+    }
+}
+
+#[pymethods]
+impl ReaderSet {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Ok(Self {
+            process: Process::current(),
+            cameras: Mutex::new(Some(OfProcess::new(Cameras::default()))),
+            interrupt: Interrupt::new().or_raise()?,
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a stream without waiting for its exporter, and returns its number.
+    #[pyo3(signature = (name, *, policy = "latest", max_held = 4, device = None, reconnect = true))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        policy: &str,
+        max_held: u32,
+        device: Option<&Bound<'_, PyAny>>,
+        reconnect: bool,
+    ) -> PyResult<usize> {
+        let endpoint = Endpoint::find(name).or_raise()?;
+        let config = Options { policy, max_held, device, reconnect, timeout: None }.config(py, &endpoint)?;
+        let gpu = config.gpu.clone();
+        let reader = Reader::start(&endpoint, config).or_raise()?;
+        self.with(py, |cameras| {
+            let key = cameras.set.add(reader);
+            cameras.cameras.push(Camera { key, gpu, tags: Arc::default() });
+            cameras.cameras.len() - 1
+        })
+    }
+
+    /// Waits for the next item of any stream: its number, and a frame, an exception with which it has
+    /// failed, or None if it has ended. None alone if there is none within `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
+        let deadline = Deadline::after(timeout)?;
+        loop {
+            let next = self.with(py, |cameras| cameras.next(deadline, &self.interrupt))?.or_raise()?;
+            return match next {
+                Next::Frame(index, frame, gpu, tags) => {
+                    Ok(Some((index, Frame::new(*frame, gpu, tags).into_bound_py_any(py)?)))
+                }
+                Next::Ended(index) => Ok(Some((index, py.None().into_bound(py)))),
+                Next::Failed(index, error) => {
+                    Ok(Some((index, error.to_exception().into_value(py).into_bound_py_any(py)?)))
+                }
+                Next::Nothing if self.is_closing.load(Ordering::SeqCst) => {
+                    Err(ClosedError::new_err("the set of streams was closed by this process"))
+                }
+                Next::Nothing if self.interrupt.is_set() => {
+                    Err(InterruptedError::new_err("the wait for frames was ended by interrupt()"))
+                }
+                Next::Nothing if deadline.is_over() => Ok(None),
+                Next::Nothing => {
+                    py.check_signals()?;
+                    continue;
+                }
+            };
+        }
+    }
+
+    /// Returns the statistics of a stream; None after it has failed.
+    fn stats(&self, py: Python<'_>, index: usize) -> PyResult<Option<Stats>> {
+        self.with(py, |cameras| cameras.reader(index).map(Stats::of))
+    }
+
+    /// Ends a stream's connection.
+    fn remove(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.with(py, |cameras| {
+            if let Some(camera) = cameras.cameras.get(index) {
+                let key = camera.key;
+                drop(cameras.set.remove(key));
+            }
+        })
+    }
+
+    fn interrupt(&self, on: bool) -> PyResult<()> {
+        self.process.check(NAME)?;
+        if on {
+            self.interrupt.set();
+        } else if !self.is_closing.load(Ordering::SeqCst) {
+            self.interrupt.clear();
+        }
+        Ok(())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if self.process.is_current() {
+            py.detach(|| {
+                self.is_closing.store(true, Ordering::SeqCst);
+                self.interrupt.set();
+                drop(self.lock().take());
+            });
+        }
+    }
+}

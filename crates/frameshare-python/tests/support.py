@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+
+"""Exporters for the tests: test patterns of the command `frameshare`, in a folder of their own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 60.0
+"""Seconds after which a test that waits fails. Nothing takes that long."""
+
+Publish = Callable[..., "subprocess.Popen[bytes]"]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def tool() -> str:
+    """Returns the path of the command `frameshare`."""
+    found = os.environ.get("FRAMESHARE_TOOL") or shutil.which("frameshare")
+    assert found, "FRAMESHARE_TOOL is not set, and no command frameshare is installed"
+    return found
+
+
+@pytest.fixture(autouse=True)
+def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of names, short enough for a socket's path."""
+    with tempfile.TemporaryDirectory(prefix="fs-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.delenv("FRAMESHARE_PATH", raising=False)
+        yield Path(folder)
+
+
+@pytest.fixture
+def publish(runtime_folder: Path) -> Iterator[Publish]:
+    """Starts exporters of a test pattern, and ends them after the test."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *options: str, size: str = "64x48", rate: str = "200") -> subprocess.Popen[bytes]:
+        command = [tool(), "publish", name, "--size", size, "--rate", rate, *options]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        processes.append(process)
+        socket = runtime_folder / "frameshare" / f"{name}.sock"
+        wait_until(lambda: socket.exists() or process.poll() is not None)
+        return process
+
+    yield start
+    for process in processes:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a program in Python in a process of its own."""
+
+    def start(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        file = tmp_path / "program.py"
+        file.write_text(program)
+        command = [sys.executable, str(file), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+    return start
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.005)
