@@ -19,7 +19,7 @@ MINUTES ?= 30
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the plugin and the demo, optimized
@@ -103,6 +103,31 @@ install: ## build and install (PREFIX=/usr/local, LIBDIR=, DESTDIR=)
 .PHONY: tool-musl
 tool-musl: ## build the command frameshare as a static binary, without CUDA, and try it
 	@tests/tool-musl.sh
+
+.PHONY: wheel
+wheel: ## build the Python package for this machine into target/wheels
+	@tools/setup.sh build python
+	@tests/python.sh wheel
+
+.PHONY: wheels
+wheels: ## build the wheels of all Python versions, for x86-64 and aarch64, and inspect them
+	@tools/setup.sh build python
+	@tests/python.sh wheels
+
+.PHONY: test-python
+test-python: ## test the Python package in a clean environment
+	@tools/setup.sh build python
+	@tests/python.sh test
+
+.PHONY: test-pythons
+test-pythons: ## the same with Python 3.12, 3.13 and Debian 13's
+	@tools/setup.sh build python
+	@tests/python.sh pythons
+
+.PHONY: test-torch
+test-torch: ## the same with an installed PyTorch
+	@tools/setup.sh build python
+	@tests/python.sh torch
 
 .PHONY: gpu-bundle
 gpu-bundle: ## pack what a GPU host without packages needs into .gpu/

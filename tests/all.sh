@@ -84,6 +84,7 @@ part lint make --no-print-directory lint
 part build cargo test --workspace --locked --no-run
 wait
 part workspace workspace
+part python tests/python.sh test
 part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo LOOPS=1

@@ -17,6 +17,7 @@ target=${CARGO_TARGET_DIR:-$repo/target}
 packages=(
   gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
   gstreamer1.0-libav gstreamer1.0-rtsp gstreamer1.0-plugins-base-apps python3-gi gir1.2-gstreamer-1.0
+  python3-anyio python3-numpy python3-pytest python3-uvloop
 )
 
 os() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" /etc/os-release; } # KEY

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Install what a part of the project needs and this machine lacks.
 #
-#   tools/setup.sh GROUP...      GROUP is one of: build play install test rootfs audit fuzz sanitize
+#   tools/setup.sh GROUP...      GROUP is one of: build play install python test rootfs audit fuzz sanitize
 #
 # It asks for the thing itself (a command, a library, a GStreamer element), not for a package, so a machine that got
 # it some other way passes. Nothing missing: nothing is touched, no privilege is needed, nothing is printed. Otherwise
@@ -36,7 +36,7 @@ missing() { # GROUP...
         need cmd ninja ninja-build "meson's back end"
         ;;
       test)
-        missing build play install
+        missing build play install python
         need elem x265enc gstreamer1.0-plugins-bad "encodes H.265"
         need elem av1enc gstreamer1.0-plugins-bad "encodes AV1"
         need elem vp8enc gstreamer1.0-plugins-good "encodes VP8"
@@ -56,9 +56,10 @@ missing() { # GROUP...
         need syspy numpy python3-numpy "Python recipes"
         need syspy cv2 python3-opencv "the OpenCV recipe"
         ;;
+      python) need py ensurepip python3-venv "tests the Python package in environments of its own" ;;
       rootfs) need cmd debootstrap debootstrap "makes the root file system with GStreamer 1.26" ;;
       audit | fuzz | sanitize) ;; # cargo-deny and cargo-fuzz come from crates.io, the standard library's source from rustup: see below
-      *) echo "setup: no group '$group'; there are: build play install test rootfs audit fuzz sanitize" >&2 && exit 2 ;;
+      *) echo "setup: no group '$group'; there are: build play install python test rootfs audit fuzz sanitize" >&2 && exit 2 ;;
     esac
   done
 }
