@@ -84,11 +84,11 @@ part lint make --no-print-directory lint
 part build cargo test --workspace --locked --no-run
 wait
 part workspace workspace
-part python tests/python.sh test
 part loom make --no-print-directory loom
 part install tests/install.sh
 part demo make --no-print-directory demo LOOPS=1
 part recipes recipes
+part python tests/python.sh test
 part simulated-gpu simulated_gpu >"$work/simulated" 2>&1 &
 part gstreamer-1.26 gstreamer_1_26
 wait

@@ -133,7 +133,12 @@ test_wheel() {
   tools=$(build_environment) || return
   rm -rf "$work/wheel"
   maturin --profile dev --out "$work/wheel" >"$work/wheel.log" 2>&1 || { tail -n 30 "$work/wheel.log" >&2 && return 1; }
-  cargo build --locked --quiet --package frameshare-tools || return
+  # Exporters of the tests, and the simulated driver.
+  cargo build --locked --quiet --package frameshare-tools --package frameshare --bins --example gpu-export || return
+  tests/simcuda/install.sh "$target/simcuda" >/dev/null || return
+  if [ -e "$target/debug/libgstframeshare.so" ] && [ ! -e "$target/gstreamer-1.0/libgstframeshare.so" ]; then
+    install -D "$target/debug/libgstframeshare.so" -t "$target/gstreamer-1.0"
+  fi
   echo "$work/wheel"/*.whl
 }
 
@@ -142,7 +147,7 @@ run_tests() { # NAME COMMAND...
   local name=$1 status=0
   shift
   # shellcheck disable=SC2086  # words
-  FRAMESHARE_TOOL=$target/debug/frameshare timeout --kill-after=10 900 "$@" -m pytest $crate/tests -q -rpsfE \
+  FRAMESHARE_TARGET=$target/debug timeout --kill-after=10 900 "$@" -m pytest $crate/tests -q -rpsfE \
     -p no:cacheprovider ${PYTEST:-} >"$work/$name.log" 2>&1 || status=$?
   awk -v name="$name" '
     /^PASSED / { sub(/.*tests\//, ""); print "PASS " name "/" $0; next }

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-"""Exporters for the tests: test patterns of the command `frameshare`, in a folder of their own."""
+"""Fixtures: exporters of test patterns of the command `frameshare`, in a folder of their own."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,18 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+TARGET = Path(os.environ.get("FRAMESHARE_TARGET", ROOT / "target" / "debug"))
+"""The folder of what cargo has built."""
 PATIENCE = 60.0
 """Seconds after which a test that waits fails. Nothing takes that long."""
 
 Publish = Callable[..., "subprocess.Popen[bytes]"]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def tool() -> str:
-    """Returns the path of the command `frameshare`."""
-    found = os.environ.get("FRAMESHARE_TOOL") or shutil.which("frameshare")
-    assert found, "FRAMESHARE_TOOL is not set, and no command frameshare is installed"
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +38,7 @@ def publish(runtime_folder: Path) -> Iterator[Publish]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *options: str, size: str = "64x48", rate: str = "200") -> subprocess.Popen[bytes]:
-        command = [tool(), "publish", name, "--size", size, "--rate", rate, *options]
+        command = [str(TARGET / "frameshare"), "publish", name, "--size", size, "--rate", rate, *options]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         processes.append(process)
         socket = runtime_folder / "frameshare" / f"{name}.sock"

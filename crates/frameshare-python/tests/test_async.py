@@ -12,7 +12,7 @@ from typing import Any
 import frameshare
 import pytest
 
-from support import PATIENCE, Publish
+from support import PATIENCE, Publish, publish, runtime_folder
 
 Start = Callable[[Callable[[], Awaitable[Any]]], Any]
 

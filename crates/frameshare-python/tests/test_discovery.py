@@ -13,7 +13,7 @@ import frameshare
 import pytest
 from frameshare import events
 
-from support import PATIENCE, ROOT, Publish, Run
+from support import PATIENCE, TARGET, Publish, Run, publish, run, runtime_folder
 
 
 def test_streams_are_listed(publish: Publish, runtime_folder: Path) -> None:
@@ -83,8 +83,8 @@ def test_items_are_frames_and_events_in_order(publish: Publish) -> None:
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[Path]:
     """A folder with the plugin for GStreamer, if it is built and gst-launch-1.0 is there."""
-    targets = [Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / profile for profile in ("debug", "release")]
-    built = [target / "libgstframeshare.so" for target in targets if (target / "libgstframeshare.so").exists()]
+    places = [TARGET / "libgstframeshare.so", TARGET.parent / "gstreamer-1.0" / "libgstframeshare.so"]
+    built = [place for place in places if place.exists()]
     if not built or shutil.which("gst-launch-1.0") is None:
         pytest.skip("the plugin for GStreamer is not built, or there is no gst-launch-1.0")
     folder = tmp_path / "plugin"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import frameshare
 import pytest
 
-from support import PATIENCE, Publish
+from support import PATIENCE, Publish, publish, runtime_folder
 
 
 def in_child(check: Callable[[], None]) -> None:

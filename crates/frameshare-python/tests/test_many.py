@@ -9,7 +9,7 @@ from pathlib import Path
 import frameshare
 import pytest
 
-from support import PATIENCE, Publish
+from support import PATIENCE, Publish, publish, runtime_folder
 
 
 def test_every_camera_has_its_turn(publish: Publish) -> None:
@@ -72,7 +72,7 @@ def test_end_and_failure_leave_other_cameras(publish: Publish) -> None:
     publish("stays")
     names = ["ends", "dies", "stays"]
     with frameshare.open_many(names, reconnect=False) as cameras:
-        seen = set()
+        seen: set[str] = set()
         while seen != set(names):
             found = cameras.next(PATIENCE)
             assert found is not None

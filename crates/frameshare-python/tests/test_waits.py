@@ -13,7 +13,7 @@ from pathlib import Path
 import frameshare
 import pytest
 
-from support import PATIENCE, Publish
+from support import PATIENCE, Publish, publish, runtime_folder
 
 WAITS = """
 import frameshare, sys

@@ -26,8 +26,9 @@ async def take(stream: "Stream", timeout: float | None = None) -> "Frame | None"
         return await _take_in_trio(stream, timeout)
     if timeout is None:
         return await _take(stream, loop)
+    limit = asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout) as limit:
+        async with limit:
             return await _take(stream, loop)
     except builtins.TimeoutError:
         if limit.expired():
@@ -73,13 +74,18 @@ async def _readable(fd: int, loop: asyncio.AbstractEventLoop) -> None:
     fd = os.dup(fd)
     try:
         ready = loop.create_future()
-        loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(fd, _set, ready)
         try:
             await ready
         finally:
             loop.remove_reader(fd)
     finally:
         os.close(fd)
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def _take_in_trio(stream: "Stream", timeout: float | None) -> "Frame | None":
