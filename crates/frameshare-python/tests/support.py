@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Run:
         file = tmp_path / "program.py"
         file.write_text(program)
         command = [sys.executable, str(file), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE)
 
     return start
 

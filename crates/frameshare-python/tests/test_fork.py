@@ -14,6 +14,12 @@ import pytest
 
 from support import PATIENCE, Publish, publish, runtime_folder
 
+# Threads of other tests' libraries are none of this package.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
+    pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called"),
+]
+
 
 def in_child(check: Callable[[], None]) -> None:
     """Runs a check in a forked child, which ends without the interpreter's cleanup."""
@@ -28,7 +34,6 @@ def in_child(check: Callable[[], None]) -> None:
     assert os.waitpid(child, 0)[1] == 0, "the check failed in the child: see above"
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_child_uses_nothing_of_its_parent(publish: Publish) -> None:
     publish("cam0")
     stream = frameshare.open("cam0")
@@ -63,7 +68,6 @@ def test_child_uses_nothing_of_its_parent(publish: Publish) -> None:
     in_child(check)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_child_that_drops_everything_frees_nothing_of_its_parent(publish: Publish) -> None:
     """The child ends as an interpreter does: it drops stream, frames and views. Without the guard, it ends the parent's
     leases, so that the exporter writes into frames that the parent holds."""
@@ -88,7 +92,6 @@ def test_child_that_drops_everything_frees_nothing_of_its_parent(publish: Publis
         assert stream.stats.reconnects == 0
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_child_opens_the_stream_again(publish: Publish) -> None:
     publish("cam0")
     with frameshare.open("cam0") as stream:
@@ -144,7 +147,6 @@ def stream_is_own(stream: frameshare.Stream) -> bool:
         return False
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_workers_of_multiprocessing_read_the_stream(method: str, publish: Publish) -> None:
     publish("cam0")

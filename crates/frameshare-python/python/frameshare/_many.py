@@ -35,7 +35,7 @@ def open_many(
     names: Iterable[str],
     *,
     by: Literal["synchronized"],
-    tolerance: float = 0.02,
+    tolerance: float = 0.04,
     patience: float = 0.1,
     policy: Literal["latest", "lossless"] = "latest",
     max_held: int = 4,
@@ -46,7 +46,7 @@ def open_many(
     names: Iterable[str],
     *,
     by: Literal["fair", "oldest", "synchronized"] = "fair",
-    tolerance: float = 0.02,
+    tolerance: float = 0.04,
     patience: float = 0.1,
     policy: Literal["latest", "lossless"] = "latest",
     max_held: int = 4,
@@ -59,8 +59,9 @@ def open_many(
 
     - "fair": pairs of a name and a frame, each stream in its turn, so that a fast one delays no other
     - "oldest": pairs, the oldest of the frames that have arrived first
-    - "synchronized": dictionaries with one frame of each stream, whose times differ by at most `tolerance` seconds.
-      A frame waits at most `patience` seconds for those of the others, which are left out if they do not come.
+    - "synchronized": dictionaries with one frame of each stream, whose times differ by at most `tolerance` seconds:
+      the time from one frame to the next, at least, for cameras without a common clock. A set waits at most `patience`
+      seconds for frames, and lacks the streams that have none in time.
 
     A stream that ends or fails does not end the others: see `Cameras.errors` and `Cameras.ended`.
     """
@@ -99,6 +100,8 @@ class Cameras(Generic[Item]):
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._errors: dict[str, Error] = {}
         self._ended: set[str] = set()
+        self._since: float | None = None
+        """The time since which a set of synchronized frames is waited for, beginning with its first frame."""
 
     def _add(
         self,
@@ -268,31 +271,32 @@ class Cameras(Generic[Item]):
     def _synchronized(self, end: float | None) -> dict[str, Frame] | None:
         while True:
             heads = self._heads()
-            missing = self._connected() - heads.keys()
-            if heads and not missing:
+            if heads and self._since is None:
+                self._since = min(arrival for _, arrival, _ in heads.values())
+            due = None if self._since is None else self._since + self._patience
+            if heads and (self._is_over() or (due is not None and due <= time.monotonic())):
+                oldest = min(at for at, _, _ in heads.values())
+                return self._pop(name for name, (at, _, _) in heads.items() if at <= oldest + self._tolerance)
+            if heads and not self._connected() - heads.keys():
                 newest = max(at for at, _, _ in heads.values())
                 stale = [name for name, (at, _, _) in heads.items() if at < newest - self._tolerance]
                 if not stale:
                     return self._pop(heads.keys())
-                if all(len(self._waiting[name]) > 1 or name in self._connected() for name in stale):
-                    # A later frame of these streams may match.
-                    for name in stale:
-                        self._waiting[name].popleft()
-                    continue
-            due = min((arrival for _, arrival, _ in heads.values()), default=None)
-            due = None if due is None else due + self._patience
-            if heads and (self._is_over() or (due is not None and due <= time.monotonic())):
-                oldest = min(at for at, _, _ in heads.values())
-                return self._pop(name for name, (at, _, _) in heads.items() if at <= oldest + self._tolerance)
-            limits = [limit for limit in (end, due) if limit is not None]
+                # A later frame of these streams may match.
+                for name in stale:
+                    self._waiting[name].popleft()
+                continue
+            # Without frames, nothing is due.
+            limits = [limit for limit in (end, due if heads else None) if limit is not None]
             arrived = self._arrive(min(limits, default=None))
-            if arrived is None:
-                if not heads and self._is_over():
-                    return None
-                if end is not None and end <= time.monotonic() and not (due is not None and due <= end):
-                    self._timeout(end)
-            elif arrived[1] > self._max_waiting:
-                self._waiting[arrived[0]].popleft()
+            if arrived is not None:
+                name, count = arrived
+                if count > self._max_waiting:
+                    self._waiting[name].popleft()
+            elif not heads and self._is_over():
+                return None
+            elif end is not None and end <= time.monotonic():
+                self._timeout(end)
 
     def _connected(self) -> set[str]:
         """The streams whose frames may come."""
@@ -300,4 +304,5 @@ class Cameras(Generic[Item]):
 
     def _pop(self, names: Iterable[str]) -> dict[str, Frame]:
         taken = set(names)
+        self._since = None
         return {name: self._waiting[name].popleft()[2] for name in self._names if name in taken}
