@@ -63,7 +63,7 @@ def work(frames: Frames, worker: int, workers: int, results: Any) -> None:
 
 
 def with_processes(frames: Frames, workers: int, method: str) -> Iterator[tuple[int, float]]:
-    context = multiprocessing.get_context("fork" if method == "fork" else "spawn")
+    context: Any = multiprocessing.get_context(method)
     results = context.Queue()
     processes = [
         context.Process(target=work, args=(frames, worker, workers, results), daemon=True) for worker in range(workers)
