@@ -49,7 +49,7 @@ use crate::{
     endpoint::Endpoint,
     event::Event,
     memory::select::Lacking,
-    sys::{BindFailure, Listener},
+    sys::{BindFailure, Listener, Timeout},
 };
 use delivery::backpressure;
 use frameshare_cuda::{context::Context, stream::Stream};
@@ -188,7 +188,22 @@ impl Exporter {
         why: AcquireError,
         interrupt: &Interrupt,
     ) -> Result<Slot, AcquireError> {
-        backpressure::wait_for_slot(&self.0.shared, size, why, interrupt)
+        backpressure::wait_for_slot(&self.0.shared, size, why, None, interrupt)
+    }
+
+    /// As [`Exporter::wait_for_slot`], no longer than `timeout`: then `why` is the error. For
+    /// threads that do something else in between, such as running the signal handlers of a script.
+    ///
+    /// # Errors
+    /// As [`Exporter::wait_for_slot`].
+    pub fn wait_for_slot_within(
+        &self,
+        size: u64,
+        why: AcquireError,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Slot, AcquireError> {
+        backpressure::wait_for_slot(&self.0.shared, size, why, Some(timeout), interrupt)
     }
 
     /// Returns a slot for GPU memory that another component allocated and owns, to be published in
@@ -271,7 +286,22 @@ impl Exporter {
     /// [`PublishError`]; no reader has the frame then. [`PublishError::Gpu`] also if `written` is a
     /// stream that is being captured, or unknown while a capture is under way.
     pub fn publish(&self, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
-        delivery::publish(&self.0.shared, frame, interrupt)
+        let published = delivery::publish(&self.0.shared, frame, Timeout::Never, interrupt)?;
+        published.ok_or(PublishError::Closed) // never: there is no timeout
+    }
+
+    /// As [`Exporter::publish`], but waits for lossless readers no longer than `timeout`; then
+    /// `None`: no reader has the frame, and it can be published again.
+    ///
+    /// # Errors
+    /// As [`Exporter::publish`].
+    pub fn publish_within(
+        &self,
+        frame: Frame<'_>,
+        timeout: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Sequence>, PublishError> {
+        delivery::publish(&self.0.shared, frame, Timeout::after(Some(timeout)), interrupt)
     }
 
     /// Waits until lossless readers have taken and released all frames; false on timeout.

@@ -114,6 +114,12 @@ fn exhausted_memory_reuses_large_enough_slots() {
     drop(slot);
     assert_eq!(wait(SIZE).unwrap().size(), held);
     assert!(matches!(wait(held + 1), Err(AcquireError::Memory(_))), "it is too small");
+    let _held = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let why = AcquireError::Exhausted { max_slots: 1 };
+    let begin = Instant::now();
+    let waited = exporter.wait_for_slot_within(SIZE, why, Duration::from_millis(10), &interrupt);
+    assert!(matches!(waited, Err(AcquireError::Exhausted { max_slots: 1 })), "{waited:?}");
+    assert!(begin.elapsed() < exporter::Config::default().reader_timeout);
 }
 
 #[test]

@@ -62,6 +62,26 @@ fn every_wait_can_be_interrupted() {
     assert_eq!(exporter.drain(Duration::ZERO, &interrupt), Ok(false));
 }
 
+#[test]
+fn publication_without_room_ends_at_its_timeout() {
+    let stream = Stream::new();
+    let exporter = stream.exporter();
+    let interrupt = Interrupt::new().unwrap();
+    let mut reader = stream.reader(Policy::Lossless);
+    let slot = exporter.acquire(SIZE, Purpose::Copy).unwrap();
+    let mut publish = || exporter.publish_within(frame_in(&slot), Duration::from_millis(10), &interrupt);
+    let mut published = 0;
+    while let Some(sequence) = publish().unwrap() {
+        published += 1;
+        assert_eq!(sequence, Sequence(published));
+    }
+    assert_eq!(publish(), Ok(None));
+    // The reader has the frames before, and then the one that had no room.
+    assert_eq!(stream.next_frame(&mut reader).descriptor().sequence, Sequence(1));
+    let sequence = exporter.publish_within(frame_in(&slot), Duration::from_secs(60), &interrupt);
+    assert_eq!(sequence, Ok(Some(Sequence(published + 1))));
+}
+
 /// Returns whether a reader's descriptor becomes readable within this number of seconds.
 fn poll_for(reader: &Reader, seconds: i64) -> bool {
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };

@@ -27,6 +27,7 @@ pub fn wait_for_slot(
     shared: &Shared,
     size: u64,
     why: AcquireError,
+    at_most: Option<Duration>,
     interrupt: &Interrupt,
 ) -> Result<Slot, AcquireError> {
     let (limit, has_slots) = shared.with(|state| (state.config().reader_timeout, state.has_slots(size)));
@@ -35,7 +36,8 @@ pub fn wait_for_slot(
     }
     // A reader that holds the stream back is evicted after `reader_timeout`: a slot that is not
     // free long after that never will be.
-    let timeout = Timeout::after(Some(limit.saturating_mul(2)));
+    let limit = limit.saturating_mul(2);
+    let timeout = Timeout::after(Some(at_most.map_or(limit, |at_most| at_most.min(limit))));
     let slot =
         |state: &mut State| if state.is_closed() { Some(None) } else { state.reuse_slot(size).map(Some) };
     match wait_until(shared, interrupt, timeout, Awaited::Slot, slot)? {

@@ -21,7 +21,13 @@ use crate::{
 use frameshare_protocol::{Descriptor, Sequence, limits::MAX_PLANES};
 use std::sync::Arc;
 
-pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Result<Sequence, PublishError> {
+/// Returns `None` if readers had no room for the frame before the timeout.
+pub fn publish(
+    shared: &Shared,
+    frame: Frame<'_>,
+    timeout: Timeout,
+    interrupt: &Interrupt,
+) -> Result<Option<Sequence>, PublishError> {
     let inner = &frame.slot.0;
     if inner.exporter != shared.id {
         return Err(InvalidFrame::ForeignSlot.into());
@@ -53,7 +59,7 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
     // Download target: not requested yet, requested without success, or a slot.
     let mut target: Option<Option<Slot>> = None;
     loop {
-        let outcome = when_there_is_room(shared, interrupt, |state| {
+        let outcome = when_there_is_room(shared, timeout, interrupt, |state| {
             if state.is_closed() {
                 return Some(Some(Err(PublishError::Closed)));
             }
@@ -76,10 +82,10 @@ pub fn publish(shared: &Shared, frame: Frame<'_>, interrupt: &Interrupt) -> Resu
             Some(Some(state.hand_out(frame, descriptor.clone(), content.take(), target)))
         })?;
         match outcome {
-            Some(Some(outcome)) => return outcome,
+            Some(Some(outcome)) => return outcome.map(Some),
             // With the state unlocked: allocation and registration with a GPU take long.
             Some(None) => target = Some(download_target::target(shared, descriptor.size)),
-            None => return Err(PublishError::Closed),
+            None => return Ok(None),
         }
     }
 }
@@ -92,9 +98,11 @@ fn kept_content(shared: &Shared, frame: &Frame<'_>) -> Option<Arc<Content>> {
     Some(Arc::new(Content { metadata: frame.metadata.into(), bytes }))
 }
 
-/// Runs `publish` until it returns a value: now, or after a full lossless reader has made room.
+/// Runs `publish` until it returns a value: now, or after a full lossless reader has made room;
+/// `None` on timeout.
 fn when_there_is_room<T>(
     shared: &Shared,
+    timeout: Timeout,
     interrupt: &Interrupt,
     mut publish: impl FnMut(&mut State) -> Option<T>,
 ) -> Result<Option<T>, Interrupted> {
@@ -107,7 +115,7 @@ fn when_there_is_room<T>(
         return Ok(Some(outcome));
     }
     drop(state);
-    let outcome = wait_until(shared, interrupt, Timeout::Never, Awaited::Room, publish)?;
+    let outcome = wait_until(shared, interrupt, timeout, Awaited::Room, publish)?;
     // The wait has polled only as many readers as it needed.
     shared.with(State::reclaim);
     Ok(outcome)
