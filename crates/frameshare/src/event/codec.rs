@@ -115,7 +115,12 @@ impl<'a> Reader<'a> {
         self.structure_at(0)
     }
 
-    fn item(&mut self) -> Result<()> {
+    pub fn caps(&mut self) -> Result<Caps> {
+        self.caps_at(0)
+    }
+
+    /// Counts one value, name or structure against the limit.
+    pub fn item(&mut self) -> Result<()> {
         self.items += 1;
         check(self.items <= MAX_ITEMS, "number of values")
     }

@@ -25,11 +25,13 @@
 //! the next frame, after its segment. Formats and the end of a stream are items of a reader.
 
 mod codec;
+mod meta;
 mod segment;
 mod value;
 
 pub use frameshare_protocol::form;
 pub use frameshare_protocol::form::DateTime;
+pub use meta::{Meta, MetaError};
 pub use segment::Segment;
 pub use value::{Caps, CapsStructure, Structure, Value};
 

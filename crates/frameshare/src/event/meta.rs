@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Metas of a frame, in the form of the elements: a version byte, then items in
+//! [postcard](https://postcard.jamesmunns.com/wire-format) encoding up to the end.
+//!
+//! SYNC: plugins/frameshare/src/meta/wire.rs has the same items.
+
+use super::{
+    Structure,
+    codec::{Invalid, Reader, Writer},
+};
+use serde::{Deserialize, Serialize};
+
+const VERSION: u8 = 2;
+/// Maximum number of tags of a custom meta, and of parameters of a region.
+const MAX_PARTS: u32 = 1024;
+
+/// A meta of a frame.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Meta {
+    /// A custom meta of GStreamer, or of an application: a name with values.
+    Custom(Structure),
+    /// A region of interest, such as the box of a detected object.
+    Region {
+        /// Its type, such as `face`.
+        kind: String,
+        /// Its number, and that of the region that contains it; 0 for none.
+        id: i32,
+        /// The number of the region that contains it.
+        parent: i32,
+        /// Left, top, width and height in pixels.
+        rect: [u32; 4],
+        /// Further values.
+        params: Vec<Structure>,
+    },
+    /// The visible part of the image: left, top, width and height in pixels.
+    Crop([u32; 4]),
+    /// A meta of another kind, by its name.
+    Other(&'static str),
+}
+
+/// The reason why the metas of a frame cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetaError {
+    /// The metadata is in another form: that of another version, or the publisher's own.
+    #[error("the frame's metadata are no metas of version {VERSION}")]
+    Version,
+    /// The bytes are no metas.
+    #[error("the frame's metas are cut short or damaged")]
+    Malformed,
+    /// A name, number or nesting is outside of its limits.
+    #[error("a meta has an invalid {0}")]
+    Invalid(&'static str),
+}
+
+impl From<Invalid> for MetaError {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Malformed => Self::Malformed,
+            Invalid::Limit(what) => Self::Invalid(what),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum Item<'a> {
+    Video { format: i32, width: u32, height: u32, flags: u32, alignment: Option<[u32; 8]> },
+    Crop([u32; 4]),
+    RegionOfInterest { kind: &'a str, id: i32, parent: i32, rect: [u32; 4], params: u32 },
+    TimeCode { fps: (i32, i32), flags: u32, time: [u32; 3], frames: u32, fields: u32, jam: Option<&'a str> },
+    ReferenceTimestamp { timestamp: u64, duration: Option<u64> },
+    Custom { tags: u32 },
+    Caption { kind: i32, data: &'a [u8] },
+    ActiveFormat { field: u8, spec: i32, value: i32 },
+    Bar { field: u8, is_letterbox: bool, first: u32, second: u32 },
+    Audio(&'a [u8]),
+}
+
+impl Meta {
+    /// Reads the metas in a frame's metadata, as `framesharesink` and [`Meta::to_metadata`] write
+    /// them. The bytes come from another process: everything is checked.
+    ///
+    /// ```
+    /// # use frameshare::event::{Meta, Structure};
+    /// let meta = Meta::Custom(Structure::new("detector").field("model", "v3").field("score", 0.5));
+    /// let metadata = Meta::to_metadata(&[meta.clone()])?;
+    /// assert_eq!(Meta::of_metadata(&metadata)?, [meta]);
+    /// # Ok::<(), frameshare::event::MetaError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`MetaError`] if the bytes are invalid.
+    pub fn of_metadata(metadata: &[u8]) -> Result<Vec<Self>, MetaError> {
+        let Some((version, body)) = metadata.split_first() else { return Ok(Vec::new()) };
+        if *version != VERSION {
+            return Err(MetaError::Version);
+        }
+        let mut reader = Reader::new(body);
+        let mut metas = Vec::new();
+        while !reader.is_at_end() {
+            reader.item()?;
+            metas.push(Self::read(&mut reader)?);
+        }
+        Ok(metas)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let parts =
+            |count: u32| if count > MAX_PARTS { Err(Invalid::Limit("number of parts")) } else { Ok(count) };
+        Ok(match reader.plain::<Item<'_>>()? {
+            Item::Custom { tags } => {
+                for _ in 0..parts(tags)? {
+                    reader.plain::<&str>()?;
+                }
+                Self::Custom(reader.structure()?)
+            }
+            Item::RegionOfInterest { kind, id, parent, rect, params } => {
+                let kind = kind.to_owned();
+                let params = (0..parts(params)?).map(|_| reader.structure()).collect::<Result<_, _>>()?;
+                Self::Region { kind, id, parent, rect, params }
+            }
+            Item::Crop(rect) => Self::Crop(rect),
+            Item::ReferenceTimestamp { .. } => {
+                reader.caps()?;
+                Self::Other("reference timestamp")
+            }
+            Item::Video { .. } => Self::Other("video"),
+            Item::TimeCode { .. } => Self::Other("timecode"),
+            Item::Caption { .. } => Self::Other("caption"),
+            Item::ActiveFormat { .. } => Self::Other("active format"),
+            Item::Bar { .. } => Self::Other("bar"),
+            Item::Audio(_) => Self::Other("audio"),
+        })
+    }
+
+    /// Returns the metadata of a frame with these metas, for
+    /// [`exporter::Frame::metadata`](crate::exporter::Frame#structfield.metadata).
+    /// `framesharesrc` reads them.
+    ///
+    /// # Errors
+    /// [`MetaError::Invalid`] for a name, number or nesting that readers refuse, and for
+    /// [`Meta::Other`].
+    pub fn to_metadata(metas: &[Self]) -> Result<Vec<u8>, MetaError> {
+        let mut writer = Writer::default();
+        let structure =
+            |writer: &mut Writer, structure| writer.structure(structure).map_err(MetaError::Invalid);
+        for meta in metas {
+            match meta {
+                Self::Custom(custom) => {
+                    writer.plain(&Item::Custom { tags: 0 });
+                    structure(&mut writer, custom)?;
+                }
+                &Self::Region { ref kind, id, parent, rect, ref params } => {
+                    if kind.is_empty() || kind.contains('\0') {
+                        return Err(MetaError::Invalid("type of a region"));
+                    }
+                    let count = u32::try_from(params.len()).ok().filter(|count| *count <= MAX_PARTS);
+                    let params_count = count.ok_or(MetaError::Invalid("number of parts"))?;
+                    writer.plain(&Item::RegionOfInterest { kind, id, parent, rect, params: params_count });
+                    params.iter().try_for_each(|param| structure(&mut writer, param))?;
+                }
+                Self::Crop(rect) => writer.plain(&Item::Crop(*rect)),
+                Self::Other(_) => return Err(MetaError::Invalid("kind")),
+            }
+        }
+        if writer.0.is_empty() { Ok(Vec::new()) } else { Ok([&[VERSION], &writer.0[..]].concat()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Value;
+
+    fn metas() -> Vec<Meta> {
+        let custom =
+            Structure::new("detector").field("model", "v3").field("boxes", Value::List(vec![1.into()]));
+        let rect = [10, 20, 30, 40];
+        let params = vec![Structure::new("score").field("value", 0.5)];
+        let region = Meta::Region { kind: "face".into(), id: 1, parent: 0, rect, params };
+        vec![Meta::Custom(custom), region, Meta::Crop(rect)]
+    }
+
+    #[test]
+    fn metas_survive_metadata() {
+        assert_eq!(Meta::of_metadata(&Meta::to_metadata(&metas()).unwrap()).unwrap(), metas());
+        assert_eq!(Meta::of_metadata(&[]).unwrap(), []);
+        assert_eq!(Meta::to_metadata(&[]).unwrap(), []);
+    }
+
+    #[test]
+    fn damaged_metas_are_rejected() {
+        let bytes = Meta::to_metadata(&metas()).unwrap();
+        for end in 2..bytes.len() {
+            let read = Meta::of_metadata(&bytes[..end]);
+            assert!(read.is_err() || read.unwrap().len() < 3, "cut at {end}");
+        }
+        assert_eq!(Meta::of_metadata(b"\x01own"), Err(MetaError::Version));
+        let own = Meta::Custom(Structure::new("1st"));
+        assert_eq!(Meta::to_metadata(&[own]), Err(MetaError::Invalid("name of a structure")));
+        assert_eq!(Meta::to_metadata(&[Meta::Other("video")]), Err(MetaError::Invalid("kind")));
+    }
+}
