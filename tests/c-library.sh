@@ -78,14 +78,14 @@ check c-pkg-config-static static_libraries
 
 # The guide. Its stream is on air while its programs read; GStreamer finds the elements that were installed with it.
 export GST_PLUGIN_PATH=$prefix/lib/gstreamer-1.0
-for program in brightness loop publish; do block c $program >"$work/guide/$program.c"; done
+for program in brightness loop publish observe; do block c $program >"$work/guide/$program.c"; done
 for program in consumer owning; do block cpp $program >"$work/guide/$program.cpp"; done
 builds_the_guide() {
   follow build || return
   cd "$work/guide" || return
   local program flags
   read -ra flags <<<"-Wall -Wextra -Werror $(pkg-config --cflags --libs frameshare)"
-  for program in brightness loop publish; do
+  for program in brightness loop publish observe; do
     "${CC:-cc}" "$program.c" "${flags[@]}" -o "$program" || return
   done
   "${CXX:-c++}" -std=c++17 owning.cpp "${flags[@]}" -o owning &&
@@ -103,6 +103,8 @@ guide_runs() {
     END { exit bad || NR != 60 }' "$work/brightness"
 }
 check c-guide-run guide_runs
+observes_the_stream() { timeout 60 "$work/guide/observe" | grep -E "^gst-launch-1.0: [1-9][0-9]* frames, "; }
+check c-guide-observe observes_the_stream
 check c-guide-loop timeout 60 "$work/guide/loop"
 check c-guide-owning timeout 60 "$work/guide/owning"
 # `follow` runs the pipeline as its child.

@@ -99,6 +99,8 @@ fn gpu_frames_are_shown_recorded_and_counted_as_copies() {
         let copies = |of: &serde_json::Value| of["copies"].as_f64().is_some_and(|copies| copies > 0.0);
         copies(&table["streams"][0]) && copies(&table["streams"][0]["readers"][0])
     });
+    let copies = &json(&run, "info s")["copies"][0];
+    assert!(copies["reason"] == "download" && copies["frames"].as_u64() > Some(0), "{copies}");
     let table = run_tool(&run, "top -b -n 1").stdout;
     assert!(table.contains(" latest copied "), "{table}");
 

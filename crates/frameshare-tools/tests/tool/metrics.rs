@@ -67,12 +67,14 @@ fn metrics_follow_streams_and_readers() {
     assert!(server.metrics().contains("frameshare_build_info{version=\""));
     let mut exporter = export(&run, "");
     let _reader = read(&run, "--max-held 2");
-    let metrics = server.metrics();
+    let labels = r#"stream="s",reader="1",name="peer",policy="latest""#;
+    let mut metrics = String::new();
+    wait_until("a taken frame", || {
+        metrics = server.metrics();
+        value(&metrics, &format!("frameshare_frame_age_seconds_count{{{labels}}}")) > Some(0.0)
+    });
     let stream = |metric: &str| value(&metrics, &format!("frameshare_stream_{metric}{{stream=\"s\"}}"));
-    let reader = |metric: &str| {
-        let labels = r#"stream="s",reader="1",name="peer",policy="latest""#;
-        value(&metrics, &format!("frameshare_reader_{metric}{{{labels}}}"))
-    };
+    let reader = |metric: &str| value(&metrics, &format!("frameshare_reader_{metric}{{{labels}}}"));
     assert_eq!((stream("up"), stream("readers")), (Some(1.0), Some(1.0)), "{metrics}");
     assert!(stream("frames_published_total").is_some_and(|frames| frames > 0.0), "{metrics}");
     assert!(stream("last_frame_age_seconds").is_some_and(|age| age < 60.0), "{metrics}");
@@ -81,7 +83,6 @@ fn metrics_follow_streams_and_readers() {
         assert!(reader(metric).is_some(), "{metric} is missing:\n{metrics}");
     }
     let bucket = |bound: &str| {
-        let labels = r#"stream="s",reader="1",name="peer",policy="latest""#;
         value(&metrics, &format!("frameshare_frame_age_seconds_bucket{{le=\"{bound}\",{labels}}}"))
     };
     assert!(metrics.contains("# TYPE frameshare_frame_age_seconds histogram"), "{metrics}");

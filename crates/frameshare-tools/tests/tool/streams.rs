@@ -81,7 +81,7 @@ fn info_shows_format_readers_and_incidents() {
     });
     let expected = "caps ended exporter free_slots generations gpu incidents last_published_age limits memory \
         memory_why observers published rate readers readers_total retired_bytes slot_size slots socket video \
-        backlog_bytes";
+        backlog_bytes copies";
     let mut expected: Vec<_> = expected.split_whitespace().collect();
     expected.sort_unstable();
     assert_eq!(keys(&info), expected);
@@ -91,6 +91,14 @@ fn info_shows_format_readers_and_incidents() {
     assert_eq!((&found["pid"], &found["policy"]), (&reader.pid().into(), &"latest".into()));
     assert_eq!((&found["credit"], &found["memory"]), (&3.into(), &"host".into()));
     assert_eq!(info["incidents"][0]["reason"], "LosslessNotGranted");
+    wait_until("a frame is taken", || {
+        info = json(&run, "info s");
+        info["readers"][0]["ages"]["frames"].as_u64() > Some(0)
+    });
+    let ages = &info["readers"][0]["ages"];
+    let ranges = ages["ranges"].as_array().unwrap();
+    assert_eq!(ranges.iter().filter_map(|range| range["frames"].as_u64()).sum::<u64>(), ages["frames"]);
+    assert_eq!((&ranges[0]["up_to"], &ranges[15]["up_to"]), (&0.0001.into(), &serde_json::Value::Null));
 
     let text = run_tool(&run, "info s").stdout;
     for part in [
@@ -98,6 +106,7 @@ fn info_shows_format_readers_and_incidents() {
         format!("(process {}, user ", reader.pid()),
         " was refused: ".to_owned(),
         "of 3 frames".to_owned(),
+        " after their publication on average, 99 of 100 ".to_owned(),
     ] {
         assert!(text.contains(&part), "{part:?} is missing:\n{text}");
     }
