@@ -254,9 +254,9 @@ impl Frame {
         lease.end()
     }
 
-    /// Counts a copy that the application made of the frame, because it could not use or hand on the
-    /// frame itself. Observers read the numbers ([`ReaderState::copies`]). It takes no lock; for
-    /// kept units it does nothing.
+    /// Counts a copy that the application made of the frame, because it could not use or hand on
+    /// the frame itself. Observers read the numbers ([`ReaderState::copies`]). It takes no lock;
+    /// for kept units it does nothing.
     ///
     /// [`ReaderState::copies`]: crate::observer::ReaderState::copies
     pub fn count_copy(&self, reason: ReaderCopy) {

@@ -4,8 +4,9 @@
 //!
 //! GStreamer's own form is text, and its parsers recurse as deep as a text nests, unescape quoted
 //! texts and parse them again, and raise criticals. No text of a peer reaches them: the writer
-//! sends each value by its type, the reader builds it by its type, in the [form](frameshare::event::form)
-//! of the wire. A value of a type that it does not have cannot be sent.
+//! sends each value by its type, the reader builds it by its type, in the
+//! [form](frameshare::event::form) of the wire. A value of a type that it does not have cannot be
+//! sent.
 
 mod read;
 mod write;
