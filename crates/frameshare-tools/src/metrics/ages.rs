@@ -2,7 +2,6 @@
 
 //! Ages of the frames of each reader, as histograms.
 
-use super::registry::Labels;
 use frameshare::observer::{AGE_BOUNDS, Ages};
 use prometheus_client::{
     collector::Collector,
@@ -10,6 +9,9 @@ use prometheus_client::{
     metrics::MetricType,
 };
 use std::fmt;
+
+/// Names and values of labels, which the encoder escapes.
+pub type Labels = Vec<(&'static str, String)>;
 
 /// The ages of all readers.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 //! Metrics of streams and readers, from snapshots, in the OpenMetrics text format.
 
-use super::ages::AgeHistograms;
+use super::ages::{AgeHistograms, Labels};
 use crate::stream::{Observed, label};
 use frameshare::observer::{CopyCount, ReaderState, Snapshot};
 use prometheus_client::{
@@ -12,8 +12,6 @@ use prometheus_client::{
 };
 use std::sync::atomic::AtomicU64;
 
-/// Names and values of labels, which the encoder escapes.
-pub type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 
