@@ -5,7 +5,7 @@
 use crate::error::Error;
 use frameshare::{
     Endpoint, EndpointError, MemoryKind, StreamInfo,
-    observer::{ObserveError, Observer, ReaderState, Snapshot},
+    observer::{CopyCount, ObserveError, Observer, ReaderState, Snapshot},
 };
 use std::{thread, time::Duration};
 
@@ -98,6 +98,12 @@ pub fn short_format(snapshot: &Snapshot) -> String {
 /// Returns whether a reader gets copies of GPU frames in host memory.
 pub fn is_copied(snapshot: &Snapshot, reader: &ReaderState) -> bool {
     reader.memory == MemoryKind::Host && snapshot.memory != MemoryKind::Host
+}
+
+/// Returns the numbers of copies with their reasons.
+pub fn describe_copies(copies: &[CopyCount]) -> String {
+    let each = copies.iter().map(|CopyCount { reason, count }| format!("{count} for {reason}"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns how long ago a time of the snapshot was, which the exporter's clock gives.

@@ -5,7 +5,7 @@
 use super::Check;
 use crate::{
     error::Error,
-    stream::{TIMEOUT, find, time_ago},
+    stream::{TIMEOUT, describe_copies, find, time_ago},
 };
 use frameshare::{
     Endpoint, FenceKind, MemoryKind,
@@ -46,6 +46,7 @@ pub fn checks(name: &str) -> Result<(Vec<Check>, Option<Error>), Error> {
     checks.push(credit(snapshot, rights));
     checks.push(lossless(snapshot, rights));
     checks.extend(memory(snapshot, rights));
+    checks.extend(copies(snapshot));
     checks.extend(incidents(snapshot, rights));
     Ok((checks, None))
 }
@@ -222,6 +223,13 @@ fn memory(snapshot: &Snapshot, rights: Rights) -> Vec<Check> {
     checks.push(reader(snapshot, rights, None));
     checks.extend(devices.iter().map(|device| reader(snapshot, rights, Some(device))));
     checks
+}
+
+/// The copies that the exporter made so far, if it made any.
+fn copies(snapshot: &Snapshot) -> Option<Check> {
+    let copies = &snapshot.counters.copies;
+    let text = format!("the exporter has copied frames: {}", describe_copies(copies));
+    (!copies.is_empty()).then(|| Check::ok("memory", text))
 }
 
 fn reader(snapshot: &Snapshot, rights: Rights, device: Option<&Device>) -> Check {

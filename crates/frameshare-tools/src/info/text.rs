@@ -4,11 +4,11 @@
 
 use crate::{
     output::Page,
-    stream::{Measured, duration, is_copied, time_ago},
+    stream::{Measured, describe_copies, duration, is_copied, time_ago},
 };
 use frameshare::{
     Endpoint, FenceKind,
-    observer::{CopyCount, Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
+    observer::{Incident, ReaderState, SlowTreatment, Snapshot, StreamLimits},
 };
 
 /// Adds the state of a stream.
@@ -41,7 +41,7 @@ pub fn stream(page: &mut Page, endpoint: &Endpoint, Measured { snapshot, rate }:
         &format!("{} of {} bytes, {} free", counters.slots, counters.slot_size, counters.free_slots),
     );
     if !counters.copies.is_empty() {
-        line("copies", &copies(&counters.copies));
+        line("copies", &describe_copies(&counters.copies));
     }
     line("limits", &limits(&snapshot.limits));
     if counters.waiting_bytes > 0 {
@@ -78,7 +78,7 @@ fn reader(page: &mut Page, snapshot: &Snapshot, reader: &ReaderState) {
         ));
     }
     if !reader.copies.is_empty() {
-        page.line(&format!("      its application copied frames: {}", copies(&reader.copies)));
+        page.line(&format!("      its application copied frames: {}", describe_copies(&reader.copies)));
     }
     let fence = match reader.fence {
         FenceKind::None => "no fence".to_owned(),
@@ -108,11 +108,6 @@ fn age(ns: u64) -> String {
         10.0..100.0 => format!("{ms:.1} ms"),
         _ => format!("{ms:.0} ms"),
     }
-}
-
-fn copies(copies: &[CopyCount]) -> String {
-    let each = copies.iter().map(|CopyCount { reason, count }| format!("{count} for {reason}"));
-    each.collect::<Vec<_>>().join(", ")
 }
 
 fn incident(snapshot: &Snapshot, incident: &Incident) -> String {

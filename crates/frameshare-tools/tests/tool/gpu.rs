@@ -101,6 +101,11 @@ fn gpu_frames_are_shown_recorded_and_counted_as_copies() {
     });
     let copies = &json(&run, "info s")["copies"][0];
     assert!(copies["reason"] == "download" && copies["frames"].as_u64() > Some(0), "{copies}");
+    let doctor = run_tool(&run, "doctor s").stdout;
+    assert!(
+        doctor.contains("the exporter has copied frames: ") && doctor.contains(" for download"),
+        "{doctor}"
+    );
     let table = run_tool(&run, "top -b -n 1").stdout;
     assert!(table.contains(" latest copied "), "{table}");
 
