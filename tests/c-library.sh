@@ -103,7 +103,7 @@ guide_runs() {
     END { exit bad || NR != 60 }' "$work/brightness"
 }
 check c-guide-run guide_runs
-observes_the_stream() { timeout 60 "$work/guide/observe" | grep -E "^gst-launch-1.0: [1-9][0-9]* frames, "; }
+observes_the_stream() { timeout 60 "$work/guide/observe" | grep -E "^[^ ]+: [1-9][0-9]* frames, "; }
 check c-guide-observe observes_the_stream
 check c-guide-loop timeout 60 "$work/guide/loop"
 check c-guide-owning timeout 60 "$work/guide/owning"
