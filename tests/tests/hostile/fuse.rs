@@ -78,7 +78,7 @@ fn exporter_stops(kernel: &str) {
         let done = attacker.wait_for("done");
         println!("{name}: {done}");
         assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
-        run.peer("read --socket s.sock --frames 5").expect_success();
+        run.peer("read --socket s.sock --frames 5 --timeout-ms 60000").expect_success();
         fs::write(run.path("end"), "").expect("the folder is ours");
         exporter.wait_for("stopped");
         server.kill();

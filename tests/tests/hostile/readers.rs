@@ -28,7 +28,9 @@ fn hostile_readers_are_evicted_without_effect_on_others() {
     );
     exporter.wait_for("open");
     let read = |policy: &str| {
-        run.peer(&format!("read --stream s --policy {policy} --verify yes --quiet yes --max-held 4"))
+        run.peer(&format!(
+            "read --stream s --policy {policy} --verify yes --quiet yes --max-held 4 --timeout-ms 60000"
+        ))
     };
     let (lossless, latest) = (read("lossless"), read("latest"));
     let path = run.path("frameshare/s.sock");
@@ -121,7 +123,7 @@ fn exporters_stop(kernel: &str) {
         if kernel == WITHOUT_PASSRIGHTS && name == "lingering-in-many-connections" {
             let until = Instant::now() + PATIENCE;
             let refused = loop {
-                let outcome = run.peer("read --stream s --frames 5").finish();
+                let outcome = run.peer("read --stream s --frames 5 --timeout-ms 60000").finish();
                 if !outcome.ok {
                     break outcome;
                 }
@@ -129,7 +131,7 @@ fn exporters_stop(kernel: &str) {
             };
             assert!(refused.stderr.contains("cannot be closed"), "{}", refused.stderr);
         } else {
-            run.peer("read --stream s --frames 5").expect_success();
+            run.peer("read --stream s --frames 5 --timeout-ms 60000").expect_success();
         }
         fs::write(run.path("end"), "").expect("the folder is ours");
         sink.interrupt();
@@ -172,7 +174,7 @@ fn blocking_descriptors_of_denied_user_stop_no_reader() {
         for attacker in &mut attackers {
             attacker.wait_for("done");
         }
-        run.peer("read --socket s.sock --frames 5").expect_success();
+        run.peer("read --socket s.sock --frames 5 --timeout-ms 60000").expect_success();
         fs::write(run.path("end"), "").expect("the folder is ours");
         exporter.expect_success();
         attackers.iter_mut().for_each(Process::kill);

@@ -50,7 +50,7 @@ fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
     attackers = Vec::new();
     wait_until_listening(&path);
     let mut server = has_fuse.then(|| fuse::server(&run, &path));
-    let mut honest = run.peer("read --stream s --policy lossless --sum yes");
+    let mut honest = run.peer("read --stream s --policy lossless --sum yes --timeout-ms 60000");
     honest.wait_for("frame");
     for name in names {
         let mut attacker = run.hostile(&format!("reader {} {name} stay", path.display()));
@@ -58,7 +58,9 @@ fn sink_serves(kernel: &str, names: &[&str], expected: &[String]) {
         println!("{name}: {done}");
         assert!(kernel == WITH_PASSRIGHTS || done["refused"] == false, "{name}: {done}");
         attackers.push(attacker);
-        let late = run.peer("read --stream s --policy lossless --sum yes --frames 20").expect_success();
+        let late = run
+            .peer("read --stream s --policy lossless --sum yes --timeout-ms 60000 --frames 20")
+            .expect_success();
         saw_right_frames(&late, expected);
     }
     sink.interrupt();
