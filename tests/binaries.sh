@@ -5,7 +5,7 @@
 #   tests/binaries.sh [--except] FOLDER... [-- COMMAND...]
 #
 # Runs the packages in these folders, or with --except all others. COMMAND, if given, runs each binary. NOT lists names of
-# test binaries to leave out.
+# test binaries to leave out. At least six tests run at once, unless RUST_TEST_THREADS says otherwise.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 cd "$repo"
@@ -29,6 +29,9 @@ for line in sys.stdin:
         if (os.path.realpath(folder) in folders) != ("--except" in sys.argv):
             print(folder, built["executable"], sep="\t")' "${selection[@]}")
 
+# Tests of several processes sleep most of the time: 18 s of CPU time in 80 s of `faults` with two threads.
+threads=$(nproc)
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((threads > 6 ? threads : 6))}
 failed=0
 while IFS=$'\t' read -r folder program; do
   [ -n "$program" ] || continue
