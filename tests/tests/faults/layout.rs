@@ -25,7 +25,7 @@ fn reader_of_another_user_has_no_say_in_the_layout() {
     let mut own = [(); 2].map(|()| stream.run.peer(read));
     own.iter_mut().for_each(|own| drop(own.wait_for("first")));
     stream.exporter.wait_for("LayoutCopied { readers: 2 }");
-    // A further report would arrive by then.
+    // Meanwhile a further report would arrive.
     stream.wait_for_frames(60);
     let (outcome, _run) = stream.end();
     let counts: Vec<_> =
