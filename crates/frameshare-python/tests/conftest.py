@@ -84,7 +84,7 @@ def run(program, *arguments, **environment):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=600,
     )
     return done.returncode, done.stdout.decode()
 

@@ -14,7 +14,7 @@ import zlib
 
 import numpy
 import pytest
-from conftest import faults, held_by_exporter, run, run_well
+from conftest import TARGET, faults, held_by_exporter, run, run_well, wait_for
 
 import frameshare
 
@@ -244,3 +244,63 @@ def test_clone_is_writable_and_holds_nothing(processes, stream):
     frame.release()
     until(lambda: held_by_exporter(processes.path()) == 0)
     assert (array == 7).all()
+
+
+def test_release_during_exports_never_shows_another_frame(processes):
+    path = processes.path()
+    wait_for(path, processes.start([TARGET / "examples" / "engine-export", path]))
+    seen = []
+
+    def export(frame, number, kept):
+        try:
+            for _ in range(20):
+                with memoryview(frame) as view:
+                    seen.append((number, view[0, 0]))
+                kept.append(memoryview(frame))
+                time.sleep(0)
+        except frameshare.ReleasedError:
+            pass
+
+    with frameshare.open(path, policy="lossless", reconnect=False) as stream:
+        for number, frame in enumerate(stream):
+            kept = [[], []]
+            threads = [threading.Thread(target=export, args=(frame, number, views)) for views in kept]
+            for thread in threads:
+                thread.start()
+            while not frame.released:
+                try:
+                    frame.release()
+                except BufferError:
+                    for views in kept:
+                        views.clear()
+            for thread in threads:
+                thread.join()
+            # A view that won the race against the release holds the lease.
+            seen += [(number, view[0, 0]) for views in kept for view in views]
+    assert number == 89 and len(seen) > 90
+    assert all(number == value for number, value in seen)
+
+
+LEAKS = """
+import os, sys, frameshare, numpy
+
+def measure():
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * 4096, len(os.listdir("/proc/self/fd")), len(open("/proc/self/maps").readlines())
+
+with frameshare.open(sys.argv[1], policy="lossless", reconnect=False) as stream:
+    for count, frame in enumerate(stream, 1):
+        arrays = [numpy.asarray(frame.plane(0)), numpy.from_dlpack(frame), memoryview(frame.plane(1))]
+        capsules = [frame.plane(0).__dlpack__(max_version=(1, 0)), frame.plane(1).__dlpack__(copy=True)]
+        frame.plane(1).__array_interface__
+        if count == 5_000:
+            before = measure()
+    after = measure()
+    assert after[0] - before[0] < 4 << 20 and after[1:] == before[1:], (before, after)
+    print(count)
+"""
+
+
+def test_twenty_thousand_frames_leak_nothing(processes):
+    processes.publish("--size", "64x48", "--rate", "5000", "--count", "20000", "--readers", "1")
+    assert run_well(LEAKS, processes.path()) == "20000\n"
