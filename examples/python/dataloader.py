@@ -86,7 +86,7 @@ def main() -> None:
     has_torch = importlib.util.find_spec("torch") is not None
     print(f"workers of {'PyTorch' if has_torch else 'multiprocessing'}, started by {options.method}")
     feed = with_torch if has_torch else with_processes
-    # The policy "latest": a stream that is opened and not read delays nobody.
+    # The policy "latest": a stream that is opened and not read delays no other.
     with frameshare.open(options.stream) as stream:
         for number, mean in feed(Frames(stream, options.frames), options.workers, options.method):
             print(f"frame {number}: mean of the first row {mean:.1f}")

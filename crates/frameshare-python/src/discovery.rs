@@ -44,15 +44,15 @@ impl StreamInfo {
     }
 }
 
-/// Returns the streams that are shared at the moment: those of this user that have a name, then those
-/// in each folder of `FRAMESHARE_PATH`.
+/// Returns the streams that are shared at the moment: those of this user that have a name, then
+/// those in each folder of `FRAMESHARE_PATH`.
 #[pyfunction]
 pub fn streams(py: Python<'_>) -> PyResult<Vec<StreamInfo>> {
     Ok(py.detach(frameshare::streams).or_raise()?.into_iter().map(StreamInfo::from).collect())
 }
 
-/// Returns an iterator over the changes of the list of this user's named streams: pairs of "appeared"
-/// or "vanished" and a `StreamInfo`. The streams that exist already come first.
+/// Returns an iterator over the changes of the list of this user's named streams: pairs of
+/// "appeared" or "vanished" and a `StreamInfo`. The streams that exist already come first.
 #[pyfunction]
 pub fn watch_streams() -> PyResult<StreamWatch> {
     let monitor = StreamMonitor::new().or_raise()?;

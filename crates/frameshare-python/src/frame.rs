@@ -201,7 +201,8 @@ impl Frame {
         PyBytes::new(py, &self.info.metadata)
     }
 
-    /// Tags of the stream and the medium that apply to the frame: names with a tuple of values each.
+    /// Tags of the stream and the medium that apply to the frame: names, with a tuple of values
+    /// each.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.info.tags.to_dict(py)

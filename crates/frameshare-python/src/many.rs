@@ -138,8 +138,8 @@ impl ReaderSet {
         })
     }
 
-    /// Waits for the next item of any stream: its number, and a frame, an exception with which it has
-    /// failed, or None if it has ended. None alone if there is none within `timeout` seconds.
+    /// Waits for the next item of any stream: its number, and a frame, an exception with which it
+    /// has failed, or None if it has ended. None alone if there is none within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(
         &self,

@@ -13,7 +13,6 @@ use std::{
 
 /// The memory of a frame.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every frame is leased, and is in an Arc")]
 pub enum Memory {
     /// The exporter's, leased and read-only.
     Leased(OfProcess<reader::Frame>),

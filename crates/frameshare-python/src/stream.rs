@@ -306,7 +306,7 @@ impl Stream {
     /// `notices`. Called without the GIL.
     fn slice(&self, time: Duration, notices: bool) -> Result<Slice, Option<ReadError>> {
         let deadline = Instant::now() + time;
-        // Without a wait, the descriptor is prepared for event loops, which takes the turn in any case.
+        // A call without a wait prepares the descriptor for event loops, which takes the turn.
         let patience = if time.is_zero() { SLICE } else { time };
         let Some(_turn) = self.turn.take(patience) else { return Ok(Slice::Nothing { is_full: false }) };
         let mut reading = self.lock();
@@ -479,8 +479,8 @@ impl Stream {
         }
     }
 
-    /// Returns an iterator over frames and the events between them, in order. It goes on after the end
-    /// of the stream, which is one of them.
+    /// Returns an iterator over frames and the events between them, in order. It goes on after the
+    /// end of the stream, which is one of them.
     fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let next = slf.getattr("next_item")?;
         // None is no item, so that the iterator does not end.
@@ -551,8 +551,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the descriptor that becomes readable when a frame may have arrived, and when the stream
-    /// is interrupted or closed, for event loops: then call `next(0)` until it raises `TimeoutError`.
+    /// Returns the descriptor that becomes readable when a frame may have arrived, and when the
+    /// stream is interrupted or closed, for event loops: then call `next(0)` until it raises
+    /// `TimeoutError`.
     fn fileno(&self) -> PyResult<RawFd> {
         self.check_process()?;
         if self.is_closed() { Err(self.closed_error()) } else { Ok(self.readiness.as_raw_fd()) }

@@ -62,7 +62,7 @@ def test_child_uses_nothing_of_its_parent(publish: Publish) -> None:
         for use in uses:
             with pytest.raises((frameshare.Error, BufferError), match=f"belongs to process {os.getppid()}.*forked child"):
                 use()
-        # What needs nothing of the parent.
+        # These need nothing of the parent.
         assert frame.sequence > 0 and not frame.released and "cam0" in repr(stream)
 
     in_child(check)
