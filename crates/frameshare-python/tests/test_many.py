@@ -2,12 +2,14 @@
 
 """Several streams in one thread."""
 
+import itertools
 import signal
 import threading
 from pathlib import Path
 
 import frameshare
 import pytest
+from frameshare import _many
 
 from support import PATIENCE, Publish, publish, runtime_folder
 
@@ -26,17 +28,42 @@ def test_every_camera_has_its_turn(publish: Publish) -> None:
     assert counts["fast"] > counts["slow"]
 
 
-def test_oldest_frame_comes_first(publish: Publish) -> None:
+class Arrived:
+    """A frame that has arrived."""
+
+    def __init__(self, pts: int) -> None:
+        self.pts = pts
+
+
+class Script:
+    """A set of streams whose frames have all arrived, and come in turns."""
+
+    def __init__(self, *streams: list[int]) -> None:
+        turns = itertools.zip_longest(*streams)
+        self.items = [(index, Arrived(pts)) for turn in turns for index, pts in enumerate(turn) if pts is not None]
+        self.items.reverse()
+
+    def next(self, timeout: float | None) -> "tuple[int, Arrived | None] | None":
+        return self.items.pop() if self.items else None
+
+
+def test_oldest_frame_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_many, "Frame", Arrived)
+    with frameshare.open_many(["a", "b", "c"], by="oldest") as cameras:
+        monkeypatch.setattr(cameras, "_set", Script([1, 5, 6, 9], [2, 3, 4, 10], [7, 8, 11, 12]))
+        found = [cameras.next(0) for _ in range(12)]
+        assert [frame.pts for _, frame in filter(None, found)] == list(range(1, 13))
+        monkeypatch.undo()
+
+
+def test_oldest_yields_all_frames_of_each_camera(publish: Publish) -> None:
     for name in ("a", "b"):
         publish(name, "-n", "100", "-r", "1", rate="500")
-    times = []
+    numbers: dict[str, list[int]] = {"a": [], "b": []}
     with frameshare.open_many(["a", "b"], by="oldest", policy="lossless", reconnect=False) as cameras:
         for name, frame in cameras:
-            times.append((frame.pts or 0, name))
-    assert len(times) == 200
-    # Frames of the two come together, so that pairs are in order unless one of them came late.
-    inversions = sum(1 for one, next in zip(times, times[1:]) if one > next)
-    assert inversions < 40, times
+            numbers[name].append(frame.sequence)
+    assert numbers == {"a": list(range(1, 101)), "b": list(range(1, 101))}
 
 
 def test_synchronized_sets_have_close_times(publish: Publish) -> None:

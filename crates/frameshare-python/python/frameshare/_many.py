@@ -258,9 +258,10 @@ class Cameras(Generic[Item]):
 
     def _oldest(self, end: float | None) -> tuple[str, Frame] | None:
         now = time.monotonic()
-        # All that has arrived, until a stream has two frames: it may have more than the others.
-        while (arrived := self._arrive(now)) is not None and arrived[1] < 2:
-            pass
+        # A frame of each stream that has one: they come in turns.
+        for _ in range(2 * len(self._names)):
+            if all(self._waiting.values()) or self._arrive(now) is None:
+                break
         if not any(self._waiting.values()) and self._arrive(end) is None:
             self._timeout(end)
             return None
