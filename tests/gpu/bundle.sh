@@ -6,6 +6,7 @@
 #   .gpu/clips/                clips for the decoder
 #   .gpu/lib/                  the plugin, libframeshare
 #   .gpu/bin/                  the test programs
+#   .gpu/python/               the Python package, as one module for every Python from 3.11 on
 #   .gpu/commit                the commit that they were built from; "+ changes" if files differ from it
 #
 # All binaries are optimized and stripped. The bundle stays below 48 MB, since it may have to be uploaded for each call.
@@ -30,9 +31,9 @@ cp "$(tools/clip.sh)" "$bundle/clips/"
 mapfile -t packages < <(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
-    if package["name"] in ("gst-plugin-frameshare", "frameshare-c", "frameshare-rivals", "frameshare-bench") or "/tests/gpu/" in package["manifest_path"]:
+    if package["name"] in ("gst-plugin-frameshare", "frameshare-c", "frameshare-python", "frameshare-rivals", "frameshare-bench") or "/tests/gpu/" in package["manifest_path"]:
         print(package["name"])')
-rm -rf "${bundle:?}"/{lib,bin}
+rm -rf "${bundle:?}"/{lib,bin,python}
 mkdir -p "$bundle"/{lib,bin}
 cargo build --release --locked "${packages[@]/#/--package=}" --message-format=json-render-diagnostics | python3 -c '
 import json, sys
@@ -42,7 +43,7 @@ for line in sys.stdin:
         for name in built["filenames"]:
             if built.get("executable") == name:
                 print("bin", name, sep="\t")
-            elif name.endswith(("/libgstframeshare.so", "/libframeshare_c.so")):
+            elif name.endswith(("/libgstframeshare.so", "/libframeshare_c.so", "/lib_frameshare.so")):
                 print("lib", name, sep="\t")' |
   while IFS=$'\t' read -r folder file; do
     if [[ $file != *build-script* ]]; then strip -o "$bundle/$folder/$(basename "$file")" "$file"; fi
@@ -54,6 +55,10 @@ for source in crates/frameshare-c/tests/c/cuda.cpp examples/c/cuda-exporter.cpp 
   c++ -std=c++17 -O2 -static-libstdc++ -static-libgcc -Icrates/frameshare-c/include "$source" \
     "$bundle/lib/libframeshare.so.0" -ldl -o "$bundle/bin/c-$(basename "$source" .cpp)"
 done
+
+cp -r crates/frameshare-python/python "$bundle/"
+find "$bundle/python" -name __pycache__ -prune -exec rm -rf {} +
+mv "$bundle/lib/lib_frameshare.so" "$bundle/python/frameshare/_frameshare.abi3.so"
 changes=$(git status --porcelain)
 echo "$(git rev-parse HEAD)${changes:+ + changes}" >"$bundle/commit"
 

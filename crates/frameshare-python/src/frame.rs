@@ -21,6 +21,7 @@ use crate::{
     lease::{Holder, Lease},
     memory::Memory,
     plane::Plane,
+    publish::metas,
 };
 use frameshare::{
     cuda::Context,
@@ -31,7 +32,7 @@ use pyo3::{
     exceptions::{PyIndexError, PyTypeError},
     ffi,
     prelude::*,
-    types::{PyBytes, PyDict, PyTuple},
+    types::{PyBytes, PyDict, PyList, PyTuple},
 };
 use std::{
     ffi::c_int,
@@ -195,9 +196,15 @@ impl Frame {
         self.info.device.map_or_else(|| "cpu".into(), |ordinal| format!("cuda:{ordinal}"))
     }
 
+    /// Metas of the frame: names, each with a dictionary of values.
+    #[getter]
+    fn metas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        metas::to_python(py, &self.info.metadata)
+    }
+
     /// Metadata of the publication, as the exporter wrote it.
     #[getter]
-    fn metas<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.info.metadata)
     }
 

@@ -26,6 +26,7 @@
 //! - `fork`: objects in a forked child
 //! - `logging`: records of the engine for Python's `logging`
 //! - `export`: the protocols by which memory goes out
+//! - `publish`: exporters, and slots that are written in place
 
 mod device;
 mod discovery;
@@ -40,6 +41,7 @@ mod logging;
 mod many;
 mod memory;
 mod plane;
+mod publish;
 mod stats;
 mod stream;
 
@@ -53,6 +55,7 @@ fn _frameshare(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<frame::Colorimetry>()?;
     module.add_class::<plane::Plane>()?;
     module.add_function(wrap_pyfunction!(stream::open, module)?)?;
+    publish::add(module)?;
     module.add_class::<many::ReaderSet>()?;
     module.add_class::<stats::Stats>()?;
     module.add_class::<discovery::StreamInfo>()?;

@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Exporters: creation of streams, and publication of arrays.
+//!
+//! Waits for lossless readers and for slots release the GIL, and last for [`SLICE`] at most, after
+//! which Python handles its signals. Nothing is lost in between: a frame that had no room is
+//! published again.
+
+use super::{
+    array::{self, Array, Place},
+    cuda_stream::Handle,
+    metas,
+    slot::{self, Times, Writing},
+    target::{self, Video},
+};
+use crate::error::{ClosedError, Error, OrRaise, TimeoutError, ToException};
+use frameshare::{
+    Endpoint, Format, Interrupt, MemoryKind,
+    cuda::{Context, Device, Stream},
+    exporter::{self, AcquireError, Config, Frame, History, Purpose, SlowReaders},
+    fence::Written,
+    monotonic_ns,
+    video::VideoFormat,
+};
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyFloat, PyInt, PyString, PyTuple},
+};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Maximum time until a thread that waits handles signals, of which Ctrl-C is one.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The exporter of one stream, shared by the class and its slots.
+pub struct Shared {
+    name: String,
+    /// `None` after `close`.
+    engine: Mutex<Option<exporter::Exporter>>,
+    /// `None` for a stream of data, whose frames have any size.
+    pub video: Option<Video>,
+    pub gpu: Option<Arc<Context>>,
+    interrupt: Interrupt,
+    reader_timeout: Duration,
+    /// Frames are published by one thread at a time.
+    publishing: Mutex<()>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A limit of a wait.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    end: Option<Instant>,
+    seconds: f64,
+}
+
+impl Limit {
+    fn after(seconds: Option<f64>) -> PyResult<Self> {
+        // A wait of a century is one without limit.
+        const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
+        let Some(seconds) = seconds else { return Ok(Self { end: None, seconds: 0.0 }) };
+        if seconds.is_nan() || seconds < 0.0 {
+            return Err(PyValueError::new_err(format!(
+                "timeout is {seconds}, but must be a number of seconds, or None for no limit"
+            )));
+        }
+        let end = (seconds < LONGEST).then(|| Instant::now() + Duration::from_secs_f64(seconds));
+        Ok(Self { end, seconds })
+    }
+
+    fn slice(self) -> Duration {
+        self.end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()).min(SLICE))
+    }
+
+    fn is_over(self) -> bool {
+        self.end.is_some_and(|end| end <= Instant::now())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<exporter::Exporter>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine's exporter.
+    ///
+    /// # Errors
+    /// `ClosedError` after `close`.
+    pub fn engine(&self) -> PyResult<exporter::Exporter> {
+        let closed =
+            || ClosedError::new_err(format!("the exporter of {} was closed by this process", self.name));
+        self.lock().clone().ok_or_else(closed)
+    }
+
+    /// The place of the frames.
+    pub fn place(&self) -> Place {
+        let number = |gpu: &Arc<Context>| Place::Gpu(Some(gpu.device().ordinal() as i64));
+        self.gpu.as_ref().map_or(Place::Host, number)
+    }
+
+    /// Returns a free slot; waits for one if all are in use.
+    fn acquire(&self, py: Python<'_>, size: u64, limit: Limit) -> PyResult<exporter::Slot> {
+        let engine = self.engine()?;
+        // As long as the engine waits for a slot: two times the limit of a reader.
+        let last = Instant::now() + self.reader_timeout.saturating_mul(2);
+        loop {
+            let time = limit.slice();
+            let slot = py.detach(|| match engine.acquire(size, Purpose::Copy) {
+                Err(why @ (AcquireError::Exhausted { .. } | AcquireError::Memory(_))) => {
+                    engine.wait_for_slot_within(size, why, time, &self.interrupt)
+                }
+                slot => slot,
+            });
+            match slot {
+                Ok(slot) => return Ok(slot),
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_) | AcquireError::Interrupted)
+                    if limit.is_over() =>
+                {
+                    return Err(self.timeout("no slot of", "became free", limit));
+                }
+                Err(AcquireError::Exhausted { .. } | AcquireError::Memory(_)) if Instant::now() < last => {
+                    py.check_signals()?;
+                }
+                Err(error) => return Err(error.to_exception()),
+            }
+        }
+    }
+
+    fn timeout(&self, what: &str, event: &str, limit: Limit) -> PyErr {
+        TimeoutError::new_err(format!("{what} {} {event} within {} s", self.name, limit.seconds))
+    }
+
+    /// Publishes a slot, and returns the sequence number.
+    pub fn publish(
+        &self,
+        py: Python<'_>,
+        slot: &exporter::Slot,
+        size: u64,
+        written: Option<&Stream>,
+        times: &Times,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let (engine, limit) = (self.engine()?, Limit::after(timeout)?);
+        let entries = self.video.as_ref().map_or(&[][..], |video| &video.entries);
+        let duration = times.duration.or(self.video.as_ref().and_then(|video| video.duration));
+        let pts = times.pts.unwrap_or_else(monotonic_ns);
+        loop {
+            let time = limit.slice();
+            let published = py.detach(|| {
+                let _one = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+                let written = written.map_or(Written::Cpu, Written::On);
+                let frame = Frame {
+                    pts: Some(pts),
+                    duration,
+                    planes: entries,
+                    metadata: &times.metadata,
+                    ..Frame::new(slot, size, written)
+                };
+                engine.publish_within(frame, time, &self.interrupt)
+            });
+            match published.or_raise()? {
+                Some(sequence) => return Ok(sequence.0),
+                None if limit.is_over() => {
+                    return Err(self.timeout("readers of", "had no room for the frame", limit));
+                }
+                None => py.check_signals()?,
+            }
+        }
+    }
+}
+
+/// An exporter of a stream: `frameshare.create`.
+#[pyclass(frozen, module = "frameshare", weakref)]
+#[derive(Debug)]
+pub struct Exporter(Arc<Shared>);
+
+/// Options of a stream that all kinds have.
+struct Options<'a> {
+    max_slots: u32,
+    slow_readers: &'a str,
+    reader_timeout: f64,
+    keep_last: Option<f64>,
+}
+
+impl Options<'_> {
+    fn config(&self) -> PyResult<Config> {
+        let slow_readers = match self.slow_readers {
+            "wait" => SlowReaders::Wait,
+            "queue" => SlowReaders::QueueThenWait,
+            "disconnect" => SlowReaders::QueueThenDisconnect,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "invalid slow_readers {other:?}: expected \"wait\", \"queue\" or \"disconnect\""
+                )));
+            }
+        };
+        let history = match self.keep_last {
+            Some(after) => History::Last(seconds("keep_last", after)?),
+            None => History::None,
+        };
+        let reader_timeout = seconds("reader_timeout", self.reader_timeout)?;
+        Ok(Config::default()
+            .max_slots(self.max_slots)
+            .slow_readers(slow_readers)
+            .reader_timeout(reader_timeout)
+            .history(history))
+    }
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{name} is {value}, but must be a number of seconds")))
+}
+
+/// Returns the GPU of a `device` argument; `None` for host memory.
+fn gpu_of(device: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
+    let Some(device) = device.filter(|device| !device.is_none()) else { return Ok(None) };
+    let text = device.str()?.to_string();
+    if text == "cpu" {
+        return Ok(None);
+    }
+    // "cuda:1" is what PyTorch writes, and `Frame.device`.
+    let text = if text == "cuda" { "0" } else { text.strip_prefix("cuda:").unwrap_or(&text) };
+    Device::find(text).map(Some).or_raise()
+}
+
+/// Returns the numerator and denominator of a rate: a number, a fraction, a pair or "30/1".
+fn rate_of(rate: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
+    let invalid = || {
+        PyValueError::new_err(format!(
+            "rate is {rate}, but must be frames per second: a number, a fraction, or a pair of numbers"
+        ))
+    };
+    if let Ok(pair) = rate.cast::<PyTuple>() {
+        return pair.extract().map_err(|_| invalid());
+    }
+    let fraction = rate.py().import("fractions")?.getattr("Fraction")?;
+    let is_number = rate.is_instance_of::<PyInt>() || rate.is_instance_of::<PyFloat>();
+    if !is_number && !rate.is_instance_of::<PyString>() && !rate.is_instance(&fraction)? {
+        return Err(PyTypeError::new_err(invalid().value(rate.py()).to_string()));
+    }
+    let exact = fraction.call1((rate,)).map_err(|_| invalid())?;
+    // 29.97 is meant as 30000/1001.
+    let near = if rate.is_instance_of::<PyFloat>() {
+        let whole = exact.call_method1("__round__", ())?.extract::<i64>().map_err(|_| invalid())?;
+        let ntsc = fraction.call1((1000 * whole, 1001))?;
+        let distance = ntsc.sub(&exact)?.call_method0("__abs__")?.extract::<f64>()?;
+        let value = rate.extract::<f64>()?;
+        if value.fract() != 0.0 && distance < 0.005 {
+            ntsc
+        } else {
+            exact.call_method1("limit_denominator", (1001,))?
+        }
+    } else {
+        exact
+    };
+    let part = |name| near.getattr(name)?.extract::<u32>().map_err(|_| invalid());
+    Ok((part("numerator")?, part("denominator")?))
+}
+
+/// Creates a stream of raw video, and returns its exporter; readers open it by the name.
+///
+/// `format` is a name of GStreamer, such as "NV12", "RGB" or "GRAY8"; `rate` the frames per second, if
+/// they do not vary; `colorimetry` a name such as "bt709". Frames lie in host memory, or with
+/// `device` (a number, "cuda:0" or a UUID) on a GPU, in memory of the kind `memory`: "vmm", "pool" or
+/// "legacy", by default the best one of the machine.
+///
+/// `slow_readers` says what happens to lossless readers that hold all frames they may: the exporter waits
+/// ("wait"), frames wait for them ("queue"), or the readers are disconnected then ("disconnect"); each waits
+/// no longer than `reader_timeout` seconds. With `keep_last`, readers that join later get the last frame, if none
+/// has followed it for this many seconds.
+#[pyfunction]
+#[pyo3(signature = (name, *, format, width, height, rate = None, colorimetry = None, device = None, memory = None,
+    max_slots = 512, slow_readers = "wait", reader_timeout = 5.0, keep_last = None))]
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+pub fn create(
+    py: Python<'_>,
+    name: &str,
+    format: &str,
+    width: u32,
+    height: u32,
+    rate: Option<&Bound<'_, PyAny>>,
+    colorimetry: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
+    memory: Option<&str>,
+    max_slots: u32,
+    slow_readers: &str,
+    reader_timeout: f64,
+    keep_last: Option<f64>,
+) -> PyResult<Exporter> {
+    if width == 0 || height == 0 {
+        return Err(PyValueError::new_err(format!("the size is {width}x{height}, but must not be 0")));
+    }
+    let (numerator, denominator) = rate.filter(|rate| !rate.is_none()).map_or(Ok((0, 1)), rate_of)?;
+    let mut video = VideoFormat::new(format.parse().or_raise()?, width, height).rate(numerator, denominator);
+    if let Some(colorimetry) = colorimetry {
+        let caps = format!(
+            "video/x-raw, format={format}, width={width}, height={height}, colorimetry={colorimetry}"
+        );
+        let found = VideoFormat::of_caps(&caps).or_raise()?.colorimetry;
+        if found.to_string() != colorimetry {
+            return Err(PyValueError::new_err(format!(
+                "invalid colorimetry {colorimetry:?} for {format}: expected a name of GStreamer, such as \"bt709\", \
+                 \"bt601\" or \"bt2020\" for YUV and \"sRGB\" for RGB"
+            )));
+        }
+        video.colorimetry = found;
+    }
+    let options = Options { max_slots, slow_readers, reader_timeout, keep_last };
+    let mut config = options.config()?;
+    let kind = match memory {
+        None | Some("host") => None,
+        Some("vmm") => Some(MemoryKind::Vmm),
+        Some("pool") => Some(MemoryKind::Pool),
+        Some("legacy") => Some(MemoryKind::Legacy),
+        Some(other) => {
+            return Err(PyValueError::new_err(format!(
+                "invalid memory {other:?}: expected \"vmm\", \"pool\" or \"legacy\""
+            )));
+        }
+    };
+    let device = gpu_of(device)?;
+    match (&device, memory) {
+        (None, Some(kind)) if kind != "host" => {
+            return Err(PyValueError::new_err(format!(
+                "memory {kind:?} is GPU memory: name a GPU, such as device=0"
+            )));
+        }
+        (Some(_), Some("host")) => {
+            return Err(PyValueError::new_err("memory \"host\" needs device=\"cpu\""));
+        }
+        (Some(device), _) => config = config.on_gpu(device).or_raise()?.memory(kind),
+        _ => {}
+    }
+    bind(py, name, config, Some(Video::new(video)?))
+}
+
+/// Creates a stream of data of a media type: the exporter publishes bytes.
+#[pyfunction]
+#[pyo3(signature = (name, caps, *, max_slots, slow_readers, reader_timeout, keep_last))]
+pub fn _create_data(
+    py: Python<'_>,
+    name: &str,
+    caps: &str,
+    max_slots: u32,
+    slow_readers: &str,
+    reader_timeout: f64,
+    keep_last: Option<f64>,
+) -> PyResult<Exporter> {
+    let options = Options { max_slots, slow_readers, reader_timeout, keep_last };
+    let exporter = bind(py, name, options.config()?, None)?;
+    exporter.0.engine()?.set_format(Format { caps: caps.to_owned(), video: None });
+    Ok(exporter)
+}
+
+fn bind(py: Python<'_>, name: &str, config: Config, video: Option<Video>) -> PyResult<Exporter> {
+    let endpoint = Endpoint::of_text(name).or_raise()?;
+    let (gpu, reader_timeout) = (config.gpu.clone(), config.reader_timeout);
+    let interrupt = Interrupt::new().or_raise()?;
+    let on_notice = |notice| log::info!(target: "frameshare", "{notice:?}");
+    let engine = py.detach(|| exporter::Exporter::bind(&endpoint, config, on_notice)).or_raise()?;
+    if let Some(video) = &video {
+        engine.set_format(video.to_format());
+    }
+    Ok(Exporter(Arc::new(Shared {
+        name: name.to_owned(),
+        engine: Mutex::new(Some(engine)),
+        video,
+        gpu,
+        interrupt,
+        reader_timeout,
+        publishing: Mutex::new(()),
+    })))
+}
+
+impl Exporter {
+    /// Checks that arrays lie where the frames do.
+    fn check_place(&self, arrays: &[Array]) -> PyResult<()> {
+        let wanted = self.0.place();
+        for array in arrays {
+            let fits = match (array.place, wanted) {
+                (Place::Gpu(None), Place::Gpu(_)) => true,
+                (found, wanted) => found == wanted,
+            };
+            if !fits {
+                let advice = match wanted {
+                    Place::Host => {
+                        "copy it there (tensor.cpu(), cupy.asnumpy), or create the stream with device=0"
+                    }
+                    Place::Gpu(_) => "copy it there, or create the stream with device=\"cpu\"",
+                };
+                return Err(PyValueError::new_err(format!(
+                    "cannot publish {array} {}: frames of {} are {wanted}; {advice}",
+                    array.place, self.0.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes bytes.
+    fn publish_data(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        times: &Times,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let array = Array::of(data, None)?;
+        let size = array.bytes().filter(|_| array.place == Place::Host && array.is_dense_from(0));
+        let size = size.filter(|size| *size > 0).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "cannot publish {array}: expected bytes, at least one, in host memory"
+            ))
+        })?;
+        let slot = self.0.acquire(py, size as u64, Limit::after(timeout)?)?;
+        py.detach(|| target::copy_on_host(&slot, &[target::Copied::of_bytes(array.start, size)]));
+        self.0.publish(py, &slot, size as u64, None, times, timeout)
+    }
+}
+
+#[pymethods]
+impl Exporter {
+    /// The name or path of the stream.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The place of the frames: "cpu", or "cuda:" and the number of the GPU in this process.
+    #[getter]
+    fn device(&self) -> String {
+        let gpu = self.0.gpu.as_ref();
+        gpu.map_or_else(|| "cpu".into(), |gpu| format!("cuda:{}", gpu.device().ordinal()))
+    }
+
+    /// Number of present readers.
+    #[getter]
+    fn readers(&self, py: Python<'_>) -> PyResult<usize> {
+        let engine = self.0.engine()?;
+        Ok(py.detach(|| engine.reader_count()))
+    }
+
+    /// Publishes a copy of an array or tensor, and returns the sequence number of the frame.
+    ///
+    /// `data` is one array of the whole frame, or a list of one for each plane. One on a GPU is copied
+    /// on `stream`: by default the current stream of PyTorch or CuPy, for other libraries the legacy default
+    /// stream. So the array may be changed at once by work on that stream.
+    ///
+    /// `pts` and `duration` are ns, `pts` of `time.monotonic_ns()`, by default the present time; `metas` are names
+    /// with dictionaries of values. Waits for lossless readers without room, for `timeout` seconds at most.
+    #[pyo3(signature = (data, pts = None, *, duration = None, metas = None, stream = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        pts: Option<u64>,
+        duration: Option<u64>,
+        metas: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        let times = Times { pts, duration, metadata: metas::to_metadata(metas)? };
+        let stream = stream.filter(|stream| !stream.is_none()).map(Handle::of).transpose()?;
+        let Some(video) = &self.0.video else { return self.publish_data(py, data, &times, timeout) };
+        let (arrays, by_plane) = array::all_of(data, stream)?;
+        self.check_place(&arrays)?;
+        let copies = video.copies(&arrays, by_plane)?;
+        let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
+        let Some(gpu) = &self.0.gpu else {
+            py.detach(|| target::copy_on_host(&slot, &copies));
+            return self.0.publish(py, &slot, video.size, None, &times, timeout);
+        };
+        // Planes of one frame come from one library: they have one stream.
+        let handle = arrays.iter().find_map(|array| array.stream).unwrap_or(Handle::DEFAULT);
+        if arrays.iter().any(|array| array.stream.is_some_and(|other| other != handle)) {
+            return Err(PyValueError::new_err(
+                "the planes are written on several streams: name the one that waits for the others, as stream",
+            ));
+        }
+        let stream = handle.open(gpu)?;
+        let published = py
+            .detach(|| target::copy_on_gpu(&slot, &copies, &stream))
+            .and_then(|()| self.0.publish(py, &slot, video.size, Some(&stream), &times, timeout));
+        if published.is_err() {
+            // The copy may be under way: the slot is free when it has ended.
+            self.0.engine().map_or(Ok(()), |engine| engine.drop_after(&stream, Box::new(slot)).or_raise())?;
+        }
+        published
+    }
+
+    /// Returns a free slot, to be written in place and published at the end of a `with` block; an exception
+    /// in the block discards it.
+    ///
+    /// On a GPU, `stream` is one that writes the frame, besides those that get its planes by DLPack.
+    #[pyo3(signature = (pts = None, *, duration = None, metas = None, stream = None, timeout = None))]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        pts: Option<u64>,
+        duration: Option<u64>,
+        metas: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<slot::Slot> {
+        let times = Times { pts, duration, metadata: metas::to_metadata(metas)? };
+        let stream = stream.filter(|stream| !stream.is_none()).map(Handle::of).transpose()?;
+        let video = self.0.video.as_ref().ok_or_else(|| {
+            Error::new_err(format!(
+                "{} is a stream of data, whose frames have no planes: use publish",
+                self.0.name
+            ))
+        })?;
+        let slot = self.0.acquire(py, video.size, Limit::after(timeout)?)?;
+        let writing = Writing::new(slot, self.0.gpu.clone());
+        if let Some(stream) = stream {
+            writing.used_on(stream);
+        }
+        Ok(slot::Slot::new(Arc::clone(&self.0), writing, times))
+    }
+
+    /// Marks the end of the stream for readers, until the next frame.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.0.engine()?;
+        py.detach(|| engine.end_of_stream());
+        Ok(())
+    }
+
+    /// Waits until lossless readers have released all frames; false after `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let (engine, limit) = (self.0.engine()?, Limit::after(timeout)?);
+        loop {
+            let time = limit.slice();
+            let drained = py.detach(|| engine.drain(time, &self.0.interrupt));
+            match drained {
+                Ok(true) => return Ok(true),
+                Ok(false) if limit.is_over() => return Ok(false),
+                Ok(false) => py.check_signals()?,
+                Err(error) => return Err(Error::new_err(error.to_string())),
+            }
+        }
+    }
+
+    /// Waits for the first reader, for `timeout` seconds at most.
+    #[pyo3(signature = (timeout = None))]
+    fn wait_for_reader(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let (engine, limit) = (self.0.engine()?, Limit::after(timeout)?);
+        while py.detach(|| engine.reader_count()) == 0 {
+            if limit.is_over() {
+                return Err(self.0.timeout("no reader of", "came", limit));
+            }
+            let time = limit.slice().min(Duration::from_millis(5));
+            py.detach(|| std::thread::sleep(time));
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the stream. Readers keep the frames that they hold.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let engine = self.0.lock().take();
+            if let Some(engine) = engine {
+                engine.end_of_stream();
+            }
+        });
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("exporters cannot be pickled: a stream has one exporter, in one process"))
+    }
+
+    fn __repr__(&self) -> String {
+        let format = match &self.0.video {
+            Some(video) => {
+                let VideoFormat { pixels, width, height, .. } = &video.format;
+                format!("{pixels} {width}x{height}")
+            }
+            None => "data".into(),
+        };
+        let state = if self.closed() { " (closed)" } else { "" };
+        format!("<frameshare.Exporter {:?}: {format} on {}{state}>", self.0.name, self.device())
+    }
+}
